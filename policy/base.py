@@ -1,0 +1,152 @@
+"""What a policy is: a small class of pure hooks over decoded events.
+
+A hook returns its decision; what it must wait for is a returned value (`AskJudge`), never an await. A policy
+object is made once from the configuration (`__init__` takes its options and may compile things); `for_call`
+gives each call its own copy, on which hooks may keep state. The session replays hooks after a takeover, so
+they must be deterministic in their inputs: no clock, no randomness, no IO.
+"""
+
+import copy
+from typing import Any, ClassVar, Literal, Self
+
+import msgspec
+
+from protocol.events import BlockKind
+from protocol.request import ChatRequest, Tool
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What a policy may know of its call. `nonce` is random per call, made by the gateway, unknown to model and client."""
+
+    call_id: str
+    nonce: str
+    key: str
+    session: str
+    request: ChatRequest
+
+
+class TextBlock(msgspec.Struct, frozen=True):
+    """The block a piece of text belongs to. `kind` is TEXT or THINKING."""
+
+    index: int
+    kind: BlockKind
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A complete tool call. `arguments` is its exact JSON text, `value` the decoded object, `tool` the client's definition (None: undeclared)."""
+
+    block: int
+    index: int
+    id: str
+    name: str
+    arguments: str
+    value: dict[str, Any]
+    tool: Tool | None
+    executor: Literal["client", "provider", "mcp", "nested"] = "client"
+
+
+class OtherBlock(msgspec.Struct, frozen=True):
+    """A modelled block that is carried whole (redacted thinking, server tool calls and results): its type and JSON object."""
+
+    index: int
+    type: str
+    body: dict[str, Any]
+
+
+class JudgeQuestion(msgspec.Struct, frozen=True):
+    """What a judge model is asked: `system` and `prompt` verbatim; the reply must be the JSON that `policy.judging` describes.
+
+    `nonce` must come back in the reply. `deadline_s` counts from the ask; None is `limits.judge_s`.
+    `threshold` is kept with the judgement; comparing is the policy's work. `call` carries what rule-based
+    judges need without parsing the prompt: {"name", "arguments"}.
+    """
+
+    model: str
+    system: str
+    prompt: str
+    nonce: str
+    threshold: float
+    deadline_s: float | None
+    call: dict[str, str]
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's answer as stored, set once. `error` names why there is none: deadline, unavailable, invalid, fault."""
+
+    probability: float | None = None
+    explanation: str = ""
+    model: str = ""
+    prompt: str = ""
+    reply: str = ""
+    latency_ms: int = 0
+    attempts: int = 0
+    error: str = ""
+
+
+class Allow(msgspec.Struct, frozen=True):
+    """Release it as it is."""
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Withhold it. `reason` is a stable word for the record; `message` what the client may read (default: a sentence with the reason)."""
+
+    reason: str
+    message: str = ""
+
+
+class Replace(msgspec.Struct, frozen=True):
+    """Release `arguments` (JSON text of an object) instead. Still validated against the tool's schema by the session."""
+
+    arguments: str
+    reason: str = ""
+
+
+class AskJudge(msgspec.Struct, frozen=True):
+    """Ask, and decide in `on_judgement`."""
+
+    question: JudgeQuestion
+
+
+Verdict = Allow | Block | Replace | AskJudge
+ALLOW = Allow()
+
+
+class Policy:
+    """Base of every policy; allows everything. Override what you decide about."""
+
+    name: ClassVar[str] = ""
+    """Stable name for records; the class name where empty."""
+    asks: ClassVar[bool] = False
+    """True where `on_tool_call` may return `AskJudge`: such policies run after those that do not, whatever their place in the series."""
+
+    context: Context
+
+    def for_call(self, context: Context) -> Self:
+        """Return this policy's copy for one call. Override to reset state; call super."""
+        mine = copy.copy(self)
+        mine.context = context
+        return mine
+
+    def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
+        """Decide about a request before it is sent: None as it is, another request, or Block (the client gets 403)."""
+        return None
+
+    def on_text(self, text: str, block: TextBlock) -> str | Block:
+        """Return what may be released now. Hold text back by returning less and the rest later; every piece of text passes here once."""
+        return text
+
+    def on_text_end(self, block: TextBlock) -> str | Block:
+        """Return what was held back: the block is complete."""
+        return ""
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        """Decide about a complete tool call."""
+        return ALLOW
+
+    def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
+        """Decide once the judge has answered. Everything unexpected must block."""
+        return Block("judge_unavailable")
+
+    def on_other(self, block: OtherBlock) -> Verdict:
+        """Decide about a block carried whole. Replace and AskJudge are faults here."""
+        return ALLOW

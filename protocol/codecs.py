@@ -1,0 +1,86 @@
+"""The codecs by dialect: the interface that sessions use, and who implements it.
+
+A decoder takes one raw chunk (one SSE event with its framing, as the gateway split it) and returns events; it
+never waits. An encoder takes events that were decided and returns client bytes: frames when the client asked
+for a stream, the whole body at the end when it did not. Both keep state per call and are fed in order.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from protocol.events import Event, UpstreamFailed
+from protocol.request import ChatRequest, Dialect
+
+
+class Decoder(Protocol):
+    """Upstream bytes to events. Raises RemoteProtocolError on what the dialect forbids, and is poisoned after."""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Decode one SSE event. Comments and pings give Ping or nothing."""
+        ...
+
+    def finish(self) -> list[Event]:
+        """The stream is over: close what may be closed; a message that was cut gives UpstreamFailed, never a made-up stop."""
+        ...
+
+
+class Encoder(Protocol):
+    """Events to client bytes."""
+
+    content_type: str
+
+    def encode(self, events: Sequence[Event]) -> bytes:
+        """Return the frames for `events` (a client that did not stream gets its whole body with MessageStop, b"" before).
+
+        UpstreamFailed gives the dialect's error frame and nothing after it. Raises LocalProtocolError on a
+        sequence the dialect does not allow.
+        """
+        ...
+
+    def keepalive(self) -> bytes:
+        """Return the frame that shows life without content: `event: ping`, or an SSE comment; b"" where none exists."""
+        ...
+
+
+def make_decoder(dialect: Dialect) -> Decoder:
+    """Return the stream decoder for an upstream of `dialect`."""
+    from protocol import anthropic_decode, openai_decode
+
+    return anthropic_decode.StreamDecoder() if dialect == "anthropic" else openai_decode.StreamDecoder()
+
+
+def decode_whole(dialect: Dialect, body: bytes) -> list[Event]:
+    """Decode a body of an upstream that did not stream (status 200). Raises RemoteProtocolError."""
+    from protocol import anthropic_decode, openai_decode
+
+    return anthropic_decode.decode_whole(body) if dialect == "anthropic" else openai_decode.decode_whole(body)
+
+
+def decode_error(dialect: Dialect, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
+    """Decode an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""
+    from protocol import errors_wire
+
+    return errors_wire.decode_error(dialect, status, body, retry_after)
+
+
+def make_encoder(dialect: Dialect, request: ChatRequest, *, call_id: str, created: int) -> Encoder:
+    """Return the encoder for a client of `dialect`: streaming if `request.stream`. `created` is Unix seconds; same inputs, same bytes."""
+    from protocol import anthropic_encode, openai_encode
+
+    if dialect == "anthropic":
+        return anthropic_encode.make(request, call_id=call_id, created=created)
+    return openai_encode.make(request, call_id=call_id, created=created)
+
+
+def decode_request(dialect: Dialect, body: bytes) -> ChatRequest:
+    """Decode a client's body. Raises InvalidRequest naming the parameter: not JSON, duplicate keys, wrong types, n > 1, smuggled routing."""
+    from protocol import anthropic_request, openai_request
+
+    return anthropic_request.decode(body) if dialect == "anthropic" else openai_request.decode(body)
+
+
+def encode_request(dialect: Dialect, request: ChatRequest) -> bytes:
+    """Encode a request for an upstream of `dialect`. Raises InvalidRequest naming what that dialect cannot express."""
+    from protocol import anthropic_request, openai_request
+
+    return anthropic_request.encode(request) if dialect == "anthropic" else openai_request.encode(request)

@@ -1,0 +1,170 @@
+"""The configuration file as values (design.md section 5): what `sluice.settings` reads and passes down.
+
+Pure: reading files and the environment is `sluice.settings`' work. Secrets are named by environment
+variable here, never held.
+"""
+
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from protocol.request import Dialect
+
+Role = Literal["client", "auditor"]
+Durability = Literal["default", "strict", "relaxed"]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Upstream(_Strict):
+    """A provider. `api_key_env` (or `api_key_file`) says where its key is; only gateways and judge workers look."""
+
+    dialect: Dialect
+    base_url: str
+    api_key_env: str | None = None
+    api_key_file: str | None = None
+    headers: dict[str, str] = {}
+    native_tools: bool = True
+
+
+class ModelRoute(_Strict):
+    """Models whose name matches `match` (shell pattern) go to `upstream`; the first match wins."""
+
+    match: str
+    upstream: Name
+
+
+class PolicyStep(BaseModel):
+    """One policy of a series: `use` is a built-in's name or a dotted path `module:Class`; the other keys are its options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    use: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments for the policy class."""
+        return dict(self.model_extra or {})
+
+
+class Key(_Strict):
+    """An API key by the hex SHA-256 of its text. The first of `policies` is the default; it may use those named."""
+
+    name: Name
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    roles: tuple[Role, ...] = ("client",)
+    policies: tuple[Name, ...] = ("default",)
+
+
+class Limits(_Strict):
+    """Every bound and timer, with its default. `_s` seconds, `_bytes` bytes; documented in docs/operations.md."""
+
+    body_bytes: int = 16 * 2**20
+    """A request body past this is refused with 413."""
+    output_bytes: int = 32 * 2**20
+    """What upstream may send in one call; past it the call ends."""
+    event_bytes: int = 8 * 2**20
+    """One SSE event (or one tool call's arguments) past this ends the call."""
+    open_calls: int = 5_000
+    """Open calls of one gateway; past it 503."""
+    queue: int = 2_000
+    """Calls on the dispatch stream (open and waiting) per shard; past it 503."""
+    backlog: int = 1_000_000
+    """Audit entries not yet in Postgres; past it new calls get 503."""
+    memory_share: float = 0.7
+    """Share of Redis maxmemory in use past which new calls get 503."""
+    claim_s: float = 5.0
+    """A call that no worker claimed in this time gets 503, before anything is paid for."""
+    lease_s: float = 5.0
+    """A worker silent for this long loses its calls to another."""
+    activity_s: float = 30.0
+    """Worker silence (no output, no keepalive) after which the gateway ends a call."""
+    keepalive_s: float = 10.0
+    """How often a worker shows life for a call without output; after 15 s of it the client sees a keepalive."""
+    first_byte_s: float = 600.0
+    """Upstream's time to the first byte."""
+    idle_s: float = 600.0
+    """Upstream's silence between bytes."""
+    connect_s: float = 10.0
+    """Time to connect to upstream."""
+    call_s: float = 1800.0
+    """A call's whole time."""
+    client_stall_s: float = 60.0
+    """A client that reads nothing for this long is closed."""
+    unsent_bytes: int = 1 * 2**20
+    """Unsent bytes to a client, or bytes appended and not yet processed, past which upstream is not read."""
+    judge_s: float = 30.0
+    """Deadline of a judgement where the policy sets none."""
+    commit_s: float = 30.0
+    """How long a tool call waits for its commit before it is blocked with `audit_unavailable`."""
+    max_calls: int = 500
+    """Calls one policy worker holds."""
+    reply_entries: int = 50_000
+    """Unread entries on a gateway's reply stream past which releases wait."""
+    ended_ttl_s: float = 60.0
+    """How long an ended call's keys stay in Redis."""
+    call_ttl_s: float = 7200.0
+    """The net under open calls' keys: they expire this long after the last touch."""
+    body_ttl_s: float = 86400.0
+    """The net under request bodies, which the audit writer reads from Redis and deletes after its commit."""
+    drain_s: float = 25.0
+    """Grace of a stopping process."""
+
+
+class Config(_Strict):
+    """The whole file. Unknown keys are refused with their place."""
+
+    upstreams: dict[Name, Upstream] = {}
+    models: tuple[ModelRoute, ...] = ()
+    policies: dict[Name, tuple[PolicyStep, ...]] = {"default": (PolicyStep(use="noop"),)}
+    limits: Limits = Limits()
+    durability: Durability = "default"
+    keys: tuple[Key, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Names of unmodelled events, blocks and fields that may pass."""
+    shards: Annotated[int, Field(ge=1, le=64)] = 1
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "Config":
+        for route in self.models:
+            if route.upstream not in self.upstreams:
+                raise ValueError(f"models: {route.match!r} names the upstream {route.upstream!r}, which is not under upstreams")
+        for key in self.keys:
+            for name in key.policies:
+                if name not in self.policies:
+                    raise ValueError(f"keys: {key.name!r} names the policy {name!r}, which is not under policies")
+        return self
+
+    def route(self, model: str) -> str | None:
+        """Return the name of the upstream for `model`: the first match, `demo` for the built-in models, None for unknown."""
+        if model in DEMO_MODELS:
+            return DEMO
+        return next((r.upstream for r in self.models if fnmatchcase(model, r.match)), None)
+
+
+DEMO = "demo"
+"""The built-in scripted upstream; it speaks the dialect of the model asked for."""
+DEMO_MODELS: dict[str, Dialect | None] = {"demo": None, "demo-openai": "openai", "demo-anthropic": "anthropic"}
+"""`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be tried with no provider key."""
+DEMO_JUDGE = "demo-judge"
+"""The built-in rule-based judge model."""
+
+
+class Runtime(_Strict):
+    """What a process is started with: the configuration and where things are. Made by `sluice.settings`, passed down."""
+
+    config: Config
+    redis_url: str
+    database_url: str
+    """SQLAlchemy-free form: postgresql://user:password@host:port/name, or with ?host=/socket/dir."""
+    host: str = "127.0.0.1"
+    port: int = 8080
+    name: str = ""
+    """Name of this process in logs and as a Redis consumer; empty: made from host name and pid."""
+    concurrency: int = 8
+    """Judgements a judge worker runs at once."""
+    ready_fd: int | None = None
+    """A file descriptor to which the process writes one line when it is ready (used by `sluice up`)."""

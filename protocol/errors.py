@@ -1,0 +1,183 @@
+"""The one tree of errors. Each has a stable `code`, an `http_status` and `retryable`.
+
+    PipelineError
+      ProtocolError   LocalProtocolError (ours) | RemoteProtocolError (upstream's)
+      UpstreamError   UpstreamStatus | UpstreamTimeout | UpstreamUnreachable
+      StreamError     StreamTimeout | StreamConnectionLost | StreamProtocolError
+      PolicyError     PolicyFailed | JudgeUnavailable
+      AuditError      AuditUnavailable
+      RequestError    InvalidRequest | Unauthenticated | Forbidden | NotFound | TooLarge | Overloaded
+
+A block is a verdict, not an error. Messages are for the client: no keys, no prompts, no paths.
+"""
+
+from typing import ClassVar
+
+
+class PipelineError(Exception):
+    """Anything that ends a call. `code` is stable and may be matched by programs; `param` names the request field at fault."""
+
+    code: ClassVar[str] = "internal_error"
+    http_status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.error_code = code or self.code
+
+
+class ProtocolError(PipelineError):
+    """Bytes or steps that the dialect does not allow."""
+
+    code = "protocol_error"
+    http_status = 502
+
+
+class LocalProtocolError(ProtocolError):
+    """We were about to do what the dialect does not allow: a bug of ours."""
+
+    code = "local_protocol_error"
+    http_status = 500
+
+
+class RemoteProtocolError(ProtocolError):
+    """Upstream sent what the dialect does not allow."""
+
+    code = "upstream_protocol_error"
+
+
+class UpstreamError(PipelineError):
+    """Upstream did not answer as asked."""
+
+    code = "upstream_error"
+    http_status = 502
+    retryable = True
+
+
+class UpstreamStatus(UpstreamError):
+    """Upstream answered with an error status."""
+
+    code = "upstream_status"
+
+
+class UpstreamTimeout(UpstreamError):
+    """Upstream was silent for too long."""
+
+    code = "upstream_timeout"
+    http_status = 504
+
+
+class UpstreamUnreachable(UpstreamError):
+    """No connection to upstream, or it broke."""
+
+    code = "upstream_unreachable"
+
+
+class StreamError(PipelineError):
+    """The path through Redis failed for this call."""
+
+    code = "stream_error"
+    http_status = 503
+    retryable = True
+
+
+class StreamTimeout(StreamError):
+    """No output and no keepalive within the activity timeout."""
+
+    code = "stream_timeout"
+    http_status = 504
+
+
+class StreamConnectionLost(StreamError):
+    """Redis, the gateway or the worker went away for good."""
+
+    code = "stream_connection_lost"
+
+
+class StreamProtocolError(StreamError):
+    """Numbers on a stream do not follow each other, or a replay came out differently."""
+
+    code = "stream_protocol_error"
+    http_status = 500
+
+
+class PolicyError(PipelineError):
+    """A policy could not decide."""
+
+    code = "policy_error"
+
+
+class PolicyFailed(PolicyError):
+    """A policy raised, returned nonsense or could not be loaded."""
+
+    code = "policy_failed"
+
+
+class JudgeUnavailable(PolicyError):
+    """A judge did not answer in time or not as asked."""
+
+    code = "judge_unavailable"
+
+
+class AuditError(PipelineError):
+    """The record could not be kept."""
+
+    code = "audit_error"
+    http_status = 503
+    retryable = True
+
+
+class AuditUnavailable(AuditError):
+    """The backlog of the record is full, or a commit did not come in time."""
+
+    code = "audit_unavailable"
+
+
+class RequestError(PipelineError):
+    """The client's request cannot be taken."""
+
+    code = "invalid_request"
+    http_status = 400
+
+
+class InvalidRequest(RequestError):
+    """The request is wrong; the message says where."""
+
+
+class Unauthenticated(RequestError):
+    """No key, or not one of ours: one generic sentence for every case."""
+
+    code = "invalid_api_key"
+    http_status = 401
+
+
+class Forbidden(RequestError):
+    """The key may not do this."""
+
+    code = "forbidden"
+    http_status = 403
+
+
+class NotFound(RequestError):
+    """No such path, model, policy or call."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class TooLarge(RequestError):
+    """The body is past the limit."""
+
+    code = "request_too_large"
+    http_status = 413
+
+
+class Overloaded(RequestError):
+    """Past a stated bound (queue, backlog, open calls); try again later."""
+
+    code = "overloaded"
+    http_status = 503
+    retryable = True

@@ -1,0 +1,182 @@
+"""Records: values on their way to the audit log.
+
+A worker packs the records of one call and tick as one msgpack array (`encode_records`); the audit writer
+inserts them. Every record has a natural key, so inserting it twice is a no-op, and the same key with other
+content is a conflict that is never silent. Times are Unix milliseconds. Text that came from a model is kept
+as bytes: UTF-8 with surrogates passed through (`to_bytes`), because PostgreSQL's text can hold neither
+U+0000 nor a lone surrogate.
+
+Must not know: Redis, SQL.
+"""
+
+from typing import Literal
+
+import msgspec
+
+VerdictName = Literal["allow", "block", "replace", "hold", "withheld"]
+
+
+def to_bytes(text: str) -> bytes:
+    """Return `text` as UTF-8 with lone surrogates passed through."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def to_text(data: bytes) -> str:
+    """Return the text of `to_bytes`; bytes that are no UTF-8 at all come back as backslash escapes."""
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "backslashreplace")
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True, omit_defaults=False):
+    call_id: str
+
+
+class CallRecord(_Record, frozen=True, tag="call"):
+    """A call was claimed. Key: call_id. The request body is read from Redis by the audit writer (`body` key of the layout)."""
+
+    at: int
+    dialect: str
+    endpoint: str
+    key: str
+    session: str
+    model: str
+    upstream: str
+    policy: str
+    policy_revision: str
+    stream: bool
+    gateway: str
+
+
+class ChunksRecord(_Record, frozen=True, tag="chunks"):
+    """Chunks as they came, `raw[i]` having number `seq + i`. Key: (call_id, seq).
+
+    `verdicts[i]` is what was known when the chunk was processed (`hold`: the verdict of its block decides);
+    `blocks[i]` is the index of the content block the chunk belongs to, -1 for none.
+    """
+
+    seq: int
+    at: int
+    raw: list[bytes]
+    verdicts: list[VerdictName]
+    blocks: list[int]
+
+
+class ReleaseRecord(_Record, frozen=True, tag="release"):
+    """Bytes handed to the client. Key: (call_id, number). Covers session outputs number .. number_next - 1 and upstream chunks up to `seq`."""
+
+    number: int
+    number_next: int
+    at: int
+    seq: int
+    payload: bytes
+    sha256: bytes
+
+
+class BlockRecord(_Record, frozen=True, tag="block"):
+    """The verdict on a content block that is not a tool call. Key: (call_id, block)."""
+
+    block: int
+    at: int
+    kind: str
+    verdict: VerdictName
+    reason: str
+    policy: str
+
+
+class ToolCallRecord(_Record, frozen=True, tag="tool_call"):
+    """A complete tool call with its verdict. Key: (call_id, block). `notify` asks the audit writer to announce the commit.
+
+    `index` counts tool calls of the call from 0; `arguments` is the exact text upstream sent (`to_bytes`),
+    `released_arguments` what the client gets (None: withheld); `policy` names the hook's policy that decided.
+    """
+
+    block: int
+    index: int
+    at: int
+    tool_call_id: str
+    name: str
+    arguments: bytes
+    released_arguments: bytes | None
+    executor: Literal["client", "provider", "mcp", "nested"]
+    form: Literal["native", "legacy", "prompt"]
+    verdict: VerdictName
+    reason: str
+    policy: str
+    choice: int = 0
+    schema_valid: bool | None = None
+    notify: bool = False
+
+
+class ToolReleaseRecord(_Record, frozen=True, tag="tool_release"):
+    """A tool call (or the text in its place) was released. Key: (call_id, block)."""
+
+    block: int
+    at: int
+
+
+class JudgementRecord(_Record, frozen=True, tag="judgement"):
+    """A judge's answer, for allows too. Key: (call_id, block, step): `step` counts the asks on that block from 0.
+
+    `error` names why there is no probability (`deadline`, `invalid`, `unavailable`, ...), else it is empty.
+    """
+
+    block: int
+    step: int
+    at: int
+    model: str
+    policy: str
+    probability: float | None
+    threshold: float
+    explanation: str
+    prompt: bytes
+    reply: bytes
+    latency_ms: int
+    attempts: int
+    error: str = ""
+
+
+class EndRecord(_Record, frozen=True, tag="end"):
+    """The call is over: exactly one per call. Key: call_id.
+
+    `state` is ENDED or FAILED, `reason` a stable word (complete, refused, client_gone, gateway_lost, an error code);
+    `status` the HTTP status of the answer; `relayed` the last session output the gateway relayed.
+    """
+
+    at: int
+    state: Literal["ENDED", "FAILED"]
+    reason: str
+    status: int
+    stop_reason: str = ""
+    relayed: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    thinking_tokens: int | None = None
+
+
+class EventRecord(_Record, frozen=True, tag="event"):
+    """Something worth knowing about a call: takeover, fenced, withheld, fault, ... Key: (call_id, kind, number)."""
+
+    kind: str
+    number: int
+    at: int
+    detail: str
+
+
+Record = CallRecord | ChunksRecord | ReleaseRecord | BlockRecord | ToolCallRecord | ToolReleaseRecord | JudgementRecord | EndRecord | EventRecord
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Record])
+
+
+def encode_records(records: list[Record]) -> bytes:
+    """Pack the records of one call and tick."""
+    return _encoder.encode(records)
+
+
+def decode_records(blob: bytes) -> list[Record]:
+    """Unpack `encode_records`. Raises msgspec.DecodeError on anything else."""
+    return _decoder.decode(blob)

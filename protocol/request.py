@@ -1,0 +1,91 @@
+"""A chat request, decoded from either dialect: what policies and judges see and what the other dialect is encoded from.
+
+Must not know: Redis, HTTP, policies. Bounded by the gateway's body limit before it comes here.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Dialect = Literal["openai", "anthropic"]
+Endpoint = Literal["chat", "messages", "count_tokens"]
+
+
+class TextPart(msgspec.Struct, frozen=True, tag="text"):
+    """Text of a turn."""
+
+    text: str
+
+
+class ToolUsePart(msgspec.Struct, frozen=True, tag="tool_use"):
+    """A tool call of an earlier assistant turn. `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
+    """The client's result for the tool call `tool_call_id`, flattened to text."""
+
+    tool_call_id: str
+    text: str
+    is_error: bool = False
+
+
+class OtherPart(msgspec.Struct, frozen=True, tag="other"):
+    """A part only its own dialect understands (image, document, thinking, ...): its JSON object and that dialect."""
+
+    type: str
+    body: dict[str, Any]
+
+
+Part = TextPart | ToolUsePart | ToolResultPart | OtherPart
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One turn. System and developer messages before the first user turn are in `ChatRequest.system`; later ones stay here."""
+
+    role: Literal["user", "assistant", "system"]
+    parts: tuple[Part, ...]
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A tool the client offers. `schema` is the client's original JSON Schema of the arguments: what arguments are validated against."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """`mode` auto, none, any (a call is forced) or tool (`name` is forced)."""
+
+    mode: Literal["auto", "none", "any", "tool"]
+    name: str = ""
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `extra` keeps the top-level fields that are not modelled here, for the same dialect only."""
+
+    dialect: Dialect
+    model: str
+    system: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    stream: bool = False
+    include_usage: bool = False
+    """OpenAI `stream_options.include_usage`: the client wants the last chunk with usage."""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    user: str | None = None
+    extra: dict[str, Any] = {}
+
+    def tool(self, name: str) -> Tool | None:
+        """Return the offered tool of that name."""
+        return next((t for t in self.tools if t.name == name), None)
