@@ -34,10 +34,11 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
 
 
 class OtherPart(msgspec.Struct, frozen=True, tag="other"):
-    """A part only its own dialect understands (image, document, thinking, ...): its JSON object and that dialect."""
+    """A part only its own dialect understands (image, document, thinking, ...): its type there, its JSON object and that dialect."""
 
-    type: str
+    kind: str
     body: dict[str, Any]
+    dialect: Dialect
 
 
 Part = TextPart | ToolUsePart | ToolResultPart | OtherPart
