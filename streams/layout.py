@@ -1,0 +1,227 @@
+"""The only place that names a Redis key, a channel or an entry field.
+
+Every key and channel of a call carries a shard tag, `sluice:{07}:...`; no script touches two shards. The shard
+is the last byte of the call id, so whoever knows a call id knows its shard, and changing the number of shards
+moves no open call.
+
+    call:ID      stream   START (0-1), then what the gateway appends, each id being `seq-0`; read by workers
+    body:ID      string   the request body; read by workers and the audit writer, which deletes it
+    ctl:ID       hash     the lease: t owner token, n next output, h hash at n, s last recorded seq, e dispatch entry,
+                          p policy, r revision, k takeovers, kn the n of the last takeover
+    facts:ID     hash     set once per field: j:BLOCK:STEP judgement, c:BLOCK commit
+    beat:ID:...  string   a judge job's heartbeat
+    gw:GATEWAY   string   the gateway is alive and has read its replies up to this id
+    reply:GATEWAY stream  what workers release, for one gateway process
+    dispatch     stream   calls to claim; group `policy`
+    audit        stream   records; group `audit`
+
+Channels (a hint; the stream or key is the truth): `in:ID` carries the bytes of each entry of `call:ID`;
+`fact:ID` carries the field of a new fact.
+"""
+
+import os
+import time
+import uuid
+from typing import Any, Literal
+
+import msgspec
+
+from protocol.request import Dialect, Endpoint
+
+POLICY_GROUP = "policy"
+AUDIT_GROUP = "audit"
+JUDGE_QUEUE = "sluice:{00}:judge"
+START_ID = "0-1"
+BLOB = b"b"
+"""The one field of call, reply and audit entries: a msgpack blob (one field costs 27 % less than many, layout.md)."""
+WORKERS_KEY = "sluice:{00}:workers"
+"""Hash: live worker processes, `role:name` to the Unix ms of the last sign of life; every process prunes the old."""
+
+EntryKind = Literal["chunks", "body", "status", "eof", "failed", "closed", "see"]
+
+
+def new_call_id(shards: int = 1) -> str:
+    """Mint a UUIDv7 whose last byte is the call's shard (0 .. shards-1), chosen by the random part."""
+    random = bytearray(os.urandom(10))
+    random[-1] = random[-2] % shards
+    value = time.time_ns() // 1_000_000 << 80 | int.from_bytes(random, "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=value))
+
+
+def shard_of(call_id: str) -> int:
+    """Return the shard of a call."""
+    return int(call_id[-2:], 16)
+
+
+def tag(shard: int) -> str:
+    """Return the common prefix of a shard's keys."""
+    return f"sluice:{{{shard:02d}}}:"
+
+
+def _of_call(kind: str, call_id: str) -> str:
+    return f"sluice:{{{int(call_id[-2:], 16):02d}}}:{kind}:{call_id}"
+
+
+def call_key(call_id: str) -> str:
+    """The call's stream."""
+    return _of_call("call", call_id)
+
+
+def body_key(call_id: str) -> str:
+    """The request body."""
+    return _of_call("body", call_id)
+
+
+def ctl_key(call_id: str) -> str:
+    """The lease and numbers of a call."""
+    return _of_call("ctl", call_id)
+
+
+def facts_key(call_id: str) -> str:
+    """Judgements and commits, set once."""
+    return _of_call("facts", call_id)
+
+
+def chunk_channel(call_id: str) -> str:
+    """Where the gateway publishes each entry of the call's stream."""
+    return _of_call("in", call_id)
+
+
+def facts_channel(call_id: str) -> str:
+    """Where judges and audit writers say which fact is new."""
+    return _of_call("fact", call_id)
+
+
+def judgement_field(block: int, step: int) -> str:
+    """The fact that is the judgement for the `step`-th ask on `block`."""
+    return f"j:{block}:{step}"
+
+
+def commit_field(block: int) -> str:
+    """The fact that the tool call in `block` is committed (`1`) or will not be waited for (`late`)."""
+    return f"c:{block}"
+
+
+def judge_job_id(call_id: str, block: int, step: int, attempt: int) -> str:
+    """The arq job id of an ask: asking twice is one job."""
+    return f"{call_id}:{block}:{step}:{attempt}"
+
+
+def judge_beat_key(call_id: str, block: int, step: int) -> str:
+    """Exists while a judge works on the ask."""
+    return f"{_of_call('beat', call_id)}:{block}:{step}"
+
+
+def dispatch_key(shard: int) -> str:
+    """The stream of calls to claim."""
+    return f"{tag(shard)}dispatch"
+
+
+def audit_key(shard: int) -> str:
+    """The stream of records."""
+    return f"{tag(shard)}audit"
+
+
+def gateway_key(shard: int, gateway: str) -> str:
+    """Exists while the gateway lives; holds its last read reply id."""
+    return f"{tag(shard)}gw:{gateway}"
+
+
+def reply_key(shard: int, gateway: str) -> str:
+    """What the gateway relays."""
+    return f"{tag(shard)}reply:{gateway}"
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The first entry of a call's stream: all that a session needs besides the body. Times are Unix ms."""
+
+    call_id: str
+    at: int
+    gateway: str
+    dialect: Dialect
+    endpoint: Endpoint
+    key: str
+    policies: tuple[str, ...]
+    policy: str
+    session: str
+    nonce: str
+    deadline: int
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What the gateway appends: `seq` is the number of the first of `chunks` (of the entry itself where there are none).
+
+    chunks: SSE events as they came; body: a whole answer; status: an error answer, `number` the status, `text`
+    its retry-after; eof: upstream is done; failed: `text` is an error code; closed: `text` the reason, `number`
+    the last relayed output, nothing follows; see: only published, the entry itself is too large, read the stream.
+    """
+
+    seq: int
+    at: int
+    kind: EntryKind
+    chunks: list[bytes] = []
+    number: int = 0
+    text: str = ""
+
+    @property
+    def next_seq(self) -> int:
+        """The number of what comes after this entry."""
+        return self.seq + (len(self.chunks) or 1)
+
+
+class Dispatch(msgspec.Struct, frozen=True, array_like=True):
+    """Send the request upstream: the client's body as received where `body` is None. `upstream` names a configured provider."""
+
+    upstream: str
+    dialect: Dialect
+    endpoint: Endpoint
+    body: bytes | None = None
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker releases: session outputs `number` .. `next - 1` of a call.
+
+    `status` and `headers` come with the first reply that has content. `late` replaces `data` where headers are
+    already out (an error becomes a frame). `end` is the reason with which the answer is complete, or empty.
+    `processed` is the last seq the worker has taken in.
+    """
+
+    call_id: str
+    number: int
+    next: int
+    status: int = 0
+    headers: dict[str, str] = {}
+    data: bytes = b""
+    late: bytes = b""
+    end: str = ""
+    dispatch: Dispatch | None = None
+    processed: int = 0
+    keepalive: bool = False
+
+
+_encoder = msgspec.msgpack.Encoder()
+_entry = msgspec.msgpack.Decoder(Entry)
+_start = msgspec.msgpack.Decoder(Start)
+_reply = msgspec.msgpack.Decoder(Reply)
+
+
+def pack(value: Any) -> bytes:
+    """Pack an entry, a reply or a START."""
+    return _encoder.encode(value)
+
+
+def unpack_entry(blob: bytes) -> Entry:
+    """Raises msgspec.DecodeError."""
+    return _entry.decode(blob)
+
+
+def unpack_start(blob: bytes) -> Start:
+    """Raises msgspec.DecodeError."""
+    return _start.decode(blob)
+
+
+def unpack_reply(blob: bytes) -> Reply:
+    """Raises msgspec.DecodeError."""
+    return _reply.decode(blob)

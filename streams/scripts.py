@@ -1,0 +1,173 @@
+"""The Lua scripts: every step that must be one step. Each says its keys and arguments; time is Redis' own.
+
+Outcomes are words: OK, DUP (this very thing was done before), FENCED (another owns the call), SEQ (numbers do not
+follow), CLOSED (no such call any more), GATEWAY_LOST, FULL, EXPIRED, OWNED, LOST, QUEUE, BACKLOG.
+"""
+
+from hashlib import sha1
+
+START = """
+-- KEYS dispatch audit call body; ARGV max_queue max_backlog start body call_id claim_ms call_ttl body_ttl
+if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then return 'QUEUE' end
+if redis.call('XLEN', KEYS[2]) >= tonumber(ARGV[2]) then return 'BACKLOG' end
+local t = redis.call('TIME')
+local due = t[1] * 1000 + math.floor(t[2] / 1000) + tonumber(ARGV[6])
+redis.call('SET', KEYS[4], ARGV[4], 'PX', ARGV[8])
+redis.call('XADD', KEYS[3], '0-1', 'b', ARGV[3])
+redis.call('PEXPIRE', KEYS[3], ARGV[7])
+redis.call('XADD', KEYS[1], '*', 'c', ARGV[5], 'd', string.format('%.0f', due))
+return 'OK'
+"""
+"""Put a call onto its own stream and the dispatch stream, unless a bound is passed."""
+
+CLAIM = """
+-- KEYS ctl dispatch call body facts; ARGV token entry consumer due takeover('1'|'0') call_ttl late('1'|'0')
+local pending = redis.call('XPENDING', KEYS[2], 'policy', ARGV[2], ARGV[2], 1)
+if not pending[1] or pending[1][2] ~= ARGV[3] then return {'LOST'} end
+local c = redis.call('HMGET', KEYS[1], 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn')
+local fresh = not c[2]
+if fresh then
+  if redis.call('EXISTS', KEYS[3]) == 0 then return {'CLOSED'} end
+  local t = redis.call('TIME')
+  if ARGV[7] == '0' and t[1] * 1000 + math.floor(t[2] / 1000) > tonumber(ARGV[4]) then return {'EXPIRED'} end
+  redis.call('HSET', KEYS[1], 't', ARGV[1], 'n', 0, 'h', '', 's', 0, 'e', ARGV[2], 'k', 0, 'kn', -1)
+else
+  if c[1] == 'closed' then return {'CLOSED'} end
+  if c[1] ~= '' and ARGV[5] == '0' then return {'OWNED'} end
+  -- a takeover at the n of the takeover before it made no progress
+  local k = 0
+  if c[8] == c[2] then k = tonumber(c[7]) + 1 end
+  redis.call('HSET', KEYS[1], 't', ARGV[1], 'e', ARGV[2], 'k', k, 'kn', c[2])
+  c[7] = tostring(k)
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[6])
+return {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fresh and '-1' or c[7],
+  redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 64), redis.call('GET', KEYS[4]), redis.call('HGETALL', KEYS[5])}
+"""
+"""Take a delivered call: check and touch both truths of the lease, the pending entry and the control key."""
+
+PIN = """
+-- KEYS ctl; ARGV token policy revision
+if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
+redis.call('HSET', KEYS[1], 'p', ARGV[2], 'r', ARGV[3])
+return 'OK'
+"""
+"""Pin the policy revision of a call, from first byte to last."""
+
+RENEW = """#!lua flags=allow-oom
+-- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
+-- allow-oom: a lease that dies because Redis is full would start a false takeover
+local lost = {}
+for i = 2, #KEYS do
+  local token, entry = ARGV[2 * i - 1], ARGV[2 * i]
+  if redis.call('HGET', KEYS[i], 't') == token
+    and #redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', 0, 'JUSTID') == 1 then
+    redis.call('PEXPIRE', KEYS[i], ARGV[2])
+  else
+    lost[#lost + 1] = i - 2
+  end
+end
+return lost
+"""
+"""Renew the leases of a worker; returns the positions of those it no longer has."""
+
+HANDOVER = """
+-- KEYS ctl dispatch; ARGV token call_id due
+if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
+local entry = redis.call('HGET', KEYS[1], 'e')
+local fresh = redis.call('XADD', KEYS[2], '*', 'c', ARGV[2], 'd', ARGV[3])
+redis.call('XACK', KEYS[2], 'policy', entry)
+redis.call('XDEL', KEYS[2], entry)
+redis.call('HSET', KEYS[1], 't', '', 'e', fresh)
+return 'OK'
+"""
+"""Give a call back so that another worker claims it at once."""
+
+RELEASE = """
+-- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl call_ttl (token number next hash seq reply audit)..
+local read = redis.call('GET', KEYS[1])
+local full = false
+local replied = false
+if read then
+  redis.call('XTRIM', KEYS[2], 'MINID', read)
+  full = redis.call('XLEN', KEYS[2]) >= tonumber(ARGV[1])
+end
+local out = {}
+for i = 4, #KEYS do
+  local a = 7 * (i - 4) + 3
+  local number, nextn, reply, audit = ARGV[a + 2], ARGV[a + 3], ARGV[a + 6], ARGV[a + 7]
+  local c = redis.call('HMGET', KEYS[i], 't', 'n', 'h')
+  local said
+  if not c[1] or c[1] == 'closed' then said = 'CLOSED'
+  elseif c[1] ~= ARGV[a + 1] then said = 'FENCED'
+  elseif c[2] ~= number then
+    if c[2] == nextn and c[3] == ARGV[a + 4] then said = 'DUP' else said = 'SEQ' end
+  elseif reply ~= '' and not read then said = 'GATEWAY_LOST'
+  elseif reply ~= '' and full then said = 'FULL'
+  else
+    said = 'OK'
+    redis.call('HSET', KEYS[i], 'n', nextn, 'h', ARGV[a + 4], 's', ARGV[a + 5])
+    if reply ~= '' then redis.call('XADD', KEYS[2], '*', 'b', reply); replied = true end
+    if audit ~= '' then redis.call('XADD', KEYS[3], '*', 'b', audit) end
+  end
+  out[i - 3] = said
+end
+if replied then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
+return out
+"""
+"""Release and record in one step, for up to 60 calls of one shard and gateway, each fenced by token and number."""
+
+FINISH = """#!lua flags=allow-oom
+-- KEYS ctl dispatch audit call facts; ARGV token audit ended_ttl
+local c = redis.call('HMGET', KEYS[1], 't', 'e')
+if not c[1] or c[1] == 'closed' then return 'CLOSED' end
+if c[1] ~= ARGV[1] then return 'FENCED' end
+redis.call('XADD', KEYS[3], '*', 'b', ARGV[2])
+redis.call('XACK', KEYS[2], 'policy', c[2])
+redis.call('XDEL', KEYS[2], c[2])
+redis.call('HSET', KEYS[1], 't', 'closed')
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('PEXPIRE', KEYS[4], ARGV[3])
+redis.call('PEXPIRE', KEYS[5], ARGV[3])
+return 'OK'
+"""
+"""Write the terminal record and let go of the call; nothing can be released after it."""
+
+TRIM = """#!lua flags=allow-oom
+-- KEYS audit; trims what every writer has committed: below the smallest unacked id, or up to the last delivered
+local p = redis.call('XPENDING', KEYS[1], 'audit')
+if p[1] > 0 then return redis.call('XTRIM', KEYS[1], 'MINID', p[2]) end
+local g = redis.call('XINFO', 'GROUPS', KEYS[1])
+for _, fields in ipairs(g) do
+  local name, last
+  for i = 1, #fields, 2 do
+    if fields[i] == 'name' then name = fields[i + 1] elseif fields[i] == 'last-delivered-id' then last = fields[i + 1] end
+  end
+  if name == 'audit' then
+    local ms, n = string.match(last, '(%d+)-(%d+)')
+    return redis.call('XTRIM', KEYS[1], 'MINID', ms .. '-' .. string.format('%.0f', tonumber(n) + 1))
+  end
+end
+return 0
+"""
+"""Trim the audit stream below what is not yet committed."""
+
+FACT = """#!lua flags=allow-oom
+-- KEYS facts; ARGV channel ttl (field value)..; the first value of a field stays
+local said = {}
+for i = 3, #ARGV, 2 do
+  said[#said + 1] = redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1])
+  redis.call('PUBLISH', ARGV[1], ARGV[i])
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return said
+"""
+"""Set facts once and say so on the call's channel."""
+
+ALL = (START, CLAIM, PIN, RENEW, HANDOVER, RELEASE, FINISH, TRIM, FACT)
+_SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
+
+
+def sha(source: str) -> str:
+    """The name under which Redis knows a script."""
+    return _SHA[source]
