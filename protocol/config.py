@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from protocol.request import Dialect
 
 Role = Literal["client", "auditor"]
-Durability = Literal["default", "strict", "relaxed"]
+Durability = Literal["default", "relaxed"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
@@ -123,8 +123,6 @@ class Config(_Strict):
     limits: Limits = Limits()
     durability: Durability = "default"
     keys: tuple[Key, ...] = ()
-    unknown: tuple[str, ...] = ()
-    """Names of unmodelled events, blocks and fields that may pass."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
 
     @model_validator(mode="after")
@@ -166,5 +164,7 @@ class Runtime(_Strict):
     """Name of this process in logs and as a Redis consumer; empty: made from host name and pid."""
     concurrency: int = 8
     """Judgements a judge worker runs at once."""
+    search_path: tuple[str, ...] = ()
+    """Where policies of the user's own Python files are looked for: the folder of the configuration file."""
     ready_fd: int | None = None
     """A file descriptor to which the process writes one line when it is ready (used by `sluice up`)."""

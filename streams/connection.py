@@ -186,10 +186,9 @@ class Connection:
             self._wire.put(hiredis.pack_command(args), future)
         return future
 
-    def send(self, *args: Argument) -> None:
-        """Send a command whose reply nobody waits for."""
-        if self._wire is not None:
-            self._wire.put(hiredis.pack_command(args), None)
+    def send_quiet(self, *args: Argument) -> None:
+        """Send a command whose outcome does not matter; its reply is taken and forgotten."""
+        self.call(*args).add_done_callback(_quiet)
 
     def script(self, source: str, keys: list[str], args: list[Argument]) -> "asyncio.Future[Any]":
         """Run a script by its name; they are loaded at each connect."""

@@ -1,0 +1,84 @@
+"""What a session wants done, as values; the worker does it.
+
+Outputs (released events, `Dispatch`, `Respond`) are numbered in one sequence per call and hashed; records and asks are
+not: they have keys of their own and may be repeated.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from policy.base import JudgeQuestion
+from protocol.events import Event
+from protocol.records import Record
+from protocol.request import Dialect, Endpoint
+
+SESSION_VERSION = "1"
+"""Part of every policy revision: a change of session behaviour must not take over calls of the old one."""
+
+
+class Dispatch(msgspec.Struct, frozen=True, tag=True):
+    """Send the request upstream; the client's body as received where `body` is None."""
+
+    upstream: str
+    dialect: Dialect
+    endpoint: Endpoint
+    body: bytes | None
+
+
+class Respond(msgspec.Struct, frozen=True, tag=True):
+    """The whole answer, instead of released events: `frame` is what goes out where headers are already sent."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    frame: bytes
+    reason: str
+
+
+Output = Event | Dispatch | Respond
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Ask a judge; the answer comes back as `judgement(block, step, ...)`."""
+
+    block: int
+    step: int
+    question: JudgeQuestion
+
+
+class Taken(msgspec.Struct):
+    """Everything since the last `take`: `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
+
+    `waits` are blocks whose tool call waits for its commit (the record with `notify` is among `records`).
+    `end` is the reason with which the answer is complete, or empty.
+    """
+
+    number: int
+    next: int
+    digest: str
+    outputs: list[Output]
+    records: list[Record]
+    asks: list[Ask]
+    waits: list[int]
+    end: str
+
+
+class CallInfo(msgspec.Struct, frozen=True):
+    """What a session knows of its call besides the body. `at` is Unix ms; `durable` means tool calls wait for their commit (G6)."""
+
+    call_id: str
+    at: int
+    dialect: Dialect
+    endpoint: Endpoint
+    key: str
+    session: str
+    nonce: str
+    gateway: str
+    policy: str
+    revision: str
+    durable: bool
+    max_arguments_bytes: int
+
+
+State = Literal["ACTIVE", "ENDED", "FAILED"]

@@ -1,0 +1,1 @@
+"""The processes behind the gateway: policy workers, judge workers, audit writers."""

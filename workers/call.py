@@ -1,0 +1,320 @@
+"""One call in the hands of a policy worker: entries and facts in, releases out. Synchronous; the worker does the IO.
+
+At most one release of a call is under way; what comes meanwhile waits and is joined into the next. A release that got
+no answer is repeated as it was: the script knows it by its numbers (DUP).
+"""
+
+import time
+from hashlib import sha256
+
+import msgspec
+
+from policy.base import Judgement
+from policy.effects import Ask, Dispatch, Output, Respond
+from policy.session import Session
+from protocol import codecs
+from protocol.events import Event, TextDelta
+from protocol.records import (
+    BlockRecord,
+    ChunksRecord,
+    EndRecord,
+    EventRecord,
+    Record,
+    ReleaseRecord,
+    encode_records,
+)
+from streams import layout
+from streams.layout import Entry, Reply, Start
+
+_judgement = msgspec.json.Decoder(Judgement)
+PROGRESS_BYTES = 128 * 1024
+"""Taken-in bytes after which a worker tells the gateway its position though nothing is released."""
+
+
+class Release(msgspec.Struct):
+    """Arguments of one call in the release script."""
+
+    number: int
+    next: int
+    digest: str
+    seq: int
+    reply: bytes
+    audit: bytes
+    records: list[Record]
+    """What `audit` holds besides the release itself: recorded all the same when the release is refused."""
+
+
+class OwnedCall:
+    """A claimed call: its session, its encoder, and where its numbers stand in Redis (`released`, `recorded`)."""
+
+    def __init__(self, start: Start, token: str, entry: str, session: Session, *, policy_header: str, released: int, digest: str, recorded: int) -> None:
+        self.id, self.start, self.token, self.entry, self.session = start.call_id, start, token, entry, session
+        self.gateway, self.shard = start.gateway, layout.shard_of(start.call_id)
+        self.policy_header = policy_header
+        self.expected = 1
+        self.released, self.recorded, self._digest = released, recorded, digest
+        session.checkpoint = released
+        self.facts: dict[str, bytes] = {}
+        self.open_asks: dict[str, Ask] = {}
+        self.open_waits: set[int] = set()
+        self.new_asks: list[Ask] = []
+        self.new_waits: list[int] = []
+        self.encoder: codecs.Encoder | None = None
+        self.sending: Release | None = None
+        self.retry_at = 0.0
+        self.closed: Entry | None = None
+        self.last_sign = time.monotonic()
+        self.last_heard = time.monotonic()
+        self.finishing = False
+        self._base = 0
+        self._outputs: list[Output] = []
+        self._records: list[Record] = []
+        self._chunks: list[ChunksRecord] = []
+        self._end = ""
+        self._unreported = 0
+        self._head_sent = False
+        self._keepalive = False
+
+    # --- inputs ---
+
+    def begin(self, body: bytes | None) -> None:
+        """Start the session with the request body."""
+        self.session.at(self.start.at)
+        self.session.begin(body)
+        self.collect()
+
+    def take_entry(self, entry: Entry) -> bool:
+        """Take one entry of the call's stream; False when one before it is missing. What came before is dropped."""
+        if entry.seq < self.expected:
+            return True
+        if entry.seq > self.expected or entry.kind == "see":
+            return False
+        self.expected = entry.next_seq
+        self.last_heard = time.monotonic()
+        session = self.session
+        session.at(entry.at)
+        match entry.kind:
+            case "chunks":
+                self._note_chunks(entry, session.chunks(entry.seq, entry.chunks))
+            case "body":
+                self._note_chunks(entry, [session.body(entry.seq, entry.chunks[0])])
+            case "status":
+                self._note_chunks(entry, [session.error_status(entry.number, entry.chunks[0], entry.text)])
+            case "eof":
+                session.eof()
+            case "failed":
+                session.failed(entry.text)
+            case "closed":
+                self.closed = entry
+            case "see":
+                pass
+        self.collect()
+        return True
+
+    def _note_chunks(self, entry: Entry, marks: list[tuple[str, int]]) -> None:
+        self._unreported += sum(map(len, entry.chunks))
+        if entry.next_seq <= self.recorded + 1:
+            return
+        self._chunks.append(
+            ChunksRecord(
+                call_id=self.id, seq=entry.seq, at=entry.at, raw=entry.chunks,
+                verdicts=[m[0] for m in marks], blocks=[m[1] for m in marks],  # type: ignore[misc]
+            )
+        )  # fmt: skip
+
+    def take_fact(self, field: str, value: bytes, at: int) -> None:
+        """Take a judgement or a commit; the first value of a field is the only one there is."""
+        if field in self.facts:
+            return
+        self.facts[field] = value
+        if field in self.open_asks:
+            self._judge(self.open_asks.pop(field), value, at)
+        elif field.startswith("c:") and int(field[2:]) in self.open_waits:
+            self.open_waits.discard(int(field[2:]))
+            self.session.committed(int(field[2:]), value == b"1", at)
+        self.collect()
+
+    def _judge(self, ask: Ask, value: bytes, at: int) -> None:
+        try:
+            judgement = _judgement.decode(value)
+        except msgspec.MsgspecError:
+            judgement = Judgement(error="invalid")
+        self.session.judgement(ask.block, ask.step, judgement, at)
+
+    def collect(self) -> None:
+        """Move what the session wants into this call; facts that are already known are fed at once."""
+        while True:
+            taken = self.session.take()
+            self._outputs += taken.outputs
+            self._records += taken.records
+            self._digest = taken.digest
+            self._end = taken.end or self._end
+            if not taken.asks and not taken.waits:
+                return
+            for block in taken.waits:
+                if value := self.facts.get(layout.commit_field(block)):
+                    self.session.committed(block, value == b"1", self.start.at)
+                else:
+                    self.open_waits.add(block)
+                    self.new_waits.append(block)
+            for ask in taken.asks:
+                field = layout.judgement_field(ask.block, ask.step)
+                if value := self.facts.get(field):
+                    self._judge(ask, value, self.start.at)
+                else:
+                    self.open_asks[field] = ask
+                    self.new_asks.append(ask)
+
+    # --- outputs ---
+
+    @property
+    def wants_release(self) -> bool:
+        """Is there anything to release or record that is not under way?"""
+        return self.sending is None and bool(self._outputs or self._records or self._chunks or self._keepalive)
+
+    def ask_keepalive(self) -> None:
+        """Show life with the next release."""
+        self._keepalive = True
+
+    def next_release(self, now_ms: int) -> Release:
+        """Build the next release from everything that waits; it stays `sending` until `answered`."""
+        if self.sending is not None:
+            return self.sending
+        number = self.released
+        following = self._base + len(self._outputs)
+        reply, payload = self._reply(number, following)
+        records, self._records = self._records, []
+        chunks, self._chunks = self._chunks, []
+        recorded = self.recorded
+        if chunks:
+            recorded = chunks[-1].seq + len(chunks[-1].raw) - 1
+        kept: list[Record] = [*chunks, *records]
+        all_records = list(kept)
+        if payload:
+            all_records.append(
+                ReleaseRecord(
+                    call_id=self.id, number=number, number_next=following, at=now_ms, seq=self.expected - 1, payload=payload,
+                    sha256=sha256(payload).digest(),
+                )
+            )  # fmt: skip
+        self._base, self._outputs = following, []
+        self.sending = Release(
+            number, following, self._digest, recorded, layout.pack(reply) if reply else b"", encode_records(all_records) if all_records else b"", kept
+        )
+        return self.sending
+
+    def _reply(self, number: int, following: int) -> tuple[Reply | None, bytes]:
+        skip, outputs = max(0, number - self._base), self._outputs
+        if skip:
+            self._render(outputs[:skip])
+        rendered = self._render(outputs[skip:])
+        keepalive, self._keepalive = self._keepalive, False
+        progress = self._unreported > PROGRESS_BYTES
+        if not outputs[skip:] and not keepalive and not progress:
+            return None, b""
+        self._unreported = 0
+        if not outputs[skip:] and keepalive and not self._end:
+            rendered.data = self._make_encoder().keepalive() if self.session.request else b""
+        has_head = bool(rendered.data) and not self._head_sent
+        if has_head and not rendered.status:
+            rendered.status = 200
+            rendered.headers = {"content-type": self._make_encoder().content_type if self.session.request else "application/json"}
+        headers = {**rendered.headers, "x-sluice-policy": self.policy_header} if rendered.status else {}
+        only_keepalive = not outputs[skip:]
+        if has_head and not only_keepalive:
+            self._head_sent = True
+        reply = Reply(
+            self.id, number, following, status=rendered.status, headers=headers, data=rendered.data, late=rendered.late,
+            end=self._end if outputs[skip:] else "", dispatch=rendered.dispatch, processed=self.expected - 1, keepalive=only_keepalive,
+        )  # fmt: skip
+        return reply, b"" if only_keepalive else rendered.data
+
+    def _make_encoder(self) -> codecs.Encoder:
+        if self.encoder is None:
+            assert self.session.request is not None
+            self.encoder = codecs.make_encoder(self.start.dialect, self.session.request, call_id=self.id, created=self.start.at // 1000)
+        return self.encoder
+
+    def _render(self, outputs: list[Output]) -> "_Rendered":
+        rendered, events = _Rendered(), []
+        for output in outputs:
+            if isinstance(output, Dispatch):
+                rendered.dispatch = layout.Dispatch(output.upstream, output.dialect, output.endpoint, output.body)
+            elif isinstance(output, Respond):
+                rendered.status, rendered.headers = output.status, output.headers
+                rendered.data, rendered.late = output.body, output.frame
+            else:
+                events.append(output)
+        if events:
+            rendered.data += self._make_encoder().encode(_join(events))
+        return rendered
+
+    def answered(self, outcome: str) -> None:
+        """Take the script's word on the release that was under way (OK or DUP)."""
+        assert self.sending is not None
+        self.released, self.recorded = self.sending.next, self.sending.seq
+        if self.sending.reply:
+            self.last_sign = time.monotonic()
+        self.sending = None
+
+    def end_records(self, reason: str, relayed: int, now_ms: int) -> list[Record]:
+        """The terminal record and everything not yet recorded before it; undecided tool calls are recorded as withheld."""
+        records: list[Record] = [*(self.sending.records if self.sending is not None else []), *self._chunks, *self._records]
+        self._chunks, self._records = [], []
+        session = self.session
+        for ask in self.open_asks.values():
+            records.append(self._withheld(ask.block, now_ms))
+        for block in self.open_waits:
+            records.append(self._withheld(block, now_ms))
+        if reason == "complete":
+            reason = self._end or "unfinished"
+        usage = session.usage
+        records.append(
+            EndRecord(
+                call_id=self.id, at=now_ms, state="ENDED" if reason == "complete" else "FAILED", reason=reason, status=session.status,
+                stop_reason=session.stop_reason, relayed=relayed, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_tokens, cache_write_tokens=usage.cache_write_tokens, thinking_tokens=usage.thinking_tokens,
+            )
+        )  # fmt: skip
+        return records
+
+    def _withheld(self, block: int, now_ms: int) -> BlockRecord:
+        return BlockRecord(call_id=self.id, block=block, at=now_ms, kind="tool_use", verdict="withheld", reason="undecided", policy="")
+
+    def note(self, kind: str, number: int, detail: str, now_ms: int) -> None:
+        """Record something about the call that the session does not know."""
+        self._records.append(EventRecord(call_id=self.id, kind=kind, number=number, at=now_ms, detail=detail))
+
+
+class _Rendered:
+    __slots__ = ("data", "dispatch", "headers", "late", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.data = self.late = b""
+        self.dispatch: layout.Dispatch | None = None
+
+
+def _join(events: list[Event]) -> list[Event]:
+    """Join neighbouring text deltas of one block: one frame instead of many, the same text."""
+    if len(events) < 2:
+        return events
+    joined: list[Event] = []
+    parts: list[str] = []
+    index = -1
+    for event in events:
+        if type(event) is TextDelta:
+            if event.index != index and parts:
+                joined.append(TextDelta(index, "".join(parts)))
+                parts = []
+            index = event.index
+            parts.append(event.text)
+            continue
+        if parts:
+            joined.append(TextDelta(index, "".join(parts)))
+            parts = []
+        joined.append(event)
+    if parts:
+        joined.append(TextDelta(index, "".join(parts)))
+    return joined

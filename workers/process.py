@@ -1,0 +1,94 @@
+"""What every worker process does alike: tell that it is ready, stop on a signal, show that it lives, die when it hangs."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from protocol.config import Runtime
+from streams import layout
+from streams.connection import Connection
+
+log = logging.getLogger(__name__)
+PRESENCE_S = 1.0
+STALE_MS = 5_000
+HANG_CPU_S = 1.0
+
+
+def tell_ready(settings: Runtime) -> None:
+    """Say through the descriptor of `sluice up` that this process is ready, and freeze what start-up allocated."""
+    gc.collect()
+    gc.freeze()
+    if settings.ready_fd is not None:
+        os.write(settings.ready_fd, b"ready\n")
+        os.close(settings.ready_fd)
+
+
+def on_stop(stop: Callable[[], None]) -> None:
+    """Call `stop` at SIGTERM and SIGINT."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+def watch_loop() -> None:
+    """Kill this process when its event loop does nothing but burn CPU for over a second: a hook that never returns.
+
+    CPU time, not wall time: a process that was stopped (SIGSTOP, a paused machine) is fenced, not hung.
+    """
+    loop, beat = asyncio.get_running_loop(), [time.process_time()]
+
+    def tick() -> None:
+        beat[0] = time.process_time()
+        loop.call_later(0.1, tick)
+
+    def watch() -> None:
+        while True:
+            time.sleep(0.25)
+            if time.process_time() - beat[0] > HANG_CPU_S:
+                log.error("event loop hangs in a hook: this worker ends so that others take its calls")
+                os._exit(70)
+
+    tick()
+    threading.Thread(target=watch, name="watchdog", daemon=True).start()
+
+
+async def show_presence(redis: Connection, role: str, name: str) -> None:
+    """Write a sign of life each second, for readiness, health checks and hand-over; prune the stale."""
+    while True:
+        now = time.time_ns() // 1_000_000
+        redis.call("HSET", layout.WORKERS_KEY, f"{role}:{name}", now).add_done_callback(_ignore)
+        await asyncio.sleep(PRESENCE_S)
+
+
+async def hide_presence(redis: Connection, role: str, name: str) -> None:
+    """Take the sign of life back: this process is going."""
+    redis.call("HDEL", layout.WORKERS_KEY, f"{role}:{name}").add_done_callback(_ignore)
+    await asyncio.sleep(0)
+
+
+async def others_present(redis: Connection, role: str, name: str) -> bool:
+    """Is another process of this role alive? Raises StreamConnectionLost."""
+    return any(n != name for n in await present(redis, role))
+
+
+async def present(redis: Connection, role: str) -> list[str]:
+    """Names of the live processes of a role. Raises StreamConnectionLost."""
+    found = await redis.call("HGETALL", layout.WORKERS_KEY)
+    now = time.time_ns() // 1_000_000
+    names = []
+    for field, at in zip(found[::2], found[1::2], strict=True):
+        if now - int(at) > STALE_MS:
+            redis.call("HDEL", layout.WORKERS_KEY, field).add_done_callback(_ignore)
+        elif field.decode().startswith(f"{role}:"):
+            names.append(field.decode().partition(":")[2])
+    return names
+
+
+def _ignore(future: "asyncio.Future[object]") -> None:
+    if not future.cancelled():
+        future.exception()

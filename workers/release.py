@@ -1,0 +1,94 @@
+"""Releases of one event-loop tick, per shard and gateway, in one script call each (at most 60 calls).
+
+What Redis answered goes back to the owner as a word; a lost connection is not an answer, so the release stays under
+way and is repeated once Redis is back.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from protocol.errors import StreamConnectionLost
+from streams import layout, scripts
+from streams.connection import Argument, Connection, RedisError
+from workers.call import OwnedCall
+
+log = logging.getLogger(__name__)
+MAX_BATCH = 60
+RETRY_S = 0.05
+REPLY_TTL_MS = 3_600_000
+
+Refused = Callable[[OwnedCall, str], None]
+
+
+class Releaser:
+    """Collects calls that have something to release and sends them at the end of the tick."""
+
+    def __init__(self, redis: Connection, *, max_reply: int, call_ttl_ms: int, on_refused: Refused) -> None:
+        self._redis, self._max_reply, self._call_ttl_ms, self._on_refused = redis, max_reply, call_ttl_ms, on_refused
+        self._dirty: dict[tuple[int, str], dict[str, OwnedCall]] = {}
+        self._scheduled = False
+
+    def add(self, call: OwnedCall) -> None:
+        """Send what `call` has at the end of this tick, unless a release of it is under way (then after that)."""
+        if not call.wants_release or call.finishing:
+            return
+        self._push(call)
+
+    def repeat(self, call: OwnedCall) -> None:
+        """Send the release that is under way again: its answer was lost or it was refused for now."""
+        if call.sending is not None:
+            self._push(call)
+
+    def _push(self, call: OwnedCall) -> None:
+        self._dirty.setdefault((call.shard, call.gateway), {})[call.id] = call
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        dirty, self._dirty = self._dirty, {}
+        now_ms = time.time_ns() // 1_000_000
+        for (shard, gateway), calls in dirty.items():
+            batch = list(calls.values())
+            for start in range(0, len(batch), MAX_BATCH):
+                self._send(shard, gateway, batch[start : start + MAX_BATCH], now_ms)
+
+    def _send(self, shard: int, gateway: str, batch: list[OwnedCall], now_ms: int) -> None:
+        keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
+        args: list[Argument] = [self._max_reply, REPLY_TTL_MS, self._call_ttl_ms]
+        for call in batch:
+            release = call.next_release(now_ms)
+            keys.append(layout.ctl_key(call.id))
+            args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit)
+        future = self._redis.script(scripts.RELEASE, keys, args)
+        future.add_done_callback(lambda done: self._answered(batch, done))
+
+    def _answered(self, batch: list[OwnedCall], done: "asyncio.Future[list[bytes]]") -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            if not isinstance(error, StreamConnectionLost | RedisError):
+                log.error("release failed", extra={"error": type(error).__name__})
+            elif isinstance(error, RedisError):
+                log.warning("release refused by redis", extra={"error": str(error)[:80]})
+            for call in batch:
+                self._later(call)
+            return
+        for call, said in zip(batch, done.result(), strict=True):
+            if said in (b"OK", b"DUP"):
+                call.answered(said.decode())
+                if call.wants_release:
+                    self.add(call)
+                if call.closed is not None:
+                    self._on_refused(call, "CLOSE")
+            elif said == b"FULL":
+                self._later(call)
+            else:
+                self._on_refused(call, said.decode())
+
+    def _later(self, call: OwnedCall) -> None:
+        asyncio.get_running_loop().call_later(RETRY_S, self.repeat, call)
