@@ -1,0 +1,311 @@
+"""The HTTP side: routes, authentication, the relay of each call. A plain ASGI application (a framework's routing costs 0.2 ms a request).
+
+A response is: bytes that workers released, in the order of their numbers; or an error in the caller's dialect.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from gateway.bus import Bus
+from gateway.calls import OpenCall
+from gateway.keyring import KeyRing
+from gateway.status import Status
+from gateway.upstream import Upstreams
+from protocol import errors_wire
+from protocol.config import DEMO_MODELS, Config, Key
+from protocol.errors import (
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    PipelineError,
+    StreamConnectionLost,
+    StreamTimeout,
+    TooLarge,
+    Unauthenticated,
+)
+from protocol.request import Dialect, Endpoint
+from streams import layout
+from streams.layout import Start
+
+log = logging.getLogger(__name__)
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_CALLS: dict[str, tuple[Dialect, Endpoint]] = {
+    "/v1/chat/completions": ("openai", "chat"),
+    "/v1/messages": ("anthropic", "messages"),
+    "/v1/messages/count_tokens": ("anthropic", "count_tokens"),
+}
+MAX_TIMEOUT_S = 600.0
+_JSON = b"application/json"
+_NO_SNIFF = (b"x-content-type-options", b"nosniff")
+
+
+class Gateway:
+    """The application. `audit` is mounted for /audit and /debug and does its own authentication."""
+
+    def __init__(self, config: Config, bus: Bus, keys: KeyRing, upstreams: Upstreams, status: Status, audit: ASGI) -> None:
+        self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
+        self.upstreams, self.status, self._audit = upstreams, status, audit
+        self.draining = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        path, method = scope["path"], scope["method"]
+        if path.startswith(("/audit/", "/debug")):
+            await self._audit(scope, receive, send)
+            return
+        headers = scope["headers"]
+        dialect: Dialect = "anthropic" if path.startswith("/v1/messages") or any(n == b"anthropic-version" for n, _ in headers) else "openai"
+        try:
+            if path in _CALLS:
+                if method != "POST":
+                    raise NotFound(f"{method} {path} is not served; POST is", code="method_not_allowed")
+                await self._serve_call(*_CALLS[path], headers, receive, send)
+            elif method == "GET" and path == "/v1/models":
+                self._key(headers, "client")
+                await _respond(send, 200, self._models())
+            elif method == "GET" and path in ("/health", "/ready", "/metrics"):
+                await self._serve_status(path, headers, send)
+            else:
+                raise NotFound(f"{method} {path[:200]} is not served here", code="unknown_path")
+        except PipelineError as error:
+            await _respond_error(send, dialect, error)
+
+    # --- small routes ---
+
+    def _key(self, headers: list[tuple[bytes, bytes]], role: str) -> Key:
+        key = self.keys.authenticate(headers)
+        if key is None:
+            raise Unauthenticated("no valid API key: send it as Authorization: Bearer or x-api-key")
+        if role not in key.roles:
+            raise Forbidden(f"this key does not have the role {role!r}", code="wrong_role")
+        return key
+
+    def _models(self) -> bytes:
+        names = list(DEMO_MODELS) + [r.match for r in self.config.models if not set(r.match) & set("*?[")]
+        data = [
+            {
+                "id": name, "object": "model", "created": 0, "owned_by": self.config.route(name) or "",
+                "type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z",
+            }
+            for name in dict.fromkeys(names)
+        ]  # fmt: skip
+        # both dialects' list shapes at once: neither SDK minds the other's fields
+        return msgspec.json.encode({"object": "list", "data": data, "has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]})
+
+    async def _serve_status(self, path: str, headers: list[tuple[bytes, bytes]], send: Send) -> None:
+        if path == "/health":
+            await _respond(send, 200, b'{"status":"ok"}')
+        elif path == "/ready":
+            ready, why = await self.status.ready(draining=self.draining)
+            await _respond(send, 200 if ready else 503, msgspec.json.encode({"ready": ready, "why": why}))
+        else:
+            self._key(headers, "auditor")
+            await _respond(send, 200, await self.status.metrics(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
+
+    # --- calls ---
+
+    async def _serve_call(self, dialect: Dialect, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send) -> None:
+        key = self._key(headers, "client")
+        named = {n: v for n, v in headers if n in (b"x-sluice-policy", b"x-sluice-timeout-s", b"x-sluice-session", b"content-length", b"content-encoding")}
+        if self.draining or len(self.bus.calls) >= self.limits.open_calls:
+            raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+        activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
+        body = await self._body(named, receive)
+        start = self._start(key, dialect, endpoint, named)
+        call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=time.monotonic() + self.limits.call_s)
+        self.bus.calls[call.id] = call
+        self.status.calls.labels(dialect).inc()
+        try:
+            await self.bus.start(start, body)
+        except BaseException as error:
+            del self.bus.calls[call.id]
+            if isinstance(error, StreamConnectionLost):
+                raise Overloaded("the streams are away; try again", retry_after_s=1) from error
+            raise
+        watcher = asyncio.get_running_loop().create_task(self._watch(call, receive), name="client watch")
+        relay = _Relay(call, self.upstreams, send)
+        try:
+            await relay.run()
+        finally:
+            watcher.cancel()
+            await relay.stop_upstream()
+            reason = "complete" if relay.complete else (call.error.error_code if call.error is not None else "client_gone")
+            call.append("closed", number=call.relayed, text=reason)
+            self.bus.append(call)
+            del self.bus.calls[call.id]
+
+    async def _body(self, named: dict[bytes, bytes], receive: Receive) -> bytes:
+        limit = self.limits.body_bytes
+        too_large = TooLarge(f"the request body is past {limit} bytes")
+        if b"content-encoding" in named and named[b"content-encoding"] != b"identity":
+            raise InvalidRequest("compressed request bodies are not taken", code="unsupported_encoding", param="content-encoding")
+        with contextlib.suppress(ValueError):
+            if int(named.get(b"content-length", b"0")) > limit:
+                raise too_large
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise InvalidRequest("the client went away")
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise too_large
+            parts.append(part)
+            if not message.get("more_body"):
+                return b"".join(parts)
+
+    def _start(self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes]) -> Start:
+        at = time.time_ns() // 1_000_000
+        return Start(
+            call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect, endpoint=endpoint, key=key.name,
+            policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), 64), session=_text(named.get(b"x-sluice-session"), 200),
+            nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000),
+        )  # fmt: skip
+
+    async def _watch(self, call: OpenCall, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        call.fail(ClientGone("the client went away"))
+
+    # --- timers of all calls, in one place ---
+
+    async def watch_timers(self) -> None:
+        """Once a second: unclaimed, silent, stalled and overdue calls. Runs until cancelled."""
+        limits = self.limits
+        while True:
+            await asyncio.sleep(0.5)
+            now = time.monotonic()
+            for call in list(self.bus.calls.values()):
+                if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
+                    call.fail(Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1))
+                elif now - call.last_reply > call.activity_s:
+                    call.fail(StreamTimeout(f"no sign of life from the policy workers for {call.activity_s:g} s"))
+                elif call.sending_since and now - call.sending_since > limits.client_stall_s:
+                    call.fail(ClientGone("the client does not read"))
+                elif now > call.deadline:
+                    if now > call.deadline + 5:
+                        call.fail(StreamTimeout("the call's deadline has passed", code="call_deadline"))
+                    call.append("failed", text="call_deadline")
+                    self.bus.append(call)
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no new calls; give open ones `grace_s`, then end them with an error of their dialect."""
+        self.draining = True
+        until = time.monotonic() + grace_s
+        while self.bus.calls and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        for call in list(self.bus.calls.values()):
+            call.fail(StreamConnectionLost("the gateway is shutting down", code="gateway_shutdown"))
+        while self.bus.calls and time.monotonic() < until + 2:
+            await asyncio.sleep(0.02)
+
+
+class ClientGone(PipelineError):
+    """Nobody to answer any more; `code` is the record's reason."""
+
+    code = "client_gone"
+
+
+class _Relay:
+    """Moves one call's released bytes to its client and its approved requests to the upstream."""
+
+    def __init__(self, call: OpenCall, upstreams: Upstreams, send: Send) -> None:
+        self._call, self._upstreams, self._send = call, upstreams, send
+        self._upstream: asyncio.Task[None] | None = None
+        self.complete = False
+
+    async def run(self) -> None:
+        call = self._call
+        while True:
+            await call.wait()
+            if call.dispatch is not None:
+                dispatch, call.dispatch = call.dispatch, None
+                self._upstream = asyncio.get_running_loop().create_task(self._upstreams.send(call, dispatch), name="upstream")
+            if call.error is not None:
+                await self._fail(call.error)
+                return
+            end = call.end
+            if call.has_out or end:
+                data = call.take_out() if call.has_out else b""
+                call.sending_since = time.monotonic()
+                await self._put(data, last=bool(end))
+                call.sending_since = 0.0
+            if end:
+                self.complete = True
+                return
+
+    async def _put(self, data: bytes, *, last: bool) -> None:
+        call = self._call
+        if not call.head_sent:
+            call.head_sent = True
+            head = [(b"x-sluice-call-id", call.id.encode()), _NO_SNIFF, (b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no")]
+            head += [(k.encode(), v.encode("latin-1", "replace")) for k, v in call.headers.items()]
+            if last:
+                head.append((b"content-length", str(len(data)).encode()))
+            await self._send({"type": "http.response.start", "status": call.status or 200, "headers": head})
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+    async def _fail(self, error: PipelineError) -> None:
+        call = self._call
+        if isinstance(error, ClientGone):
+            return
+        if not call.head_sent:
+            call.head_sent = True
+            await _respond_error(self._send, call.dialect, error, call_id=call.id)
+            return
+        if call.headers.get("content-type", "").startswith("text/event-stream"):
+            frame = errors_wire.error_frame(call.dialect, "api_error", error.message, error.error_code)
+            await self._send({"type": "http.response.body", "body": frame, "more_body": False})
+
+    async def stop_upstream(self) -> None:
+        if self._upstream is not None and not self._upstream.done():
+            self._upstream.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._upstream
+
+
+def _timeout(value: bytes | None, default: float) -> float:
+    if value is None:
+        return default
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise InvalidRequest(f"x-sluice-timeout-s must be a number of seconds up to {MAX_TIMEOUT_S:g}", param="x-sluice-timeout-s")
+    return seconds
+
+
+def _text(value: bytes | None, most: int) -> str:
+    return "" if value is None else value.decode("latin-1")[:most]
+
+
+async def _respond(send: Send, status: int, body: bytes, *, content_type: bytes = _JSON, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), _NO_SNIFF, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _respond_error(send: Send, dialect: Dialect, error: PipelineError, *, call_id: str = "") -> None:
+    headers: list[tuple[bytes, bytes]] = []
+    if call_id:
+        headers.append((b"x-sluice-call-id", call_id.encode()))
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", str(error.retry_after_s).encode()))
+    status = 405 if error.error_code == "method_not_allowed" else error.http_status
+    await _respond(send, status, errors_wire.error_body(dialect, error), headers=tuple(headers))

@@ -1,0 +1,195 @@
+"""The gateway's side of Redis: start calls, append entries, read replies, show that this gateway lives.
+
+Per shard and event-loop tick, what came together goes out as one MULTI: each entry is appended with an explicit id and
+published on the call's channel, so that nothing is heard that the stream does not hold. Per call one append is under
+way at a time; after an error the same ids are sent again, and "equal or smaller" is their DUP.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any
+
+from gateway.calls import CHANNEL_MAX, OpenCall
+from protocol.config import Limits
+from protocol.errors import Overloaded, StreamConnectionLost
+from streams import layout, scripts
+from streams.connection import Connection, RedisError
+from streams.layout import Entry, Start
+
+log = logging.getLogger(__name__)
+ALIVE_MS = 10_000
+BEAT_S = 1.0
+RETRY_S = 0.05
+READ_COUNT = 500
+_FULL = {
+    b"QUEUE": "too many calls are open or waiting; try again later",
+    b"BACKLOG": "the record is too far behind; try again later",
+}
+
+
+class Bus:
+    """All that this gateway process says to and hears from Redis. `calls` are the open calls by id."""
+
+    def __init__(self, url: str, gateway: str, limits: Limits, shards: int) -> None:
+        self.gateway, self.limits, self.shards = gateway, limits, shards
+        self.calls: dict[str, OpenCall] = {}
+        self.redis = Connection(url, name="gateway")
+        self._readers = [Connection(url, name="gateway-replies") for _ in range(shards)]
+        self._last = ["0-0"] * shards
+        self._dirty: dict[str, OpenCall] = {}
+        self._scheduled = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.memory_full = False
+
+    async def open(self) -> None:
+        """Connect and show life. Raises StreamConnectionLost."""
+        await asyncio.gather(self.redis.open(), *(r.open() for r in self._readers))
+        await self._beat()
+
+    async def run(self) -> None:
+        """Read replies and beat until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._beat_loop(), name="gateway beat")
+            for shard in range(self.shards):
+                group.create_task(self._read_loop(shard), name=f"replies {shard}")
+
+    async def close(self) -> None:
+        """Say that this gateway is gone and disconnect."""
+        with contextlib.suppress(StreamConnectionLost, RedisError):
+            for shard in range(self.shards):
+                await self.redis.call("DEL", layout.gateway_key(shard, self.gateway), layout.reply_key(shard, self.gateway))
+        await asyncio.gather(self.redis.close(), *(r.close() for r in self._readers))
+
+    # --- starting ---
+
+    async def start(self, start: Start, body: bytes) -> None:
+        """Put a call onto its stream and the dispatch stream. Raises Overloaded past a bound, StreamConnectionLost."""
+        limits, call_id = self.limits, start.call_id
+        if self.memory_full:
+            raise Overloaded("the streams are nearly full; try again later", retry_after_s=5)
+        keys = [
+            layout.dispatch_key(layout.shard_of(call_id)), layout.audit_key(layout.shard_of(call_id)),
+            layout.call_key(call_id), layout.body_key(call_id),
+        ]  # fmt: skip
+        try:
+            said = await self.redis.script(
+                scripts.START,
+                keys,
+                [
+                    limits.queue, limits.backlog, layout.pack(start), body, call_id,
+                    int(limits.claim_s * 1000), int(limits.call_ttl_s * 1000), int(limits.body_ttl_s * 1000),
+                ],
+            )  # fmt: skip
+        except RedisError as error:
+            log.warning("start refused by redis", extra={"call_id": call_id, "error": str(error)[:80]})
+            raise Overloaded("the streams cannot take a new call now; try again later", retry_after_s=2) from error
+        if said != b"OK":
+            raise Overloaded(_FULL.get(said, "try again later"), retry_after_s=2)
+
+    # --- appending ---
+
+    def append(self, call: OpenCall) -> None:
+        """Send what `call` has queued at the end of this tick, unless an append of it is under way (then after that)."""
+        if call.unanswered or not call.has_pending:
+            return
+        self._push(call)
+
+    def _push(self, call: OpenCall) -> None:
+        self._dirty[call.id] = call
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        dirty, self._dirty = self._dirty, {}
+        at = time.time_ns() // 1_000_000
+        by_shard: dict[int, list[tuple[OpenCall, list[Entry]]]] = {}
+        for call in dirty.values():
+            by_shard.setdefault(call.shard, []).append((call, call.next_entries(at)))
+        for batch in by_shard.values():
+            self._send(batch)
+
+    def _send(self, batch: list[tuple[OpenCall, list[Entry]]]) -> None:
+        redis = self.redis
+        redis.send_quiet("MULTI")
+        for call, entries in batch:
+            key, channel = layout.call_key(call.id), layout.chunk_channel(call.id)
+            for entry in entries:
+                blob = layout.pack(entry)
+                hint = blob if len(blob) <= CHANNEL_MAX else layout.pack(Entry(entry.seq, entry.at, "see"))
+                redis.send_quiet("XADD", key, f"{entry.seq}-0", layout.BLOB, blob)
+                redis.send_quiet("PUBLISH", channel, hint)
+        redis.call("EXEC").add_done_callback(lambda done: self._appended(batch, done))
+
+    def _appended(self, batch: list[tuple[OpenCall, list[Entry]]], done: "asyncio.Future[list[Any] | None]") -> None:
+        if done.cancelled():
+            return
+        if done.exception() is not None or done.result() is None:
+            for call, _ in batch:
+                asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)
+            return
+        said = iter(done.result() or ())
+        for call, entries in batch:
+            ok = True
+            for _ in entries:
+                added, _ = next(said), next(said)
+                ok = ok and (not isinstance(added, Exception) or "equal or smaller" in str(added))
+            if not ok:
+                asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)
+                continue
+            call.unanswered = []
+            self.append(call)
+
+    def _repeat(self, call: OpenCall) -> None:
+        if time.monotonic() < call.deadline + 60 and call.unanswered:
+            self._push(call)
+
+    # --- replies ---
+
+    async def _read_loop(self, shard: int) -> None:
+        reader, key = self._readers[shard], layout.reply_key(shard, self.gateway)
+        unread = 0
+        while True:
+            try:
+                found = await reader.call("XREAD", "COUNT", READ_COUNT, "BLOCK", 5000, "STREAMS", key, self._last[shard])
+            except (StreamConnectionLost, RedisError):
+                await asyncio.sleep(RETRY_S)
+                continue
+            if not found:
+                continue
+            entries = found[0][1]
+            for _, fields in entries:
+                self._deliver(layout.unpack_reply(fields[1]))
+            self._last[shard] = entries[-1][0].decode()
+            unread += len(entries)
+            if unread > self.limits.reply_entries // 4:
+                unread = 0
+                with contextlib.suppress(StreamConnectionLost, RedisError):
+                    await self._beat()
+
+    def _deliver(self, reply: layout.Reply) -> None:
+        call = self.calls.get(reply.call_id)
+        if call is not None:
+            call.on_reply(reply)
+        elif reply.dispatch is not None:
+            # started, but its START was never confirmed to us, or its client is gone: nobody must wait for an upstream
+            orphan = OpenCall(reply.call_id, "openai", "chat", b"", activity_s=0, deadline=time.monotonic())
+            orphan.append("closed", text="client_gone")
+            self.append(orphan)
+
+    async def _beat_loop(self) -> None:
+        while True:
+            with contextlib.suppress(StreamConnectionLost, RedisError):
+                await self._beat()
+            await asyncio.sleep(BEAT_S)
+
+    async def _beat(self) -> None:
+        for shard in range(self.shards):
+            await self.redis.call("SET", layout.gateway_key(shard, self.gateway), self._last[shard], "PX", ALIVE_MS)
+        found = (await self.redis.call("INFO", "memory")).decode()
+        memory = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
+        most = int(memory.get("maxmemory", 0))
+        self.memory_full = most > 0 and int(memory.get("used_memory", 0)) > most * self.limits.memory_share

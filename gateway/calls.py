@@ -1,0 +1,161 @@
+"""A call as its gateway sees it: what was appended, what was relayed, and where its numbers stand.
+
+No IO here: the append and reply loops and the HTTP handler move bytes in and out. A reply is relayed only if it is
+the call's next number: lower is dropped, higher ends the call. That covers DISPATCH, so no request is paid for twice.
+"""
+
+import asyncio
+import time
+from collections import deque
+
+from protocol.errors import PipelineError, StreamProtocolError
+from protocol.request import Dialect, Endpoint
+from streams import layout
+from streams.layout import Dispatch, Entry, EntryKind, Reply
+
+CHANNEL_MAX = 64 * 1024
+"""Entries above this are only announced on the channel; workers read them from the stream."""
+
+
+class OpenCall:
+    """One client request between HTTP and Redis."""
+
+    def __init__(self, call_id: str, dialect: Dialect, endpoint: Endpoint, body: bytes, *, activity_s: float, deadline: float) -> None:
+        self.id, self.dialect, self.endpoint, self.body = call_id, dialect, endpoint, body
+        self.shard = layout.shard_of(call_id)
+        self.activity_s, self.deadline = activity_s, deadline
+        self.started = self.last_reply = time.monotonic()
+        # towards the client
+        self.expected = 0
+        self.relayed = 0
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.head_sent = False
+        self.sending_since = 0.0
+        self.end = ""
+        self.error: PipelineError | None = None
+        self.dispatch: Dispatch | None = None
+        self.first_dispatch = True
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._wake: asyncio.Future[None] | None = None
+        # towards the stream
+        self.seq = 1
+        self.unanswered: list[Entry] = []
+        self._pending: list[tuple[EntryKind, list[bytes], int, str]] = []
+        self._unprocessed: deque[tuple[int, int]] = deque()
+        self._unprocessed_bytes = 0
+        self.closed = False
+        self._room: asyncio.Future[None] | None = None
+
+    # --- replies ---
+
+    def on_reply(self, reply: Reply) -> None:
+        """Take a reply from the stream."""
+        self.last_reply = time.monotonic()
+        self._note_processed(reply.processed)
+        if reply.number < self.expected or self.end or self.error is not None:
+            return
+        if reply.number > self.expected:
+            self.fail(StreamProtocolError("the reply stream skipped a number"))
+            return
+        if reply.keepalive and not self._takes_keepalive():
+            return
+        self.expected = reply.next
+        if reply.dispatch is not None:
+            self.dispatch = reply.dispatch
+        if reply.status and not self.status:
+            self.status, self.headers = reply.status, reply.headers
+        data = reply.late if self.head_sent and reply.late else reply.data
+        if data:
+            self._out.append(data)
+            self._out_bytes += len(data)
+        self.end = reply.end
+        self.wake()
+
+    def _takes_keepalive(self) -> bool:
+        # headers wait 15 s for a true status; from then on errors are frames
+        return self.head_sent or time.monotonic() - self.started > 15.0
+
+    def fail(self, error: PipelineError) -> None:
+        """End the call from the gateway's side: the client gets `error`."""
+        if not self.end and self.error is None:
+            self.error = error
+            self.wake()
+
+    def take_out(self) -> bytes:
+        """Return the bytes to relay now."""
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out, self._out_bytes = [], 0
+        self.relayed = self.expected
+        self._make_room()
+        return data
+
+    @property
+    def has_out(self) -> bool:
+        """Are there bytes to relay?"""
+        return bool(self._out)
+
+    def wake(self) -> None:
+        """Wake the HTTP handler."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until there is something to relay, an end or an error."""
+        if self._out or self.end or self.error is not None or self.dispatch is not None:
+            return
+        self._wake = asyncio.get_running_loop().create_future()
+        await self._wake
+
+    # --- appends ---
+
+    def append(self, kind: EntryKind, chunks: list[bytes] | None = None, *, number: int = 0, text: str = "") -> None:
+        """Queue something for the call's stream; neighbouring chunks become one entry. Nothing follows `closed`."""
+        if self.closed:
+            return
+        self.closed = kind == "closed"
+        chunks = chunks or []
+        if kind == "chunks" and self._pending and self._pending[-1][0] == "chunks":
+            self._pending[-1][1].extend(chunks)
+        else:
+            self._pending.append((kind, chunks, number, text))
+
+    def next_entries(self, at: int) -> list[Entry]:
+        """Number what is queued. The result stays `unanswered` until Redis has said that it is there."""
+        for kind, chunks, number, text in self._pending:
+            entry = Entry(self.seq, at, kind, chunks, number, text)
+            self.seq = entry.next_seq
+            size = sum(map(len, chunks))
+            if size:
+                self._unprocessed.append((self.seq - 1, size))
+                self._unprocessed_bytes += size
+            self.unanswered.append(entry)
+        self._pending = []
+        return self.unanswered
+
+    @property
+    def has_pending(self) -> bool:
+        """Is there something queued that Redis was not asked to take?"""
+        return bool(self._pending)
+
+    # --- flow ---
+
+    def _note_processed(self, processed: int) -> None:
+        while self._unprocessed and self._unprocessed[0][0] <= processed:
+            self._unprocessed_bytes -= self._unprocessed.popleft()[1]
+        self._make_room()
+
+    def backlog_bytes(self) -> int:
+        """The larger of bytes unsent to the client and bytes appended that the worker has not taken in."""
+        return max(self._out_bytes, self._unprocessed_bytes)
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    async def room(self, mark: int) -> None:
+        """Wait until the backlog is below `mark` bytes. Never looks at released bytes: a held tool call would deadlock."""
+        while self.backlog_bytes() > mark:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room

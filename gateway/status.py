@@ -1,0 +1,77 @@
+"""Whether this gateway can take calls, and its figures for Prometheus."""
+
+import time
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from gateway.bus import Bus
+from protocol.errors import StreamConnectionLost
+from streams import layout
+from streams.connection import RedisError
+
+STALE_MS = 5_000
+
+
+class Status:
+    """Readiness and metrics of one gateway process."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.registry = CollectorRegistry()
+        self.calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
+        self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
+        self._open.set_function(lambda: len(bus.calls))
+        self._depths = {
+            name: Gauge(f"sluice_{name}", text, registry=self.registry)
+            for name, text in {
+                "audit_backlog_entries": "Audit entries not yet in Postgres",
+                "dispatch_entries": "Calls on the dispatch streams, open and waiting",
+                "judge_queue_depth": "Judge jobs waiting or running",
+                "judge_oldest_wait_seconds": "Age of the oldest judge job",
+                "policy_workers": "Live policy workers",
+                "judge_workers": "Live judge workers",
+                "audit_writers": "Live audit writers",
+            }.items()
+        }
+
+    async def ready(self, *, draining: bool) -> tuple[bool, str]:
+        """Can a call be served from here? Says in a sentence what is missing."""
+        if draining:
+            return False, "shutting down"
+        try:
+            found = await self.workers()
+        except (StreamConnectionLost, RedisError):
+            return False, "Redis does not answer"
+        for role, what in (("policy", "policy worker"), ("audit", "audit writer")):
+            if not found.get(role):
+                return False, f"no {what} is running"
+        if self._bus.memory_full:
+            return False, "Redis is nearly full"
+        return True, ""
+
+    async def workers(self) -> dict[str, int]:
+        """Count live worker processes by role. Raises StreamConnectionLost."""
+        found = await self._bus.redis.call("HGETALL", layout.WORKERS_KEY)
+        now, counts = time.time_ns() // 1_000_000, dict[str, int]()
+        for field, at in zip(found[::2], found[1::2], strict=True):
+            if now - int(at) <= STALE_MS:
+                role = field.decode().partition(":")[0]
+                counts[role] = counts.get(role, 0) + 1
+        return counts
+
+    async def metrics(self) -> bytes:
+        """Return the text of /metrics; figures that Redis does not give stay as they were."""
+        redis = self._bus.redis
+        try:
+            shards = range(self._bus.shards)
+            self._depths["audit_backlog_entries"].set(sum([await redis.call("XLEN", layout.audit_key(s)) for s in shards]))
+            self._depths["dispatch_entries"].set(sum([await redis.call("XLEN", layout.dispatch_key(s)) for s in shards]))
+            self._depths["judge_queue_depth"].set(await redis.call("ZCARD", layout.JUDGE_QUEUE))
+            oldest = await redis.call("ZRANGE", layout.JUDGE_QUEUE, 0, 0, "WITHSCORES")
+            self._depths["judge_oldest_wait_seconds"].set(max(0.0, time.time() - float(oldest[1]) / 1000) if oldest else 0.0)
+            counts = await self.workers()
+            for name, role in (("policy_workers", "policy"), ("judge_workers", "judge"), ("audit_writers", "audit")):
+                self._depths[name].set(counts.get(role, 0))
+        except (StreamConnectionLost, RedisError):
+            pass
+        return generate_latest(self.registry)
