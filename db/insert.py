@@ -1,0 +1,175 @@
+"""Records into PostgreSQL: one transaction per batch, repeatable, fast, and never silent about what does not fit.
+
+The same record twice is a no-op. The same key with other content is a conflict: the row that was first stays, and the
+conflict is returned. Conflicts are found by comparing the columns themselves, and only when a batch inserted fewer
+rows than it held: exact, and free in the ordinary case. A record that PostgreSQL (or the packing) refuses is found by
+halving the batch, and set aside as a dead letter with its bytes and the reason, while the others land.
+Must not know: Redis.
+"""
+
+import hashlib
+import logging
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import LiteralString, Self, cast
+
+import msgspec
+import psycopg
+from psycopg import AsyncConnection
+
+from db.engine import conninfo
+from db.packing import Packed, PackedDumper
+from db.rows import Rows, pack
+from db.text import to_column
+from protocol.errors import AuditUnavailable
+from protocol.records import Record
+
+STATEMENT_TIMEOUT_MS = 30_000
+_log = logging.getLogger(__name__)
+_DATA_ERRORS = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.ProgramLimitExceeded,
+    ValueError,
+    TypeError,
+    AttributeError,
+    struct.error,
+)
+_DEAD_LETTER: LiteralString = """
+INSERT INTO dead_letters (sha256, call_id, kind, raw, reason) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A key that holds other content than a record says; `key` is the key's columns joined by a slash."""
+
+    table: str
+    key: str
+
+
+@dataclass(slots=True)
+class Conflicts:
+    """What did not go in as it came. Both lists are empty for an ordinary batch; the caller counts and logs them."""
+
+    conflicts: list[Conflict] = field(default_factory=list)
+    dead_letters: list[str] = field(default_factory=list)
+    """Call id and reason of each record set aside."""
+    rows: int = 0
+    """Rows that were new."""
+
+    def __bool__(self) -> bool:
+        return bool(self.conflicts or self.dead_letters)
+
+
+class AuditInserter:
+    """Inserts batches over one connection of its own, opened when needed and again after a failure, without giving up ever.
+
+    Not for concurrent use: one inserter per writer loop.
+    """
+
+    def __init__(self, database_url: str) -> None:
+        self._conninfo = conninfo(database_url)
+        self._connection: AsyncConnection | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def insert(self, records: Sequence[Record], bodies: Mapping[str, bytes]) -> Conflicts:
+        """Commit records and request bodies (by call id); when it returns they are durable.
+
+        Raises AuditUnavailable when PostgreSQL is away, full or too slow: nothing of the batch that failed was
+        committed, and inserting it again is safe.
+        """
+        found = Conflicts()
+        try:
+            await self._insert_halving(records, bodies, found)
+        except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
+            await self.close()
+            raise AuditUnavailable("the record cannot be written now") from error
+        except BaseException:
+            await self.close()
+            raise
+        return found
+
+    async def ensure_partitions(self, first: str, days: int) -> int:
+        """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new. Raises AuditUnavailable."""
+        return await self._number("SELECT sluice_ensure_partitions(%s::date, %s)", (first, days))
+
+    async def default_rows(self) -> int:
+        """Return how many calls lie in the default partition: any means that a day's partition was missing. Raises AuditUnavailable."""
+        return await self._number("SELECT count(*) FROM sluice_parts.calls_default", ())
+
+    async def close(self) -> None:
+        """Close the connection; the next use opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _number(self, statement: LiteralString, values: tuple[object, ...]) -> int:
+        try:
+            connection = await self._connected()
+            row = await (await connection.execute(statement, values)).fetchone()
+        except (psycopg.Error, OSError) as error:
+            await self.close()
+            raise AuditUnavailable("the record's tables cannot be looked after now") from error
+        return int(row[0]) if row else 0
+
+    async def _connected(self) -> AsyncConnection:
+        if self._connection is None or self._connection.closed:
+            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC"
+            self._connection = await AsyncConnection.connect(self._conninfo, autocommit=True, options=options)
+            self._connection.adapters.register_dumper(Packed, PackedDumper)
+        return self._connection
+
+    async def _insert_halving(self, records: Sequence[Record], bodies: Mapping[str, bytes], found: Conflicts) -> None:
+        try:
+            await self._insert_packed(pack(records, bodies), found)
+        except _DATA_ERRORS as error:
+            if len(records) + len(bodies) <= 1:
+                await self._set_aside(records, bodies, error, found)
+                return
+            if bodies:
+                await self._insert_halving(records, {}, found)
+                for call_id, body in bodies.items():
+                    await self._insert_halving([], {call_id: body}, found)
+                return
+            middle = len(records) // 2
+            await self._insert_halving(records[:middle], {}, found)
+            await self._insert_halving(records[middle:], {}, found)
+
+    async def _insert_packed(self, tables: list[Rows], found: Conflicts) -> None:
+        """All tables in one transaction and one round trip; the comparison only when rows were there already."""
+        connection = await self._connected()
+        async with connection.transaction():
+            cursors = []
+            async with connection.pipeline():
+                for rows in tables:
+                    cursors.append(await connection.execute(cast("LiteralString", rows.kind.insert), rows.columns))
+            conflicts = []
+            inserted = 0
+            for rows, cursor in zip(tables, cursors, strict=True):
+                inserted += cursor.rowcount
+                if cursor.rowcount < rows.count:
+                    compared = await connection.execute(cast("LiteralString", rows.kind.compare), rows.columns)
+                    conflicts += [Conflict(rows.kind.table, key) for (key,) in await compared.fetchall()]
+        found.conflicts += conflicts
+        found.rows += inserted
+
+    async def _set_aside(self, records: Sequence[Record], bodies: Mapping[str, bytes], error: Exception, found: Conflicts) -> None:
+        if records:
+            call_id, kind, raw = records[0].call_id, type(records[0]).__name__, msgspec.msgpack.encode(records[0])
+        else:
+            call_id, body = next(iter(bodies.items()))
+            kind, raw = "body", body
+        reason = f"{type(error).__name__}: {error}"[:1000].encode(errors="backslashreplace").decode()
+        connection = await self._connected()
+        values = (hashlib.sha256(raw).digest(), to_column(call_id), kind, raw, to_column(reason))
+        await connection.execute(_DEAD_LETTER, values)
+        _log.error("record set aside", extra={"call_id": call_id, "action": "dead_letter", "kind": kind})
+        found.dead_letters.append(f"{call_id}: {type(error).__name__}")

@@ -1,0 +1,135 @@
+"""Migrations: up, down, where a database stands, and whether it equals the models.
+
+Two at once are safe: the second waits for an advisory lock and finds the work done. Statements that change tables
+give up after `LOCK_TIMEOUT_S` rather than queue in front of traffic.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.pool import NullPool
+
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from db.engine import engine_url
+from db.models import Base
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "alembic"
+MIGRATION_LOCK = 7_310_581_201
+WAIT_S = 120
+LOCK_TIMEOUT_S = 5
+STATEMENT_TIMEOUT_S = 600
+WRITER = "sluice_writer"
+"""Role of audit writers: may read, insert and make partitions; may not change or delete. Grant it to their login."""
+READER = "sluice_reader"
+"""Role of the audit API: may read. Grant it to the gateways' login."""
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def locked_connection(url: str) -> Iterator[Connection]:
+    """Open a connection that alone may migrate, with lock and statement timeouts."""
+    engine = create_engine(engine_url(url), poolclass=NullPool)
+    try:
+        with engine.connect() as connection:
+            connection.execute(text(f"SET lock_timeout = '{WAIT_S}s'"))
+            connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": MIGRATION_LOCK})
+            connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'"))
+            connection.execute(text(f"SET statement_timeout = '{STATEMENT_TIMEOUT_S}s'"))
+            connection.commit()
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Bring the database to `revision` and give the roles their rights."""
+    with locked_connection(url) as connection:
+        command.upgrade(_config(connection), revision)
+        if MigrationContext.configure(connection).get_current_revision() is not None:
+            _grant(connection)
+        connection.commit()
+
+
+def downgrade(url: str, revision: str = "base") -> None:
+    """Take the database back to `revision`; `base` drops the whole record."""
+    with locked_connection(url) as connection:
+        command.downgrade(_config(connection), revision)
+        connection.commit()
+
+
+def current(url: str) -> str | None:
+    """Return the revision the database stands at, None when it was never migrated. Raises sqlalchemy.exc.OperationalError when away."""
+    with _plain_connection(url) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def head() -> str:
+    """Return the newest revision there is."""
+    found = ScriptDirectory.from_config(_config(None)).get_current_head()
+    assert found is not None
+    return found
+
+
+def is_current(url: str) -> bool:
+    """Say whether the database stands at the newest revision."""
+    return current(url) == head()
+
+
+def schema_diff(url: str) -> list[Any]:
+    """Return what differs between the models and a migrated database; empty when nothing does."""
+    with _plain_connection(url) as connection:
+        return list(compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), Base.metadata))
+
+
+@contextmanager
+def _plain_connection(url: str) -> Iterator[Connection]:
+    engine = create_engine(engine_url(url), poolclass=NullPool)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def _config(connection: Connection | None) -> Config:
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    return config
+
+
+def _grant(connection: Connection) -> None:
+    """Make the two group roles where we may, and give rights to those that exist."""
+    for role in (WRITER, READER):
+        known = connection.execute(text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role}).scalar()
+        if not known:
+            may = connection.execute(text("SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user")).scalar()
+            if not may:
+                _log.info("role not made: the migrating user may not create roles", extra={"action": "grant", "role": role})
+                continue
+            # Roles belong to the whole server: two databases migrated at once may both try.
+            connection.execute(
+                text(f"DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$")
+            )
+        for statement in _rights(role):
+            connection.execute(text(statement))
+
+
+def _rights(role: str) -> list[str]:
+    call_tables = ", ".join(table for table in Base.metadata.tables if table != "api_keys")
+    rights = [f"GRANT SELECT ON {call_tables}, call_log, tool_call_log, chunk_log, judge_block_log, alembic_version TO {role}"]
+    if role == READER:
+        return [*rights, f"GRANT SELECT ON api_keys TO {role}"]
+    return [
+        *rights,
+        f"GRANT INSERT ON {call_tables} TO {role}",
+        f"GRANT EXECUTE ON FUNCTION sluice_ensure_partitions(date, integer) TO {role}",
+    ]

@@ -1,0 +1,220 @@
+"""The tables. Append-only: a verdict, a release and an end are rows of their own, joined by the views in `db.views`.
+
+Every table of a call is partitioned by RANGE of `call_id`, a UUIDv7 and so ordered by time: the partition key is
+part of each primary key, and a lookup by call reads one partition. Model output is bytea (`protocol.records.to_bytes`),
+shorter text is escaped (`db.text`). Column names are the fields of `protocol.records`.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import BigInteger, DateTime, Index, LargeBinary, Text, func, text
+from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+PARTITIONED = {"postgresql_partition_by": "RANGE (call_id)"}
+
+
+class Base(DeclarativeBase):
+    """The metadata that migrations are compared with."""
+
+    type_annotation_map = {str: Text, bytes: LargeBinary, datetime: DateTime(timezone=True)}
+
+
+class Call(Base):
+    """A call that a worker claimed."""
+
+    __tablename__ = "calls"
+    __table_args__ = (Index("calls_session_idx", "session", "call_id"), PARTITIONED)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    dialect: Mapped[str]
+    endpoint: Mapped[str]
+    key: Mapped[str]
+    session: Mapped[str]
+    model: Mapped[str]
+    upstream: Mapped[str]
+    policy: Mapped[str]
+    policy_revision: Mapped[str]
+    stream: Mapped[bool]
+    gateway: Mapped[str]
+
+
+class RequestBody(Base):
+    """The request as the client sent it."""
+
+    __tablename__ = "request_bodies"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    body: Mapped[bytes]
+
+
+class Chunk(Base):
+    """One upstream event as it came, with what was known of its verdict when it was processed."""
+
+    __tablename__ = "chunks"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    raw: Mapped[bytes]
+    verdict: Mapped[str]
+    block: Mapped[int]
+
+
+class Release(Base):
+    """Bytes handed to the client: session outputs `number` to `number_next` - 1, covering chunks up to `seq`."""
+
+    __tablename__ = "releases"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    number_next: Mapped[int]
+    at: Mapped[datetime]
+    seq: Mapped[int]
+    payload: Mapped[bytes]
+    sha256: Mapped[bytes]
+
+
+class Block(Base):
+    """The verdict on a content block that is not a tool call."""
+
+    __tablename__ = "blocks"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    block: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    kind: Mapped[str]
+    verdict: Mapped[str]
+    reason: Mapped[str]
+    policy: Mapped[str]
+
+
+class ToolCall(Base):
+    """A complete tool call with its verdict. `search` holds the words of name, arguments and reason (`db.text.search_text`)."""
+
+    __tablename__ = "tool_calls"
+    __table_args__ = (
+        Index("tool_calls_name_idx", "name", "call_id"),
+        Index("tool_calls_search_idx", "search", postgresql_using="gin"),
+        PARTITIONED,
+    )
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    block: Mapped[int] = mapped_column(primary_key=True)
+    index: Mapped[int]
+    choice: Mapped[int]
+    at: Mapped[datetime]
+    tool_call_id: Mapped[str]
+    name: Mapped[str]
+    arguments: Mapped[bytes]
+    released_arguments: Mapped[bytes | None]
+    executor: Mapped[str]
+    form: Mapped[str]
+    verdict: Mapped[str]
+    reason: Mapped[str]
+    policy: Mapped[str]
+    schema_valid: Mapped[bool | None]
+    search: Mapped[str] = mapped_column(TSVECTOR)
+
+
+class ToolRelease(Base):
+    """A tool call, or the text in its place, was released."""
+
+    __tablename__ = "tool_releases"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    block: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+
+
+class Judgement(Base):
+    """A judge's answer, for allows too; the highest `step` of a block is the last one asked."""
+
+    __tablename__ = "judgements"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    block: Mapped[int] = mapped_column(primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    model: Mapped[str]
+    policy: Mapped[str]
+    probability: Mapped[float | None]
+    threshold: Mapped[float]
+    explanation: Mapped[str]
+    prompt: Mapped[bytes]
+    reply: Mapped[bytes]
+    latency_ms: Mapped[int]
+    attempts: Mapped[int]
+    error: Mapped[str]
+
+
+class End(Base):
+    """The one terminal record of a call."""
+
+    __tablename__ = "ends"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    state: Mapped[str]
+    reason: Mapped[str]
+    status: Mapped[int]
+    stop_reason: Mapped[str]
+    relayed: Mapped[int]
+    input_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    output_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    cache_read_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    cache_write_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    thinking_tokens: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class Event(Base):
+    """Something worth knowing about a call: takeover, fenced, withheld, fault."""
+
+    __tablename__ = "events"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+    detail: Mapped[str]
+
+
+class DeadLetter(Base):
+    """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could land."""
+
+    __tablename__ = "dead_letters"
+
+    sha256: Mapped[bytes] = mapped_column(primary_key=True)
+    call_id: Mapped[str]
+    kind: Mapped[str]
+    raw: Mapped[bytes]
+    reason: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class ApiKey(Base):
+    """An API key by the SHA-256 of its text; the text itself is nowhere."""
+
+    __tablename__ = "api_keys"
+    __table_args__ = (Index("api_keys_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),)
+
+    sha256: Mapped[bytes] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    roles: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    policies: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    revoked_at: Mapped[datetime | None]
+
+
+CALL_TABLES = tuple(name for name, table in Base.metadata.tables.items() if "call_id" in table.primary_key.columns)
+"""The partitioned tables."""

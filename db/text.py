@@ -1,0 +1,67 @@
+"""Text for columns of type text, which can hold neither U+0000 nor a lone surrogate: escaped losslessly.
+
+Ordinary text is stored as it is. A character that PostgreSQL refuses, and the escape character itself (U+FFFE, a
+noncharacter that no ordinary text holds), becomes U+FFFE and four hexadecimal digits. Filters escape their values
+the same way, so that equality works. Must not know: SQL.
+"""
+
+import json
+import re
+from typing import Any
+
+ESCAPE = "\ufffe"
+SEARCH_LIMIT = 65_536
+"""Characters of one tool call that the text search sees; longer arguments are kept whole, but searched up to here."""
+_REFUSED = re.compile("[\x00\ud800-\udfff\ufffe]")
+_ESCAPED = re.compile("\ufffe([0-9a-f]{4})")
+_GAPS = re.compile(r"[\W_]+")
+_MAX_DEPTH = 64
+
+
+def to_column(text: str) -> str:
+    """Return `text` in the form a text column holds."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return _REFUSED.sub(lambda found: f"{ESCAPE}{ord(found[0]):04x}", text)
+
+
+def from_column(text: str) -> str:
+    """Return the text that `to_column` was given."""
+    if ESCAPE not in text:
+        return text
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def words(text: str) -> str:
+    """Return the words of `text`, in order, with single spaces between: what the search index holds and is asked for."""
+    return _GAPS.sub(" ", _REFUSED.sub(" ", text)).strip()
+
+
+def search_text(name: str, arguments: str, reason: str) -> str:
+    """Return the words of a tool call to index: name, arguments and reason, the arguments also with their JSON escapes decoded."""
+    decoded = " ".join(_leaves(arguments)) if "\\" in arguments and len(arguments) <= SEARCH_LIMIT else ""
+    return words(f"{name} {reason} {arguments[:SEARCH_LIMIT]} {decoded}"[: 2 * SEARCH_LIMIT])[:SEARCH_LIMIT]
+
+
+def _leaves(arguments: str) -> list[str]:
+    try:
+        found: list[str] = []
+        _collect(json.loads(arguments), found, 0)
+    except (ValueError, RecursionError):
+        return []
+    return found
+
+
+def _collect(value: Any, found: list[str], depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        return
+    match value:
+        case str():
+            found.append(value)
+        case dict():
+            for key, item in value.items():
+                found.append(key)
+                _collect(item, found, depth + 1)
+        case list():
+            for item in value:
+                _collect(item, found, depth + 1)
