@@ -1,0 +1,164 @@
+"""The audit writer: drains the audit streams into Postgres, announces commits, acks, trims.
+
+An entry leaves Redis only after its commit. Order within a batch: commit, announce tool calls, delete stored bodies,
+ack; so whatever dies in between is repeated, and every step repeated is a no-op. With Postgres away the batch in hand
+is tried again until it is there; the stream is the backlog.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from typing import Any
+
+import msgspec
+
+from db.engine import DatabaseAway
+from db.insert import AuditInserter
+from protocol.config import Runtime
+from protocol.errors import StreamConnectionLost
+from protocol.records import CallRecord, Record, ToolCallRecord, decode_records
+from streams import layout, scripts
+from streams.connection import Connection, RedisError
+from workers import process
+
+log = logging.getLogger(__name__)
+BATCH_ENTRIES = 500
+RECLAIM_MS = 5_000
+RETRY_S = 0.25
+
+
+class AuditWriter:
+    """One process; any number may run, each entry going to one of them."""
+
+    def __init__(self, settings: Runtime) -> None:
+        self.settings, self.limits, self.shards = settings, settings.config.limits, settings.config.shards
+        self.name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
+        self._redis = Connection(settings.redis_url, name="audit")
+        self._blocking = [Connection(settings.redis_url, name="audit-read") for _ in range(self.shards)]
+        self._inserter = AuditInserter(settings.database_url)
+        self._stopping = asyncio.Event()
+        self.conflicts = 0
+
+    def stop(self) -> None:
+        """Begin to stop: the batch in hand is finished."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until `stop`."""
+        await asyncio.gather(self._redis.open(), *(c.open() for c in self._blocking), self._inserter.open())
+        for shard in range(self.shards):
+            await self._make_group(shard)
+        process.tell_ready(self.settings)
+        log.info("audit writer ready", extra={"writer": self.name})
+        presence = asyncio.get_running_loop().create_task(process.show_presence(self._redis, "audit", self.name), name="presence")
+        partitions = asyncio.get_running_loop().create_task(self._partition_loop(), name="partitions")
+        try:
+            await asyncio.gather(*(self._drain_loop(s) for s in range(self.shards)))
+        finally:
+            presence.cancel()
+            partitions.cancel()
+            with contextlib.suppress(StreamConnectionLost, RedisError):
+                await process.hide_presence(self._redis, "audit", self.name)
+            await asyncio.gather(self._redis.close(), *(c.close() for c in self._blocking), self._inserter.close())
+
+    async def _make_group(self, shard: int) -> None:
+        with contextlib.suppress(RedisError):
+            await self._redis.call("XGROUP", "CREATE", layout.audit_key(shard), layout.AUDIT_GROUP, "0", "MKSTREAM")
+
+    async def _partition_loop(self) -> None:
+        while True:
+            with contextlib.suppress(DatabaseAway):
+                await self._inserter.ensure_partitions()
+            await asyncio.sleep(3600)
+
+    async def _drain_loop(self, shard: int) -> None:
+        key, reader = layout.audit_key(shard), self._blocking[shard]
+        reclaimed = trimmed = 0.0
+        while not self._stopping.is_set():
+            try:
+                found = await reader.call(
+                    "XREADGROUP", "GROUP", layout.AUDIT_GROUP, self.name, "COUNT", BATCH_ENTRIES, "BLOCK", 500, "STREAMS", key, ">"
+                )
+                entries = found[0][1] if found else []
+                now = time.monotonic()
+                if now - reclaimed > RECLAIM_MS / 2000:
+                    reclaimed = now
+                    entries += await self._reclaim(key)
+                if entries:
+                    await self._store(shard, entries)
+                if entries or now - trimmed > 5:
+                    trimmed = now
+                    await self._redis.script(scripts.TRIM, [key], [])
+            except RedisError as error:
+                if "NOGROUP" in str(error):
+                    await self._make_group(shard)
+                else:
+                    log.warning("audit stream refused", extra={"error": str(error)[:80]})
+                await asyncio.sleep(RETRY_S)
+            except StreamConnectionLost:
+                await asyncio.sleep(RETRY_S)
+
+    async def _reclaim(self, key: str) -> list[Any]:
+        said = await self._redis.call(
+            "XAUTOCLAIM", key, layout.AUDIT_GROUP, self.name, RECLAIM_MS, "0-0", "COUNT", BATCH_ENTRIES
+        )
+        return [e for e in said[1] if e[1]]
+
+    async def _store(self, shard: int, entries: list[Any]) -> None:
+        records: list[Record] = []
+        for entry, fields in entries:
+            try:
+                records += decode_records(fields[1])
+            except msgspec.MsgspecError:
+                log.error("undecodable audit entry set aside", extra={"entry": entry.decode()})
+                await self._until_stored(self._inserter.dead_letter, fields[1], "undecodable entry")
+        bodies = await self._bodies([r.call_id for r in records if isinstance(r, CallRecord)])
+        conflicts = await self._until_stored(self._inserter.insert, records, bodies)
+        if conflicts:
+            self.conflicts += len(conflicts)
+            log.error("audit conflict: same key, other content", extra={"count": len(conflicts), "first": str(conflicts[0])[:200]})
+        await self._announce([r for r in records if isinstance(r, ToolCallRecord) and r.notify])
+        for call_id in bodies:
+            self._redis.send_quiet("UNLINK", layout.body_key(call_id))
+        await self._redis.call("XACK", layout.audit_key(shard), layout.AUDIT_GROUP, *(e[0] for e in entries))
+
+    async def _bodies(self, call_ids: list[str]) -> dict[str, bytes]:
+        if not call_ids:
+            return {}
+        found = await asyncio.gather(*(self._redis.call("GET", layout.body_key(c)) for c in call_ids))
+        return {c: body for c, body in zip(call_ids, found, strict=True) if body is not None}
+
+    async def _until_stored(self, store: Any, *args: Any) -> Any:
+        """Call `store` until Postgres took it. Stopping gives up: the entries stay pending for another writer."""
+        away = False
+        while True:
+            try:
+                return await store(*args)
+            except DatabaseAway as error:
+                if not away:
+                    log.warning("postgres is away, the stream keeps the record", extra={"error": str(error)[:120]})
+                away = True
+                if self._stopping.is_set():
+                    raise StreamConnectionLost("stopped with Postgres away") from error
+                await asyncio.sleep(RETRY_S)
+
+    async def _announce(self, committed: list[ToolCallRecord]) -> None:
+        ttl = int(self.limits.call_ttl_s * 1000)
+        await asyncio.gather(
+            *(
+                self._redis.script(
+                    scripts.FACT, [layout.facts_key(r.call_id)], [layout.facts_channel(r.call_id), ttl, layout.commit_field(r.block), "1"]
+                )
+                for r in committed
+            )
+        )
+
+
+async def run(settings: Runtime) -> None:
+    """Run one audit writer until SIGTERM."""
+    writer = AuditWriter(settings)
+    process.on_stop(writer.stop)
+    await writer.run()
