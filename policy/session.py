@@ -1,28 +1,26 @@
 """The state machine of one call: decoded events, judgements and commits in; effects out. Pure and replayable.
 
-Theory. Every content block has a slot, in the order in which blocks began. Only the first slot may emit; the others
-keep their events until it is their turn, so blocks keep their order and a waiting judge holds up what follows it but
-nothing before it. A text slot at the head streams; a tool slot emits once it is decided and, where tool calls are
-durable, committed. The end of the message, or its failure, is the last slot. What comes out depends only on the order
-of chunks and on judgements and commits, which are set once; so a second owner that replays the stream gets the same
-outputs, and a running hash over them proves it.
+Theory. Blocks wait for their turn in `policy.slots`. A text block at the head streams; a tool call emits once it is
+decided and, where tool calls are durable, committed. What comes out depends only on the order of chunks and on
+judgements and commits, which are set once; so a second owner that replays the stream gets the same outputs, and a
+running hash over them proves it.
 
 Must not know: Redis, time, how bytes reach the client.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
 
-import jsonschema_rs
 import msgspec
 
-from policy.base import Block, Context, Judgement, OtherBlock, Policy, TextBlock, ToolCall
-from policy.chain import Chain, Decided, Decision
+from policy import opening, toolcalls
+from policy.base import Block, Context, Judgement, OtherBlock, Policy, TextBlock
+from policy.chain import Chain, Decided
 from policy.effects import Ask, CallInfo, Dispatch, Output, Respond, State, Taken
+from policy.slots import Slot, Slots
 from protocol import codecs, count_tokens, errors_wire
-from protocol.config import DEMO, DEMO_MODELS, Config
-from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, RemoteProtocolError
+from protocol.config import Config
+from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
     BlockKind,
@@ -39,30 +37,13 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
-from protocol.records import BlockRecord, CallRecord, EventRecord, JudgementRecord, Record, ToolCallRecord, ToolReleaseRecord, VerdictName, to_bytes
-from protocol.request import ChatRequest, Dialect, Tool
+from protocol.records import BlockRecord, CallRecord, EventRecord, JudgementRecord, Record, ToolReleaseRecord, VerdictName, to_bytes
+from protocol.request import ChatRequest, Dialect
 
 _pack = msgspec.msgpack.Encoder().encode
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
 Mark = tuple[VerdictName, int]
 """The verdict on a chunk as far as it is known, and the block it belongs to (-1: none)."""
-
-
-class _Slot:
-    """One content block, or the end of the message (`end`), waiting for its turn."""
-
-    __slots__ = ("arguments", "blocked", "changed", "decided", "decision", "done", "end", "events", "id", "index", "kind", "name", "ordinal", "size", "started")
-
-    def __init__(self, index: int, kind: BlockKind | None, *, id: str = "", name: str = "", ordinal: int = -1) -> None:
-        self.index, self.kind, self.id, self.name, self.ordinal = index, kind, id, name, ordinal
-        self.events: list[Event] = []
-        self.done = self.blocked = self.changed = self.started = False
-        self.arguments: list[str] = []
-        self.size = 0
-        self.decision: Decision | None = None
-        self.decided: Decided | None = None
-        self.end: MessageStop | UpstreamFailed | None = None
 
 
 class Session:
@@ -76,11 +57,9 @@ class Session:
         self._chain: Chain | None = None
         self._decoder: codecs.Decoder | None = None
         self._upstream_dialect: Dialect = call.dialect
-        self._slots: deque[_Slot] = deque()
-        self._by_index: dict[int, _Slot] = {}
+        self._slots = Slots(self._emit)
         self._tools = self._survivors = 0
         self._emitted_block = self._withheld = self._visible = self._stopped = False
-        self._next_index = 0
         self._hash = blake2b(digest_size=16)
         self._number = self._taken = self._notes = 0
         self.checkpoint, self.checkpoint_digest = 0, ""
@@ -89,7 +68,8 @@ class Session:
         self._asks: list[Ask] = []
         self._waits: list[int] = []
         self._end = ""
-        self._validators: dict[str, jsonschema_rs.Draft202012Validator | None] = {}
+        self._schemas = toolcalls.Schemas()
+        self._at = 0
 
     # --- what the worker calls ---
 
@@ -101,14 +81,15 @@ class Session:
                 raise InvalidRequest("the request body was lost before a worker could read it", code="body_lost")
             request = self.request = codecs.decode_request(call.dialect, body)
             model = request.model
-            upstream = self._config.route(model) or ""
-            if not upstream:
-                raise NotFound(f"there is no model {model!r} here; GET /v1/models lists them", code="model_not_found", param="model")
+            upstream = opening.route(self._config, model)
             self._chain = Chain(self._policies, Context(call.call_id, call.nonce, call.key, call.session, request))
-            output = self._dispatch(request, upstream)
+            output = opening.dispatch(call, self._config, self._chain, request, upstream)
+            if isinstance(output, Dispatch):
+                self._upstream_dialect = output.dialect
+            else:
+                self._stopped = True
         except PipelineError as error:
             output = self._refusal(error)
-        # a client that streams gets usage or not as it asked; the record always has what upstream said
         self._records.append(
             CallRecord(
                 call_id=call.call_id, at=call.at, dialect=call.dialect, endpoint=call.endpoint, key=call.key, session=call.session,
@@ -179,7 +160,7 @@ class Session:
 
     def judgement(self, block: int, step: int, judgement: Judgement, at: int) -> None:
         """Take the answer to an ask. Late or repeated answers change nothing."""
-        slot = self._by_index.get(block)
+        slot = self._slots.by_index.get(block)
         decision = slot.decision if slot is not None else None
         if slot is None or decision is None or decision.question is None or decision.step != step:
             return
@@ -198,7 +179,7 @@ class Session:
 
     def committed(self, block: int, ok: bool, at: int) -> None:
         """Take the commit of a tool call's record; not `ok` means that it was not waited for any longer."""
-        slot = self._by_index.get(block)
+        slot = self._slots.by_index.get(block)
         if slot is None or slot.done or slot.decided is None or slot.decided.verdict == "block":
             return
         if not ok:
@@ -221,38 +202,9 @@ class Session:
 
     # --- the request ---
 
-    def _dispatch(self, request: ChatRequest, upstream: str) -> Dispatch | Respond:
-        assert self._chain is not None
-        call, config = self.call, self._config
-        said, who = self._chain.on_request(request)
-        if isinstance(said, Block):
-            raise Forbidden(said.message or f"the policy {who!r} blocked this request: {said.reason}", code="blocked_by_policy")
-        if upstream == DEMO:
-            dialect, native = DEMO_MODELS[request.model] or call.dialect, True
-        else:
-            dialect, native = config.upstreams[upstream].dialect, config.upstreams[upstream].native_tools
-        if not native and said.tools:
-            raise InvalidRequest(f"the model {request.model!r} has no native tool calls, which this version needs", param="tools")
-        self._upstream_dialect = dialect
-        if call.endpoint == "count_tokens":
-            if dialect != "anthropic":
-                body = count_tokens.encode_count(count_tokens.estimate_tokens(request), estimated=True)
-                self._stopped = True
-                return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete")
-            return Dispatch(upstream, dialect, "count_tokens", None)
-        body = None if said is request and dialect == call.dialect else codecs.encode_request(dialect, said)
-        return Dispatch(upstream, dialect, "messages" if dialect == "anthropic" else "chat", body)
-
     def _refusal(self, error: PipelineError) -> Respond:
         self.state, self._stopped, self.status = "FAILED", True, error.http_status
-        headers = {"content-type": "application/json"}
-        if error.retry_after_s is not None:
-            headers["retry-after"] = str(error.retry_after_s)
-        if error.error_code == "blocked_by_policy":
-            headers["x-should-retry"] = "false"
-        body = errors_wire.error_body(self.call.dialect, error)
-        frame = errors_wire.error_frame(self.call.dialect, "invalid_request_error", error.message, error.error_code)
-        return Respond(error.http_status, headers, body, frame, error.error_code)
+        return opening.refusal(self.call.dialect, error)
 
     def _count(self, seq: int, raw: bytes) -> Mark:
         try:
@@ -300,7 +252,7 @@ class Session:
                 # a signature vouches for text that the client did not get
                 if slot.changed or slot.blocked:
                     return "withheld", event.index
-                self._into(slot, event)
+                self._slots.put(slot, event)
                 return "allow", event.index
             case MessageStop():
                 self.usage = self.usage.updated(event.usage)
@@ -316,24 +268,23 @@ class Session:
                 pass
         return "allow", -1
 
-    def _slot(self, index: int, *kinds: BlockKind) -> _Slot:
-        slot = self._by_index.get(index)
+    def _slot(self, index: int, *kinds: BlockKind) -> Slot:
+        slot = self._slots.by_index.get(index)
         if slot is None or slot.kind not in kinds or slot.done:
             raise RemoteProtocolError(f"upstream sent a delta for block {index}, which is not open as {' or '.join(kinds)}")
         return slot
 
     def _block_start(self, event: BlockStart, seq: int) -> Mark:
-        if event.index in self._by_index:
+        if event.index in self._slots.by_index:
             raise RemoteProtocolError(f"upstream began block {event.index} twice")
-        self._next_index = max(self._next_index, event.index + 1)
-        slot = self._by_index[event.index] = _Slot(event.index, event.kind, id=event.id, name=event.name)
-        self._slots.append(slot)
+        slot = Slot(event.index, event.kind, id=event.id, name=event.name)
+        self._slots.add(slot)
         match event.kind:
             case BlockKind.TEXT | BlockKind.THINKING:
                 # with policies that read text the block begins with the first text that they release
                 if not self._reads_text:
                     slot.started = True
-                    self._into(slot, event)
+                    self._slots.put(slot, event)
                 return "allow", event.index
             case BlockKind.TOOL_USE:
                 slot.ordinal = self._tools
@@ -350,7 +301,7 @@ class Session:
     def _reads_text(self) -> bool:
         return self._chain is not None and self._chain.reads_text
 
-    def _other(self, slot: _Slot, event: BlockStart) -> Mark:
+    def _other(self, slot: Slot, event: BlockStart) -> Mark:
         assert self._chain is not None
         said, who = self._chain.on_other(OtherBlock(event.index, event.name, event.body or {}))
         if isinstance(said, Block):
@@ -358,18 +309,18 @@ class Session:
             self._block_record(slot, "block", said.reason, who)
             return "block", event.index
         self._block_record(slot, "allow", "", "")
-        self._into(slot, event)
+        self._slots.put(slot, event)
         return "allow", event.index
 
     def _text(self, event: TextDelta) -> Mark:
         index = event.index
-        slot = self._by_index.get(index)
-        if slot is None or slot.done or (slot.kind is not BlockKind.TEXT and slot.kind is not BlockKind.THINKING):
+        slot = self._slots.by_index.get(index)
+        if slot is None or slot.done or not slot.is_text:
             raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
         if slot.blocked:
             return "block", index
         if slot.started and not self._reads_text:
-            self._into(slot, event)
+            self._slots.put(slot, event)
             return "allow", index
         assert self._chain is not None
         said, who = self._chain.on_text(event.text, TextBlock(index, slot.kind))
@@ -382,16 +333,16 @@ class Session:
         self._release_text(slot, said)
         return verdict, index
 
-    def _release_text(self, slot: _Slot, text: str) -> None:
+    def _release_text(self, slot: Slot, text: str) -> None:
         if not text:
             return
         if not slot.started:
             slot.started = True
             assert slot.kind is not None
-            self._into(slot, BlockStart(slot.index, slot.kind))
-        self._into(slot, TextDelta(slot.index, text))
+            self._slots.put(slot, BlockStart(slot.index, slot.kind))
+        self._slots.put(slot, TextDelta(slot.index, text))
 
-    def _block_text(self, slot: _Slot, block: Block, who: str) -> None:
+    def _block_text(self, slot: Slot, block: Block, who: str) -> None:
         slot.blocked = self._withheld = True
         self._block_record(slot, "block", block.reason, who)
         if slot.kind is BlockKind.TEXT:
@@ -405,24 +356,26 @@ class Session:
         return "hold", event.index
 
     def _block_stop(self, event: BlockStop) -> Mark:
-        slot = self._by_index.get(event.index)
+        slot = self._slots.by_index.get(event.index)
         if slot is None or slot.done:
             raise RemoteProtocolError(f"upstream ended block {event.index}, which is not open")
         match slot.kind:
             case BlockKind.TEXT | BlockKind.THINKING:
                 self._text_stop(slot)
             case BlockKind.TOOL_USE:
-                self._decide(slot)
+                assert self._chain is not None and self.request is not None
+                toolcalls.decide(slot, self._chain, self.request, self.call.max_arguments_bytes)
+                self._settle(slot, self._at)
                 self._pump()
                 return "hold", event.index
             case _:
                 if not slot.blocked:
-                    self._into(slot, event)
+                    self._slots.put(slot, event)
                 slot.done = True
         self._pump()
         return "allow", event.index
 
-    def _text_stop(self, slot: _Slot) -> None:
+    def _text_stop(self, slot: Slot) -> None:
         if not slot.blocked:
             if self._reads_text:
                 assert self._chain is not None and slot.kind is not None
@@ -435,105 +388,51 @@ class Session:
             if not slot.blocked:
                 self._block_record(slot, "replace" if slot.changed else "allow", "", "")
         if slot.started:
-            self._into(slot, BlockStop(slot.index))
+            self._slots.put(slot, BlockStop(slot.index))
         slot.done = True
 
     # --- tool calls ---
 
-    def _decide(self, slot: _Slot) -> None:
-        assert self._chain is not None and self.request is not None
-        text = normal_arguments("".join(slot.arguments))
-        if slot.size > self.call.max_arguments_bytes:
-            slot.decided = Decided("block", "too_large", "", "", None)
-        else:
-            try:
-                value = loads_arguments(text)
-            except AmbiguousJson as error:
-                slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {slot.name!r} were blocked: {error}]", None)
-            else:
-                tool = self.request.tool(slot.name)
-                call = ToolCall(slot.index, slot.ordinal, slot.id, slot.name, text, value, tool)
-                slot.decision = Decision(self._chain, call)
-                slot.decision.advance()
-        self._settle(slot, self._at)
-
-    _at = 0
-    """Unix ms of the entry that is being taken in; set by the worker, used only in records."""
-
-    def _settle(self, slot: _Slot, at: int) -> None:
+    def _settle(self, slot: Slot, at: int) -> None:
         decision = slot.decision
-        if slot.decided is None:
-            assert decision is not None
-            if decision.decided is None:
-                assert decision.question is not None
-                self._asks.append(Ask(slot.index, decision.step, decision.question))
-                return
-            slot.decided = decision.decided
-            if slot.decided.verdict == "replace" and self._schema_valid(decision.call.tool, decision.call.value) is False:
-                slot.decided = Decided("block", "schema", slot.decided.policy, "", None)
-        decided = slot.decided
-        wait = decided.verdict != "block" and self.call.durable
-        self._records.append(
-            ToolCallRecord(
-                call_id=self.call.call_id, block=slot.index, index=slot.ordinal, at=at, tool_call_id=slot.id, name=slot.name,
-                arguments=to_bytes("".join(slot.arguments)),
-                released_arguments=None if decided.arguments is None else to_bytes(decided.arguments),
-                executor="client", form="native", verdict=decided.verdict, reason=decided.reason, policy=decided.policy,
-                schema_valid=None if decision is None else self._schema_valid(decision.call.tool, decision.call.value), notify=wait,
-            )
-        )  # fmt: skip
+        if slot.decided is None and decision is not None and decision.question is not None:
+            self._asks.append(Ask(slot.index, decision.step, decision.question))
+            return
+        valid = toolcalls.settle(slot, self._schemas)
+        assert slot.decided is not None
+        wait = slot.decided.arguments is not None and self.call.durable
+        self._records.append(toolcalls.record(self.call, slot, at, schema_valid=valid, notify=wait))
         if wait:
             self._waits.append(slot.index)
         else:
             self._fill(slot, at)
 
-    def _schema_valid(self, tool: Tool | None, value: dict[str, object]) -> bool | None:
-        if tool is None or not tool.schema:
-            return None
-        if tool.name not in self._validators:
-            try:
-                self._validators[tool.name] = jsonschema_rs.Draft202012Validator(tool.schema)
-            except ValueError:
-                self._validators[tool.name] = None
-        validator = self._validators[tool.name]
-        return None if validator is None else validator.is_valid(value)
-
-    def _fill(self, slot: _Slot, at: int) -> None:
+    def _fill(self, slot: Slot, at: int) -> None:
         """Put what the client gets for a decided tool call into its slot."""
-        decided = slot.decided
-        assert decided is not None
-        if decided.arguments is None:
+        assert slot.decided is not None
+        if slot.decided.arguments is None:
             self._withheld = True
-            who = f" by the policy {decided.policy!r}" if decided.policy else ""
-            message = decided.message or f"[Sluice: the tool call {slot.name!r} was blocked{who}: {decided.reason}]"
-            events: list[Event] = [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, message)]
         else:
             self._survivors += 1
-            events = [BlockStart(slot.index, BlockKind.TOOL_USE, id=slot.id, name=slot.name), ArgumentsDelta(slot.index, decided.arguments)]
-        events.append(BlockStop(slot.index))
-        for event in events:
-            self._into(slot, event)
+        for event in toolcalls.released(slot):
+            self._slots.put(slot, event)
         self._records.append(ToolReleaseRecord(call_id=self.call.call_id, block=slot.index, at=at))
         slot.done = True
 
     # --- the end ---
 
     def _finish(self, event: MessageStop) -> None:
-        for slot in self._slots:
-            if not slot.done and slot.decided is None and slot.decision is None:
-                raise RemoteProtocolError(f"upstream ended the message with block {slot.index} open")
+        for slot in self._slots.unfinished():
+            raise RemoteProtocolError(f"upstream ended the message with block {slot.index} open")
         self._close_with(event)
 
     def _failed(self, event: UpstreamFailed) -> None:
         if self._stopped:
             return
         # a block that upstream did not finish can never be approved
-        unfinished = [s for s in self._slots if not s.done and s.decided is None and s.decision is None]
-        for slot in unfinished:
-            if slot is not self._slots[0] or slot.kind not in (BlockKind.TEXT, BlockKind.THINKING):
-                self._slots.remove(slot)
+        for slot in self._slots.unfinished():
+            self._slots.drop(slot)
             self._block_record(slot, "withheld", "unfinished", "")
-            slot.done = True
         self._close_with(event)
 
     def _fail(self, kind: str, message: str) -> None:
@@ -541,9 +440,9 @@ class Session:
 
     def _close_with(self, event: MessageStop | UpstreamFailed) -> None:
         self._stopped = True
-        slot = _Slot(self._next_index, None)
+        slot = Slot(self._slots.next_index, None)
         slot.end, slot.done = event, True
-        self._slots.append(slot)
+        self._slots.add(slot)
         self._pump()
 
     def _complete(self, event: MessageStop) -> None:
@@ -551,7 +450,7 @@ class Session:
         if reason is StopReason.TOOL_USE and self._tools and not self._survivors:
             reason = StopReason.END_TURN
         if not self._emitted_block and self._withheld:
-            index = self._next_index
+            index = self._slots.next_index
             for notice in (
                 BlockStart(index, BlockKind.TEXT), TextDelta(index, "[Sluice: the answer was withheld by policy]"), BlockStop(index)
             ):  # fmt: skip
@@ -571,26 +470,12 @@ class Session:
 
     # --- outputs ---
 
-    def _into(self, slot: _Slot, event: Event) -> None:
-        if self._slots and self._slots[0] is slot:
-            self._emit(event)
-        else:
-            slot.events.append(event)
-
     def _pump(self) -> None:
-        """Let every slot whose turn has come emit; stop at the first that is not done."""
-        while self._slots and self._slots[0].done:
-            slot = self._slots.popleft()
-            if slot.end is not None:
-                if isinstance(slot.end, MessageStop):
-                    self._complete(slot.end)
-                else:
-                    self._abort(slot.end)
-                return
-            if self._slots:
-                for event in self._slots[0].events:
-                    self._emit(event)
-                self._slots[0].events = []
+        end = self._slots.pump()
+        if isinstance(end, MessageStop):
+            self._complete(end)
+        elif end is not None:
+            self._abort(end)
 
     def _emit(self, event: Event) -> None:
         if type(event) is BlockStart:
@@ -613,7 +498,7 @@ class Session:
         detail = f"{seq}: {detail}"
         self._records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=self._notes, at=self._at, detail=detail))
 
-    def _block_record(self, slot: _Slot, verdict: VerdictName, reason: str, policy: str) -> None:
+    def _block_record(self, slot: Slot, verdict: VerdictName, reason: str, policy: str) -> None:
         kind = slot.kind.value if slot.kind is not None else ""
         self._records.append(
             BlockRecord(call_id=self.call.call_id, block=slot.index, at=self._at, kind=kind, verdict=verdict, reason=reason, policy=policy)

@@ -1,0 +1,85 @@
+"""A complete tool call: parsed strictly, decided by the chain, recorded, and what the client gets for it."""
+
+from typing import Any
+
+import jsonschema_rs
+
+from policy.base import ToolCall
+from policy.chain import Chain, Decided, Decision
+from policy.effects import CallInfo
+from policy.slots import Slot
+from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
+from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.records import ToolCallRecord, to_bytes
+from protocol.request import ChatRequest, Tool
+
+
+class Schemas:
+    """Validators of the client's original tool schemas, compiled once per call."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, Any] = {}
+
+    def is_valid(self, tool: Tool | None, value: dict[str, Any]) -> bool | None:
+        """Do the arguments fit the tool's schema? None where there is no schema, or none that is one."""
+        if tool is None or not tool.schema:
+            return None
+        if tool.name not in self._compiled:
+            try:
+                self._compiled[tool.name] = jsonschema_rs.validator_for(tool.schema)
+            except ValueError:
+                self._compiled[tool.name] = None
+        validator = self._compiled[tool.name]
+        return None if validator is None else bool(validator.is_valid(value))
+
+
+def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int) -> None:
+    """Begin the decision on a complete call. Arguments that two parsers could read differently are blocked under every policy."""
+    if slot.size > max_bytes:
+        slot.decided = Decided("block", "too_large", "", "", None)
+        return
+    text = normal_arguments("".join(slot.arguments))
+    try:
+        value = loads_arguments(text)
+    except AmbiguousJson as error:
+        slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {slot.name!r} were blocked: {error}]", None)
+        return
+    call = ToolCall(slot.index, slot.ordinal, slot.id, slot.name, text, value, request.tool(slot.name))
+    slot.decision = Decision(chain, call)
+    slot.decision.advance()
+
+
+def settle(slot: Slot, schemas: Schemas) -> bool | None:
+    """Take the decision's result into the slot; a replacement must still fit the schema. Returns whether the arguments fit."""
+    decision = slot.decision
+    if decision is None:
+        return None
+    valid = schemas.is_valid(decision.call.tool, decision.call.value)
+    slot.decided = decision.decided
+    if slot.decided is not None and slot.decided.verdict == "replace" and valid is False:
+        slot.decided = Decided("block", "schema", slot.decided.policy, "", None)
+    return valid
+
+
+def record(call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, notify: bool) -> ToolCallRecord:
+    """The record of a decided call."""
+    decided = slot.decided
+    assert decided is not None
+    return ToolCallRecord(
+        call_id=call.call_id, block=slot.index, index=slot.ordinal, at=at, tool_call_id=slot.id, name=slot.name,
+        arguments=to_bytes("".join(slot.arguments)), released_arguments=None if decided.arguments is None else to_bytes(decided.arguments),
+        executor="client", form="native", verdict=decided.verdict, reason=decided.reason, policy=decided.policy,
+        schema_valid=schema_valid, notify=notify,
+    )  # fmt: skip
+
+
+def released(slot: Slot) -> list[Event]:
+    """What the client gets: the call, or a text block in its place that says what happened."""
+    decided = slot.decided
+    assert decided is not None
+    if decided.arguments is None:
+        who = f" by the policy {decided.policy!r}" if decided.policy else ""
+        message = decided.message or f"[Sluice: the tool call {slot.name!r} was blocked{who}: {decided.reason}]"
+        return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, message), BlockStop(slot.index)]
+    start = BlockStart(slot.index, BlockKind.TOOL_USE, id=slot.id, name=slot.name)
+    return [start, ArgumentsDelta(slot.index, decided.arguments), BlockStop(slot.index)]
