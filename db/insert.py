@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import LiteralString, Self, cast
+from typing import LiteralString, Self
 
 import msgspec
 import psycopg
@@ -97,6 +97,15 @@ class AuditInserter:
             raise
         return found
 
+    async def set_aside(self, raw: bytes, reason: str) -> None:
+        """Keep bytes that are no records at all as a dead letter. Raises AuditUnavailable."""
+        try:
+            connection = await self._connected()
+            await connection.execute(_DEAD_LETTER, (hashlib.sha256(raw).digest(), "", "entry", raw, to_column(reason)))
+        except (psycopg.Error, OSError) as error:
+            await self.close()
+            raise AuditUnavailable("the record cannot be written now") from error
+
     async def ensure_partitions(self, first: str, days: int) -> int:
         """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new. Raises AuditUnavailable."""
         return await self._number("SELECT sluice_ensure_partitions(%s::date, %s)", (first, days))
@@ -150,13 +159,13 @@ class AuditInserter:
             cursors = []
             async with connection.pipeline():
                 for rows in tables:
-                    cursors.append(await connection.execute(cast("LiteralString", rows.kind.insert), rows.columns))
+                    cursors.append(await connection.execute(rows.kind.insert, rows.columns))
             conflicts = []
             inserted = 0
             for rows, cursor in zip(tables, cursors, strict=True):
                 inserted += cursor.rowcount
                 if cursor.rowcount < rows.count:
-                    compared = await connection.execute(cast("LiteralString", rows.kind.compare), rows.columns)
+                    compared = await connection.execute(rows.kind.compare, rows.columns)
                     conflicts += [Conflict(rows.kind.table, key) for (key,) in await compared.fetchall()]
         found.conflicts += conflicts
         found.rows += inserted

@@ -15,10 +15,9 @@ from typing import Any
 
 import msgspec
 
-from db.engine import DatabaseAway
 from db.insert import AuditInserter
 from protocol.config import Runtime
-from protocol.errors import StreamConnectionLost
+from protocol.errors import AuditUnavailable, StreamConnectionLost
 from protocol.records import CallRecord, Record, ToolCallRecord, decode_records
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
@@ -28,6 +27,7 @@ log = logging.getLogger(__name__)
 BATCH_ENTRIES = 500
 RECLAIM_MS = 5_000
 RETRY_S = 0.25
+PARTITION_DAYS = 7
 
 
 class AuditWriter:
@@ -38,7 +38,7 @@ class AuditWriter:
         self.name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self._redis = Connection(settings.redis_url, name="audit")
         self._blocking = [Connection(settings.redis_url, name="audit-read") for _ in range(self.shards)]
-        self._inserter = AuditInserter(settings.database_url)
+        self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
         self._stopping = asyncio.Event()
         self.conflicts = 0
 
@@ -48,7 +48,7 @@ class AuditWriter:
 
     async def run(self) -> None:
         """Work until `stop`."""
-        await asyncio.gather(self._redis.open(), *(c.open() for c in self._blocking), self._inserter.open())
+        await asyncio.gather(self._redis.open(), *(c.open() for c in self._blocking))
         for shard in range(self.shards):
             await self._make_group(shard)
         process.tell_ready(self.settings)
@@ -62,17 +62,21 @@ class AuditWriter:
             partitions.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 await process.hide_presence(self._redis, "audit", self.name)
-            await asyncio.gather(self._redis.close(), *(c.close() for c in self._blocking), self._inserter.close())
+            await asyncio.gather(self._redis.close(), *(c.close() for c in self._blocking), *(i.close() for i in self._inserters))
 
     async def _make_group(self, shard: int) -> None:
         with contextlib.suppress(RedisError):
             await self._redis.call("XGROUP", "CREATE", layout.audit_key(shard), layout.AUDIT_GROUP, "0", "MKSTREAM")
 
     async def _partition_loop(self) -> None:
-        while True:
-            with contextlib.suppress(DatabaseAway):
-                await self._inserter.ensure_partitions()
-            await asyncio.sleep(3600)
+        async with AuditInserter(self.settings.database_url) as inserter:
+            while True:
+                with contextlib.suppress(AuditUnavailable):
+                    today = time.strftime("%Y-%m-%d", time.gmtime())
+                    await inserter.ensure_partitions(today, PARTITION_DAYS)
+                    if strays := await inserter.default_rows():
+                        log.warning("calls outside the daily partitions", extra={"count": strays})
+                await asyncio.sleep(3600)
 
     async def _drain_loop(self, shard: int) -> None:
         key, reader = layout.audit_key(shard), self._blocking[shard]
@@ -109,17 +113,19 @@ class AuditWriter:
 
     async def _store(self, shard: int, entries: list[Any]) -> None:
         records: list[Record] = []
+        inserter = self._inserters[shard]
         for entry, fields in entries:
             try:
                 records += decode_records(fields[1])
             except msgspec.MsgspecError:
                 log.error("undecodable audit entry set aside", extra={"entry": entry.decode()})
-                await self._until_stored(self._inserter.dead_letter, fields[1], "undecodable entry")
+                await self._until_stored(inserter.set_aside, fields[1], "undecodable entry")
         bodies = await self._bodies([r.call_id for r in records if isinstance(r, CallRecord)])
-        conflicts = await self._until_stored(self._inserter.insert, records, bodies)
-        if conflicts:
-            self.conflicts += len(conflicts)
-            log.error("audit conflict: same key, other content", extra={"count": len(conflicts), "first": str(conflicts[0])[:200]})
+        found = await self._until_stored(inserter.insert, records, bodies)
+        if found.conflicts:
+            self.conflicts += len(found.conflicts)
+            first = found.conflicts[0]
+            log.error("audit conflict: same key, other content", extra={"count": len(found.conflicts), "table": first.table, "key": first.key})
         await self._announce([r for r in records if isinstance(r, ToolCallRecord) and r.notify])
         for call_id in bodies:
             self._redis.send_quiet("UNLINK", layout.body_key(call_id))
@@ -137,7 +143,7 @@ class AuditWriter:
         while True:
             try:
                 return await store(*args)
-            except DatabaseAway as error:
+            except AuditUnavailable as error:
                 if not away:
                     log.warning("postgres is away, the stream keeps the record", extra={"error": str(error)[:120]})
                 away = True

@@ -39,6 +39,11 @@ MAX_TAKEOVERS = 2
 """A call taken over this often without a single output in between ends: its content kills workers."""
 
 
+def moment() -> int:
+    """A number for events of this worker's own, which have no place in the session: Unix seconds."""
+    return time.time_ns() // 1_000_000_000
+
+
 def now_ms() -> int:
     """Unix milliseconds, for records."""
     return time.time_ns() // 1_000_000
@@ -190,7 +195,7 @@ class PolicyWorker:
             self._close(call, "unclaimed")
             return
         if not fresh:
-            call.note("takeover", now_ms(), f"worker {self.name}", now_ms())
+            call.note("takeover", moment(), f"worker {self.name}", now_ms())
             if int(takeovers) >= MAX_TAKEOVERS:
                 error = PolicyFailed("the workers that took this call died on it")
         if error is not None:
@@ -214,7 +219,7 @@ class PolicyWorker:
             return
         if call.released and call.session.checkpoint_digest != digest:
             log.error("replay came out differently", extra={"call_id": call.id})
-            call.note("replay_mismatch", now_ms(), "the replayed session gave other outputs", now_ms())
+            call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())
             self._close(call, "stream_protocol_error")
             return
         self._after(call)
@@ -400,7 +405,7 @@ class PolicyWorker:
             case _:
                 # FENCED, CLOSED, SEQ: another owns the call, or it is over; nothing of ours may go out any more
                 log.warning("call lost", extra={"call_id": call.id, "action": outcome})
-                record = EventRecord(call_id=call.id, kind="fenced", number=now_ms(), at=now_ms(), detail=f"{outcome} worker {self.name}")
+                record = EventRecord(call_id=call.id, kind="fenced", number=moment(), at=now_ms(), detail=f"{outcome} worker {self.name}")
                 self._redis.send_quiet("XADD", layout.audit_key(call.shard), "*", layout.BLOB, encode_records([record]))
                 self._drop(call)
 
