@@ -1,0 +1,227 @@
+"""The Lua scripts on a real server: what each refuses, and that doing a thing twice is doing it once."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from streams import layout, scripts
+from streams.connection import Connection, RedisError
+from streams.layout import Reply, Start
+
+GATEWAY = "gw-1"
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Connection]:
+    connection = Connection(redis_url, name="test")
+    await connection.open()
+    await connection.call("FLUSHALL")
+    await connection.call("XGROUP", "CREATE", layout.dispatch_key(0), "policy", "0", "MKSTREAM")
+    await connection.call("XGROUP", "CREATE", layout.audit_key(0), "audit", "0", "MKSTREAM")
+    await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 60_000)
+    yield connection
+    await connection.close()
+
+
+def make_start(call_id: str) -> Start:
+    return Start(
+        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy="", session="", nonce="n", deadline=2
+    )
+
+
+async def begin(redis: Connection, *, claim_ms: int = 5000, queue: int = 10, backlog: int = 10) -> tuple[str, Any]:
+    call_id = layout.new_call_id()
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
+    said = await redis.script(scripts.START, keys, [queue, backlog, layout.pack(make_start(call_id)), b"{}", call_id, claim_ms, 60_000, 60_000])
+    return call_id, said
+
+
+async def deliver(redis: Connection, consumer: str) -> str:
+    found = await redis.call("XREADGROUP", "GROUP", "policy", consumer, "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">")
+    return str(found[0][1][0][0].decode())
+
+
+async def claim(redis: Connection, call_id: str, entry: str, *, token: str, consumer: str, takeover: bool = False, due: int | None = None) -> list[Any]:
+    keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id)]
+    due = int(time.time() * 1000) + 5000 if due is None else due
+    said: list[Any] = await redis.script(scripts.CLAIM, keys, [token, entry, consumer, due, "1" if takeover else "0", 60_000, "0"])
+    return said
+
+
+async def release(
+    redis: Connection, call_id: str, token: str, number: int, following: int, *, digest: str = "h", reply: bytes | None = None, max_reply: int = 100
+) -> str:
+    keys = [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY), layout.audit_key(0), layout.ctl_key(call_id)]
+    blob = layout.pack(Reply(call_id, number, following)) if reply is None else reply
+    said = await redis.script(scripts.RELEASE, keys, [max_reply, 60_000, 60_000, token, number, following, digest, following, blob, b"audit"])
+    return str(said[0].decode())
+
+
+async def lengths(redis: Connection) -> tuple[int, int]:
+    return await redis.call("XLEN", layout.reply_key(0, GATEWAY)), await redis.call("XLEN", layout.audit_key(0))
+
+
+async def claimed(redis: Connection, token: str = "t1") -> tuple[str, str]:
+    call_id, _ = await begin(redis)
+    entry = await deliver(redis, "w1")
+    assert (await claim(redis, call_id, entry, token=token, consumer="w1"))[0] == b"OK"
+    return call_id, entry
+
+
+async def test_claim_gives_all_that_a_session_needs(redis: Connection) -> None:
+    call_id, said = await begin(redis)
+    assert said == b"OK"
+    entry = await deliver(redis, "w1")
+    said = await claim(redis, call_id, entry, token="t1", consumer="w1")
+    assert said[:7] == [b"OK", b"0", b"", b"0", b"", b"", b"-1"]
+    assert layout.unpack_start(said[7][0][1][1]) == make_start(call_id)
+    assert said[8] == b"{}"
+
+
+async def test_start_is_refused_past_queue_and_backlog(redis: Connection) -> None:
+    await begin(redis)
+    assert (await begin(redis, queue=1))[1] == b"QUEUE"
+    await redis.call("XADD", layout.audit_key(0), "*", "b", "x")
+    assert (await begin(redis, backlog=1))[1] == b"BACKLOG"
+
+
+async def test_claim_after_its_deadline_is_refused(redis: Connection) -> None:
+    call_id, _ = await begin(redis)
+    entry = await deliver(redis, "w1")
+    assert await claim(redis, call_id, entry, token="t1", consumer="w1", due=1) == [b"EXPIRED"]
+
+
+async def test_an_owned_call_cannot_be_claimed_without_takeover(redis: Connection) -> None:
+    call_id, entry = await claimed(redis)
+    assert await claim(redis, call_id, entry, token="t2", consumer="w1") == [b"OWNED"]
+    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True) == [b"LOST"]
+
+
+async def test_release_twice_is_release_once(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    assert await release(redis, call_id, "t1", 0, 2) == "OK"
+    assert await release(redis, call_id, "t1", 0, 2) == "DUP"
+    assert await lengths(redis) == (1, 1)
+
+
+async def test_release_out_of_order_or_with_another_hash_is_refused(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    assert await release(redis, call_id, "t1", 1, 2) == "SEQ"
+    assert await release(redis, call_id, "t1", 0, 2) == "OK"
+    assert await release(redis, call_id, "t1", 0, 2, digest="other") == "SEQ"
+    assert await lengths(redis) == (1, 1)
+
+
+async def test_a_worker_that_lost_its_call_is_fenced(redis: Connection) -> None:
+    call_id, entry = await claimed(redis)
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+    said = await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True)
+    assert said[0] == b"OK"
+    assert await release(redis, call_id, "t1", 0, 1) == "FENCED"
+    assert await lengths(redis) == (0, 0)
+    assert await release(redis, call_id, "t2", 0, 1) == "OK"
+
+
+async def test_release_to_a_dead_gateway_is_refused_and_records_nothing(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    await redis.call("DEL", layout.gateway_key(0, GATEWAY))
+    assert await release(redis, call_id, "t1", 0, 1) == "GATEWAY_LOST"
+    assert await release(redis, call_id, "t1", 0, 0, reply=b"") == "OK"
+    assert await lengths(redis) == (0, 1)
+
+
+async def test_release_trims_what_was_read_and_stops_at_the_bound(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    assert await release(redis, call_id, "t1", 0, 1, max_reply=1) == "OK"
+    assert await release(redis, call_id, "t1", 1, 2, max_reply=1) == "FULL"
+    last = (await redis.call("XREVRANGE", layout.reply_key(0, GATEWAY), "+", "-", "COUNT", 1))[0][0].decode()
+    ms, n = last.split("-")
+    await redis.call("SET", layout.gateway_key(0, GATEWAY), f"{ms}-{int(n) + 1}", "PX", 60_000)
+    assert await release(redis, call_id, "t1", 1, 2, max_reply=1) == "OK"
+
+
+async def test_nothing_follows_the_terminal_record(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.facts_key(call_id)]
+    assert await redis.script(scripts.FINISH, keys, ["other", b"end", 60_000]) == b"FENCED"
+    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000]) == b"OK"
+    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000]) == b"CLOSED"
+    assert await release(redis, call_id, "t1", 0, 1) == "CLOSED"
+    assert await lengths(redis) == (0, 1)
+    assert await redis.call("XLEN", layout.dispatch_key(0)) == 0
+    assert (await redis.call("XPENDING", layout.dispatch_key(0), "policy"))[0] == 0
+
+
+async def test_a_zombie_cannot_bring_an_expired_call_back(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    await redis.call("DEL", layout.ctl_key(call_id))
+    assert await release(redis, call_id, "t1", 0, 1) == "CLOSED"
+    assert await redis.call("EXISTS", layout.ctl_key(call_id)) == 0
+
+
+async def test_renewal_tells_which_leases_are_lost(redis: Connection) -> None:
+    first, entry_1 = await claimed(redis)
+    second, entry_2 = await claimed(redis, token="t2")
+    await redis.call("HSET", layout.ctl_key(second), "t", "other")
+    keys = [layout.dispatch_key(0), layout.ctl_key(first), layout.ctl_key(second)]
+    assert await redis.script(scripts.RENEW, keys, ["w1", 60_000, "t1", entry_1, "t2", entry_2]) == [1]
+
+
+async def test_hand_over_lets_another_claim_at_once(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    assert await release(redis, call_id, "t1", 0, 3) == "OK"
+    said = await redis.script(scripts.HANDOVER, [layout.ctl_key(call_id), layout.dispatch_key(0)], ["t1", call_id, 9_999_999_999_999])
+    assert said == b"OK"
+    entry = await deliver(redis, "w2")
+    said = await claim(redis, call_id, entry, token="t2", consumer="w2")
+    assert said[:3] == [b"OK", b"3", b"h"]
+    assert await release(redis, call_id, "t1", 3, 4) == "FENCED"
+
+
+async def test_takeovers_without_progress_are_counted(redis: Connection) -> None:
+    call_id, entry = await claimed(redis)
+    counts = []
+    for turn in range(3):
+        await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+        counts.append((await claim(redis, call_id, entry, token=f"x{turn}", consumer="w2", takeover=True))[6])
+    assert counts == [b"0", b"1", b"2"]
+    assert await release(redis, call_id, "x2", 0, 1) == "OK"
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+    assert (await claim(redis, call_id, entry, token="y", consumer="w2", takeover=True))[6] == b"0"
+
+
+async def test_a_fact_is_set_once(redis: Connection) -> None:
+    call_id = layout.new_call_id()
+    keys, channel = [layout.facts_key(call_id)], layout.facts_channel(call_id)
+    assert await redis.script(scripts.FACT, keys, [channel, 60_000, "c:1", "1"]) == [1]
+    assert await redis.script(scripts.FACT, keys, [channel, 60_000, "c:1", "late"]) == [0]
+    assert await redis.call("HGET", keys[0], "c:1") == b"1"
+    assert await redis.call("PTTL", keys[0]) > 0
+
+
+async def test_the_audit_stream_is_trimmed_below_the_smallest_unacked_entry(redis: Connection) -> None:
+    key = layout.audit_key(0)
+    ids = [await redis.call("XADD", key, "*", "b", str(n)) for n in range(4)]
+    await redis.call("XREADGROUP", "GROUP", "audit", "a", "COUNT", 3, "STREAMS", key, ">")
+    await redis.call("XACK", key, "audit", ids[0], ids[2])
+    await redis.script(scripts.TRIM, [key], [])
+    assert [e[0] for e in await redis.call("XRANGE", key, "-", "+")] == ids[1:]
+    await redis.call("XACK", key, "audit", ids[1])
+    await redis.script(scripts.TRIM, [key], [])
+    assert [e[0] for e in await redis.call("XRANGE", key, "-", "+")] == ids[3:]
+
+
+async def test_every_key_of_a_call_has_a_ttl(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    await release(redis, call_id, "t1", 0, 1)
+    permanent = {layout.dispatch_key(0), layout.audit_key(0)}
+    for key in await redis.call("KEYS", "*"):
+        assert key.decode() in permanent or await redis.call("PTTL", key) > 0, key
+
+
+async def test_an_error_reply_is_an_exception_and_the_connection_goes_on(redis: Connection) -> None:
+    with pytest.raises(RedisError):
+        await redis.call("NOSUCH")
+    assert await redis.call("PING") == b"PONG"
