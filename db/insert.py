@@ -24,9 +24,10 @@ from db.packing import Packed, PackedDumper
 from db.rows import Rows, pack
 from db.text import to_column
 from protocol.errors import AuditUnavailable
-from protocol.records import Record
+from protocol.records import Record, ToolCallRecord
 
 STATEMENT_TIMEOUT_MS = 30_000
+MAX_REASON = 1000
 _log = logging.getLogger(__name__)
 _DATA_ERRORS = (
     psycopg.DataError,
@@ -52,16 +53,23 @@ class Conflict:
 
 @dataclass(slots=True)
 class Conflicts:
-    """What did not go in as it came. Both lists are empty for an ordinary batch; the caller counts and logs them."""
+    """What did not go in as it came. All lists are empty for an ordinary batch; the caller counts and logs them."""
 
     conflicts: list[Conflict] = field(default_factory=list)
-    dead_letters: list[str] = field(default_factory=list)
-    """Call id and reason of each record set aside."""
+    refused: list[Record] = field(default_factory=list)
+    """Records set aside as dead letters."""
+    refused_bodies: list[str] = field(default_factory=list)
+    """Call ids whose request body was set aside."""
     rows: int = 0
     """Rows that were new."""
 
     def __bool__(self) -> bool:
-        return bool(self.conflicts or self.dead_letters)
+        return bool(self.conflicts or self.refused or self.refused_bodies)
+
+    def holds(self, record: ToolCallRecord) -> bool:
+        """Say whether the record now holds this tool call, as it is: only then may it be announced as committed."""
+        key = f"{record.call_id.lower()}/{record.block}"
+        return record not in self.refused and all(c.table != "tool_calls" or c.key != key for c in self.conflicts)
 
 
 class AuditInserter:
@@ -89,7 +97,7 @@ class AuditInserter:
         found = Conflicts()
         try:
             await self._insert_halving(records, bodies, found)
-        except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
+        except (psycopg.Error, OSError) as error:
             await self.close()
             raise AuditUnavailable("the record cannot be written now") from error
         except BaseException:
@@ -98,10 +106,9 @@ class AuditInserter:
         return found
 
     async def set_aside(self, raw: bytes, reason: str) -> None:
-        """Keep bytes that are no records at all as a dead letter. Raises AuditUnavailable."""
+        """Keep bytes that are no records as a dead letter; twice is a no-op. Raises AuditUnavailable."""
         try:
-            connection = await self._connected()
-            await connection.execute(_DEAD_LETTER, (hashlib.sha256(raw).digest(), "", "entry", raw, to_column(reason)))
+            await self._dead_letter(raw, reason, "", "entry")
         except (psycopg.Error, OSError) as error:
             await self.close()
             raise AuditUnavailable("the record cannot be written now") from error
@@ -141,7 +148,7 @@ class AuditInserter:
             await self._insert_packed(pack(records, bodies), found)
         except _DATA_ERRORS as error:
             if len(records) + len(bodies) <= 1:
-                await self._set_aside(records, bodies, error, found)
+                await self._refuse(records, bodies, error, found)
                 return
             if bodies:
                 await self._insert_halving(records, {}, found)
@@ -170,15 +177,17 @@ class AuditInserter:
         found.conflicts += conflicts
         found.rows += inserted
 
-    async def _set_aside(self, records: Sequence[Record], bodies: Mapping[str, bytes], error: Exception, found: Conflicts) -> None:
-        if records:
-            call_id, kind, raw = records[0].call_id, type(records[0]).__name__, msgspec.msgpack.encode(records[0])
-        else:
-            call_id, body = next(iter(bodies.items()))
-            kind, raw = "body", body
-        reason = f"{type(error).__name__}: {error}"[:1000].encode(errors="backslashreplace").decode()
+    async def _refuse(self, records: Sequence[Record], bodies: Mapping[str, bytes], error: Exception, found: Conflicts) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        for record in records:
+            await self._dead_letter(msgspec.msgpack.encode(record), reason, record.call_id, type(record).__name__)
+            found.refused.append(record)
+        for call_id, body in bodies.items():
+            await self._dead_letter(body, reason, call_id, "body")
+            found.refused_bodies.append(call_id)
+
+    async def _dead_letter(self, raw: bytes, reason: str, call_id: str, kind: str) -> None:
         connection = await self._connected()
-        values = (hashlib.sha256(raw).digest(), to_column(call_id), kind, raw, to_column(reason))
-        await connection.execute(_DEAD_LETTER, values)
+        reason = to_column(reason.encode(errors="backslashreplace").decode()[:MAX_REASON])
+        await connection.execute(_DEAD_LETTER, (hashlib.sha256(raw).digest(), to_column(call_id), kind, raw, reason))
         _log.error("record set aside", extra={"call_id": call_id, "action": "dead_letter", "kind": kind})
-        found.dead_letters.append(f"{call_id}: {type(error).__name__}")

@@ -6,6 +6,7 @@ shorter text is escaped (`db.text`). Column names are the fields of `protocol.re
 """
 
 from datetime import datetime
+from typing import Any, ClassVar
 from uuid import UUID
 
 from sqlalchemy import BigInteger, DateTime, Index, LargeBinary, Text, func, text
@@ -18,7 +19,7 @@ PARTITIONED = {"postgresql_partition_by": "RANGE (call_id)"}
 class Base(DeclarativeBase):
     """The metadata that migrations are compared with."""
 
-    type_annotation_map = {str: Text, bytes: LargeBinary, datetime: DateTime(timezone=True)}
+    type_annotation_map: ClassVar[dict[Any, Any]] = {str: Text, bytes: LargeBinary, datetime: DateTime(timezone=True)}
 
 
 class Call(Base):
@@ -184,7 +185,7 @@ class Event(Base):
 
     call_id: Mapped[UUID] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     at: Mapped[datetime]
     detail: Mapped[str]
 

@@ -94,7 +94,7 @@ KINDS: Mapping[type[Any], Kind] = {
         "ends", ("call_id",), at=_AT, state=_TEXT, reason=_TEXT, status=_INT, stop_reason=_TEXT, relayed=_INT, input_tokens="int8",
         output_tokens="int8", cache_read_tokens="int8", cache_write_tokens="int8", thinking_tokens="int8",
     ),
-    EventRecord: _kind("events", ("call_id", "kind", "number"), kind=_TEXT, number=_INT, at=_AT, detail=_TEXT),
+    EventRecord: _kind("events", ("call_id", "kind", "number"), kind=_TEXT, number="int8", at=_AT, detail=_TEXT),
 }  # fmt: skip
 """Every kind of record that is one row. Chunks have a packing of their own."""
 

@@ -38,7 +38,7 @@ CALL_TABLES = {
         relayed integer NOT NULL, input_tokens bigint, output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint,
         thinking_tokens bigint, PRIMARY KEY (call_id)""",
     "events": """
-        kind text NOT NULL, number integer NOT NULL, at timestamptz NOT NULL, detail text NOT NULL,
+        kind text NOT NULL, number bigint NOT NULL, at timestamptz NOT NULL, detail text NOT NULL,
         PRIMARY KEY (call_id, kind, number)""",
 }
 PAYLOADS = {
@@ -102,6 +102,7 @@ BEGIN
 END
 $$
 """
+# A block row on a tool call's own block is a later word on it (its commit came too late, or the call ended first), and the last one.
 VIEWS = (
     """
 CREATE VIEW call_log AS
@@ -112,14 +113,16 @@ SELECT c.call_id, sluice_call_at(c.call_id) AS created_at, c.at AS claimed_at, e
 FROM calls c
 LEFT JOIN ends e ON e.call_id = c.call_id
 CROSS JOIN LATERAL (
-    SELECT count(*)::integer AS tool_calls, (count(*) FILTER (WHERE t.verdict <> 'allow'))::integer AS tool_calls_blocked
-    FROM tool_calls t WHERE t.call_id = c.call_id
+    SELECT count(*)::integer AS tool_calls,
+        (count(*) FILTER (WHERE coalesce(b.verdict, t.verdict) <> 'allow'))::integer AS tool_calls_blocked
+    FROM tool_calls t LEFT JOIN blocks b ON b.call_id = t.call_id AND b.block = t.block WHERE t.call_id = c.call_id
 ) n
 """,
     """
 CREATE VIEW tool_call_log AS
-SELECT t.call_id, t.block, t.tool_call_id, t.index, t.choice, t.name, t.arguments, t.released_arguments, t.executor, t.form,
-    t.schema_valid, t.verdict, t.reason, t.policy, c.policy AS call_policy, c.policy_revision, c.session, c.key, c.model, c.upstream,
+SELECT t.call_id, t.block, t.tool_call_id, t.index, t.choice, t.name, t.arguments,
+    CASE WHEN b.call_id IS NULL THEN t.released_arguments END AS released_arguments, t.executor, t.form, t.schema_valid,
+    coalesce(b.verdict, t.verdict) AS verdict, coalesce(b.reason, t.reason) AS reason, coalesce(b.policy, t.policy) AS policy, c.policy AS call_policy, c.policy_revision, c.session, c.key, c.model, c.upstream,
     sluice_call_at(t.call_id) AS created_at, t.at AS decided_at, r.at AS released_at, e.at AS ended_at, t.search,
     j.model AS judge_model, j.policy AS judge_policy, j.probability AS judge_probability, j.threshold AS judge_threshold,
     j.explanation AS judge_explanation, j.prompt AS judge_prompt, j.reply AS judge_reply, j.latency_ms AS judge_latency_ms,
@@ -127,6 +130,7 @@ SELECT t.call_id, t.block, t.tool_call_id, t.index, t.choice, t.name, t.argument
 FROM tool_calls t
 LEFT JOIN calls c ON c.call_id = t.call_id
 LEFT JOIN ends e ON e.call_id = t.call_id
+LEFT JOIN blocks b ON b.call_id = t.call_id AND b.block = t.block
 LEFT JOIN tool_releases r ON r.call_id = t.call_id AND r.block = t.block
 LEFT JOIN LATERAL (
     SELECT * FROM judgements g WHERE g.call_id = t.call_id AND g.block = t.block ORDER BY g.step DESC LIMIT 1
@@ -136,7 +140,7 @@ LEFT JOIN LATERAL (
 CREATE VIEW chunk_log AS
 SELECT k.call_id, k.seq, k.at, k.raw, k.block,
     CASE WHEN k.verdict <> 'hold' THEN k.verdict
-         ELSE coalesce(t.verdict, b.verdict, CASE WHEN e.call_id IS NULL THEN 'hold' ELSE 'withheld' END) END AS verdict
+         ELSE coalesce(b.verdict, t.verdict, CASE WHEN e.call_id IS NULL THEN 'hold' ELSE 'withheld' END) END AS verdict
 FROM chunks k
 LEFT JOIN tool_calls t ON t.call_id = k.call_id AND t.block = k.block
 LEFT JOIN blocks b ON b.call_id = k.call_id AND b.block = k.block

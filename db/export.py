@@ -1,0 +1,124 @@
+"""The record as lines of JSON, in constant memory: several server-side cursors over one snapshot, merged by call.
+
+Each call is a line of type `call` and then, in this order, `request`, `chunk`, `release`, `block`, `tool_call`,
+`judgement` and `event` lines; calls come in the order of their ids. The last line is of type `export_end` with the
+number of calls and lines: an export without it was cut short.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from db.filters import Filters
+from db.items import (
+    JsonObject,
+    block_item,
+    call_item,
+    chunk_item,
+    dump_json,
+    event_item,
+    judgement_item,
+    payload,
+    release_item,
+    tool_call_item,
+)
+from db.models import Block, Event, Judgement, Release, RequestBody
+from db.queries import call_conditions, reading
+from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
+
+BATCH_BYTES = 65_536
+# A client that stops reading must not hold a snapshot for ever: it would keep vacuum from its work.
+_SETTINGS = "SET LOCAL statement_timeout = '600s'; SET LOCAL idle_in_transaction_session_timeout = '300s'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Lines of one type. `fetch` bounds the rows in memory: fewer where one row may be megabytes."""
+
+    type: str
+    table: Any
+    order: tuple[str, ...]
+    item: Callable[[Any], JsonObject]
+    fetch: int = 50
+
+
+_SOURCES = (
+    _Source("request", RequestBody.__table__, (), lambda row: payload("body", row.body), 5),
+    _Source("chunk", CHUNK_LOG, ("seq",), lambda row: chunk_item(row), 100),
+    _Source("release", Release.__table__, ("number",), release_item, 20),
+    _Source("block", Block.__table__, ("block",), block_item),
+    _Source("tool_call", TOOL_CALL_LOG, ("block",), tool_call_item, 20),
+    _Source("judgement", Judgement.__table__, ("block", "step"), judgement_item, 20),
+    _Source("event", Event.__table__, ("at", "kind", "number"), event_item),
+)
+
+
+class Progress:
+    """How far an export is; for a progress bar."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.lines = 0
+
+
+class _Cursor:
+    """The rows of one source, one ahead."""
+
+    def __init__(self, source: _Source, rows: AsyncIterator[Any]) -> None:
+        self.source = source
+        self.rows = rows
+        self.head: Any = None
+
+    async def advance(self) -> None:
+        self.head = await anext(self.rows, None)
+
+
+async def export_lines(engine: AsyncEngine, filters: Filters, progress: Progress | None = None) -> AsyncGenerator[bytes]:
+    """Yield the export in pieces of whole lines. Raises AuditUnavailable when PostgreSQL is away, at first or half-way."""
+    progress = progress or Progress()
+    batch: list[bytes] = []
+    size = 0
+    async with reading(engine) as connection, aclosing(_items(connection, filters, progress)) as items:
+        async for item in items:
+            batch.append(dump_json(item))
+            size += len(batch[-1])
+            if size >= BATCH_BYTES:
+                yield b"\n".join(batch) + b"\n"
+                batch, size = [], 0
+    end = {"type": "export_end", "calls": progress.calls, "lines": progress.lines}
+    yield b"\n".join([*batch, dump_json(end)]) + b"\n"
+
+
+async def _items(connection: AsyncConnection, filters: Filters, progress: Progress) -> AsyncGenerator[JsonObject]:
+    await connection.execution_options(isolation_level="REPEATABLE READ")
+    await connection.execute(text(_SETTINGS))
+    conditions = call_conditions(CALL_LOG, filters)
+    chosen = select(CALL_LOG.c.call_id).where(*conditions)
+    cursors = []
+    for source in _SOURCES:
+        key = source.table.c.call_id
+        bounds = [key == filters.call_id] if filters.call_id else []
+        bounds += [key >= filters.low] if filters.low else []
+        bounds += [key < filters.high] if filters.high else []
+        statement = select(source.table).where(key.in_(chosen), *bounds).order_by(key, *(source.table.c[name] for name in source.order))
+        cursors.append(_Cursor(source, await _stream(connection, statement, source.fetch)))
+        await cursors[-1].advance()
+    calls = await _stream(connection, select(CALL_LOG).where(*conditions).order_by(CALL_LOG.c.call_id), 50)
+    async for call in calls:
+        progress.calls += 1
+        progress.lines += 1
+        yield {"type": "call", **call_item(call)}
+        for cursor in cursors:
+            while cursor.head is not None and cursor.head.call_id == call.call_id:
+                progress.lines += 1
+                yield {"type": cursor.source.type, "call_id": str(call.call_id), **cursor.source.item(cursor.head)}
+                await cursor.advance()
+
+
+async def _stream(connection: AsyncConnection, statement: Select[Any], fetch: int) -> AsyncIterator[Any]:
+    result = await connection.stream(statement.execution_options(yield_per=fetch))
+    return aiter(result)

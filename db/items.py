@@ -1,0 +1,186 @@
+"""Rows as the JSON objects that users see (design: tool call fields, chunk fields). Must not know: SQL, connections."""
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from db.text import from_column
+from protocol.records import to_text
+
+JsonObject = dict[str, Any]
+
+
+def dump_json(value: object) -> bytes:
+    """Return JSON in ASCII: U+0000 and lone surrogates come as backslash-u escapes, which every parser takes."""
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+
+
+def time(at: datetime | None) -> str | None:
+    """Return a time in UTC with milliseconds."""
+    return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def call_item(row: Any) -> JsonObject:
+    """A row of `call_log`."""
+    return {
+        "call_id": str(row.call_id),
+        "session": row.session,
+        "key": row.key,
+        "dialect": row.dialect,
+        "endpoint": row.endpoint,
+        "model": row.model,
+        "upstream": row.upstream,
+        "policy": row.policy,
+        "policy_revision": row.policy_revision,
+        "stream": row.stream,
+        "gateway": row.gateway,
+        "state": row.state,
+        "reason": row.reason,
+        "status": row.status,
+        "stop_reason": row.stop_reason,
+        "relayed": row.relayed,
+        "usage": {
+            "input_tokens": row.input_tokens,
+            "output_tokens": row.output_tokens,
+            "cache_read_tokens": row.cache_read_tokens,
+            "cache_write_tokens": row.cache_write_tokens,
+            "thinking_tokens": row.thinking_tokens,
+        },
+        "tool_calls": row.tool_calls,
+        "tool_calls_blocked": row.tool_calls_blocked,
+        "created_at": time(row.created_at),
+        "claimed_at": time(row.claimed_at),
+        "ended_at": time(row.ended_at),
+    }
+
+
+def tool_call_item(row: Any) -> JsonObject:
+    """A row of `tool_call_log`."""
+    return {
+        "call_id": str(row.call_id),
+        "tool_call_id": row.tool_call_id,
+        "index": row.index,
+        "choice": row.choice,
+        "name": row.name,
+        "arguments": text_or_none(row.arguments),
+        "released_arguments": text_or_none(row.released_arguments),
+        "executor": row.executor,
+        "form": row.form,
+        "verdict": row.verdict,
+        "reason": row.reason,
+        "policy": row.policy,
+        "policy_revision": row.policy_revision,
+        "judge": _judge(row),
+        "session": row.session,
+        "key": row.key,
+        "model": row.model,
+        "upstream": row.upstream,
+        "created_at": time(row.created_at),
+        "decided_at": time(row.decided_at),
+        "released_at": time(row.released_at),
+    }
+
+
+def judge_block_item(row: Any) -> JsonObject:
+    """A row of `judge_block_log`: a tool call's fields, and what was judged and against which threshold."""
+    item = {"kind": row.kind, "block": row.block, **tool_call_item(row)}
+    item["judge"] = {**(item["judge"] or {}), "threshold": number(row.judge_threshold), "error": row.judge_error}
+    return item
+
+
+def chunk_item(row: Any, released: Sequence[Any] | None = None) -> JsonObject:
+    """A row of `chunk_log`, with the releases whose last chunk it was where they are given."""
+    item = {
+        "call_id": str(row.call_id),
+        "seq": row.seq,
+        "at": time(row.at),
+        **payload("raw", row.raw),
+        "verdict": row.verdict,
+        "block": row.block,
+    }
+    return item if released is None else {**item, "released": [release_item(release) for release in released]}
+
+
+def release_item(row: Any) -> JsonObject:
+    """A row of `releases`."""
+    return {
+        "number": row.number,
+        "number_next": row.number_next,
+        "seq": row.seq,
+        "at": time(row.at),
+        **payload("payload", row.payload),
+        "sha256": bytes(row.sha256).hex(),
+    }
+
+
+def block_item(row: Any) -> JsonObject:
+    """A row of `blocks`."""
+    return {
+        "block": row.block,
+        "kind": row.kind,
+        "verdict": row.verdict,
+        "reason": from_column(row.reason),
+        "policy": row.policy,
+        "decided_at": time(row.at),
+    }
+
+
+def judgement_item(row: Any) -> JsonObject:
+    """A row of `judgements`."""
+    return {
+        "block": row.block,
+        "step": row.step,
+        "at": time(row.at),
+        "model": from_column(row.model),
+        "policy": row.policy,
+        "probability": number(row.probability),
+        "threshold": number(row.threshold),
+        "explanation": from_column(row.explanation),
+        "prompt": to_text(row.prompt),
+        "reply": to_text(row.reply),
+        "latency_ms": row.latency_ms,
+        "attempts": row.attempts,
+        "error": row.error,
+    }
+
+
+def event_item(row: Any) -> JsonObject:
+    """A row of `events`."""
+    return {"kind": from_column(row.kind), "number": row.number, "at": time(row.at), "detail": from_column(row.detail)}
+
+
+def payload(name: str, data: bytes) -> JsonObject:
+    """Return `name` as text, and `name`_base64 with the exact bytes when they are no UTF-8 (else None)."""
+    try:
+        data.decode()
+        exact = None
+    except UnicodeDecodeError:
+        exact = base64.b64encode(data).decode()
+    return {name: to_text(data), f"{name}_base64": exact}
+
+
+def number(value: float | None) -> float | None:
+    """Return a finite number or None: JSON has no NaN."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def text_or_none(data: bytes | None) -> str | None:
+    """Return the text of stored bytes."""
+    return None if data is None else to_text(data)
+
+
+def _judge(row: Any) -> JsonObject | None:
+    if row.judge_model is None:
+        return None
+    return {
+        "model": row.judge_model,
+        "probability": number(row.judge_probability),
+        "explanation": row.judge_explanation,
+        "prompt": text_or_none(row.judge_prompt),
+        "reply": text_or_none(row.judge_reply),
+        "latency_ms": row.judge_latency_ms,
+        "attempts": row.judge_attempts,
+    }

@@ -1,0 +1,104 @@
+"""API keys in PostgreSQL: only their SHA-256 is kept, and a revoked key stays as a row, so that the record can name it."""
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Self
+
+from pydantic import ValidationError
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from db.engine import open_engine
+from db.models import ApiKey
+from db.queries import reading
+from protocol.config import Key
+from protocol.errors import InvalidRequest, NotFound
+
+PREFIX = "sk-sluice-"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key as listed."""
+
+    key: Key
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+def new_key_text() -> str:
+    """Return the text of a new key: the prefix and 32 random bytes. Shown once, never stored."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def digest(text: str) -> str:
+    """Return the hex SHA-256 of a key's text."""
+    return sha256(text.encode()).hexdigest()
+
+
+class KeyStore:
+    """The stored keys. Every method raises AuditUnavailable when PostgreSQL is away."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, database_url: str) -> Self:
+        """Return a store with an engine of its own; nothing connects yet."""
+        return cls(open_engine(database_url, read_only=False, pool_size=1))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    async def create(self, name: str, *, roles: tuple[str, ...] = ("client",), policies: tuple[str, ...] = ("default",)) -> str:
+        """Store a new key and return its text. Raises InvalidRequest on a bad name, role or policy, or a name in use."""
+        text = new_key_text()
+        try:
+            key = Key.model_validate({"name": name, "sha256": digest(text), "roles": roles, "policies": policies})
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            raise InvalidRequest(f"{problem['loc'][0]}: {problem['msg']}", param=str(problem["loc"][0])) from None
+        row = {"sha256": bytes.fromhex(key.sha256), "name": key.name, "roles": list(key.roles), "policies": list(key.policies)}
+        async with reading(self._engine) as connection:
+            try:
+                await connection.execute(insert(ApiKey).values(row))
+                await connection.commit()
+            except IntegrityError:
+                raise InvalidRequest(f"a key named {name!r} exists; revoke it first", param="name") from None
+        return text
+
+    async def revoke(self, name: str) -> None:
+        """Revoke the key of that name. Raises NotFound when there is none in use."""
+        statement = update(ApiKey).where(ApiKey.name == name, ApiKey.revoked_at.is_(None)).values(revoked_at=func.now())
+        async with reading(self._engine) as connection:
+            revoked = (await connection.execute(statement)).rowcount
+            await connection.commit()
+        if not revoked:
+            raise NotFound(f"no key named {name!r} is in use")
+
+    async def list_keys(self) -> list[StoredKey]:
+        """Return all keys, revoked ones too, oldest first."""
+        columns = select(*ApiKey.__table__.columns).order_by(ApiKey.created_at, ApiKey.sha256)
+        async with reading(self._engine) as connection:
+            return [StoredKey(_key(row), row.created_at, row.revoked_at) for row in await connection.execute(columns)]
+
+    async def load(self) -> list[Key]:
+        """Return the keys in use."""
+        return await load_keys(self._engine)
+
+
+async def load_keys(engine: AsyncEngine) -> list[Key]:
+    """Return the keys in use; a read-only engine will do. Raises AuditUnavailable when PostgreSQL is away."""
+    statement = select(*ApiKey.__table__.columns).where(ApiKey.revoked_at.is_(None))
+    async with reading(engine) as connection:
+        return [_key(row) for row in await connection.execute(statement)]
+
+
+def _key(row: object) -> Key:
+    return Key.model_validate(
+        {"name": row.name, "sha256": row.sha256.hex(), "roles": tuple(row.roles), "policies": tuple(row.policies)}  # type: ignore[attr-defined]
+    )

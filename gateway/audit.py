@@ -1,0 +1,173 @@
+"""The read-only audit API under /audit: lists, one call, its chunks and the export, for keys with the role `auditor`.
+
+Authentication is a dependency of the router, never a look at the path. No documentation pages, no schema page.
+Must not know: Redis, SQL.
+"""
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from db.export import export_lines
+from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, Filters, parse_filters
+from db.items import JsonObject, dump_json
+from db.keys import load_keys
+from db.queries import AuditReader
+from protocol.config import Key, Runtime
+from protocol.errors import Forbidden, NotFound, PipelineError, Unauthenticated
+
+Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Key | None | Awaitable[Key | None]]
+"""Says whose key the raw headers carry."""
+ROLE = "auditor"
+_SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'"}
+
+
+class Audit:
+    """The audit API of one gateway with its own read-only pool. Until `authenticate` is set every request is refused."""
+
+    def __init__(self, reader: AuditReader, authenticate: Authenticate | None = None) -> None:
+        self.reader = reader
+        self.authenticate: Authenticate = authenticate or _nobody
+        self.app = _make_app(self)
+
+    async def load_keys(self) -> Sequence[Key]:
+        """Return the API keys in use in Postgres. Raises AuditUnavailable when it is away."""
+        return await load_keys(self.reader.engine)
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self.reader.close()
+
+
+def make_audit(settings: Runtime) -> Audit:
+    """Return the audit API of this process; nothing connects yet."""
+    return Audit(AuditReader.open(settings.database_url))
+
+
+def audit_app(settings: Runtime, authenticate: Authenticate) -> FastAPI:
+    """Return the audit API as an application."""
+    audit = make_audit(settings)
+    audit.authenticate = authenticate
+    return audit.app
+
+
+def _nobody(headers: Iterable[tuple[bytes, bytes]]) -> Key | None:
+    return None
+
+
+async def require_auditor(request: Request) -> Key:
+    """Return the caller's key. Raises Unauthenticated without a valid one, Forbidden without the role."""
+    audit: Audit = request.app.state.audit
+    found = audit.authenticate(request.headers.raw)
+    key = await found if inspect.isawaitable(found) else found
+    if key is None:
+        raise Unauthenticated("no valid API key: send it as Authorization: Bearer or x-api-key")
+    if ROLE not in key.roles:
+        raise Forbidden(f"this key does not have the role {ROLE!r}", code="wrong_role")
+    return key
+
+
+def _reader(request: Request) -> AuditReader:
+    audit: Audit = request.app.state.audit
+    return audit.reader
+
+
+def _call_id(call_id: str) -> UUID:
+    try:
+        return UUID(call_id)
+    except ValueError:
+        raise NotFound("no such call") from None
+
+
+Reader = Annotated[AuditReader, Depends(_reader)]
+CallId = Annotated[UUID, Depends(_call_id)]
+
+
+def _make_app(audit: Audit) -> FastAPI:
+    app = FastAPI(title="Sluice audit", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.state.audit = audit
+    app.include_router(_make_router())
+    app.add_exception_handler(PipelineError, _on_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    return app
+
+
+def _make_router() -> APIRouter:
+    router = APIRouter(prefix="/audit", dependencies=[Depends(require_auditor)])
+    router.add_api_route("/calls", _calls, methods=["GET"])
+    router.add_api_route("/calls/{call_id}", _call, methods=["GET"])
+    router.add_api_route("/calls/{call_id}/chunks", _chunks, methods=["GET"])
+    router.add_api_route("/tool-calls", _tool_calls, methods=["GET"])
+    router.add_api_route("/judge-blocks", _judge_blocks, methods=["GET"])
+    router.add_api_route("/export", _export, methods=["GET"])
+    return router
+
+
+async def _calls(request: Request, reader: Reader) -> Response:
+    return _json(await reader.calls(parse_filters(request.query_params.multi_items(), of="calls")))
+
+
+async def _tool_calls(request: Request, reader: Reader) -> Response:
+    return _json(await reader.tool_calls(parse_filters(request.query_params.multi_items(), of="tool-calls")))
+
+
+async def _judge_blocks(request: Request, reader: Reader) -> Response:
+    return _json(await reader.judge_blocks(parse_filters(request.query_params.multi_items(), of="judge-blocks")))
+
+
+async def _call(request: Request, call_id: CallId, reader: Reader) -> Response:
+    parse_filters(request.query_params.multi_items(), of="calls", allowed=frozenset())
+    return _found(await reader.call(call_id))
+
+
+async def _chunks(request: Request, call_id: CallId, reader: Reader) -> Response:
+    filters = parse_filters(request.query_params.multi_items(), of="chunks", allowed=CHUNK_FILTERS)
+    return _found(await reader.chunks(call_id, filters))
+
+
+async def _export(request: Request, reader: Reader) -> Response:
+    filters = parse_filters(request.query_params.multi_items(), of="calls", allowed=EXPORT_FILTERS)
+    lines = export_lines(reader.engine, filters)
+    # The first piece is read before the answer begins, so that an error there still has its status.
+    first = await anext(lines)
+    headers = {**_SAFE, "content-disposition": 'attachment; filename="sluice-export.jsonl"'}
+    return StreamingResponse(_rest(first, lines), media_type="application/x-ndjson", headers=headers)
+
+
+async def _rest(first: bytes, lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        yield first
+        async for piece in lines:
+            yield piece
+    finally:
+        await lines.aclose()
+
+
+def _found(item: JsonObject | None) -> Response:
+    if item is None:
+        raise NotFound("no such call")
+    return _json(item)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(dump_json(value), status_code=status, media_type="application/json", headers=_SAFE)
+
+
+def _error(status: int, message: str, kind: str, code: str, param: str | None = None) -> Response:
+    return _json({"error": {"message": message, "type": kind, "code": code, "param": param}}, status)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, PipelineError)
+    kind = "server_error" if error.http_status >= 500 else "invalid_request_error"
+    return _error(error.http_status, error.message, kind, error.error_code, error.param)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, str(error.detail), "invalid_request_error", "not_found" if error.status_code == 404 else "http_error")
