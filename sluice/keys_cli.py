@@ -1,0 +1,80 @@
+"""`sluice keys`: API keys kept in the database. Exit codes: 0 done, 1 no such key, 2 wrong use, 3 the database is away."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from db.items import time
+from db.keys import KeyStore
+from protocol.errors import PipelineError
+from sluice.audit_cli import fail
+from sluice.settings import database_url
+
+app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
+
+T = TypeVar("T")
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Option("--name", help="Name of the key, as the record shows it.")],
+    role: Annotated[list[str] | None, typer.Option("--role", help="client or auditor; may be repeated. [default: client]")] = None,
+    policy: Annotated[list[str] | None, typer.Option("--policy", help="Policy it may use, the first by default. [default: default]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key. Its text is shown once and kept nowhere."""
+    roles, policies = tuple(role or ["client"]), tuple(policy or ["default"])
+    text = _run(lambda store: store.create(name, roles=roles, policies=policies), as_json)
+    if as_json:
+        typer.echo(json.dumps({"name": name, "key": text, "roles": roles, "policies": policies}))
+    else:
+        typer.echo("The key, shown this once:", err=True)
+        typer.echo(text)
+
+
+@app.command("list")
+def list_keys(as_json: AsJson = False) -> None:
+    """List keys, revoked ones too."""
+    stored = _run(lambda store: store.list_keys(), as_json)
+    items = [
+        {
+            "name": s.key.name, "roles": list(s.key.roles), "policies": list(s.key.policies), "sha256": s.key.sha256,
+            "created_at": time(s.created_at), "revoked_at": time(s.revoked_at),
+        }
+        for s in stored
+    ]  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps({"items": items, "next_cursor": None}))
+        return
+    table = Table("name", "roles", "policies", "created", "revoked")
+    for s in stored:
+        table.add_row(s.key.name, ", ".join(s.key.roles), ", ".join(s.key.policies), time(s.created_at), time(s.revoked_at) or "")
+    Console().print(table)
+
+
+@app.command("revoke")
+def revoke(name: Annotated[str, typer.Argument(help="Name of the key.")], as_json: AsJson = False) -> None:
+    """Revoke a key; gateways take notice within 5 seconds."""
+    _run(lambda store: store.revoke(name), as_json)
+    typer.echo(json.dumps({"revoked": name}) if as_json else f"revoked {name}")
+
+
+def _run(use: Callable[[KeyStore], Awaitable[T]], as_json: bool) -> T:
+    async def with_store() -> T:
+        store = KeyStore.open(database_url())
+        try:
+            return await use(store)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(with_store())
+    except PipelineError as error:
+        raise typer.Exit(fail(error, as_json)) from None
