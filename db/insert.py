@@ -180,7 +180,7 @@ class AuditInserter:
     async def _refuse(self, records: Sequence[Record], bodies: Mapping[str, bytes], error: Exception, found: Conflicts) -> None:
         reason = f"{type(error).__name__}: {error}"
         for record in records:
-            await self._dead_letter(msgspec.msgpack.encode(record), reason, record.call_id, type(record).__name__)
+            await self._dead_letter(_bytes(record), reason, record.call_id, type(record).__name__)
             found.refused.append(record)
         for call_id, body in bodies.items():
             await self._dead_letter(body, reason, call_id, "body")
@@ -191,3 +191,11 @@ class AuditInserter:
         reason = to_column(reason.encode(errors="backslashreplace").decode()[:MAX_REASON])
         await connection.execute(_DEAD_LETTER, (hashlib.sha256(raw).digest(), to_column(call_id), kind, raw, reason))
         _log.error("record set aside", extra={"call_id": call_id, "action": "dead_letter", "kind": kind})
+
+
+def _bytes(record: Record) -> bytes:
+    """A record as msgpack; one that msgpack cannot hold never came from the stream, and is kept as its text."""
+    try:
+        return msgspec.msgpack.encode(record)
+    except (OverflowError, ValueError, TypeError):
+        return repr(record).encode(errors="backslashreplace")
