@@ -29,7 +29,7 @@ VIEWS = MetaData()
 _TIME = DateTime(timezone=True)
 
 
-def _view(name: str, **columns: Any) -> Table:
+def _view(name: str, /, **columns: Any) -> Table:
     return Table(name, VIEWS, *(Column(column, kind) for column, kind in columns.items()))
 
 

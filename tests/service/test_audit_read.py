@@ -1,0 +1,379 @@
+"""Lists, paging, one call, chunks, export, keys and the audit API on a real PostgreSQL."""
+
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+
+from db.export import Progress, export_lines
+from db.filters import CHUNK_FILTERS, parse_filters
+from db.insert import AuditInserter
+from db.keys import PREFIX, KeyStore, digest, load_keys
+from db.queries import AuditReader
+from db.views import VIEWS
+from gateway.audit import Audit, audit_app
+from protocol.config import Config, Key, Runtime
+from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
+from protocol.records import BlockRecord, EndRecord, JudgementRecord, Record
+from tests.support.record import (
+    NOW,
+    call_id,
+    call_record,
+    chunks_record,
+    fresh_database,
+    judgement_record,
+    release_record,
+    rows,
+    tool_call_record,
+    whole_call,
+)
+
+DAY_MS = 86_400_000
+TOOL_CALL_FIELDS = {
+    "call_id", "tool_call_id", "index", "choice", "name", "arguments", "released_arguments", "executor", "form", "verdict", "reason",
+    "policy", "policy_revision", "judge", "session", "key", "model", "upstream", "created_at", "decided_at", "released_at",
+}  # fmt: skip
+
+
+@pytest.fixture
+def url(database_url: str) -> Iterator[str]:
+    with fresh_database(database_url) as fresh:
+        yield fresh
+
+
+@pytest.fixture
+async def reader(url: str) -> AsyncIterator[AuditReader]:
+    opened = AuditReader.open(url)
+    yield opened
+    await opened.close()
+
+
+async def insert(url: str, *records: Record, bodies: dict[str, bytes] | None = None) -> None:
+    async with AuditInserter(url) as inserter:
+        assert not await inserter.insert(records, bodies or {})
+
+
+def given(**values: object) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in values.items()]
+
+
+async def tool_names(reader: AuditReader, **values: object) -> list[str]:
+    page = await reader.tool_calls(parse_filters(given(**values), of="tool-calls"))
+    return [item["name"] for item in page["items"]]
+
+
+def test_views_have_the_columns_that_queries_read(url: str) -> None:
+    for name, view in VIEWS.tables.items():
+        found = rows(url, "SELECT column_name FROM information_schema.columns WHERE table_name = %s", name)
+        assert {c for (c,) in found} == {c.name for c in view.columns}
+
+
+async def test_a_tool_call_has_exactly_the_promised_fields(url: str, reader: AuditReader) -> None:
+    call = call_id()
+    await insert(url, *whole_call(call))
+    [item] = (await reader.tool_calls(parse_filters([], of="tool-calls")))["items"]
+    assert set(item) == TOOL_CALL_FIELDS
+    assert (item["arguments"], item["released_arguments"]) == ('{"command": "rm -rf /tmp/build"}', None)
+    assert set(item["judge"]) == {"model", "probability", "explanation", "prompt", "reply", "latency_ms", "attempts"}
+    assert (item["session"], item["key"], item["policy_revision"]) == ("s-1", "dev", "r1")
+    assert item["created_at"] <= item["released_at"]
+    assert item["created_at"].endswith("Z")
+
+
+async def test_a_tool_call_without_a_judgement_has_no_judge(url: str, reader: AuditReader) -> None:
+    await insert(url, tool_call_record(call_id(), verdict="allow", released_arguments=b"{}"))
+    [item] = (await reader.tool_calls(parse_filters([], of="tool-calls")))["items"]
+    assert (item["judge"], item["released_at"], item["session"]) == (None, None, None)
+
+
+async def test_a_later_block_of_a_tool_call_is_the_last_word(url: str, reader: AuditReader) -> None:
+    call = call_id()
+    late = BlockRecord(call_id=call, block=1, at=NOW, kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
+    chunk = chunks_record(call, [b"x"], verdict="hold", block=1)
+    await insert(url, call_record(call), tool_call_record(call, verdict="allow", released_arguments=b"{}"), late, chunk)
+    [item] = (await reader.tool_calls(parse_filters(given(verdict="block"), of="tool-calls")))["items"]
+    assert (item["verdict"], item["reason"], item["released_arguments"]) == ("block", "audit_unavailable", None)
+    page = await reader.calls(parse_filters(given(verdict="block", name="bash"), of="calls"))
+    assert [i["tool_calls_blocked"] for i in page["items"]] == [1]
+    assert not (await reader.calls(parse_filters(given(verdict="allow"), of="calls")))["items"]
+    page = await reader.chunks(UUID(call), parse_filters([], of="chunks", allowed=CHUNK_FILTERS)) or {}
+    assert [i["verdict"] for i in page["items"]] == ["block"]
+
+
+async def test_every_filter_chooses(url: str, reader: AuditReader) -> None:
+    old, new = call_id(NOW - 3 * DAY_MS), call_id()
+    await insert(
+        url,
+        call_record(old, session="s-old", model="m-old", key="k-old", policy="p-old"),
+        tool_call_record(old, name="nul\x00", arguments=b'{"path": "/etc/passwd"}', verdict="allow", reason="fine", policy="rules"),
+        call_record(new, session="s-new", model="m-new", key="k-new", policy="p-new"),
+        tool_call_record(new, name="bash", arguments=b'{"command": "rm\\u0020-rf"}'),
+        BlockRecord(call_id=new, block=0, at=NOW, kind="text", verdict="replace", reason="", policy="text_replace"),
+    )
+    chosen: dict[str, dict[str, list[object]]] = {
+        "old": {"call_id": [old], "session": ["s-old"], "model": ["m-old"], "key": ["k-old"], "name": ["nul\x00"], "verdict": ["allow"],
+                "until": ["2000-01-01"], "q": ["passwd", "ETC fine", "nul"]},
+        "new": {"call_id": [new], "session": ["s-new"], "model": ["m-new"], "key": ["k-new"], "name": ["bash"], "verdict": ["block"],
+                "since": ["2000-01-01"], "q": ["rm -rf", "dangerous bash"]},
+    }  # fmt: skip
+    middle = datetime.fromtimestamp((NOW - DAY_MS) / 1000, UTC).isoformat()
+    chosen["old"]["until"] = chosen["new"]["since"] = [middle]
+    names = {"old": "nul\x00", "new": "bash"}
+    for which, filters in chosen.items():
+        for name, values in filters.items():
+            for value in values:
+                assert await tool_names(reader, **{name: value}) == [names[which]], (name, value)
+                page = await reader.calls(parse_filters(given(**{name: value}), of="calls"))
+                assert [i["call_id"] for i in page["items"]] == [old if which == "old" else new], (name, value)
+    assert await tool_names(reader, policy="rules") == await tool_names(reader, policy="p-old") == ["nul\x00"]
+    assert [i["call_id"] for i in (await reader.calls(parse_filters(given(policy="p-old"), of="calls")))["items"]] == [old]
+    assert [i["call_id"] for i in (await reader.calls(parse_filters(given(verdict="replace"), of="calls")))["items"]] == [new]
+    assert await tool_names(reader, q="nothing") == await tool_names(reader, verdict="withheld") == []
+    assert await tool_names(reader, order="asc") == ["nul\x00", "bash"]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_pages_are_stable_while_rows_come_in(url: str, reader: AuditReader, order: str) -> None:
+    calls = [call_id(NOW - n * 1000) for n in range(7)]
+    await insert(url, *(tool_call_record(call, block=block) for call in calls for block in (1, 2, 3)))
+    seen: list[tuple[str, str]] = []
+    cursor = ""
+    while True:
+        page = await reader.tool_calls(parse_filters(given(limit=4, order=order, cursor=cursor), of="tool-calls"))
+        seen += [(item["call_id"], item["decided_at"]) for item in page["items"]]
+        if not (cursor := page["next_cursor"]):
+            break
+        assert len(page["items"]) == 4
+        await insert(url, tool_call_record(call_id(NOW - 60_000 if order == "asc" else NOW + 60_000), block=9))
+    expected = [call for call in sorted(calls, reverse=order == "desc") for _ in range(3)]
+    assert [call for call, _ in seen] == expected
+
+
+async def test_calls_page_without_repeats(url: str, reader: AuditReader) -> None:
+    calls = [call_id() for _ in range(5)]
+    await insert(url, *(call_record(call) for call in calls))
+    first = await reader.calls(parse_filters(given(limit=3), of="calls"))
+    second = await reader.calls(parse_filters(given(limit=3, cursor=first["next_cursor"]), of="calls"))
+    assert [i["call_id"] for i in first["items"] + second["items"]] == sorted(calls, reverse=True)
+    assert second["next_cursor"] is None
+
+
+async def test_a_page_of_megabytes_ends_early(url: str, reader: AuditReader) -> None:
+    await insert(url, *(tool_call_record(call_id(), arguments=b"x" * 6_000_000) for _ in range(5)))
+    page = await reader.tool_calls(parse_filters([], of="tool-calls"))
+    assert len(page["items"]) == 3
+    rest = await reader.tool_calls(parse_filters(given(cursor=page["next_cursor"]), of="tool-calls"))
+    assert (len(rest["items"]), rest["next_cursor"]) == (2, None)
+
+
+async def test_judge_blocks_are_blocks_by_a_judgement_only(url: str, reader: AuditReader) -> None:
+    judged, ruled, allowed, text = (call_id() for _ in range(4))
+    quiet: JudgementRecord = judgement_record(allowed, probability=0.1)
+    await insert(
+        url,
+        *whole_call(judged),
+        judgement_record(ruled, probability=0.1), tool_call_record(ruled, policy="tool_rules"),
+        quiet, tool_call_record(allowed, verdict="allow"),
+        judgement_record(text, block=0, probability=None, error="deadline"), call_record(text, session="s-2"),
+        BlockRecord(call_id=text, block=0, at=NOW, kind="text", verdict="block", reason="judge silent", policy="tool_judge"),
+    )  # fmt: skip
+    items = (await reader.judge_blocks(parse_filters([], of="judge-blocks")))["items"]
+    assert {(i["call_id"], i["kind"]) for i in items} == {(judged, "tool_call"), (text, "text")}
+    by_kind = {i["kind"]: i for i in items}
+    assert by_kind["tool_call"]["judge"]["threshold"] == 0.6
+    assert (by_kind["text"]["judge"]["error"], by_kind["text"]["judge"]["probability"]) == ("deadline", None)
+    for filters in ({"q": "silent"}, {"session": "s-2"}, {"call_id": text}, {"policy": "tool_judge", "session": "s-2"}):
+        page = await reader.judge_blocks(parse_filters(given(**filters), of="judge-blocks"))
+        assert [i["call_id"] for i in page["items"]] == [text]
+    first = await reader.judge_blocks(parse_filters(given(limit=1), of="judge-blocks"))
+    second = await reader.judge_blocks(parse_filters(given(limit=1, cursor=first["next_cursor"]), of="judge-blocks"))
+    assert {first["items"][0]["kind"], second["items"][0]["kind"]} == {"tool_call", "text"}
+
+
+async def test_one_call_is_whole(url: str, reader: AuditReader) -> None:
+    call = call_id()
+    await insert(url, *whole_call(call), bodies={call: b'{"model": "gpt-x"}'})
+    found = await reader.call(UUID(call)) or {}
+    assert (found["state"], found["status"], found["usage"]["input_tokens"], found["request"]) == ("ENDED", 200, 3, '{"model": "gpt-x"}')
+    assert (found["chunks"], found["releases"], found["released_bytes"]) == (3, 1, 3)
+    assert [len(found[part]) for part in ("tool_calls", "blocks", "judgements", "events")] == [1, 1, 1, 1]
+    assert await reader.call(UUID(int=7)) is None
+
+
+async def test_chunks_show_bytes_verdict_and_release(url: str, reader: AuditReader) -> None:
+    call = call_id()
+    await insert(
+        url,
+        call_record(call),
+        chunks_record(call, [b"data: a\n\n", b"\xff\x00"]),
+        chunks_record(call, [b"tool"], seq=3, verdict="hold", block=1),
+        chunks_record(call, [b"text"], seq=4, verdict="hold", block=2),
+        release_record(call, b"out \xfe", seq=2),
+        tool_call_record(call, verdict="replace"),
+    )
+    page = await reader.chunks(UUID(call), parse_filters([], of="chunks", allowed=CHUNK_FILTERS)) or {}
+    first, second, third, fourth = page["items"]
+    assert (first["seq"], first["raw"], first["raw_base64"], first["released"]) == (1, "data: a\n\n", None, [])
+    assert (second["raw"], second["raw_base64"]) == ("\\xff\x00", "/wA=")
+    assert [(r["number"], r["payload"], r["payload_base64"]) for r in second["released"]] == [(1, "out \\xfe", "b3V0IP4=")]
+    assert (third["verdict"], fourth["verdict"]) == ("replace", "hold")
+    await insert(url, EndRecord(call_id=call, at=NOW, state="FAILED", reason="client_gone", status=200))
+    page = await reader.chunks(UUID(call), parse_filters(given(verdict="withheld"), of="chunks", allowed=CHUNK_FILTERS)) or {}
+    assert [i["seq"] for i in page["items"]] == [4]
+    assert await reader.chunks(UUID(int=7), parse_filters([], of="chunks", allowed=CHUNK_FILTERS)) is None
+
+
+async def lines(reader: AuditReader, **values: object) -> list[dict[str, Any]]:
+    filters = parse_filters(given(**values), of="calls")
+    text = b"".join([piece async for piece in export_lines(reader.engine, filters)])
+    return [json.loads(line) for line in text.splitlines()]
+
+
+async def test_the_export_holds_every_row_once_by_call(url: str, reader: AuditReader) -> None:
+    calls = sorted(call_id() for _ in range(3))
+    for call in calls:
+        await insert(url, *whole_call(call, session=f"s-{calls.index(call)}"), bodies={call: b"{}"})
+    found = await lines(reader)
+    kinds = ["call", "request", "chunk", "chunk", "chunk", "release", "block", "tool_call", "judgement", "event"]
+    assert [(line.get("call_id"), line["type"]) for line in found[:-1]] == [(call, kind) for call in calls for kind in kinds]
+    assert found[-1] == {"type": "export_end", "calls": 3, "lines": 30}
+    assert {line.get("call_id") for line in (await lines(reader, session="s-1"))[:-1]} == {calls[1]}
+    assert {line.get("call_id") for line in (await lines(reader, call_id=calls[2]))[:-1]} == {calls[2]}
+    assert await lines(reader, until="2000-01-01") == [{"type": "export_end", "calls": 0, "lines": 0}]
+    assert await reader.count_calls(parse_filters(given(q="rm"), of="calls")) == 3
+
+
+async def test_the_export_takes_constant_memory(url: str, reader: AuditReader) -> None:
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        pytest.skip("needs /proc to see the process's memory")
+    rows(
+        url,
+        "INSERT INTO calls SELECT id, now(), '', '', '', '', '', '', '', '', true, '' FROM "
+        "(SELECT ('0190' || lpad(to_hex(n), 28, '0'))::uuid AS id FROM generate_series(1, 100) n) i",
+    )
+    rows(url, "INSERT INTO chunks SELECT call_id, seq, now(), convert_to(repeat('x', 10000), 'UTF8'), 'allow', 0 FROM calls, generate_series(1, 100) seq")
+
+    def resident() -> int:
+        return int(statm.read_text().split()[1]) * 4096
+
+    size = most = before = 0
+    async for piece in export_lines(reader.engine, parse_filters([], of="calls"), progress := Progress()):
+        before = before or resident()
+        size += len(piece)
+        most = max(most, resident())
+    assert (size > 100_000_000, progress.lines) == (True, 10_100)
+    assert most - before < 25_000_000
+
+
+async def test_readers_cannot_write_and_slow_queries_are_named(url: str, reader: AuditReader) -> None:
+    await insert(url, *whole_call(call_id()))
+    store = KeyStore(reader.engine)
+    with pytest.raises(AuditUnavailable):
+        await store.create("x")
+
+
+async def test_an_absent_database_is_unavailable() -> None:
+    reader = AuditReader.open("postgresql://nobody@127.0.0.1:1/none")
+    for read in (reader.calls(parse_filters([], of="calls")), reader.call(UUID(int=1)), lines(reader), load_keys(reader.engine)):
+        with pytest.raises(AuditUnavailable):
+            await read
+    await reader.close()
+
+
+async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: AuditReader) -> None:
+    store = KeyStore.open(url)
+    text = await store.create("dev", roles=("client", "auditor"), policies=("default", "strict"))
+    assert text.startswith(PREFIX)
+    assert len(text) == len(PREFIX) + 43
+    assert text not in str(rows(url, "SELECT * FROM api_keys"))
+    [key] = await store.load()
+    assert key == Key(name="dev", sha256=digest(text), roles=("client", "auditor"), policies=("default", "strict"))
+    assert await load_keys(reader.engine) == [key]
+    with pytest.raises(InvalidRequest):
+        await store.create("dev")
+    for bad in ({"name": "no spaces"}, {"name": "x", "roles": ("root",)}):
+        with pytest.raises(InvalidRequest):
+            await store.create(**bad)  # type: ignore[arg-type]
+    await store.revoke("dev")
+    assert await store.load() == []
+    assert [k.revoked_at is None for k in await store.list_keys()] == [False]
+    with pytest.raises(NotFound):
+        await store.revoke("dev")
+    assert await store.create("dev") != text
+    await store.close()
+
+
+def authenticate(headers: Iterable[tuple[bytes, bytes]]) -> Key | None:
+    given_keys = {value.removeprefix(b"Bearer ") for name, value in headers if name in (b"authorization", b"x-api-key")}
+    known = {b"aud": Key(name="a", sha256="0" * 64, roles=("auditor",)), b"cli": Key(name="c", sha256="1" * 64)}
+    return next((known[text] for text in given_keys if text in known), None)
+
+
+@pytest.fixture
+async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app=Audit(reader, authenticate).app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://audit", headers={"x-api-key": "aud"}) as opened:
+        yield opened
+
+
+PATHS = ["/audit/calls", f"/audit/calls/{call_id()}", f"/audit/calls/{call_id()}/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/export"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_every_path_wants_the_role(client: httpx2.AsyncClient, path: str) -> None:
+    for headers, status, code in (({"x-api-key": "wrong"}, 401, "invalid_api_key"), ({"x-api-key": "cli"}, 403, "wrong_role")):
+        answer = await client.get(path, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+        assert set(answer.json()["error"]) == {"message", "type", "code", "param"}
+
+
+async def test_without_an_authenticator_everything_is_refused(reader: AuditReader) -> None:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=Audit(reader).app), base_url="http://audit") as client:
+        assert (await client.get("/audit/calls", headers={"x-api-key": "aud"})).status_code == 401
+
+
+async def test_the_api_answers_pages_calls_chunks_and_export(url: str, client: httpx2.AsyncClient) -> None:
+    call = call_id()
+    await insert(url, *whole_call(call, session="a\x00b"))
+    await insert(url, tool_call_record(call, block=3, arguments=b"\xed\xa0\x80 \x00"))
+    for path in ("/audit/calls", "/audit/tool-calls?verdict=block&limit=1", "/audit/judge-blocks"):
+        answer = await client.get(path)
+        assert answer.status_code == 200, answer.text
+        assert set(answer.json()) == {"items", "next_cursor"}
+        assert answer.json()["items"][0]["session"] == "a\x00b"
+    assert b"\\ud800 \\u0000" in (await client.get("/audit/tool-calls")).content
+    assert (await client.get(f"/audit/calls/{call}")).json()["call_id"] == call
+    assert len((await client.get(f"/audit/calls/{call}/chunks?limit=2")).json()["items"]) == 2
+    export = await client.get("/audit/export?session=a%00b")
+    assert export.headers["content-type"].startswith("application/x-ndjson")
+    assert json.loads(export.text.splitlines()[-1]) == {"type": "export_end", "calls": 1, "lines": 10}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "param"),
+    [
+        ("/audit/calls?limit=many", 400, "limit"), ("/audit/export?limit=3", 400, "limit"), ("/audit/tool-calls?cursor=AAAA", 400, "cursor"),
+        ("/audit/calls/none", 404, None), (f"/audit/calls/{UUID(int=1)}", 404, None), (f"/audit/calls/{UUID(int=1)}/chunks", 404, None),
+        ("/audit/calls/x/chunks?name=x", 404, None), ("/audit/nothing", 404, None), ("/docs", 404, None), ("/openapi.json", 404, None),
+        ("/audit/calls?since=%27%3B+drop+table+calls", 400, "since"),
+    ],
+)  # fmt: skip
+async def test_bad_requests_are_told_what_is_wrong(client: httpx2.AsyncClient, path: str, status: int, param: str | None) -> None:
+    answer = await client.get(path)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
+
+
+async def test_the_api_without_postgres_is_503() -> None:
+    settings = Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none")
+    transport = httpx2.ASGITransport(app=audit_app(settings, authenticate))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://audit", headers={"x-api-key": "aud"}) as client:
+        for path in PATHS:
+            answer = await client.get(path)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "audit_unavailable")
+            assert "nobody" not in answer.text
