@@ -315,7 +315,7 @@ class Session:
     def _text(self, event: TextDelta) -> Mark:
         index = event.index
         slot = self._slots.by_index.get(index)
-        if slot is None or slot.done or not slot.is_text:
+        if slot is None or slot.kind is None or slot.done or not slot.is_text:
             raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
         if slot.blocked:
             return "block", index

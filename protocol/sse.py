@@ -29,7 +29,8 @@ class EventSplitter:
         return self._feed_slowly(data)
 
     def _feed_slowly(self, data: bytes) -> list[bytes]:
-        held, events = self._held, []
+        held = self._held
+        events: list[bytes] = []
         held += data
         position, start = self._scanned, 0
         size = len(held)

@@ -22,6 +22,7 @@ from streams import scripts
 log = logging.getLogger(__name__)
 
 Argument = str | bytes | int
+_pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 Push = Callable[[list[Any]], None]
 
 
@@ -92,7 +93,7 @@ class Connection:
     """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe); `on_connect` runs at each new connection."""
 
     def __init__(self, url: str, *, name: str, on_push: Push | None = None, on_connect: Callable[[], Awaitable[None]] | None = None) -> None:
-        self._kwargs = dict(parse_url(url))
+        self._kwargs: dict[str, Any] = dict(parse_url(url))
         self._tls = url.startswith("rediss://")
         self._name, self._on_push, self._on_connect = name, on_push, on_connect
         self._wire: _Wire | None = None
@@ -141,12 +142,13 @@ class Connection:
         self.connected.set()
 
     async def _greet(self, wire: _Wire) -> None:
-        kwargs, said = self._kwargs, []
+        kwargs = self._kwargs
+        said: list[asyncio.Future[Any]] = []
 
         def say(*args: Argument) -> None:
             future: asyncio.Future[Any] = wire.loop.create_future()
             future.add_done_callback(_quiet)
-            wire.put(hiredis.pack_command(args), future)
+            wire.put(_pack(args), future)
             said.append(future)
 
         if password := kwargs.get("password"):
@@ -183,7 +185,7 @@ class Connection:
             future.set_exception(StreamConnectionLost("no connection to Redis"))
             future.add_done_callback(_quiet)
         else:
-            self._wire.put(hiredis.pack_command(args), future)
+            self._wire.put(_pack(args), future)
         return future
 
     def send_quiet(self, *args: Argument) -> None:

@@ -1,0 +1,97 @@
+"""Reading request bodies field by field: every wrong type is named, routing is never taken from a request."""
+
+from typing import Any, NoReturn, overload
+
+from protocol.errors import InvalidRequest
+
+ROUTING = frozenset(
+    (
+        "api_base", "base_url", "api_key", "api_version", "api_type", "extra_headers", "extra_body", "headers", "custom_llm_provider",
+        "organization", "deployment_id", "azure_endpoint", "aws_access_key_id", "aws_secret_access_key", "vertex_credentials", "litellm_params",
+    )
+)  # fmt: skip
+"""Fields by which other gateways let a request choose where it goes or with whose key (CVE-2024-6587)."""
+
+
+def invalid(message: str, param: str) -> NoReturn:
+    """Raise InvalidRequest for `param`."""
+    raise InvalidRequest(message, param=param)
+
+
+def refuse_routing(data: dict[str, Any]) -> None:
+    """Refuse a body that tries to choose its upstream or bring a key."""
+    for name in data:
+        if name in ROUTING:
+            invalid(f"{name} is not taken from requests: upstreams come from the gateway's configuration alone", name)
+
+
+def model(data: dict[str, Any]) -> str:
+    """Return the model's name."""
+    name = data.get("model")
+    if not isinstance(name, str) or not name or len(name) > 200:
+        invalid("model must be a name", "model")
+    return name
+
+
+def array(data: dict[str, Any], name: str, *, required: bool = True) -> list[Any]:
+    """Return a list; a required one is not empty."""
+    value = data.get(name)
+    if value is None and not required:
+        return []
+    if not isinstance(value, list) or (required and not value):
+        invalid(f"{name} must be a {'non-empty ' if required else ''}list", name)
+    return value
+
+
+def mapping(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return an object, {} where absent."""
+    value = data.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        invalid(f"{name} must be an object", name)
+    return value
+
+
+def _no_bool(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def integer(data: dict[str, Any], name: str, default: int | None) -> int | None:
+    """Return a whole number of at least 1."""
+    value = data.get(name)
+    if value is None:
+        return default
+    if not _no_bool(value, int) or value < 1:
+        invalid(f"{name} must be a whole number of at least 1", name)
+    return int(value)
+
+
+def number(data: dict[str, Any], name: str) -> float | None:
+    """Return a number."""
+    value = data.get(name)
+    if value is not None and not _no_bool(value, (int, float)):
+        invalid(f"{name} must be a number", name)
+    return value
+
+
+def boolean(data: dict[str, Any], name: str, default: bool | None) -> bool | None:
+    """Return true or false."""
+    value = data.get(name, default)
+    if value is not None and not isinstance(value, bool):
+        invalid(f"{name} must be true or false", name)
+    return value
+
+
+@overload
+def string(data: dict[str, Any], name: str, default: str) -> str: ...
+@overload
+def string(data: dict[str, Any], name: str, default: None) -> str | None: ...
+def string(data: dict[str, Any], name: str, default: str | None) -> str | None:
+    """Return text."""
+    value = data.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        invalid(f"{name} must be a string", name)
+    return value
