@@ -5,6 +5,7 @@ no answer is repeated as it was: the script knows it by its numbers (DUP).
 """
 
 import time
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
@@ -21,6 +22,7 @@ from protocol.records import (
     EventRecord,
     Record,
     ReleaseRecord,
+    VerdictName,
     encode_records,
 )
 from streams import layout
@@ -111,14 +113,14 @@ class OwnedCall:
         self.collect()
         return True
 
-    def _note_chunks(self, entry: Entry, marks: list[tuple[str, int]]) -> None:
+    def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
         self._unreported += sum(map(len, entry.chunks))
         if entry.next_seq <= self.recorded + 1:
             return
         self._chunks.append(
             ChunksRecord(
                 call_id=self.id, seq=entry.seq, at=entry.at, raw=entry.chunks,
-                verdicts=[m[0] for m in marks], blocks=[m[1] for m in marks],  # type: ignore[misc]
+                verdicts=[m[0] for m in marks], blocks=[m[1] for m in marks],
             )
         )  # fmt: skip
 

@@ -1,0 +1,267 @@
+"""The session by itself: what comes out for what goes in, and that a replay gives the same."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy, Replace, TextBlock, ToolCall, Verdict
+from policy.effects import CallInfo, Dispatch, Output, Respond, Taken
+from policy.session import Session
+from protocol.config import Config
+from protocol.events import ArgumentsDelta, BlockKind, BlockStart, MessageStart, MessageStop, StopReason, TextDelta, UpstreamFailed
+from protocol.records import BlockRecord, EventRecord, JudgementRecord, ToolCallRecord
+
+TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
+REQUEST: dict[str, Any] = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
+
+
+class Deny(Policy):
+    name = "deny"
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return Block("denied") if "rm" in call.arguments else ALLOW
+
+
+class Ask(Policy):
+    name = "ask"
+    asks = True
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return AskJudge(JudgeQuestion("demo-judge", "s", "p", "n", 0.5, None, {}))
+
+    def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
+        return ALLOW if judgement.probability is not None and judgement.probability < 0.5 else Block("judge")
+
+
+class Shout(Policy):
+    def on_text(self, text: str, block: TextBlock) -> str:
+        return text.upper()
+
+
+class Broken(Policy):
+    def on_text(self, text: str, block: TextBlock) -> str:
+        raise RuntimeError("boom")
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        raise RuntimeError("boom")
+
+
+def make(policies: Sequence[Policy] = (), *, durable: bool = False, request: dict[str, Any] | None = None, dialect: str = "openai") -> Session:
+    call = CallInfo("c", 1, dialect, "chat" if dialect == "openai" else "messages", "k", "", "nonce", "gw", "p", "r", durable, 1_000)  # type: ignore[arg-type]
+    session = Session(call, policies, Config())
+    session.begin(json.dumps(request or REQUEST).encode())
+    return session
+
+
+def chunk(delta: dict[str, Any] | None = None, *, finish: str | None = None, usage: dict[str, int] | None = None) -> bytes:
+    body: dict[str, Any] = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta or {}, "finish_reason": finish}]}
+    if usage:
+        body = {"id": "x", "choices": [], "usage": usage}
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+def call_chunk(index: int, name: str, arguments: str) -> bytes:
+    return chunk({"tool_calls": [{"index": index, "id": f"call_{index}", "function": {"name": name, "arguments": arguments}}]})
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def run(session: Session, chunks: Sequence[bytes]) -> list[Output]:
+    outputs = session.take().outputs
+    for number, raw in enumerate(chunks, start=1):
+        session.chunks(number, [raw])
+        outputs += session.take().outputs
+    return outputs
+
+
+def texts(outputs: Sequence[Output]) -> str:
+    return "".join(o.text for o in outputs if isinstance(o, TextDelta))
+
+
+def end(outputs: Sequence[Output]) -> MessageStop:
+    assert isinstance(outputs[-1], MessageStop)
+    return outputs[-1]
+
+
+def test_text_passes_as_it_comes() -> None:
+    outputs = run(make(), [chunk({"role": "assistant", "content": ""}), chunk({"content": "Hel"}), chunk({"content": "lo"}), chunk(finish="stop"), DONE])
+    assert isinstance(outputs[0], Dispatch) and outputs[0].body is None
+    assert isinstance(outputs[1], MessageStart)
+    assert texts(outputs) == "Hello"
+    assert end(outputs).stop_reason is StopReason.END_TURN
+
+
+def test_unknown_model_is_refused_before_anything_is_sent() -> None:
+    outputs = make(request=REQUEST | {"model": "nope"}).take().outputs
+    assert len(outputs) == 1 and isinstance(outputs[0], Respond)
+    assert outputs[0].status == 404 and b"model_not_found" in outputs[0].body
+
+
+def test_an_allowed_call_is_released_whole_and_only_once_complete() -> None:
+    session = make([Deny()])
+    session.take()
+    session.chunks(1, [call_chunk(0, "bash", '{"comm'), chunk({"tool_calls": [{"index": 0, "function": {"arguments": 'and":"ls"}'}}]})])
+    assert [type(o) for o in session.take().outputs] == [MessageStart]
+    outputs = run(session, [chunk(finish="tool_calls"), DONE])
+    assert [o.text for o in outputs if isinstance(o, ArgumentsDelta)] == ['{"command":"ls"}']
+    assert end(outputs).stop_reason is StopReason.TOOL_USE
+
+
+def test_a_blocked_call_leaves_a_turn_that_says_so() -> None:
+    session = make([Deny()])
+    outputs = run(session, [call_chunk(0, "bash", '{"command":"rm -rf /"}'), chunk(finish="tool_calls"), DONE])
+    assert not [o for o in outputs if isinstance(o, ArgumentsDelta) or (isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE)]
+    assert "blocked by the policy 'deny'" in texts(outputs)
+    assert end(outputs).stop_reason is StopReason.END_TURN
+
+
+def test_the_survivor_of_two_calls_keeps_the_stop_reason() -> None:
+    outputs = run(make([Deny()]), [call_chunk(0, "bash", '{"command":"rm"}'), call_chunk(1, "bash", '{"command":"ls"}'), chunk(finish="tool_calls"), DONE])
+    assert [o.id for o in outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE] == ["call_1"]
+    assert end(outputs).stop_reason is StopReason.TOOL_USE
+
+
+@pytest.mark.parametrize("arguments", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1} x', "[1]", '{"a":"\\ud800"}', '{"a":1e999}', '{"a":' * 70 + "1" + "}" * 70, '{"a'])
+def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(arguments: str) -> None:
+    session = make()
+    session.take()
+    session.chunks(1, [call_chunk(0, "bash", arguments), chunk(finish="tool_calls")])
+    records = [r for r in session.take().records if isinstance(r, ToolCallRecord)]
+    assert [(r.verdict, r.reason) for r in records] == [("block", "ambiguous_json")]
+
+
+def test_arguments_past_the_bound_are_blocked() -> None:
+    session = make()
+    outputs = run(session, [call_chunk(0, "bash", '{"a":"' + "x" * 2000 + '"}'), chunk(finish="tool_calls"), DONE])
+    assert "too_large" in texts(outputs)
+
+
+def test_a_durable_call_waits_for_its_commit() -> None:
+    session = make(durable=True)
+    session.take()
+    session.chunks(1, [call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
+    taken = session.take()
+    assert taken.waits == [0] and not [o for o in taken.outputs if isinstance(o, BlockStart)]
+    assert [r.notify for r in taken.records if isinstance(r, ToolCallRecord)] == [True]
+    session.committed(0, True, 5)
+    outputs = session.take().outputs
+    assert [type(o) for o in outputs][:2] == [BlockStart, ArgumentsDelta]
+    assert end(outputs).stop_reason is StopReason.TOOL_USE
+
+
+def test_a_call_whose_commit_does_not_come_is_blocked() -> None:
+    session = make(durable=True)
+    session.take()
+    session.chunks(1, [call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
+    session.take()
+    session.committed(0, False, 5)
+    taken = session.take()
+    assert "audit_unavailable" in texts(taken.outputs)
+    assert [r.reason for r in taken.records if isinstance(r, BlockRecord)] == ["audit_unavailable"]
+
+
+def judged(probability: float | None) -> Taken:
+    session = make([Ask()])
+    session.take()
+    session.chunks(1, [chunk({"content": "first"}), call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
+    taken = session.take()
+    assert texts(taken.outputs) == "first" and [(a.block, a.step) for a in taken.asks] == [(1, 0)]
+    session.judgement(1, 0, Judgement(probability=probability, reply="r"), 7)
+    return session.take()
+
+
+def test_a_judge_decides_and_is_recorded_for_allows_too() -> None:
+    allowed = judged(0.1)
+    assert [o.text for o in allowed.outputs if isinstance(o, ArgumentsDelta)] == ["{}"]
+    assert [r.probability for r in allowed.records if isinstance(r, JudgementRecord)] == [0.1]
+    assert "judge" in texts(judged(0.9).outputs)
+    assert "judge" in texts(judged(None).outputs)
+
+
+def test_what_follows_a_held_block_waits_behind_it() -> None:
+    session = make([Ask()], request={"model": "demo-anthropic", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "x"}]}, dialect="anthropic")
+    session.take()
+
+    def frame(kind: str, **body: Any) -> bytes:
+        return f"event: {kind}\ndata: {json.dumps({'type': kind, **body})}\n\n".encode()
+
+    session.chunks(
+        1,
+        [
+            frame("message_start", message={"id": "msg_1", "model": "m", "usage": {"input_tokens": 1, "output_tokens": 1}}),
+            frame("content_block_start", index=0, content_block={"type": "tool_use", "id": "t", "name": "bash", "input": {}}),
+            frame("content_block_stop", index=0),
+            frame("content_block_start", index=1, content_block={"type": "text", "text": ""}),
+            frame("content_block_delta", index=1, delta={"type": "text_delta", "text": "after"}),
+        ],
+    )
+    assert texts(session.take().outputs) == ""
+    session.judgement(0, 0, Judgement(probability=0.0), 7)
+    assert texts(session.take().outputs) == "after"
+
+
+def test_text_policies_see_text_and_change_it() -> None:
+    assert texts(run(make([Shout()]), [chunk({"content": "hey"}), chunk(finish="stop"), DONE])) == "HEY"
+
+
+def test_a_policy_that_raises_blocks() -> None:
+    outputs = run(make([Broken()]), [chunk({"content": "secret"}), call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
+    assert "secret" not in texts(outputs) and "fault" in texts(outputs)
+    assert end(outputs).stop_reason is StopReason.END_TURN
+
+
+class Rewrite(Policy):
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return Replace('{"command":1}' if call.value.get("command") == "bad" else '{"command":"echo"}')
+
+
+def test_a_replacement_must_fit_the_tools_schema() -> None:
+    good = run(make([Rewrite()]), [call_chunk(0, "bash", '{"command":"x"}'), chunk(finish="tool_calls"), DONE])
+    assert [o.text for o in good if isinstance(o, ArgumentsDelta)] == ['{"command":"echo"}']
+    bad = run(make([Rewrite()]), [call_chunk(0, "bash", '{"command":"bad"}'), chunk(finish="tool_calls"), DONE])
+    assert "schema" in texts(bad) and not [o for o in bad if isinstance(o, ArgumentsDelta)]
+
+
+def test_a_cut_stream_ends_in_an_error_and_never_releases_half_a_call() -> None:
+    session = make()
+    outputs = run(session, [chunk({"content": "so far"}), call_chunk(0, "bash", '{"comm')])
+    session.eof()
+    outputs += session.take().outputs
+    assert texts(outputs) == "so far"
+    assert isinstance(outputs[-1], UpstreamFailed)
+    assert not [o for o in outputs if isinstance(o, ArgumentsDelta)]
+    assert session.state == "FAILED"
+
+
+def test_an_error_before_the_first_byte_keeps_its_status() -> None:
+    session = make()
+    session.take()
+    session.error_status(429, b'{"error":{"message":"slow down"}}', "7")
+    (answer,) = session.take().outputs
+    assert isinstance(answer, Respond)
+    assert (answer.status, answer.headers["retry-after"]) == (429, "7")
+
+
+def test_unmodelled_fields_are_withheld_and_recorded() -> None:
+    session = make()
+    session.take()
+    session.chunks(1, [chunk({"content": "x", "refusal": "covert"}), chunk(finish="stop"), DONE])
+    taken = session.take()
+    assert "covert" not in repr(taken.outputs)
+    assert [r.kind for r in taken.records if isinstance(r, EventRecord)] == ["withheld"]
+
+
+def test_a_replay_gives_the_same_numbers_and_hash_however_chunks_came_together() -> None:
+    chunks = [chunk({"content": "a"}), chunk({"content": "b"}), call_chunk(0, "bash", '{"command":"rm"}'), chunk(finish="tool_calls"), DONE]
+    one, other = make([Deny()]), make([Deny()])
+    for number, raw in enumerate(chunks, start=1):
+        one.chunks(number, [raw])
+    other.chunks(1, chunks)
+    first, second = one.take(), other.take()
+    assert (first.next, first.digest) == (second.next, second.digest)
+    third = make([Shout()])
+    third.chunks(1, chunks)
+    assert third.take().digest != first.digest
