@@ -31,6 +31,8 @@ from protocol.request import Dialect, Endpoint
 POLICY_GROUP = "policy"
 AUDIT_GROUP = "audit"
 JUDGE_QUEUE = "sluice:{00}:judge"
+JUDGE_BELL = "sluice:{00}:judge-bell"
+"""List: a token per ask wakes one idle judge at once; short, expires, and may be lost (judges also poll)."""
 START_ID = "0-1"
 BLOB = b"b"
 """The one field of call, reply and audit entries: a msgpack blob (one field costs 27 % less than many, layout.md)."""

@@ -1,0 +1,115 @@
+"""Makes policy objects from the configuration, and the revision that names exactly this series.
+
+The only module of this package that reads files (policies of the user's own), and only when it is called.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from pydantic import ValidationError
+
+from policy.base import Policy
+from protocol.config import PolicyStep
+from protocol.errors import PolicyFailed
+
+BUILT_IN = {
+    "noop": "policy.noop:Noop",
+    "uppercase": "policy.uppercase:Uppercase",
+    "tool_rules": "policy.tool_rules:ToolRules",
+    "tool_judge": "policy.tool_judge:ToolJudge",
+    "text_replace": "policy.text_replace:TextReplace",
+}
+
+
+def load(series: Sequence[PolicyStep], *, search_path: Sequence[str] = (), session_version: str) -> tuple[list[Policy], str]:
+    """Return the policies of a series, those that ask judges last, and the series' revision (12 hex digits).
+
+    The revision is a hash over the configuration, the source of the policy classes and `session_version`: where it
+    is the same, so are the decisions. Raises PolicyFailed with one sentence that names the policy and the option.
+    """
+    digest = hashlib.sha256(session_version.encode())
+    policies = []
+    for step in series:
+        kind = _find(step.use, search_path)
+        policies.append(_make(step, kind))
+        digest.update(json.dumps([step.use, step.options], sort_keys=True, default=str).encode())
+        for source in _sources(kind):
+            digest.update(source)
+    return sorted(policies, key=lambda policy: policy.asks), digest.hexdigest()[:12]
+
+
+def _find(use: str, search_path: Sequence[str]) -> type[Policy]:
+    module_name, colon, class_name = BUILT_IN.get(use, use).partition(":")
+    if not colon or not all(part.isidentifier() for part in [*module_name.split("."), class_name]):
+        raise PolicyFailed(f"the policy {use!r} is neither built in ({', '.join(BUILT_IN)}) nor of the form module:Class")
+    try:
+        module = importlib.import_module(module_name) if use in BUILT_IN else _import(module_name, search_path)
+    except Exception as error:
+        raise PolicyFailed(f"the policy {use!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    kind = getattr(module, class_name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Policy)):
+        raise PolicyFailed(f"the policy {use!r} cannot be loaded: {class_name} is not a class derived from policy.base.Policy")
+    return kind
+
+
+def _import(name: str, search_path: Sequence[str]) -> ModuleType:
+    """Import from a file under `search_path` (which never goes to sys.path), else an installed module."""
+    for folder in search_path:
+        path = Path(folder, *name.split(".")).with_suffix(".py")
+        if path.is_file():
+            return _import_file(path)
+    return importlib.import_module(name)
+
+
+def _import_file(path: Path) -> ModuleType:
+    # the name holds the content, so that an edited file is another module
+    name = f"sluice_policy_{path.stem}_{hashlib.sha256(str(path.resolve()).encode() + path.read_bytes()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # dataclasses and typed structs look their module up there
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _make(step: PolicyStep, kind: type[Policy]) -> Policy:
+    try:
+        inspect.signature(kind).bind(**step.options)
+        return kind(**step.options)
+    except PolicyFailed as error:
+        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {error.message}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "options"
+        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {place}: {first['msg']}") from error
+    except Exception as error:
+        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {error or type(error).__name__}") from error
+
+
+def _sources(kind: type[Policy]) -> list[bytes]:
+    """The source of the class's modules and of the modules of this package they use."""
+    modules = {c.__module__ for c in kind.__mro__ if c is not object}
+    for name in list(modules):
+        modules |= {used for value in vars(sys.modules[name]).values() if (used := _module_of(value)).startswith("policy.")}
+    files = [(name, getattr(sys.modules[name], "__file__", None)) for name in sorted(modules)]
+    return [Path(file).read_bytes() for _, file in files if file and file.endswith(".py")]
+
+
+def _module_of(value: object) -> str:
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,9 @@
+"""The policy that allows everything the codecs model."""
+
+from policy.base import Policy
+
+
+class Noop(Policy):
+    """Allow every event."""
+
+    name = "noop"

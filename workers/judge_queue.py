@@ -1,0 +1,144 @@
+"""The asking side of the judge pool: puts questions on the arq queue and notices judges that died over one.
+
+arq owns the queue and its keys; jobs are JSON on both sides, never pickle. Beside arq, a token on a list (the bell)
+wakes an idle judge at once, because arq alone polls. Each question is one job per attempt, so asking twice is one job.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+from arq.connections import ArqRedis, RedisSettings
+from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_prefix
+from redis.exceptions import RedisError
+
+from policy.base import JudgeQuestion
+from protocol.errors import JudgeUnavailable
+from streams import layout
+
+FUNCTION = "judge"
+MAX_DEPTH = 2_000
+MAX_ATTEMPTS = 3
+_BELLS = 64
+_RETRY_S = 0.2
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """The one argument of a judge job: who asks, what, and until when (Unix ms) an answer is of use."""
+
+    call_id: str
+    block: int
+    step: int
+    attempt: int
+    question: JudgeQuestion
+    deadline_ms: int
+
+
+def serialize(job: dict[str, Any]) -> bytes:
+    """Encode an arq job or result as JSON; what JSON cannot say (an exception) becomes its type's name."""
+    return msgspec.json.encode(job, enc_hook=lambda value: type(value).__name__)
+
+
+def deserialize(blob: bytes) -> dict[str, Any]:
+    """Decode an arq job. Raises msgspec.DecodeError on anything that is not JSON, a pickle for one."""
+    return msgspec.json.decode(blob, type=dict[str, Any])
+
+
+def open_pool(redis_url: str, *, connections: int = 32) -> ArqRedis:
+    """Return arq's client for `redis_url`; it connects when first used."""
+    at = RedisSettings.from_dsn(redis_url)
+    place: dict[str, Any] = (
+        {"unix_socket_path": at.unix_socket_path} if at.unix_socket_path else {"host": at.host, "port": at.port, "ssl": at.ssl}
+    )
+    return ArqRedis(
+        **place, db=at.database, username=at.username, password=at.password, socket_connect_timeout=2, socket_timeout=5,
+        max_connections=connections, job_serializer=serialize, job_deserializer=deserialize, default_queue_name=layout.JUDGE_QUEUE,
+    )  # fmt: skip
+
+
+class JudgeQueue:
+    """Asks judges. Bounded: past `max_depth` waiting questions an ask raises JudgeUnavailable at once."""
+
+    def __init__(self, redis_url: str, *, max_depth: int = MAX_DEPTH) -> None:
+        self._pool = open_pool(redis_url)
+        self._max_depth = max_depth
+        self._attempts: dict[tuple[str, int, int], tuple[int, float]] = {}
+
+    async def ask(self, call_id: str, block: int, step: int, attempt: int, question: JudgeQuestion, deadline_ms: int) -> None:
+        """Enqueue a question; tries again while Redis is away. Raises JudgeUnavailable past the depth or the deadline."""
+        ask = Ask(call_id, block, step, attempt, question, deadline_ms)
+        while (left_s := deadline_ms / 1000 - time.time()) > 0:
+            try:
+                await self._enqueue(ask, left_s)
+            except (RedisError, OSError):
+                await asyncio.sleep(min(_RETRY_S, left_s))
+                continue
+            self._remember(call_id, block, step, attempt)
+            return
+        raise JudgeUnavailable("the question could not be put to a judge before its deadline")
+
+    async def _enqueue(self, ask: Ask, left_s: float) -> None:
+        if await self._pool.zcard(layout.JUDGE_QUEUE) >= self._max_depth:
+            raise JudgeUnavailable(f"{self._max_depth} questions wait for a judge already")
+        job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
+        await self._pool.enqueue_job(FUNCTION, msgspec.to_builtins(ask), _job_id=job_id, _queue_name=layout.JUDGE_QUEUE, _expires=left_s)
+        async with self._pool.pipeline(transaction=False) as pipe:
+            pipe.rpush(layout.JUDGE_BELL, b"1")
+            pipe.ltrim(layout.JUDGE_BELL, -_BELLS, -1)
+            pipe.expire(layout.JUDGE_BELL, 5)
+            await pipe.execute()
+
+    def _remember(self, call_id: str, block: int, step: int, attempt: int) -> None:
+        now = time.monotonic()
+        self._attempts[call_id, block, step] = (attempt, now)
+        if len(self._attempts) > 2 * self._max_depth:
+            # answered asks are never reported here; the oldest half goes, and at worst an old ask begins at attempt 0 again
+            kept = sorted(self._attempts.items(), key=lambda item: item[1][1])[len(self._attempts) // 2 :]
+            self._attempts = dict(kept)
+
+    async def died(self, call_id: str, block: int, step: int) -> int | None:
+        """Return the number of the next attempt where the judge that had this question is gone without an answer, else None.
+
+        Gone: no heartbeat, twice within a tenth of a second (a judge shows its first one just after it takes the job),
+        no answer, and the job is either in progress or not there any more. The dead attempt's job is taken away.
+        """
+        attempt = self._attempts.get((call_id, block, step), (0, 0.0))[0]
+        if attempt + 1 >= MAX_ATTEMPTS:
+            return None
+        job_id = layout.judge_job_id(call_id, block, step, attempt)
+        try:
+            for pause in (0.1, 0.0):
+                if not await self._is_gone(call_id, block, step, job_id):
+                    return None
+                await asyncio.sleep(pause)
+            async with self._pool.pipeline(transaction=True) as pipe:
+                pipe.zrem(layout.JUDGE_QUEUE, job_id)
+                pipe.delete(job_key_prefix + job_id, in_progress_key_prefix + job_id, retry_key_prefix + job_id)
+                await pipe.execute()
+        except (RedisError, OSError):
+            return None
+        return attempt + 1
+
+    async def _is_gone(self, call_id: str, block: int, step: int, job_id: str) -> bool:
+        async with self._pool.pipeline(transaction=False) as pipe:
+            pipe.exists(layout.judge_beat_key(call_id, block, step))
+            pipe.hexists(layout.facts_key(call_id), layout.judgement_field(block, step))
+            pipe.exists(in_progress_key_prefix + job_id)
+            pipe.zscore(layout.JUDGE_QUEUE, job_id)
+            pipe.exists(job_key_prefix + job_id)
+            beats, answered, begun, queued, known = await pipe.execute()
+        waits = queued is not None and known and not begun
+        return not (beats or answered or waits)
+
+    async def stats(self) -> dict[str, float]:
+        """Return `depth` (questions waiting or being judged) and `oldest_wait_s`, the age of the oldest of them."""
+        async with self._pool.pipeline(transaction=False) as pipe:
+            pipe.zcard(layout.JUDGE_QUEUE)
+            pipe.zrange(layout.JUDGE_QUEUE, 0, 0, withscores=True)
+            depth, oldest = await pipe.execute()
+        return {"depth": depth, "oldest_wait_s": max(0.0, time.time() - oldest[0][1] / 1000) if oldest else 0.0}
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._pool.aclose(close_connection_pool=True)
