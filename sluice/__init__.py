@@ -1,0 +1,1 @@
+"""The command line, the settings, the embedded servers and the launcher that starts everything."""

