@@ -3,6 +3,7 @@
 import os
 
 from alembic import context
+
 from db.migrate import locked_connection
 from db.models import Base
 

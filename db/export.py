@@ -94,7 +94,7 @@ async def export_lines(engine: AsyncEngine, filters: Filters, progress: Progress
 
 
 async def _items(connection: AsyncConnection, filters: Filters, progress: Progress) -> AsyncGenerator[JsonObject]:
-    await connection.execution_options(isolation_level="REPEATABLE READ")
+    connection = await connection.execution_options(isolation_level="REPEATABLE READ")
     await connection.execute(text(_SETTINGS))
     conditions = call_conditions(CALL_LOG, filters)
     chosen = select(CALL_LOG.c.call_id).where(*conditions)

@@ -163,10 +163,8 @@ class AuditInserter:
         """All tables in one transaction and one round trip; the comparison only when rows were there already."""
         connection = await self._connected()
         async with connection.transaction():
-            cursors = []
             async with connection.pipeline():
-                for rows in tables:
-                    cursors.append(await connection.execute(rows.kind.insert, rows.columns))
+                cursors = [await connection.execute(rows.kind.insert, rows.columns) for rows in tables]
             conflicts = []
             inserted = 0
             for rows, cursor in zip(tables, cursors, strict=True):

@@ -10,18 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, text
-from sqlalchemy.pool import NullPool
-
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.pool import NullPool
+
 from db.engine import engine_url
 from db.models import Base
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "alembic"
+_HERE = Path(__file__).resolve().parent
+SCRIPTS = next((path for path in (_HERE / "scripts", _HERE.parent / "alembic") if path.is_dir()), _HERE / "scripts")
+"""In a checkout `alembic/`; a wheel carries it as `db/scripts`."""
 MIGRATION_LOCK = 7_310_581_201
 WAIT_S = 120
 LOCK_TIMEOUT_S = 5
@@ -125,7 +127,8 @@ def _grant(connection: Connection) -> None:
 
 def _rights(role: str) -> list[str]:
     call_tables = ", ".join(table for table in Base.metadata.tables if table != "api_keys")
-    rights = [f"GRANT SELECT ON {call_tables}, call_log, tool_call_log, chunk_log, judge_block_log, alembic_version TO {role}"]
+    views = "call_log, tool_call_log, chunk_log, judge_block_log, judged_tool_call_log, judged_block_log"
+    rights = [f"GRANT SELECT ON {call_tables}, {views}, alembic_version TO {role}"]
     if role == READER:
         return [*rights, f"GRANT SELECT ON api_keys TO {role}"]
     return [

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, Table, exists, func, literal_column, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, Table, exists, false, func, literal_column, or_, select, true, tuple_, union_all
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -30,12 +30,14 @@ from db.items import (
 )
 from db.models import Block, Chunk, Event, Judgement, Release, RequestBody, ToolCall
 from db.text import to_column
-from db.views import CALL_LOG, CHUNK_LOG, JUDGE_BLOCK_LOG, TOOL_CALL_LOG
+from db.views import CALL_LOG, CHUNK_LOG, JUDGED_LOGS, TOOL_CALL_LOG
 from protocol.errors import AuditUnavailable
 
 PAGE_BYTES = 16 * 2**20
 """A page ends early past this many bytes of payload, so that a page of 5 MB arguments fits in memory."""
 _FETCH = 25
+Found = tuple[Table, Select[Any]]
+"""A view and the statement that chooses from it."""
 
 
 @asynccontextmanager
@@ -67,16 +69,16 @@ class AuditReader:
 
     async def calls(self, filters: Filters) -> JsonObject:
         """Return a page of calls; name, verdict and q choose calls with such a tool call."""
-        statement = select(CALL_LOG).where(*call_conditions(CALL_LOG, filters))
-        return await self._page("calls", statement, CALL_LOG, None, filters, call_item)
+        found = [(CALL_LOG, select(CALL_LOG).where(*call_conditions(CALL_LOG, filters)))]
+        return await self._page("calls", found, None, filters, call_item)
 
     async def tool_calls(self, filters: Filters) -> JsonObject:
         """Return a page of tool calls."""
-        return await self._decisions("tool-calls", TOOL_CALL_LOG, filters, tool_call_item)
+        return await self._page("tool-calls", _decisions(filters, TOOL_CALL_LOG), "block", filters, tool_call_item)
 
     async def judge_blocks(self, filters: Filters) -> JsonObject:
         """Return a page of judge blocks: tool calls and content blocks that a judgement blocked."""
-        return await self._decisions("judge-blocks", JUDGE_BLOCK_LOG, filters, judge_block_item)
+        return await self._page("judge-blocks", _decisions(filters, *JUDGED_LOGS), "block", filters, judge_block_item)
 
     async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:
         """Return a page of a call's chunks, each with what was released up to it; None when there is no such call."""
@@ -86,7 +88,7 @@ class AuditReader:
         async with reading(self.engine) as connection:
             if not await _known(connection, call_id):
                 return None
-            rows, cursor = await _rows(connection, "chunks", statement, CHUNK_LOG, "seq", filters)
+            rows, cursor = await _rows(connection, "chunks", [(CHUNK_LOG, statement)], "seq", filters)
             released = await _releases(connection, call_id, [row.seq for row in rows])
         return {"items": [chunk_item(row, released.get(row.seq, ())) for row in rows], "next_cursor": cursor}
 
@@ -107,7 +109,9 @@ class AuditReader:
             parts = {
                 "tool_calls": [tool_call_item(r) for r in await connection.execute(tool_calls)],
                 "blocks": [block_item(r) for r in await connection.execute(_of_call(Block, call_id, Block.block))],
-                "judgements": [judgement_item(r) for r in await connection.execute(_of_call(Judgement, call_id, Judgement.block, Judgement.step))],
+                "judgements": [
+                    judgement_item(r) for r in await connection.execute(_of_call(Judgement, call_id, Judgement.block, Judgement.step))
+                ],
                 "events": [event_item(r) for r in await connection.execute(_of_call(Event, call_id, Event.at, Event.kind, Event.number))],
             }
         request = {"request": None, "request_base64": None} if body is None else payload("request", body)
@@ -119,21 +123,27 @@ class AuditReader:
             statement = select(func.count()).select_from(CALL_LOG).where(*call_conditions(CALL_LOG, filters))
             return int(await connection.scalar(statement) or 0)
 
-    async def _decisions(self, of: ListName, view: Table, filters: Filters, item: Callable[[Any], JsonObject]) -> JsonObject:
+    async def _page(
+        self, of: ListName, found: Sequence[Found], number: str | None, filters: Filters, item: Callable[[Any], JsonObject]
+    ) -> JsonObject:
+        async with reading(self.engine) as connection:
+            rows, cursor = await _rows(connection, of, found, number, filters)
+        return {"items": [item(row) for row in rows], "next_cursor": cursor}
+
+
+def _decisions(filters: Filters, *views: Table) -> list[Found]:
+    """What chooses from views with the columns of a tool call."""
+    found = []
+    for view in views:
         conditions = _bounds(view, filters)
-        conditions += [view.c[name] == value for name in ("session", "model", "key", "name", "verdict") if (value := getattr(filters, name))]
+        names = ("session", "model", "key", "name", "verdict")
+        conditions += [view.c[name] == value for name in names if (value := getattr(filters, name))]
         if filters.policy is not None:
             conditions.append(or_(view.c.policy == filters.policy, view.c.call_policy == filters.policy))
         if filters.words is not None:
             conditions.append(_matches(view.c.search, filters.words))
-        return await self._page(of, select(view).where(*conditions), view, "block", filters, item)
-
-    async def _page(
-        self, of: ListName, statement: Select[Any], view: Table, number: str | None, filters: Filters, item: Callable[[Any], JsonObject]
-    ) -> JsonObject:
-        async with reading(self.engine) as connection:
-            rows, cursor = await _rows(connection, of, statement, view, number, filters)
-        return {"items": [item(row) for row in rows], "next_cursor": cursor}
+        found.append((view, select(view).where(*conditions)))
+    return found
 
 
 def call_conditions(view: Table, filters: Filters) -> list[ColumnElement[bool]]:
@@ -148,11 +158,13 @@ def call_conditions(view: Table, filters: Filters) -> list[ColumnElement[bool]]:
     if filters.verdict is not None:
         later = select(Block.verdict).where(Block.call_id == ToolCall.call_id, Block.block == ToolCall.block).scalar_subquery()
         of_tool.append(func.coalesce(later, ToolCall.verdict) == filters.verdict)
-    if of_tool:
-        decided: ColumnElement[bool] = exists().where(ToolCall.call_id == view.c.call_id, *of_tool)
-        if len(of_tool) == 1 and filters.verdict is not None:
-            decided = or_(decided, exists().where(Block.call_id == view.c.call_id, Block.verdict == filters.verdict))
-        conditions.append(decided)
+    if len(of_tool) == 1 and filters.verdict is not None:
+        # Scalar subqueries, because two EXISTS joined by OR are answered by reading both tables whole.
+        tool = select(true()).where(ToolCall.call_id == view.c.call_id, *of_tool).limit(1).scalar_subquery()
+        block = select(true()).where(Block.call_id == view.c.call_id, Block.verdict == filters.verdict).limit(1).scalar_subquery()
+        conditions.append(func.coalesce(tool, block, false()))
+    elif of_tool:
+        conditions.append(exists().where(ToolCall.call_id == view.c.call_id, *of_tool))
     return conditions
 
 
@@ -173,18 +185,33 @@ def _matches(column: Any, words: str) -> ColumnElement[bool]:
     return matched
 
 
+def _in_order(selectable: Any, number: str | None, filters: Filters) -> list[Any]:
+    keys = [selectable.c.call_id, *([selectable.c[number]] if number else [])]
+    return [key.asc() if filters.order == "asc" else key.desc() for key in keys]
+
+
+def _after(view: Table, number: str | None, filters: Filters) -> list[ColumnElement[bool]]:
+    """The row comparison decides; the one on the call id alone is what partitions are pruned by."""
+    if filters.after is None:
+        return []
+    call_id, at = view.c.call_id, filters.after
+    key: Any = tuple_(call_id, view.c[number]) if number else tuple_(call_id)
+    here: Any = tuple_(at.call_id, at.number) if number else tuple_(at.call_id)
+    return [call_id >= at.call_id, key > here] if filters.order == "asc" else [call_id <= at.call_id, key < here]
+
+
 async def _rows(
-    connection: AsyncConnection, of: ListName, statement: Select[Any], view: Table, number: str | None, filters: Filters
+    connection: AsyncConnection, of: ListName, found: Sequence[Found], number: str | None, filters: Filters
 ) -> tuple[list[Any], str | None]:
     """Return a page's rows and the cursor behind the last of them, None at the end."""
-    keys = [view.c.call_id, *([view.c[number]] if number else [])]
-    if filters.after is not None:
-        here = (filters.after.call_id, filters.after.number)[: len(keys)]
-        key = tuple_(*keys)
-        # The row comparison decides; the one on the call id alone is what partitions are pruned by.
-        statement = statement.where(keys[0] >= here[0] if filters.order == "asc" else keys[0] <= here[0])
-        statement = statement.where(key > tuple_(*here) if filters.order == "asc" else key < tuple_(*here))
-    statement = statement.order_by(*(key.asc() if filters.order == "asc" else key.desc() for key in keys)).limit(filters.limit + 1)
+    limit = filters.limit + 1
+    pages = [
+        chosen.where(*_after(view, number, filters)).order_by(*_in_order(view, number, filters)).limit(limit) for view, chosen in found
+    ]
+    statement = pages[0]
+    if len(pages) > 1:
+        both = union_all(*(select(page.subquery()) for page in pages)).subquery()
+        statement = select(both).order_by(*_in_order(both, number, filters)).limit(limit)
     rows: list[Any] = []
     size = 0
     more = False

@@ -109,7 +109,10 @@ class Rows:
 
 
 def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
-    """Pack records and request bodies (by call id). Raises ValueError, TypeError, AttributeError or struct.error on one that fits no row."""
+    """Pack records and request bodies (by call id).
+
+    Raises ValueError, TypeError, AttributeError or struct.error on one that fits no row.
+    """
     chunks = [record for record in records if type(record) is ChunksRecord]
     by_kind: dict[type[Any], list[Any]] = {}
     for record in records:

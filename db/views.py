@@ -33,7 +33,7 @@ def _view(name: str, /, **columns: Any) -> Table:
     return Table(name, VIEWS, *(Column(column, kind) for column, kind in columns.items()))
 
 
-_OF_CALL: dict[str, Any] = {"policy_revision": StoredText, "session": StoredText, "key": StoredText, "model": StoredText, "upstream": StoredText}
+_OF_CALL: dict[str, Any] = dict.fromkeys(("policy_revision", "session", "key", "model", "upstream"), StoredText)
 _TOOL_CALL: dict[str, Any] = {
     "call_id": Uuid,
     "block": Integer,
@@ -94,5 +94,6 @@ CALL_LOG = _view(
     **_OF_CALL,
 )
 TOOL_CALL_LOG = _view("tool_call_log", **_TOOL_CALL)
-JUDGE_BLOCK_LOG = _view("judge_block_log", kind=StoredText, **_TOOL_CALL)
+JUDGED_LOGS = tuple(_view(name, kind=StoredText, **_TOOL_CALL) for name in ("judged_tool_call_log", "judged_block_log"))
+"""The two halves of the view `judge_block_log`. Each can be read in the order of its keys; their union cannot, it is sorted whole."""
 CHUNK_LOG = _view("chunk_log", call_id=Uuid, seq=Integer, at=_TIME, raw=LargeBinary, block=Integer, verdict=StoredText)

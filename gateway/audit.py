@@ -14,14 +14,14 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from db.export import export_lines
-from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, Filters, parse_filters
+from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, parse_filters
 from db.items import JsonObject, dump_json
 from db.keys import load_keys
 from db.queries import AuditReader
 from protocol.config import Key, Runtime
 from protocol.errors import Forbidden, NotFound, PipelineError, Unauthenticated
 
-Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Key | None | Awaitable[Key | None]]
+Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] | Key | None]
 """Says whose key the raw headers carry."""
 ROLE = "auditor"
 _SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'"}

@@ -26,7 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standar
 def create(
     name: Annotated[str, typer.Option("--name", help="Name of the key, as the record shows it.")],
     role: Annotated[list[str] | None, typer.Option("--role", help="client or auditor; may be repeated. [default: client]")] = None,
-    policy: Annotated[list[str] | None, typer.Option("--policy", help="Policy it may use, the first by default. [default: default]")] = None,
+    policy: Annotated[list[str] | None, typer.Option("--policy", help="Policy it may use; first is default. [default: default]")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key. Its text is shown once and kept nowhere."""

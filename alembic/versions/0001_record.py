@@ -122,7 +122,8 @@ CROSS JOIN LATERAL (
 CREATE VIEW tool_call_log AS
 SELECT t.call_id, t.block, t.tool_call_id, t.index, t.choice, t.name, t.arguments,
     CASE WHEN b.call_id IS NULL THEN t.released_arguments END AS released_arguments, t.executor, t.form, t.schema_valid,
-    coalesce(b.verdict, t.verdict) AS verdict, coalesce(b.reason, t.reason) AS reason, coalesce(b.policy, t.policy) AS policy, c.policy AS call_policy, c.policy_revision, c.session, c.key, c.model, c.upstream,
+    coalesce(b.verdict, t.verdict) AS verdict, coalesce(b.reason, t.reason) AS reason, coalesce(b.policy, t.policy) AS policy,
+    c.policy AS call_policy, c.policy_revision, c.session, c.key, c.model, c.upstream,
     sluice_call_at(t.call_id) AS created_at, t.at AS decided_at, r.at AS released_at, e.at AS ended_at, t.search,
     j.model AS judge_model, j.policy AS judge_policy, j.probability AS judge_probability, j.threshold AS judge_threshold,
     j.explanation AS judge_explanation, j.prompt AS judge_prompt, j.reply AS judge_reply, j.latency_ms AS judge_latency_ms,
@@ -147,21 +148,43 @@ LEFT JOIN blocks b ON b.call_id = k.call_id AND b.block = k.block
 LEFT JOIN ends e ON e.call_id = k.call_id
 """,
     """
-CREATE VIEW judge_block_log AS
-SELECT 'tool_call' AS kind, t.* FROM tool_call_log t WHERE t.verdict <> 'allow' AND t.judge_policy = t.policy
-UNION ALL
-SELECT b.kind, b.call_id, b.block, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, b.verdict, b.reason, b.policy,
-    c.policy, c.policy_revision, c.session, c.key, c.model, c.upstream, sluice_call_at(b.call_id), b.at, NULL, e.at,
-    to_tsvector('simple', b.reason), j.model, j.policy, j.probability, j.threshold, j.explanation, j.prompt, j.reply, j.latency_ms,
-    j.attempts, j.error
+CREATE VIEW judged_tool_call_log AS
+SELECT 'tool_call' AS kind, t.call_id, t.block, t.tool_call_id, t.index, t.choice, t.name, t.arguments,
+    CASE WHEN b.call_id IS NULL THEN t.released_arguments END AS released_arguments, t.executor, t.form, t.schema_valid,
+    coalesce(b.verdict, t.verdict) AS verdict, coalesce(b.reason, t.reason) AS reason, coalesce(b.policy, t.policy) AS policy,
+    c.policy AS call_policy, c.policy_revision, c.session, c.key, c.model, c.upstream, sluice_call_at(t.call_id) AS created_at,
+    t.at AS decided_at, r.at AS released_at, e.at AS ended_at, t.search, j.model AS judge_model, j.policy AS judge_policy,
+    j.probability AS judge_probability, j.threshold AS judge_threshold, j.explanation AS judge_explanation, j.prompt AS judge_prompt,
+    j.reply AS judge_reply, j.latency_ms AS judge_latency_ms, j.attempts AS judge_attempts, j.error AS judge_error
+FROM tool_calls t
+LEFT JOIN blocks b ON b.call_id = t.call_id AND b.block = t.block
+JOIN LATERAL (
+    SELECT * FROM judgements g WHERE g.call_id = t.call_id AND g.block = t.block AND g.policy = coalesce(b.policy, t.policy)
+    ORDER BY g.step DESC LIMIT 1
+) j ON true
+LEFT JOIN calls c ON c.call_id = t.call_id
+LEFT JOIN ends e ON e.call_id = t.call_id
+LEFT JOIN tool_releases r ON r.call_id = t.call_id AND r.block = t.block
+WHERE coalesce(b.verdict, t.verdict) <> 'allow'
+""",
+    """
+CREATE VIEW judged_block_log AS
+SELECT b.kind, b.call_id, b.block, NULL::text AS tool_call_id, NULL::integer AS index, NULL::integer AS choice, NULL::text AS name,
+    NULL::bytea AS arguments, NULL::bytea AS released_arguments, NULL::text AS executor, NULL::text AS form, NULL::boolean AS schema_valid,
+    b.verdict, b.reason, b.policy, c.policy AS call_policy, c.policy_revision, c.session, c.key, c.model, c.upstream,
+    sluice_call_at(b.call_id) AS created_at, b.at AS decided_at, NULL::timestamptz AS released_at, e.at AS ended_at,
+    to_tsvector('simple', b.reason) AS search, j.model AS judge_model, j.policy AS judge_policy, j.probability AS judge_probability,
+    j.threshold AS judge_threshold, j.explanation AS judge_explanation, j.prompt AS judge_prompt, j.reply AS judge_reply,
+    j.latency_ms AS judge_latency_ms, j.attempts AS judge_attempts, j.error AS judge_error
 FROM blocks b
 JOIN LATERAL (
-    SELECT * FROM judgements g WHERE g.call_id = b.call_id AND g.block = b.block ORDER BY g.step DESC LIMIT 1
-) j ON j.policy = b.policy
+    SELECT * FROM judgements g WHERE g.call_id = b.call_id AND g.block = b.block AND g.policy = b.policy ORDER BY g.step DESC LIMIT 1
+) j ON true
 LEFT JOIN calls c ON c.call_id = b.call_id
 LEFT JOIN ends e ON e.call_id = b.call_id
 WHERE b.verdict <> 'allow'
 """,
+    "CREATE VIEW judge_block_log AS SELECT * FROM judged_tool_call_log UNION ALL SELECT * FROM judged_block_log",
 )
 PARTITIONS_LOCK = 7_310_581_202
 """Advisory lock of the partition function."""
@@ -189,7 +212,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Drop everything, with all rows."""
-    for view in ("judge_block_log", "chunk_log", "tool_call_log", "call_log"):
+    for view in ("judge_block_log", "judged_block_log", "judged_tool_call_log", "chunk_log", "tool_call_log", "call_log"):
         op.execute(f"DROP VIEW {view}")
     op.execute("DROP FUNCTION sluice_ensure_partitions(date, integer)")
     op.execute("DROP FUNCTION sluice_call_at(uuid)")

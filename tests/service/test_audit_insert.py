@@ -85,7 +85,9 @@ async def test_every_record_twice_is_a_no_op(url: str, inserter: AuditInserter) 
         ("judgements", judgement_record, {"probability": 0.1}),
     ],
 )
-async def test_the_same_key_with_other_content_is_a_conflict(inserter: AuditInserter, table: str, first: Any, other: dict[str, Any]) -> None:
+async def test_the_same_key_with_other_content_is_a_conflict(
+    inserter: AuditInserter, table: str, first: Any, other: dict[str, Any]
+) -> None:
     call = call_id()
     await inserter.insert([first(call)], {})
     found = await inserter.insert([first(call, **other)], {})
@@ -193,7 +195,8 @@ async def test_the_writer_role_can_insert_and_make_partitions_and_nothing_else(u
                 connection.execute("SELECT sluice_ensure_partitions('2032-01-01', 1)")
                 connection.execute("INSERT INTO tool_releases VALUES (gen_random_uuid(), 1, now())")
             else:
-                statements += ["SELECT sluice_ensure_partitions('2032-01-01', 1)", "INSERT INTO tool_releases VALUES (gen_random_uuid(), 1, now())"]
+                statements.append("SELECT sluice_ensure_partitions('2032-01-01', 1)")
+                statements.append("INSERT INTO tool_releases VALUES (gen_random_uuid(), 1, now())")
             for statement in statements:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     connection.execute(statement.encode())
@@ -223,7 +226,8 @@ async def test_an_unmigrated_or_absent_database_is_unavailable(database_url: str
 
 
 async def test_a_full_disk_is_unavailable_and_not_a_dead_letter(url: str, inserter: AuditInserter) -> None:
-    rows(url, "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END $$")
+    body = "BEGIN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END"
+    rows(url, f"CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
     rows(url, "CREATE TRIGGER full_disk BEFORE INSERT ON chunks FOR EACH ROW EXECUTE FUNCTION full_disk()")
     call = call_id()
     with pytest.raises(AuditUnavailable):

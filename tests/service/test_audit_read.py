@@ -257,7 +257,8 @@ async def test_the_export_takes_constant_memory(url: str, reader: AuditReader) -
         "INSERT INTO calls SELECT id, now(), '', '', '', '', '', '', '', '', true, '' FROM "
         "(SELECT ('0190' || lpad(to_hex(n), 28, '0'))::uuid AS id FROM generate_series(1, 100) n) i",
     )
-    rows(url, "INSERT INTO chunks SELECT call_id, seq, now(), convert_to(repeat('x', 10000), 'UTF8'), 'allow', 0 FROM calls, generate_series(1, 100) seq")
+    raw = "convert_to(repeat('x', 10000), 'UTF8')"
+    rows(url, f"INSERT INTO chunks SELECT call_id, seq, now(), {raw}, 'allow', 0 FROM calls, generate_series(1, 100) seq")
 
     def resident() -> int:
         return int(statm.read_text().split()[1]) * 4096
@@ -299,7 +300,7 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
         await store.create("dev")
     for bad in ({"name": "no spaces"}, {"name": "x", "roles": ("root",)}):
         with pytest.raises(InvalidRequest):
-            await store.create(**bad)  # type: ignore[arg-type]
+            await store.create(**bad)
     await store.revoke("dev")
     assert await store.load() == []
     assert [k.revoked_at is None for k in await store.list_keys()] == [False]
@@ -322,7 +323,8 @@ async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
         yield opened
 
 
-PATHS = ["/audit/calls", f"/audit/calls/{call_id()}", f"/audit/calls/{call_id()}/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/export"]
+ONE = f"/audit/calls/{call_id()}"
+PATHS = ["/audit/calls", ONE, f"{ONE}/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/export"]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -358,7 +360,7 @@ async def test_the_api_answers_pages_calls_chunks_and_export(url: str, client: h
 @pytest.mark.parametrize(
     ("path", "status", "param"),
     [
-        ("/audit/calls?limit=many", 400, "limit"), ("/audit/export?limit=3", 400, "limit"), ("/audit/tool-calls?cursor=AAAA", 400, "cursor"),
+        ("/audit/calls?limit=many", 400, "limit"), ("/audit/export?limit=3", 400, "limit"), ("/audit/calls?cursor=AAAA", 400, "cursor"),
         ("/audit/calls/none", 404, None), (f"/audit/calls/{UUID(int=1)}", 404, None), (f"/audit/calls/{UUID(int=1)}/chunks", 404, None),
         ("/audit/calls/x/chunks?name=x", 404, None), ("/audit/nothing", 404, None), ("/docs", 404, None), ("/openapi.json", 404, None),
         ("/audit/calls?since=%27%3B+drop+table+calls", 400, "since"),

@@ -70,7 +70,8 @@ def chunks_record(call: str, raw: list[bytes], *, seq: int = 1, verdict: Any = "
 
 def release_record(call: str, payload: bytes, *, number: int = 1, seq: int = 1) -> ReleaseRecord:
     """The record of one release."""
-    return ReleaseRecord(call_id=call, number=number, number_next=number + 1, at=NOW, seq=seq, payload=payload, sha256=sha256(payload).digest())
+    digest = sha256(payload).digest()
+    return ReleaseRecord(call_id=call, number=number, number_next=number + 1, at=NOW, seq=seq, payload=payload, sha256=digest)
 
 
 def whole_call(call: str, **changes: Any) -> list[Record]:

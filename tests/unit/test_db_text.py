@@ -45,7 +45,8 @@ def test_search_finds_decoded_json_escapes_and_stops_at_its_limit() -> None:
 
 def test_filters_are_checked_values() -> None:
     got = parse_filters(
-        [("since", "2026-01-31"), ("until", "2026-01-31T12:00:00+01:00"), ("q", "rm -rf"), ("limit", "7"), ("verdict", "block"), ("model", "")],
+        [("since", "2026-01-31"), ("until", "2026-01-31T12:00:00+01:00"), ("q", "rm -rf"), ("limit", "7"), ("verdict", "block")]
+        + [("model", "")],
         of="calls",
     )
     assert got.low == first_id(datetime(2026, 1, 31, tzinfo=UTC))
@@ -94,7 +95,9 @@ def test_a_forged_cursor_is_a_position_or_refused(data: bytes) -> None:
     assert got.after is None or isinstance(got.after.call_id, UUID)
 
 
-@pytest.mark.parametrize("inner", [["calls", "desc", "x' or 1=1", 3], ["calls", "desc", str(UUID(int=1)), 2**40], ["calls", "desc"], {"a": 1}])
+@pytest.mark.parametrize(
+    "inner", [["calls", "desc", "x' or 1=1", 3], ["calls", "desc", str(UUID(int=1)), 2**40], ["calls", "desc"], {"a": 1}]
+)
 def test_a_cursor_with_something_else_inside_is_refused(inner: object) -> None:
     forged = base64.urlsafe_b64encode(msgspec.msgpack.encode(inner)).decode()
     with pytest.raises(InvalidRequest):
