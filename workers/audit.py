@@ -126,7 +126,7 @@ class AuditWriter:
             self.conflicts += len(found.conflicts)
             first = found.conflicts[0]
             log.error("audit conflict: same key, other content", extra={"count": len(found.conflicts), "table": first.table, "key": first.key})
-        await self._announce([r for r in records if isinstance(r, ToolCallRecord) and r.notify])
+        await self._announce([r for r in records if isinstance(r, ToolCallRecord) and r.notify and found.holds(r)])
         for call_id in bodies:
             self._redis.send_quiet("UNLINK", layout.body_key(call_id))
         await self._redis.call("XACK", layout.audit_key(shard), layout.AUDIT_GROUP, *(e[0] for e in entries))

@@ -45,13 +45,13 @@ def test_search_finds_decoded_json_escapes_and_stops_at_its_limit() -> None:
 
 def test_filters_are_checked_values() -> None:
     got = parse_filters(
-        [("since", "2026-01-31"), ("until", "2026-01-31T12:00:00+01:00"), ("q", "rm -rf"), ("limit", "7"), ("verdict", "block")]
-        + [("model", "")],
+        [("since", "2026-01-31"), ("until", "2026-01-31T12:00:00+01:00"), ("q", "rm -rf"), ("limit", "7"), ("verdict", "block")],
         of="calls",
     )
     assert got.low == first_id(datetime(2026, 1, 31, tzinfo=UTC))
     assert got.high == first_id(datetime(2026, 1, 31, 11, tzinfo=UTC))
     assert (got.words, got.limit, got.verdict, got.model, got.order) == ("rm rf", 7, "block", None, "desc")
+    assert parse_filters([("model", "")], of="calls").model is None
     assert parse_filters([("since", "2026-01-31T12:00:00 01:00")], of="calls").low == got.high
     assert parse_filters([], of="chunks", allowed=CHUNK_FILTERS).order == "asc"
 
