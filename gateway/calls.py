@@ -54,6 +54,9 @@ class OpenCall:
         """Take a reply from the stream."""
         self.last_reply = time.monotonic()
         self._note_processed(reply.processed)
+        if reply.failed:
+            self.fail(StreamProtocolError("the policy workers gave this call up", code=reply.failed))
+            return
         if reply.number < self.expected or self.end or self.error is not None:
             return
         if reply.number > self.expected:

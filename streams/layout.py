@@ -5,7 +5,7 @@ is the last byte of the call id, so whoever knows a call id knows its shard, and
 moves no open call.
 
     call:ID      stream   START (0-1), then what the gateway appends, each id being `seq-0`; read by workers
-    body:ID      string   the request body; read by workers and the audit writer, which deletes it
+    body:ID      string   the request body; read by workers and the audit writer, which deletes it after the call's end
     ctl:ID       hash     the lease: t owner token, n next output, h hash at n, s last recorded seq, e dispatch entry,
                           p policy, r revision, k takeovers, kn the n of the last takeover
     facts:ID     hash     set once per field: j:BLOCK:STEP judgement, c:BLOCK commit
@@ -201,6 +201,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     dispatch: Dispatch | None = None
     processed: int = 0
     keepalive: bool = False
+    failed: str = ""
+    """The owner gave the call up for this reason: the gateway ends it with an error of the client's dialect."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -118,11 +118,13 @@ return out
 """Release and record in one step, for up to 60 calls of one shard and gateway, each fenced by token and number."""
 
 FINISH = """#!lua flags=allow-oom
--- KEYS ctl dispatch audit call facts; ARGV token audit ended_ttl
+-- KEYS ctl dispatch audit call facts gw reply; ARGV token audit ended_ttl reply
 local c = redis.call('HMGET', KEYS[1], 't', 'e')
 if not c[1] or c[1] == 'closed' then return 'CLOSED' end
 if c[1] ~= ARGV[1] then return 'FENCED' end
 redis.call('XADD', KEYS[3], '*', 'b', ARGV[2])
+-- a worker that gives up tells the gateway, whose client would wait for the activity timeout
+if ARGV[4] ~= '' and redis.call('EXISTS', KEYS[6]) == 1 then redis.call('XADD', KEYS[7], '*', 'b', ARGV[4]) end
 redis.call('XACK', KEYS[2], 'policy', c[2])
 redis.call('XDEL', KEYS[2], c[2])
 redis.call('HSET', KEYS[1], 't', 'closed')

@@ -18,7 +18,7 @@ import msgspec
 from db.insert import AuditInserter
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost
-from protocol.records import CallRecord, Record, ToolCallRecord, decode_records
+from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, decode_records
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from workers import process
@@ -127,8 +127,10 @@ class AuditWriter:
             first = found.conflicts[0]
             log.error("audit conflict: same key, other content", extra={"count": len(found.conflicts), "table": first.table, "key": first.key})
         await self._announce([r for r in records if isinstance(r, ToolCallRecord) and r.notify and found.holds(r)])
-        for call_id in bodies:
-            self._redis.send_quiet("UNLINK", layout.body_key(call_id))
+        for record in records:
+            # not before the end: a takeover needs the body
+            if isinstance(record, EndRecord):
+                self._redis.send_quiet("UNLINK", layout.body_key(record.call_id))
         await self._redis.call("XACK", layout.audit_key(shard), layout.AUDIT_GROUP, *(e[0] for e in entries))
 
     async def _bodies(self, call_ids: list[str]) -> dict[str, bytes]:

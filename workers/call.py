@@ -68,6 +68,7 @@ class OwnedCall:
         self.last_sign = time.monotonic()
         self.last_heard = time.monotonic()
         self.finishing = False
+        self.replaying = False
         self._base = 0
         self._outputs: list[Output] = []
         self._records: list[Record] = []

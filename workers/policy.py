@@ -25,7 +25,7 @@ from protocol.errors import Forbidden, JudgeUnavailable, NotFound, PipelineError
 from protocol.records import EventRecord, encode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from streams.layout import Start
+from streams.layout import Reply, Start
 from workers import process
 from workers.call import OwnedCall
 from workers.judge_queue import JudgeQueue
@@ -200,21 +200,26 @@ class PolicyWorker:
                 error = PolicyFailed("the workers that took this call died on it")
         if error is not None:
             session.refuse(error)
-            call.collect()
+            if fresh:
+                call.collect()
         else:
             if fresh:
                 self._redis.script(scripts.PIN, [layout.ctl_key(call_id)], [token, name, rev])
             call.begin(body)
         for _, fields in entries[1:]:
             call.take_entry(layout.unpack_entry(fields[1]))
-        if not fresh and error is None:
+        if not fresh and error is not None:
+            self._close(call, error.error_code)
+        elif not fresh:
+            call.replaying = True
             self._spawn(self._replay(call, digest.decode()), "replay")
         else:
             self._after(call)
 
     async def _replay(self, call: OwnedCall, digest: str) -> None:
         """Read the rest of the stream of a call taken over, and check that the session came out where the last owner stood."""
-        await self._read(call)
+        while call.id in self.calls and not await self._read(call):
+            await asyncio.sleep(0.1)
         if call.id not in self.calls:
             return
         if call.released and call.session.checkpoint_digest != digest:
@@ -222,7 +227,9 @@ class PolicyWorker:
             call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())
             self._close(call, "stream_protocol_error")
             return
+        call.replaying = False
         self._after(call)
+        await self._read(call)
 
     def _choose(self, start: Start, pinned: str | None, revision: str) -> tuple[str, tuple[list[Policy], str], PipelineError | None]:
         """Return the policy's name, its series and revision, or why there is none."""
@@ -248,6 +255,8 @@ class PolicyWorker:
     def _on_push(self, message: list[Any]) -> None:
         _, channel, payload = message
         if (call := self._channels.get(channel)) is not None:
+            if call.replaying:
+                return
             if call.take_entry(layout.unpack_entry(payload)):
                 self._after(call)
             else:
@@ -262,10 +271,10 @@ class PolicyWorker:
                 call.take_fact(field, value, now_ms())
                 self._after(call)
 
-    async def _read(self, call: OwnedCall) -> None:
-        """Read what is missing from the stream; a gap that is still there after one read ends the call."""
+    async def _read(self, call: OwnedCall) -> bool:
+        """Read what is missing from the stream; a gap that is still there after one read ends the call. False: not read."""
         if call.id in self._reading:
-            return
+            return False
         self._reading.add(call.id)
         try:
             while call.id in self.calls:
@@ -273,13 +282,14 @@ class PolicyWorker:
                 for _, fields in found:
                     if not call.take_entry(layout.unpack_entry(fields[1])):
                         self._close(call, "stream_protocol_error")
-                        return
+                        return True
                 if len(found) < READ_BATCH:
                     break
-            if call.id in self.calls:
+            if call.id in self.calls and not call.replaying:
                 self._after(call)
+            return True
         except (StreamConnectionLost, RedisError):
-            pass
+            return False
         finally:
             self._reading.discard(call.id)
 
@@ -360,7 +370,7 @@ class PolicyWorker:
                     call.last_sign = now
                     call.ask_keepalive()
                     self._releaser.add(call)
-                if now - call.last_heard > 2.0:
+                if now - call.last_heard > 2.0 and not call.replaying:
                     call.last_heard = now
                     self._spawn(self._read(call), "sweep")
                     self._spawn(self._look_after_asks(call), "asks")
@@ -417,11 +427,15 @@ class PolicyWorker:
             return
         call.finishing = True
         audit = encode_records(call.end_records(reason, relayed, now_ms()))
-        self._spawn(self._write_end(call, audit), "finish")
+        # the gateway knows when it closed the call itself, and nobody knows when it is gone
+        given_up = relayed < 0 and reason not in ("gateway_lost", "unclaimed")
+        reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
+        self._spawn(self._write_end(call, audit, reply), "finish")
 
-    async def _write_end(self, call: OwnedCall, audit: bytes) -> None:
+    async def _write_end(self, call: OwnedCall, audit: bytes, reply: bytes) -> None:
         keys = [layout.ctl_key(call.id), layout.dispatch_key(call.shard), layout.audit_key(call.shard), layout.call_key(call.id), layout.facts_key(call.id)]
-        args: list[Argument] = [call.token, audit, int(self.limits.ended_ttl_s * 1000)]
+        keys += [layout.gateway_key(call.shard, call.gateway), layout.reply_key(call.shard, call.gateway)]
+        args: list[Argument] = [call.token, audit, int(self.limits.ended_ttl_s * 1000), reply]
         while call.id in self.calls:
             try:
                 await self._redis.script(scripts.FINISH, keys, args)

@@ -145,9 +145,10 @@ async def test_release_trims_what_was_read_and_stops_at_the_bound(redis: Connect
 async def test_nothing_follows_the_terminal_record(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.facts_key(call_id)]
-    assert await redis.script(scripts.FINISH, keys, ["other", b"end", 60_000]) == b"FENCED"
-    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000]) == b"OK"
-    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000]) == b"CLOSED"
+    keys += [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY)]
+    assert await redis.script(scripts.FINISH, keys, ["other", b"end", 60_000, b""]) == b"FENCED"
+    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b""]) == b"OK"
+    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b""]) == b"CLOSED"
     assert await release(redis, call_id, "t1", 0, 1) == "CLOSED"
     assert await lengths(redis) == (0, 1)
     assert await redis.call("XLEN", layout.dispatch_key(0)) == 0
