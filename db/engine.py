@@ -35,4 +35,5 @@ def open_engine(url: str, *, read_only: bool, statement_timeout_ms: int = 15_000
         pool_timeout=CONNECT_TIMEOUT_S,
         pool_pre_ping=True,
         connect_args={"options": options},
+        hide_parameters=True,
     )

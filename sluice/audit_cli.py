@@ -25,6 +25,7 @@ from db.export import export_lines
 from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, ListName, parse_filters
 from db.queries import AuditReader
 from protocol.errors import AuditUnavailable, NotFound, PipelineError
+from sluice.errors import StartError
 from sluice.settings import database_url
 
 app = typer.Typer(help="Read the record of calls, tool calls and verdicts.", no_args_is_help=True)
@@ -154,6 +155,9 @@ def export(
     except OSError as error:
         typer.echo(f"cannot write {output}: {error.strerror}", err=True)
         raise typer.Exit(2) from None
+    finally:
+        if part is not None and sys.exception() is not None:
+            part.unlink(missing_ok=True)
     if output is not None and part is not None:
         part.replace(output)
         if as_json:
@@ -242,18 +246,24 @@ def _run(read: Callable[[AuditReader], Awaitable[T]], as_json: bool) -> T:
         # The reader of the pipe has enough. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
-    except PipelineError as error:
+    except (PipelineError, StartError) as error:
         raise typer.Exit(fail(error, as_json)) from None
 
 
-def fail(error: PipelineError, as_json: bool) -> int:
+def fail(error: PipelineError | StartError, as_json: bool) -> int:
     """Say what went wrong and return the exit code for it."""
-    message = f"--{error.param.replace('_', '-')}: {error.message}" if error.param else error.message
+    if isinstance(error, StartError):
+        error_code, param, message = "settings", None, str(error)
+    else:
+        error_code, param, message = error.error_code, error.param, error.message
+    message = f"--{param.replace('_', '-')}: {message}" if param else message
     if as_json:
-        _print_json({"error": {"message": message, "code": error.error_code, "param": error.param}})
+        _print_json({"error": {"message": message, "code": error_code, "param": param}})
     else:
         typer.echo(message, err=True)
     match error:
+        case StartError():
+            return error.exit_code
         case NotFound():
             return 1
         case AuditUnavailable():

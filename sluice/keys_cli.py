@@ -13,6 +13,7 @@ from db.items import time
 from db.keys import KeyStore
 from protocol.errors import PipelineError
 from sluice.audit_cli import fail
+from sluice.errors import StartError
 from sluice.settings import database_url
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
@@ -76,5 +77,5 @@ def _run(use: Callable[[KeyStore], Awaitable[T]], as_json: bool) -> T:
 
     try:
         return asyncio.run(with_store())
-    except PipelineError as error:
+    except (PipelineError, StartError) as error:
         raise typer.Exit(fail(error, as_json)) from None
