@@ -1,164 +1,186 @@
-"""Settings: the environment and the configuration file, read once by the command line and passed down as values.
+"""Settings from the environment (`SLUICE_...`) and the configuration file, checked, as values to pass down.
 
-Every mistake is one sentence that names its place. Secrets stay out of the messages.
+Every setting may also come from a file: `SLUICE_DATABASE_URL_FILE=/run/secrets/database_url`. The variable itself wins.
 """
 
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
 
 import yaml
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from protocol.config import Config, Runtime
 from sluice.errors import SettingsError
+from sluice.logs import Level
 
 PREFIX = "SLUICE_"
-SECRETS = ("redis_url", "database_url")
-"""Settings that may stand in a file named by the same variable with `_FILE` behind it."""
-RUN = "run"
-"""Folder in the data directory that holds what a running `sluice up` says about itself."""
-DATABASE_URL = "database_url"
-"""File in it (mode 0600) with the address of the embedded database, for commands beside a running `sluice up`."""
-
-LogLevel = Literal["debug", "info", "warning", "error"]
+URLS_FILE = "urls.json"
+"""In the data directory: where the embedded servers of a running `sluice up` listen."""
 
 
-class Environment(BaseSettings):
-    """The variables `SLUICE_...`, each with its default and its line in `.env.example`."""
+class _FileSource(PydanticBaseSettingsSource):
+    """Reads SLUICE_X_FILE for each setting x."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True, env_ignore_empty=True)
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        name = f"{PREFIX}{field_name.upper()}_FILE"
+        path = os.environ.get(name)
+        if not path:
+            return None, field_name, False
+        try:
+            return Path(path).read_text(encoding="utf-8").strip(), field_name, False
+        except (OSError, UnicodeDecodeError):
+            raise SettingsError(f"{name} names {path}, which cannot be read") from None
 
-    config: Path | None = Field(None, description="The configuration file (YAML): upstreams, models, policies, limits, keys.")
-    redis_url: str | None = Field(None, description="Redis 7 or Valkey 8 with AOF and noeviction. Also SLUICE_REDIS_URL_FILE.")
-    database_url: str | None = Field(None, description="PostgreSQL 15 or later. Also SLUICE_DATABASE_URL_FILE.")
-    data_dir: Path = Field(Path(".sluice"), description="Where `sluice up` keeps the embedded servers' data, its key and its logs.")
-    host: str = Field("127.0.0.1", description="Address the gateway listens on.")
-    port: int = Field(8080, ge=0, le=65535, description="Port the gateway listens on.")
-    log: LogLevel = Field("info", description="What is logged: debug, info, warning or error.")
+    def __call__(self) -> dict[str, Any]:
+        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in found.items() if value is not None}
 
 
-def read_environment() -> Environment:
-    """Read the variables, secrets from their files included. Raises SettingsError."""
-    secrets: dict[str, Any] = {}
-    for name in SECRETS:
-        variable = f"{PREFIX}{name.upper()}"
-        path = os.environ.get(f"{variable}_FILE")
-        if path and os.environ.get(variable):
-            raise SettingsError(f"{variable} and {variable}_FILE are both set: keep one of them")
-        if path:
-            secrets[name] = _read(Path(path), f"{variable}_FILE").strip()
+class Settings(BaseSettings):
+    """The environment of a process. Each field `x` is the variable `SLUICE_X`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True)
+
+    config: Path | None = Field(default=None, description="The configuration file (YAML): upstreams, models, policies, limits, keys.")
+    redis_url: str = Field(
+        default="",
+        description="Redis 7.0+ or Valkey 8+ with appendonly yes and maxmemory-policy noeviction.",
+        examples=["redis://:password@redis:6379/0"],
+    )
+    database_url: str = Field(default="", description="PostgreSQL 15+.", examples=["postgresql://sluice:password@postgres:5432/sluice"])
+    data_dir: Path = Field(default=Path(".sluice"), description="Where `sluice up` keeps its embedded servers, logs and key.")
+    host: str = Field(default="127.0.0.1", description="Address the gateway listens on.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port the gateway listens on.")
+    log: Level = Field(default="info", description="debug, info, warning or error.")
+    policy_path: Path | None = Field(
+        default=None, description="Folder of your own policies' Python files; without it, that of the configuration file."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource, file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:  # fmt: skip
+        """Arguments win over variables, variables over SLUICE_X_FILE."""
+        return init_settings, env_settings, _FileSource(settings_cls)
+
+    def runtime(self, config: Config, *, ready_fd: int | None = None, concurrency: int = 8, name: str = "") -> Runtime:
+        """Return what a process is started with. Raises SettingsError when a URL is missing or of the wrong kind."""
+        redis_url, found_database_url = self.redis_url, self.database_url
+        if not redis_url:
+            raise SettingsError("SLUICE_REDIS_URL is not set: say where Redis is, or use `sluice up`, which brings one")
+        if not found_database_url:
+            raise SettingsError("SLUICE_DATABASE_URL is not set: say where PostgreSQL is, or use `sluice up`, which brings one")
+        check_urls(redis_url, found_database_url)
+        folder = self.policy_path or (self.config.parent if self.config else None)
+        return Runtime(
+            config=config, redis_url=redis_url, database_url=found_database_url, host=self.host, port=self.port, name=name,
+            concurrency=concurrency, search_path=(str(folder.resolve()),) if folder else (), ready_fd=ready_fd,
+        )  # fmt: skip
+
+
+def load_settings(**given: Any) -> Settings:
+    """Read the environment; arguments that are not None win. Raises SettingsError naming the variable at fault."""
     try:
-        environment = Environment(**secrets)
+        return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        raise SettingsError(f"{PREFIX}{str(problem['loc'][0]).upper()}: {problem['msg']}") from None
-    _check_url(environment.redis_url, "SLUICE_REDIS_URL", ("redis", "rediss", "unix"))
-    _check_url(environment.database_url, "SLUICE_DATABASE_URL", ("postgresql", "postgres"))
-    return environment
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise SettingsError(f"{PREFIX}{str(first['loc'][0]).upper()}: {_lower(first['msg'])}") from None
 
 
-def read_config(path: Path | None) -> Config:
-    """Read the configuration file; without one, the defaults. Raises SettingsError that names file and place."""
-    if path is None:
-        return Config()
-    text = _read(path, "the configuration")
-    try:
-        value = yaml.load(text, Loader=_StrictLoader)  # noqa: S506  a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise SettingsError(f"{path}{place}: {error.problem or 'not YAML'}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: not YAML ({type(error).__name__})") from None
-    if value is None:
-        return Config()
-    if not isinstance(value, dict):
-        raise SettingsError(f"{path}: the file must be a mapping with upstreams, models, policies, limits, keys")
-    return parse_config(value, str(path))
-
-
-def parse_config(value: dict[Any, Any], where: str) -> Config:
-    """Turn a decoded file into a Config. Raises SettingsError."""
-    try:
-        return Config.model_validate(value)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in problem["loc"])
-        said = problem["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"{where}: {place}: {said}" if place else f"{where}: {said}") from None
-
-
-def make_runtime(environment: Environment, config: Config, **changes: Any) -> Runtime:
-    """Put a process's settings together. Raises SettingsError when an address is missing."""
-    if environment.redis_url is None:
-        raise SettingsError("SLUICE_REDIS_URL is not set: set it, or use `sluice up`, which brings its own servers")
-    if environment.database_url is None:
-        raise SettingsError("SLUICE_DATABASE_URL is not set: set it, or use `sluice up`, which brings its own servers")
-    folder = (str(environment.config.resolve().parent),) if environment.config else ()
-    values = {
-        "config": config, "redis_url": environment.redis_url, "database_url": environment.database_url, "host": environment.host,
-        "port": environment.port, "search_path": folder,
-    }  # fmt: skip
-    return Runtime(**{**values, **{name: value for name, value in changes.items() if value is not None}})
+def check_urls(redis_url: str, found_database_url: str) -> None:
+    """Raise SettingsError for an address of the wrong kind. The address itself, which may hold a password, is not repeated."""
+    if redis_url and not redis_url.startswith(("redis://", "rediss://", "unix://")):
+        raise SettingsError("SLUICE_REDIS_URL must start with redis://, rediss:// or unix://")
+    if found_database_url and not found_database_url.startswith(("postgresql://", "postgres://")):
+        raise SettingsError("SLUICE_DATABASE_URL must start with postgresql://")
 
 
 def database_url() -> str:
-    """Return the database's address for commands: the setting, else that of the `sluice up` running on the data directory.
+    """Return where the record is: SLUICE_DATABASE_URL, else the embedded PostgreSQL of the `sluice up` that runs here."""
+    settings = load_settings()
+    check_urls("", settings.database_url)
+    return settings.database_url or with_embedded(settings).database_url
 
-    Raises SettingsError when there is neither.
-    """
-    environment = read_environment()
-    if environment.database_url is not None:
-        return environment.database_url
+
+def with_embedded(settings: Settings) -> Settings:
+    """Fill missing addresses with those of the running `sluice up` of the data directory. Raises SettingsError when there is none."""
+    if settings.redis_url and settings.database_url:
+        return settings
     try:
-        return (environment.data_dir / RUN / DATABASE_URL).read_text().strip()
-    except OSError:
+        urls = json.loads((settings.data_dir / URLS_FILE).read_text())
+    except (OSError, ValueError):
         raise SettingsError(
-            f"no database: set SLUICE_DATABASE_URL, or start `sluice up` with the data directory {environment.data_dir}"
+            f"SLUICE_REDIS_URL and SLUICE_DATABASE_URL are not set, and no `sluice up` runs on {settings.data_dir}: "
+            "set them, start `sluice up`, or say where it keeps its data with SLUICE_DATA_DIR"
         ) from None
+    return settings.model_copy(
+        update={"redis_url": settings.redis_url or urls["redis_url"], "database_url": settings.database_url or urls["database_url"]}
+    )
 
 
-def example() -> str:
-    """Return the text of `.env.example`: every setting, commented, with its default."""
-    lines = ["# Settings of Sluice. Copy to .env and change what you need; made by `sluice settings --example`."]
-    for name, field in Environment.model_fields.items():
-        default = "" if field.default is None else str(field.default)
-        lines += ["", f"# {field.description}", f"#{PREFIX}{name.upper()}={default}"]
-    return "\n".join(lines) + "\n"
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML's plain values only, and no key twice: of two, the second would win in silence."""
+class _Loader(yaml.SafeLoader):
+    """safe_load, except that a key given twice is an error: of two rules under one name, the first would silently not hold."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[object] = set()
+        seen = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands here twice", key_node.start_mark)
-            if isinstance(key, str):
-                seen.add(key)
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if isinstance(key, (list, dict)) or key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", key_node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
-def _read(path: Path, what: str) -> str:
+def load_config(path: Path | None) -> Config:
+    """Read and check the configuration file; no file is the empty configuration. Raises SettingsError naming the place."""
+    if path is None:
+        return Config()
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise SettingsError(f"{what} {path} is not UTF-8 text") from None
-    except OSError as error:
-        raise SettingsError(f"{what} {path} cannot be read: {error.strerror}") from None
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the configuration file {path} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    return parse_config(text, str(path))
 
 
-def _check_url(url: str | None, variable: str, schemes: tuple[str, ...]) -> None:
+def parse_config(text: str, place: str) -> Config:
+    """Parse a configuration; `place` is named in errors. Raises SettingsError."""
     try:
-        found = None if url is None else urlsplit(url).scheme
-    except ValueError:
-        found = ""
-    if url is not None and found not in schemes:
-        raise SettingsError(f"{variable} must start with {schemes[0]}://")
+        raw = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        at = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise SettingsError(f"{place}{at}: {error.problem}") from None
+    except yaml.YAMLError:
+        raise SettingsError(f"{place}: it is not YAML") from None
+    if raw is None:
+        raw = {}
+    if not isinstance(raw, Mapping):
+        raise SettingsError(f"{place}: the file must be a mapping (upstreams, models, policies, limits, keys)")
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        where = ".".join(str(part) for part in found[0]["loc"])
+        said = found[0]["msg"].removeprefix("Value error, ")
+        said = "is not known" if found[0]["type"] == "extra_forbidden" else _lower(said)
+        raise SettingsError(f"{place}: {where + ': ' if where else ''}{said}{more}") from None
+
+
+def env_example() -> str:
+    """Return the text of .env.example, made from the settings."""
+    lines = ["# Written by `sluice settings --env-example`. Each may also come from a file: SLUICE_DATABASE_URL_FILE=/run/secrets/...", ""]
+    for name, field in Settings.model_fields.items():
+        example = field.examples[0] if field.examples else ("" if field.default is None else field.default)
+        lines += [f"# {field.description}", f"{PREFIX}{name.upper()}={example}", ""]
+    return "\n".join(lines)
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
