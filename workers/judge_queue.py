@@ -25,7 +25,7 @@ _RETRY_S = 0.2
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """The one argument of a judge job: who asks, what, and until when (Unix ms) an answer is of use."""
+    """The one argument of a judge job, as JSON text: who asks, what, and until when (Unix ms) an answer is of use."""
 
     call_id: str
     block: int
@@ -45,7 +45,7 @@ def deserialize(blob: bytes) -> dict[str, Any]:
     return msgspec.json.decode(blob, type=dict[str, Any])
 
 
-def open_pool(redis_url: str, *, connections: int = 32) -> ArqRedis:
+def open_pool(redis_url: str, *, connections: int = 256) -> ArqRedis:
     """Return arq's client for `redis_url`; it connects when first used."""
     at = RedisSettings.from_dsn(redis_url)
     place: dict[str, Any] = (
@@ -82,7 +82,9 @@ class JudgeQueue:
         if await self._pool.zcard(layout.JUDGE_QUEUE) >= self._max_depth:
             raise JudgeUnavailable(f"{self._max_depth} questions wait for a judge already")
         job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
-        await self._pool.enqueue_job(FUNCTION, msgspec.to_builtins(ask), _job_id=job_id, _queue_name=layout.JUDGE_QUEUE, _expires=left_s)
+        await self._pool.enqueue_job(
+            FUNCTION, msgspec.json.encode(ask).decode(), _job_id=job_id, _queue_name=layout.JUDGE_QUEUE, _expires=left_s
+        )
         async with self._pool.pipeline(transaction=False) as pipe:
             pipe.rpush(layout.JUDGE_BELL, b"1")
             pipe.ltrim(layout.JUDGE_BELL, -_BELLS, -1)

@@ -1,0 +1,168 @@
+"""Asks a model of a configured upstream for a judgement, in the upstream's dialect.
+
+Where requests go, with which headers and key, comes from the configuration alone.
+"""
+
+import asyncio
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from policy.base import JudgeQuestion
+from policy.judging import MAX_REPLY, REPLY_SCHEMA, JudgementInvalid
+from protocol.config import DEMO, Config, Upstream
+from protocol.errors import JudgeUnavailable
+
+log = logging.getLogger(__name__)
+ATTEMPTS = 3
+_BACKOFF_S = 0.25
+_MAX_TOKENS = 1_024
+_MAX_BODY = 2**20
+_TOOL = "judgement"
+
+
+class Trial(msgspec.Struct):
+    """What came of asking, also where it ended in an error: requests sent and the last raw reply."""
+
+    attempts: int = 0
+    reply: str = ""
+
+
+class _Again(Exception):
+    """Worth another attempt: 429, 5xx or no connection. `after_s` is what the upstream asked to wait."""
+
+    def __init__(self, message: str, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class JudgeModels:
+    """The models of the configured upstreams, with one connection pool."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the pool."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def ask(self, question: JudgeQuestion, trial: Trial) -> None:
+        """Ask until there is a reply, which goes into `trial`. The caller sets the deadline.
+
+        Raises JudgeUnavailable after the last attempt, at once where asking again cannot help; JudgementInvalid
+        where the answer has no reply in it.
+        """
+        name = self._config.route(question.model)
+        if name is None or name == DEMO:
+            raise JudgeUnavailable(f"no upstream is configured for the judge model {question.model!r}")
+        upstream, lukewarm = self._config.upstreams[name], False
+        while True:
+            trial.attempts += 1
+            try:
+                status, body = await self._post(upstream, request_body(upstream, question, temperature=not lukewarm))
+            except _Again as error:
+                if trial.attempts >= ATTEMPTS:
+                    raise JudgeUnavailable(f"{error} ({trial.attempts} attempts)") from error
+                await asyncio.sleep(max(error.after_s, _BACKOFF_S * 2 ** (trial.attempts - 1)))
+                continue
+            if status == 400 and b"temperature" in body and not lukewarm and trial.attempts < ATTEMPTS:
+                # reasoning models refuse the parameter
+                lukewarm = True
+                continue
+            if status != 200:
+                raise JudgeUnavailable(f"the judge's upstream answered with status {status}")
+            trial.reply = reply_text(upstream, body)
+            return
+
+    async def _post(self, upstream: Upstream, body: bytes) -> tuple[int, bytes]:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._config.limits.connect_s)
+            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
+        try:
+            async with self._session.post(_url(upstream), data=body, headers=_headers(upstream), allow_redirects=False) as response:
+                if response.status == 429 or response.status >= 500:
+                    raise _Again(
+                        f"the judge's upstream answered with status {response.status}", _seconds(response.headers.get("retry-after", ""))
+                    )
+                received = b""
+                async for part in response.content.iter_chunked(65_536):
+                    received += part
+                    if len(received) > _MAX_BODY:
+                        raise JudgementInvalid("the judge's answer is too large")
+                return response.status, received
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Again(f"the judge's upstream cannot be reached: {type(error).__name__}") from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        return min(max(float(text), 0.0), 600.0)
+    except ValueError:
+        return 0.0
+
+
+def _url(upstream: Upstream) -> str:
+    base = upstream.base_url.rstrip("/")
+    if upstream.dialect == "openai":
+        return f"{base}/chat/completions"
+    return f"{base.removesuffix('/v1')}/v1/messages"
+
+
+def _headers(upstream: Upstream) -> dict[str, str]:
+    headers = {"content-type": "application/json", **upstream.headers}
+    key = os.environ.get(upstream.api_key_env or "", "")
+    if upstream.api_key_file:
+        key = Path(upstream.api_key_file).read_text(encoding="utf-8").strip()
+    if upstream.dialect == "anthropic":
+        headers.setdefault("anthropic-version", "2023-06-01")
+    if key:
+        headers |= {"x-api-key": key} if upstream.dialect == "anthropic" else {"authorization": f"Bearer {key}"}
+    return headers
+
+
+def request_body(upstream: Upstream, question: JudgeQuestion, *, temperature: bool = True) -> bytes:
+    """Return the request: temperature 0, and the reply's schema enforced as far as the dialect can."""
+    body: dict[str, Any] = {"model": question.model, "temperature": 0} if temperature else {"model": question.model}
+    user = {"role": "user", "content": question.prompt}
+    if upstream.dialect == "openai":
+        schema = {"name": _TOOL, "strict": True, "schema": REPLY_SCHEMA}
+        body |= {
+            "messages": [{"role": "system", "content": question.system}, user],
+            "response_format": {"type": "json_schema", "json_schema": schema},
+        }
+    else:
+        tool = {"name": _TOOL, "description": "Give the judgement.", "input_schema": REPLY_SCHEMA}
+        choice = {"type": "tool", "name": _TOOL}
+        body |= {"system": question.system, "messages": [user], "max_tokens": _MAX_TOKENS, "tools": [tool], "tool_choice": choice}
+    return json.dumps(body).encode()
+
+
+def reply_text(upstream: Upstream, body: bytes) -> str:
+    """Return the judge's own words from a whole answer. Raises JudgementInvalid."""
+    try:
+        answer = json.loads(body)
+        text = _openai_text(answer) if upstream.dialect == "openai" else _anthropic_text(answer)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        raise JudgementInvalid("the judge's answer has no reply in it") from error
+    if not isinstance(text, str):
+        raise JudgementInvalid("the judge's answer has no reply in it")
+    # one character more, so that the parser refuses it
+    return text[: MAX_REPLY + 1]
+
+
+def _openai_text(answer: Any) -> Any:
+    [choice] = answer["choices"]
+    return choice["message"]["content"]
+
+
+def _anthropic_text(answer: Any) -> str:
+    [block] = [b for b in answer["content"] if b["type"] == "tool_use" and b["name"] == _TOOL]
+    return json.dumps(block["input"], ensure_ascii=False)
