@@ -68,7 +68,9 @@ class Gateway:
             await self._audit(scope, receive, send)
             return
         headers = scope["headers"]
-        dialect: Dialect = "anthropic" if path.startswith("/v1/messages") or any(n == b"anthropic-version" for n, _ in headers) else "openai"
+        dialect: Dialect = (
+            "anthropic" if path.startswith("/v1/messages") or any(n == b"anthropic-version" for n, _ in headers) else "openai"
+        )
         try:
             if path in _CALLS:
                 if method != "POST":
@@ -104,7 +106,9 @@ class Gateway:
             for name in dict.fromkeys(names)
         ]  # fmt: skip
         # both dialects' list shapes at once: neither SDK minds the other's fields
-        return msgspec.json.encode({"object": "list", "data": data, "has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]})
+        return msgspec.json.encode(
+            {"object": "list", "data": data, "has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
+        )
 
     async def _serve_status(self, path: str, headers: list[tuple[bytes, bytes]], send: Send) -> None:
         if path == "/health":
@@ -118,9 +122,15 @@ class Gateway:
 
     # --- calls ---
 
-    async def _serve_call(self, dialect: Dialect, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send) -> None:
+    async def _serve_call(
+        self, dialect: Dialect, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send
+    ) -> None:
         key = self._key(headers, "client")
-        named = {n: v for n, v in headers if n in (b"x-sluice-policy", b"x-sluice-timeout-s", b"x-sluice-session", b"content-length", b"content-encoding")}
+        named = {
+            n: v
+            for n, v in headers
+            if n in (b"x-sluice-policy", b"x-sluice-timeout-s", b"x-sluice-session", b"content-length", b"content-encoding")
+        }
         if self.draining or len(self.bus.calls) >= self.limits.open_calls:
             raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
@@ -253,7 +263,12 @@ class _Relay:
         call = self._call
         if not call.head_sent:
             call.head_sent = True
-            head = [(b"x-sluice-call-id", call.id.encode()), _NO_SNIFF, (b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no")]
+            head = [
+                (b"x-sluice-call-id", call.id.encode()),
+                _NO_SNIFF,
+                (b"cache-control", b"no-cache, no-transform"),
+                (b"x-accel-buffering", b"no"),
+            ]
             head += [(k.encode(), v.encode("latin-1", "replace")) for k, v in call.headers.items()]
             if last:
                 head.append((b"content-length", str(len(data)).encode()))
@@ -295,7 +310,9 @@ def _text(value: bytes | None, most: int) -> str:
     return "" if value is None else value.decode("latin-1")[:most]
 
 
-async def _respond(send: Send, status: int, body: bytes, *, content_type: bytes = _JSON, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+async def _respond(
+    send: Send, status: int, body: bytes, *, content_type: bytes = _JSON, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
     head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), _NO_SNIFF, *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})

@@ -90,7 +90,7 @@ class Upstreams:
             code = "upstream_unreachable"
         except asyncio.CancelledError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the top of a call: whatever broke, its stream must be told
             log.error("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": type(error).__name__})
             code = "upstream_unreachable"
         self._append(call, "failed", text=code)
@@ -111,7 +111,8 @@ class Upstreams:
             response = await request
         async with response:
             call.body = b""
-            await self._take(call, response.status, response.headers.get("content-type", ""), response.headers.get("retry-after", ""), _parts(response))
+            head = response.headers
+            await self._take(call, response.status, head.get("content-type", ""), head.get("retry-after", ""), _parts(response))
 
     async def _send_demo(self, call: OpenCall, dispatch: Dispatch) -> None:
         script = demo.script(dispatch.dialect, dispatch.endpoint, call.body if dispatch.body is None else dispatch.body)

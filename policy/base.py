@@ -33,7 +33,10 @@ class TextBlock(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A complete tool call. `arguments` is its exact JSON text, `value` the decoded object, `tool` the client's definition (None: undeclared)."""
+    """A complete tool call.
+
+    `arguments` is its exact JSON text, `value` the decoded object, `tool` the client's definition (None: undeclared).
+    """
 
     block: int
     index: int

@@ -10,7 +10,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from policy.base import ALLOW, Allow, AskJudge, Block, Context, Judgement, JudgeQuestion, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
+from policy.base import (
+    ALLOW,
+    Allow,
+    AskJudge,
+    Block,
+    Context,
+    Judgement,
+    JudgeQuestion,
+    OtherBlock,
+    Policy,
+    Replace,
+    TextBlock,
+    ToolCall,
+    Verdict,
+)
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
@@ -57,8 +71,8 @@ class Chain:
         """Run the request hooks; returns the request or the block, and who decided."""
         for policy in self.policies:
             try:
-                said = policy.on_request(request)
-            except Exception:
+                said: object = policy.on_request(request)
+            except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the request is blocked
                 said = _fault(policy, "on_request", self.context.call_id)
             if isinstance(said, Block):
                 return said, policy_name(policy)
@@ -85,8 +99,8 @@ class Chain:
     def _hook(self, policy: Policy, text: str | None, block: TextBlock) -> str | Block:
         hook = "on_text_end" if text is None else "on_text"
         try:
-            said = policy.on_text_end(block) if text is None else policy.on_text(text, block)
-        except Exception:
+            said: object = policy.on_text_end(block) if text is None else policy.on_text(text, block)
+        except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
             return _fault(policy, hook, self.context.call_id)
         return said if isinstance(said, str | Block) else _fault(policy, hook, self.context.call_id)
 
@@ -108,7 +122,7 @@ class Chain:
         for policy in self.policies:
             try:
                 said: Verdict = policy.on_other(block)
-            except Exception:
+            except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the block is blocked
                 said = _fault(policy, "on_other", self.context.call_id)
             if not isinstance(said, Allow):
                 return (said if isinstance(said, Block) else _fault(policy, "on_other", self.context.call_id)), policy_name(policy)
@@ -136,7 +150,9 @@ class Decision:
         while self.decided is None:
             if self._at == len(policies):
                 changed = self._call.arguments != self._original
-                self.decided = Decided("replace" if changed else "allow", self._replaced_by[1], self._replaced_by[0], "", self._call.arguments)
+                self.decided = Decided(
+                    "replace" if changed else "allow", self._replaced_by[1], self._replaced_by[0], "", self._call.arguments
+                )
                 return
             policy = policies[self._at]
             verdict = self._ask(policy, judgement)
@@ -157,8 +173,8 @@ class Decision:
         self.question = None
         hook = "on_tool_call" if judgement is None else "on_judgement"
         try:
-            verdict = policy.on_tool_call(self._call) if judgement is None else policy.on_judgement(self._call, judgement)
-        except Exception:
+            verdict: object = policy.on_tool_call(self._call) if judgement is None else policy.on_judgement(self._call, judgement)
+        except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
             return _fault(policy, hook, self._chain.context.call_id)
         if isinstance(verdict, AskJudge) and not policy.asks:
             return _fault(policy, hook, self._chain.context.call_id)

@@ -36,7 +36,9 @@ def dispatch(call: CallInfo, config: Config, chain: Chain, request: ChatRequest,
             return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete")
         return Dispatch(upstream, dialect, "count_tokens", None)
     changed = said is not request or dialect != call.dialect
-    return Dispatch(upstream, dialect, "messages" if dialect == "anthropic" else "chat", codecs.encode_request(dialect, said) if changed else None)
+    return Dispatch(
+        upstream, dialect, "messages" if dialect == "anthropic" else "chat", codecs.encode_request(dialect, said) if changed else None
+    )
 
 
 def refusal(dialect: Dialect, error: PipelineError) -> Respond:

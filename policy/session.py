@@ -186,16 +186,16 @@ class Session:
             overruled = Decided("block", "audit_unavailable", slot.decided.policy, "", None)
             slot.decided = overruled
             self._records.append(
-                BlockRecord(call_id=self.call.call_id, block=block, at=at, kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
+                BlockRecord(
+                    call_id=self.call.call_id, block=block, at=at, kind="tool_use", verdict="block", reason="audit_unavailable", policy=""
+                )
             )
         self._fill(slot, at)
         self._pump()
 
     def take(self) -> Taken:
         """Return what is wanted since the last time."""
-        taken = Taken(
-            self._taken, self._number, self._hash.hexdigest(), self._outputs, self._records, self._asks, self._waits, self._end
-        )
+        taken = Taken(self._taken, self._number, self._hash.hexdigest(), self._outputs, self._records, self._asks, self._waits, self._end)
         self._taken = self._number
         self._outputs, self._records, self._asks, self._waits = [], [], [], []
         return taken

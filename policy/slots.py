@@ -15,7 +15,23 @@ from protocol.events import BlockKind, Event, MessageStop, UpstreamFailed
 class Slot:
     """One content block, or the end of the message (`end`). `ordinal` counts tool calls."""
 
-    __slots__ = ("arguments", "blocked", "changed", "decided", "decision", "done", "end", "events", "id", "index", "kind", "name", "ordinal", "size", "started")
+    __slots__ = (
+        "arguments",
+        "blocked",
+        "changed",
+        "decided",
+        "decision",
+        "done",
+        "end",
+        "events",
+        "id",
+        "index",
+        "kind",
+        "name",
+        "ordinal",
+        "size",
+        "started",
+    )
 
     def __init__(self, index: int, kind: BlockKind | None, *, id: str = "", name: str = "") -> None:
         self.index, self.kind, self.id, self.name = index, kind, id, name

@@ -122,14 +122,26 @@ class StreamEncoder(_Encoder):
             case BlockStart():
                 at = self._begin(event)
                 field = b'"thinking_delta","thinking":' if event.kind is BlockKind.THINKING else b'"text_delta","text":'
-                self._prefix = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%s' % (at, field)
+                self._prefix = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%s' % (
+                    at,
+                    field,
+                )
                 out.append(_frame("content_block_start", {"index": at, "content_block": _block(event)}))
             case ArgumentsDelta():
                 self._in(event.index)
-                out.append(_frame("content_block_delta", {"index": self._count - 1, "delta": {"type": "input_json_delta", "partial_json": event.text}}))
+                out.append(
+                    _frame(
+                        "content_block_delta", {"index": self._count - 1, "delta": {"type": "input_json_delta", "partial_json": event.text}}
+                    )
+                )
             case SignatureDelta():
                 self._in(event.index)
-                out.append(_frame("content_block_delta", {"index": self._count - 1, "delta": {"type": "signature_delta", "signature": event.signature}}))
+                out.append(
+                    _frame(
+                        "content_block_delta",
+                        {"index": self._count - 1, "delta": {"type": "signature_delta", "signature": event.signature}},
+                    )
+                )
             case BlockStop():
                 self._in(event.index)
                 self._open = None
@@ -185,7 +197,11 @@ class WholeEncoder(_Encoder):
                     self._end_block(self._in(event.index))
                 case MessageStop():
                     self._ended = True
-                    self._body |= {"stop_reason": str(event.stop_reason), "stop_sequence": event.stop_sequence, "usage": _usage(event.usage)}
+                    self._body |= {
+                        "stop_reason": str(event.stop_reason),
+                        "stop_sequence": event.stop_sequence,
+                        "usage": _usage(event.usage),
+                    }
                     out = _json(self._body)
                 case UpstreamFailed():
                     self._ended = True
@@ -215,5 +231,3 @@ class WholeEncoder(_Encoder):
 def make(request: ChatRequest, *, call_id: str, created: int) -> StreamEncoder | WholeEncoder:
     """Return the encoder that `request` asks for. The dialect has no time of creation."""
     return (StreamEncoder if request.stream else WholeEncoder)(request, call_id)
-
-

@@ -53,7 +53,10 @@ _TO_ANTHROPIC = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-_NOT_THE_CLIENTS = {"authentication_error": "the gateway's key was refused by the upstream", "billing_error": "the upstream refused for billing reasons"}
+_NOT_THE_CLIENTS = {
+    "authentication_error": "the gateway's key was refused by the upstream",
+    "billing_error": "the upstream refused for billing reasons",
+}
 _ANTHROPIC_OF_STATUS = _KIND_OF_STATUS | {503: "overloaded_error", 502: "api_error"}
 
 
@@ -88,7 +91,7 @@ def failed_response(dialect: Dialect, failed: UpstreamFailed) -> tuple[int, dict
         kind = "api_error" if failed.kind in _NOT_THE_CLIENTS else failed.kind
         return status, headers, _anthropic(kind, message)
     status, kind, code = _TO_OPENAI.get(failed.kind, (502, "api_error", None))
-    if failed.kind == "invalid_request_error" and ("context" in message and "length" in message or "too long" in message):
+    if failed.kind == "invalid_request_error" and (("context" in message and "length" in message) or "too long" in message):
         code = "context_length_exceeded"
     return status, headers, _openai(kind, message, code, None)
 

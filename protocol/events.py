@@ -53,7 +53,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
     def updated(self, later: "Usage") -> "Usage":
         """Return these counts overwritten by those that `later` has."""
-        return Usage(*(b if b is not None else a for a, b in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(later), strict=True)))
+        return Usage(
+            *(b if b is not None else a for a, b in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(later), strict=True))
+        )
 
 
 class MessageStart(msgspec.Struct, frozen=True, tag=True):

@@ -94,7 +94,12 @@ class StreamEncoder(_Encoder):
 
     def _start(self, event: MessageStart) -> None:
         super()._start(event)
-        head = {"id": self._id, "object": "chat.completion.chunk", "created": self._extra.get("created", self._created), "model": self._model}
+        head = {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._extra.get("created", self._created),
+            "model": self._model,
+        }
         head |= {k: v for k, v in self._extra.items() if k != "created"}
         self._prefix = b"data: " + _json(head)[:-1] + b',"choices":[{"index":0,"delta":'
         self._head = b"data: " + _json(head)[:-1]
@@ -124,7 +129,12 @@ class StreamEncoder(_Encoder):
             case BlockStart():
                 self._kinds[event.index] = event.kind
                 if event.kind is BlockKind.TOOL_USE:
-                    call = {"index": self._begin_call(event), "id": event.id, "type": "function", "function": {"name": event.name, "arguments": ""}}
+                    call = {
+                        "index": self._begin_call(event),
+                        "id": event.id,
+                        "type": "function",
+                        "function": {"name": event.name, "arguments": ""},
+                    }
                     out.append(self._prefix + _json({"tool_calls": [call]}) + self._SUFFIX)
             case ArgumentsDelta():
                 if event.text:

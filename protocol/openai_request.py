@@ -109,7 +109,13 @@ def _assistant(message: dict[str, Any], at: str) -> tuple[Part, ...]:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict):
             invalid(f"{at}.tool_calls has an entry without a function", "messages")
-        parts.append(ToolUsePart(fields.string(call, "id", "") or "", fields.string(function, "name", "") or "", fields.string(function, "arguments", "") or ""))
+        parts.append(
+            ToolUsePart(
+                fields.string(call, "id", "") or "",
+                fields.string(function, "name", "") or "",
+                fields.string(function, "arguments", "") or "",
+            )
+        )
     return tuple(parts)
 
 
@@ -226,7 +232,9 @@ def _foreign(part: OtherPart) -> NoReturn:
 
 def _write_assistant(parts: Sequence[Part]) -> dict[str, Any]:
     calls = [
-        {"id": p.id, "type": "function", "function": {"name": p.name, "arguments": p.arguments or "{}"}} for p in parts if isinstance(p, ToolUsePart)
+        {"id": p.id, "type": "function", "function": {"name": p.name, "arguments": p.arguments or "{}"}}
+        for p in parts
+        if isinstance(p, ToolUsePart)
     ]
     for part in parts:
         if isinstance(part, OtherPart) and part.kind not in ("thinking", "redacted_thinking"):

@@ -166,7 +166,9 @@ class EventRecord(_Record, frozen=True, tag="event"):
     detail: str
 
 
-Record = CallRecord | ChunksRecord | ReleaseRecord | BlockRecord | ToolCallRecord | ToolReleaseRecord | JudgementRecord | EndRecord | EventRecord
+Record = (
+    CallRecord | ChunksRecord | ReleaseRecord | BlockRecord | ToolCallRecord | ToolReleaseRecord | JudgementRecord | EndRecord | EventRecord
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])

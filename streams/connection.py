@@ -92,7 +92,9 @@ def _quiet(future: "asyncio.Future[Any]") -> None:
 class Connection:
     """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe); `on_connect` runs at each new connection."""
 
-    def __init__(self, url: str, *, name: str, on_push: Push | None = None, on_connect: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self, url: str, *, name: str, on_push: Push | None = None, on_connect: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._kwargs: dict[str, Any] = dict(parse_url(url))
         self._tls = url.startswith("rediss://")
         self._name, self._on_push, self._on_connect = name, on_push, on_connect
@@ -190,7 +192,12 @@ class Connection:
 
     def send_quiet(self, *args: Argument) -> None:
         """Send a command whose outcome does not matter; its reply is taken and forgotten."""
-        self.call(*args).add_done_callback(_quiet)
+        self.quiet(self.call(*args))
+
+    @staticmethod
+    def quiet(future: "asyncio.Future[Any]") -> None:
+        """Let a command's outcome not matter."""
+        future.add_done_callback(_quiet)
 
     def script(self, source: str, keys: list[str], args: list[Argument]) -> "asyncio.Future[Any]":
         """Run a script by its name; they are loaded at each connect."""

@@ -106,9 +106,7 @@ class AuditWriter:
                 await asyncio.sleep(RETRY_S)
 
     async def _reclaim(self, key: str) -> list[Any]:
-        said = await self._redis.call(
-            "XAUTOCLAIM", key, layout.AUDIT_GROUP, self.name, RECLAIM_MS, "0-0", "COUNT", BATCH_ENTRIES
-        )
+        said = await self._redis.call("XAUTOCLAIM", key, layout.AUDIT_GROUP, self.name, RECLAIM_MS, "0-0", "COUNT", BATCH_ENTRIES)
         return [e for e in said[1] if e[1]]
 
     async def _store(self, shard: int, entries: list[Any]) -> None:
@@ -125,7 +123,9 @@ class AuditWriter:
         if found.conflicts:
             self.conflicts += len(found.conflicts)
             first = found.conflicts[0]
-            log.error("audit conflict: same key, other content", extra={"count": len(found.conflicts), "table": first.table, "key": first.key})
+            log.error(
+                "audit conflict: same key, other content", extra={"count": len(found.conflicts), "table": first.table, "key": first.key}
+            )
         await self._announce([r for r in records if isinstance(r, ToolCallRecord) and r.notify and found.holds(r)])
         for record in records:
             # not before the end: a takeover needs the body

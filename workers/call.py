@@ -49,7 +49,9 @@ class Release(msgspec.Struct):
 class OwnedCall:
     """A claimed call: its session, its encoder, and where its numbers stand in Redis (`released`, `recorded`)."""
 
-    def __init__(self, start: Start, token: str, entry: str, session: Session, *, policy_header: str, released: int, digest: str, recorded: int) -> None:
+    def __init__(
+        self, start: Start, token: str, entry: str, session: Session, *, policy_header: str, released: int, digest: str, recorded: int
+    ) -> None:
         self.id, self.start, self.token, self.entry, self.session = start.call_id, start, token, entry, session
         self.gateway, self.shard = start.gateway, layout.shard_of(start.call_id)
         self.policy_header = policy_header
@@ -109,8 +111,6 @@ class OwnedCall:
                 session.failed(entry.text)
             case "closed":
                 self.closed = entry
-            case "see":
-                pass
         self.collect()
         return True
 
@@ -202,7 +202,13 @@ class OwnedCall:
             )  # fmt: skip
         self._base, self._outputs = following, []
         self.sending = Release(
-            number, following, self._digest, recorded, layout.pack(reply) if reply else b"", encode_records(all_records) if all_records else b"", kept
+            number,
+            following,
+            self._digest,
+            recorded,
+            layout.pack(reply) if reply else b"",
+            encode_records(all_records) if all_records else b"",
+            kept,
         )
         return self.sending
 

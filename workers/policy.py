@@ -87,7 +87,12 @@ class PolicyWorker:
             async with asyncio.TaskGroup() as group:
                 loops = [
                     group.create_task(loop(), name=loop.__name__)
-                    for loop in (self._renew_loop, self._sweep_loop, self._presence_loop, *(self._claimer(s) for s in range(self.config.shards)))
+                    for loop in (
+                        self._renew_loop,
+                        self._sweep_loop,
+                        self._presence_loop,
+                        *(self._claimer(s) for s in range(self.config.shards)),
+                    )
                 ]
                 await self._stopping.wait()
                 for task in loops[3:]:
@@ -130,7 +135,17 @@ class PolicyWorker:
                 continue
             try:
                 found = await self._blocking.call(
-                    "XREADGROUP", "GROUP", layout.POLICY_GROUP, self.name, "COUNT", room, "BLOCK", min(500, lease_ms // 4), "STREAMS", key, ">"
+                    "XREADGROUP",
+                    "GROUP",
+                    layout.POLICY_GROUP,
+                    self.name,
+                    "COUNT",
+                    room,
+                    "BLOCK",
+                    min(500, lease_ms // 4),
+                    "STREAMS",
+                    key,
+                    ">",
                 )
                 entries = [(e, False) for e in found[0][1]] if found else []
                 if time.monotonic() - last_sweep > self.limits.lease_s / 4 and time.monotonic() > self._reclaim_after:
@@ -153,7 +168,10 @@ class PolicyWorker:
         if call_id in self.calls and not takeover:
             return
         token = secrets.token_hex(8)
-        subscribed = [self._sub.call("SUBSCRIBE", layout.chunk_channel(call_id)), self._sub.call("SUBSCRIBE", layout.facts_channel(call_id))]
+        subscribed = [
+            self._sub.call("SUBSCRIBE", layout.chunk_channel(call_id)),
+            self._sub.call("SUBSCRIBE", layout.facts_channel(call_id)),
+        ]
         if takeover:
             await asyncio.gather(*subscribed)
         said = await self._run_claim(shard, call_id, token, entry, due, takeover, late=False)
@@ -172,8 +190,16 @@ class PolicyWorker:
             self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
         self._unsubscribe(call_id)
 
-    def _run_claim(self, shard: int, call_id: str, token: str, entry: str, due: int, takeover: bool, *, late: bool) -> "asyncio.Future[Any]":
-        keys = [layout.ctl_key(call_id), layout.dispatch_key(shard), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id)]
+    def _run_claim(
+        self, shard: int, call_id: str, token: str, entry: str, due: int, takeover: bool, *, late: bool
+    ) -> "asyncio.Future[Any]":
+        keys = [
+            layout.ctl_key(call_id),
+            layout.dispatch_key(shard),
+            layout.call_key(call_id),
+            layout.body_key(call_id),
+            layout.facts_key(call_id),
+        ]
         ttl = int(self.limits.call_ttl_s * 1000)
         return self._redis.script(scripts.CLAIM, keys, [token, entry, self.name, due, "1" if takeover else "0", ttl, "1" if late else "0"])
 
@@ -185,7 +211,14 @@ class PolicyWorker:
         series, rev = loaded
         session = Session(self._call_info(start, name, rev), series, self.config)
         call = OwnedCall(
-            start, token, entry, session, policy_header=f"{name}@{rev}" if rev else "", released=int(released), digest=digest.decode(), recorded=int(recorded)
+            start,
+            token,
+            entry,
+            session,
+            policy_header=f"{name}@{rev}" if rev else "",
+            released=int(released),
+            digest=digest.decode(),
+            recorded=int(recorded),
         )
         call.facts = {k.decode(): v for k, v in zip(facts[::2], facts[1::2], strict=True)}
         self.calls[call_id] = call
@@ -204,7 +237,7 @@ class PolicyWorker:
                 call.collect()
         else:
             if fresh:
-                self._redis.script(scripts.PIN, [layout.ctl_key(call_id)], [token, name, rev])
+                self._redis.quiet(self._redis.script(scripts.PIN, [layout.ctl_key(call_id)], [token, name, rev]))
             call.begin(body)
         for _, fields in entries[1:]:
             call.take_entry(layout.unpack_entry(fields[1]))
@@ -316,7 +349,11 @@ class PolicyWorker:
         try:
             await self._judges.ask(call.id, ask.block, ask.step, attempt, ask.question, now_ms() + int(deadline_s * 1000))
         except JudgeUnavailable as error:
-            await self._set_fact(call, layout.judgement_field(ask.block, ask.step), _pack_judgement(Judgement(error="unavailable", explanation=error.message)))
+            await self._set_fact(
+                call,
+                layout.judgement_field(ask.block, ask.step),
+                _pack_judgement(Judgement(error="unavailable", explanation=error.message)),
+            )
 
     def _judge_late(self, call: OwnedCall, ask: Ask) -> None:
         field = layout.judgement_field(ask.block, ask.step)
@@ -433,7 +470,13 @@ class PolicyWorker:
         self._spawn(self._write_end(call, audit, reply), "finish")
 
     async def _write_end(self, call: OwnedCall, audit: bytes, reply: bytes) -> None:
-        keys = [layout.ctl_key(call.id), layout.dispatch_key(call.shard), layout.audit_key(call.shard), layout.call_key(call.id), layout.facts_key(call.id)]
+        keys = [
+            layout.ctl_key(call.id),
+            layout.dispatch_key(call.shard),
+            layout.audit_key(call.shard),
+            layout.call_key(call.id),
+            layout.facts_key(call.id),
+        ]
         keys += [layout.gateway_key(call.shard, call.gateway), layout.reply_key(call.shard, call.gateway)]
         args: list[Argument] = [call.token, audit, int(self.limits.ended_ttl_s * 1000), reply]
         while call.id in self.calls:
@@ -469,7 +512,9 @@ class PolicyWorker:
         due = now_ms() + int(self.limits.lease_s * 4000)
         for call in list(self.calls.values()):
             with contextlib.suppress(StreamConnectionLost, RedisError):
-                await self._redis.script(scripts.HANDOVER, [layout.ctl_key(call.id), layout.dispatch_key(call.shard)], [call.token, call.id, due])
+                await self._redis.script(
+                    scripts.HANDOVER, [layout.ctl_key(call.id), layout.dispatch_key(call.shard)], [call.token, call.id, due]
+                )
             self._drop(call)
         await process.hide_presence(self._redis, "policy", self.name)
 

@@ -27,14 +27,26 @@ async def redis(redis_url: str) -> AsyncIterator[Connection]:
 
 def make_start(call_id: str) -> Start:
     return Start(
-        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy="", session="", nonce="n", deadline=2
+        call_id=call_id,
+        at=1,
+        gateway=GATEWAY,
+        dialect="openai",
+        endpoint="chat",
+        key="k",
+        policies=("default",),
+        policy="",
+        session="",
+        nonce="n",
+        deadline=2,
     )
 
 
 async def begin(redis: Connection, *, claim_ms: int = 5000, queue: int = 10, backlog: int = 10) -> tuple[str, Any]:
     call_id = layout.new_call_id()
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    said = await redis.script(scripts.START, keys, [queue, backlog, layout.pack(make_start(call_id)), b"{}", call_id, claim_ms, 60_000, 60_000])
+    said = await redis.script(
+        scripts.START, keys, [queue, backlog, layout.pack(make_start(call_id)), b"{}", call_id, claim_ms, 60_000, 60_000]
+    )
     return call_id, said
 
 
@@ -43,7 +55,9 @@ async def deliver(redis: Connection, consumer: str) -> str:
     return str(found[0][1][0][0].decode())
 
 
-async def claim(redis: Connection, call_id: str, entry: str, *, token: str, consumer: str, takeover: bool = False, due: int | None = None) -> list[Any]:
+async def claim(
+    redis: Connection, call_id: str, entry: str, *, token: str, consumer: str, takeover: bool = False, due: int | None = None
+) -> list[Any]:
     keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id)]
     due = int(time.time() * 1000) + 5000 if due is None else due
     said: list[Any] = await redis.script(scripts.CLAIM, keys, [token, entry, consumer, due, "1" if takeover else "0", 60_000, "0"])
@@ -51,11 +65,21 @@ async def claim(redis: Connection, call_id: str, entry: str, *, token: str, cons
 
 
 async def release(
-    redis: Connection, call_id: str, token: str, number: int, following: int, *, digest: str = "h", reply: bytes | None = None, max_reply: int = 100
+    redis: Connection,
+    call_id: str,
+    token: str,
+    number: int,
+    following: int,
+    *,
+    digest: str = "h",
+    reply: bytes | None = None,
+    max_reply: int = 100,
 ) -> str:
     keys = [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY), layout.audit_key(0), layout.ctl_key(call_id)]
     blob = layout.pack(Reply(call_id, number, following)) if reply is None else reply
-    said = await redis.script(scripts.RELEASE, keys, [max_reply, 60_000, 60_000, token, number, following, digest, following, blob, b"audit"])
+    said = await redis.script(
+        scripts.RELEASE, keys, [max_reply, 60_000, 60_000, token, number, following, digest, following, blob, b"audit"]
+    )
     return str(said[0].decode())
 
 

@@ -48,7 +48,9 @@ class Broken(Policy):
         raise RuntimeError("boom")
 
 
-def make(policies: Sequence[Policy] = (), *, durable: bool = False, request: dict[str, Any] | None = None, dialect: str = "openai") -> Session:
+def make(
+    policies: Sequence[Policy] = (), *, durable: bool = False, request: dict[str, Any] | None = None, dialect: str = "openai"
+) -> Session:
     call = CallInfo("c", 1, dialect, "chat" if dialect == "openai" else "messages", "k", "", "nonce", "gw", "p", "r", durable, 1_000)  # type: ignore[arg-type]
     session = Session(call, policies, Config())
     session.begin(json.dumps(request or REQUEST).encode())
@@ -87,7 +89,10 @@ def end(outputs: Sequence[Output]) -> MessageStop:
 
 
 def test_text_passes_as_it_comes() -> None:
-    outputs = run(make(), [chunk({"role": "assistant", "content": ""}), chunk({"content": "Hel"}), chunk({"content": "lo"}), chunk(finish="stop"), DONE])
+    outputs = run(
+        make(),
+        [chunk({"role": "assistant", "content": ""}), chunk({"content": "Hel"}), chunk({"content": "lo"}), chunk(finish="stop"), DONE],
+    )
     assert isinstance(outputs[0], Dispatch) and outputs[0].body is None
     assert isinstance(outputs[1], MessageStart)
     assert texts(outputs) == "Hello"
@@ -119,12 +124,17 @@ def test_a_blocked_call_leaves_a_turn_that_says_so() -> None:
 
 
 def test_the_survivor_of_two_calls_keeps_the_stop_reason() -> None:
-    outputs = run(make([Deny()]), [call_chunk(0, "bash", '{"command":"rm"}'), call_chunk(1, "bash", '{"command":"ls"}'), chunk(finish="tool_calls"), DONE])
+    outputs = run(
+        make([Deny()]),
+        [call_chunk(0, "bash", '{"command":"rm"}'), call_chunk(1, "bash", '{"command":"ls"}'), chunk(finish="tool_calls"), DONE],
+    )
     assert [o.id for o in outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE] == ["call_1"]
     assert end(outputs).stop_reason is StopReason.TOOL_USE
 
 
-@pytest.mark.parametrize("arguments", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1} x', "[1]", '{"a":"\\ud800"}', '{"a":1e999}', '{"a":' * 70 + "1" + "}" * 70, '{"a'])
+@pytest.mark.parametrize(
+    "arguments", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1} x', "[1]", '{"a":"\\ud800"}', '{"a":1e999}', '{"a":' * 70 + "1" + "}" * 70, '{"a']
+)
 def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(arguments: str) -> None:
     session = make()
     session.take()
@@ -182,7 +192,11 @@ def test_a_judge_decides_and_is_recorded_for_allows_too() -> None:
 
 
 def test_what_follows_a_held_block_waits_behind_it() -> None:
-    session = make([Ask()], request={"model": "demo-anthropic", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "x"}]}, dialect="anthropic")
+    session = make(
+        [Ask()],
+        request={"model": "demo-anthropic", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "x"}]},
+        dialect="anthropic",
+    )
     session.take()
 
     def frame(kind: str, **body: Any) -> bytes:
