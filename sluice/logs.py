@@ -8,7 +8,9 @@ import logging
 import sys
 import traceback
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Literal, TextIO
+
+Level = Literal["debug", "info", "warning", "error"]
 
 OURS = ("db", "gateway", "policy", "protocol", "sluice", "streams", "workers")
 """Loggers that get the level asked for; everything else is heard from WARNING on."""

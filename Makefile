@@ -1,0 +1,32 @@
+# Everything installs what it needs into .venv: nothing to prepare but Python 3.11 or newer.
+.PHONY: up test check chaos compose-test lock format
+PYTHON := .venv/bin/python
+export PYTHONPATH := $(CURDIR)
+
+up:  ## start everything on embedded servers; ARGS="--port 18080 --json"
+	@scripts/setup local
+	@exec .venv/bin/sluice up $(ARGS)
+
+test:  ## unit, service and end-to-end tests; ARGS="-k name"
+	@scripts/setup dev
+	@$(PYTHON) -m pytest --ignore tests/chaos $(ARGS)
+
+check:  ## lint, format, types, imports, schema
+	@scripts/setup dev
+	@scripts/check
+
+chaos:  ## processes killed in the middle of streams
+	@scripts/setup dev
+	@$(PYTHON) -m pytest tests/chaos -q $(ARGS); code=$$?; [ $$code -eq 0 ] || [ $$code -eq 5 ]
+
+compose-test:  ## the image and compose.yaml, run for real
+	@scripts/setup dev
+	@tests/compose/run $(ARGS)
+
+lock:  ## write requirements*.txt anew; UPGRADE=1 takes the newest versions
+	@scripts/setup dev
+	@scripts/lock
+
+format:  ## order imports, format the code
+	@scripts/setup dev
+	@$(PYTHON) -m ruff check --fix-only --quiet . && $(PYTHON) -m ruff format --quiet .

@@ -1,0 +1,53 @@
+"""Rules of this repository that no linter knows."""
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INDEX = re.compile(
+    r"(--(extra-)?index-url|--find-links|--trusted-host|index_url|https?://[^\s\"']*/simple\b|files\.pythonhosted|pypi\.org)"
+)
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        return [path for path in ROOT.rglob("*") if path.is_file() and ".venv" not in path.parts]
+    return [path for name in listed.stdout.decode().split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_file_names_a_package_index() -> None:
+    named = {}
+    for path in tracked():
+        if path.name in {"test_repository.py", "lock"}:
+            continue
+        found = INDEX.search(path.read_bytes().decode("utf-8", "replace"))
+        if found:
+            named[str(path.relative_to(ROOT))] = found.group()
+    assert named == {}
+
+
+def test_every_locked_package_has_hashes() -> None:
+    for name in ("requirements.txt", "requirements-local.txt", "requirements-dev.txt"):
+        text = (ROOT / name).read_text()
+        packages = re.findall(r"^([A-Za-z0-9._-]+)==", text, re.M)
+        assert packages
+        assert len(packages) == len(re.findall(r"==[^\n]*\\\n    --hash=sha256:", text)), name
+
+
+def test_dev_lock_holds_what_the_runtime_locks() -> None:
+    def pins(name: str) -> set[str]:
+        return set(re.findall(r"^[A-Za-z0-9._-]+==[^ ]+", (ROOT / name).read_text(), re.M))
+
+    assert pins("requirements.txt") <= pins("requirements-local.txt") <= pins("requirements-dev.txt")
+
+
+def test_folders_of_tests_are_packages_and_alembic_is_none() -> None:
+    for folder in (ROOT / "tests").iterdir():
+        if folder.is_dir() and any(folder.glob("*.py")):
+            assert (folder / "__init__.py").exists(), folder
+    assert not (ROOT / "alembic" / "__init__.py").exists()
+    assert {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}.isdisjoint(
+        {"db", "gateway", "policy", "protocol", "sluice", "streams", "workers", "alembic"}
+    )
