@@ -33,6 +33,8 @@ WRITER = "sluice_writer"
 READER = "sluice_reader"
 """Role of the audit API: may read. Grant it to the gateways' login."""
 
+FIRST_DAYS = 2
+_FIRST_PARTITIONS = "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date, :days)"
 _log = logging.getLogger(__name__)
 
 
@@ -53,11 +55,15 @@ def locked_connection(url: str) -> Iterator[Connection]:
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Bring the database to `revision` and give the roles their rights."""
+    """Bring the database to `revision`, give the roles their rights and make the first days' partitions.
+
+    Audit writers make the later ones; a first call that came before its partition would keep that day in the default.
+    """
     with locked_connection(url) as connection:
         command.upgrade(_config(connection), revision)
         if MigrationContext.configure(connection).get_current_revision() is not None:
             _grant(connection)
+            connection.execute(text(_FIRST_PARTITIONS), {"days": FIRST_DAYS})
         connection.commit()
 
 

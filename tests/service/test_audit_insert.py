@@ -77,6 +77,14 @@ async def test_every_record_twice_is_a_no_op(url: str, inserter: AuditInserter) 
     assert counts(url) == {"calls": 2, "chunks": 6, "tool_calls": 2, "ends": 2, "dead_letters": 0}
 
 
+async def test_two_writers_with_the_same_batch_insert_it_once(url: str) -> None:
+    records = [record for _ in range(50) for record in whole_call(call_id())]
+    async with AuditInserter(url) as one, AuditInserter(url) as two:
+        both = await asyncio.gather(one.insert(records, {}), two.insert(records, {}))
+    assert sum(found.rows for found in both) == 50 * 11
+    assert not any(both)
+
+
 @pytest.mark.parametrize(
     ("table", "first", "other"),
     [
