@@ -1,0 +1,231 @@
+"""The command `sluice`. Parses arguments, reads the settings, and hands over; imports what a command needs only when it runs.
+
+Exit codes: 0 done; 1 cannot start; 2 wrong use, settings or configuration; 3 Redis or Postgres is away; 4 they are there
+but not fit (no AOF, eviction, not migrated); 5 the port or the data directory is taken.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sluice.errors import Busy, StartError, Unavailable
+
+if TYPE_CHECKING:
+    from protocol.config import Runtime
+
+Run = Callable[["Runtime"], Coroutine[object, object, None]]
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file. [env: SLUICE_CONFIG]")]
+ReadyFd = Annotated[int | None, typer.Option("--ready-fd", hidden=True)]
+
+app = typer.Typer(
+    help="Sluice: a gateway for AI control.", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
+)  # fmt: skip
+worker_app = typer.Typer(help="Run one worker process.", no_args_is_help=True)
+app.add_typer(worker_app, name="worker")
+
+
+@app.command()
+def up(
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port of the gateway. [env: SLUICE_PORT]")] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Where everything is kept. [env: SLUICE_DATA_DIR]")] = None,
+    config: ConfigFile = None,
+    policy_workers: Annotated[int, typer.Option("--policy-workers", min=1, max=64, help="Policy workers to start.")] = 1,
+    judge_workers: Annotated[int, typer.Option("--judge-workers", min=1, max=64, help="Judge workers to start.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Start everything: gateway, workers, and servers of its own where SLUICE_REDIS_URL or SLUICE_DATABASE_URL is not set."""
+    from sluice import up as launcher
+    from sluice.settings import load_settings
+
+    settings = load_settings(port=port, data_dir=data_dir, config=config)
+    launcher.run(settings, policy_workers=policy_workers, judge_workers=judge_workers, as_json=as_json)
+
+
+@app.command()
+def gateway(
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on. [env: SLUICE_HOST]")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on. [env: SLUICE_PORT]")] = None,
+    config: ConfigFile = None,
+    ready_fd: ReadyFd = None,
+) -> None:
+    """Run one gateway: client and upstream sockets, the audit API."""
+
+    def load() -> Run:
+        from gateway.main import run
+
+        return run
+
+    _serve("gateway", load, config=config, ready_fd=ready_fd, host=host, port=port)
+
+
+@worker_app.command("policy")
+def worker_policy(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
+    """Run one policy worker: claims calls, decides, releases."""
+
+    def load() -> Run:
+        from workers.policy import run
+
+        return run
+
+    _serve("policy", load, config=config, ready_fd=ready_fd)
+
+
+@worker_app.command("judge")
+def worker_judge(
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=1000, help="Judgements at once.")] = 8,
+    config: ConfigFile = None,
+    ready_fd: ReadyFd = None,
+) -> None:
+    """Run one judge worker: asks judge models."""
+
+    def load() -> Run:
+        from workers.judge import run
+
+        return run
+
+    _serve("judge", load, config=config, ready_fd=ready_fd, concurrency=concurrency)
+
+
+@worker_app.command("audit")
+def worker_audit(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
+    """Run one audit writer: brings the record from Redis to Postgres."""
+
+    def load() -> Run:
+        from workers.audit import run
+
+        return run
+
+    _serve("audit", load, config=config, ready_fd=ready_fd)
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database to the newest migration. Two at once are safe."""
+    from db import migrate as migrations
+    from sluice import checks, settings
+
+    url = settings.database_url()
+    try:
+        migrations.upgrade(url)
+    except Exception as error:
+        # the library's own sentence names what is missing, never the password
+        said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        raise Unavailable(f"PostgreSQL at {checks.place(url)} could not be migrated: {said}") from error
+    typer.echo(f"the database at {checks.place(url)} stands at migration {migrations.head()}", err=True)
+
+
+@app.command("doctor")
+def examine(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Check the settings, the configuration, Redis, Postgres and the keys; exit 1 when something is not fit."""
+    from sluice import doctor
+    from sluice.settings import load_config, load_settings, with_embedded
+
+    settings = with_embedded(load_settings(config=config))
+    runtime = settings.runtime(load_config(settings.config))
+    found = doctor.examine(runtime)
+    failed = any(finding.state == "failed" for finding in found)
+    if as_json:
+        items = [{"name": f.name, "state": f.state, "message": f.message} for f in found]
+        typer.echo(json.dumps({"ok": not failed, "checks": items}))
+    else:
+        for finding in found:
+            typer.echo(f"{finding.name}: {finding.state}: {finding.message}")
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command("settings", hidden=True)
+def show_settings(env_example: Annotated[bool, typer.Option("--env-example", help="Print .env.example.")] = False) -> None:
+    """Print every setting with its default, in the form of `.env.example`."""
+    from sluice import settings
+
+    typer.echo(settings.env_example(), nl=False)
+
+
+def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurrency: int = 8, **given: object) -> None:
+    """Check, then run one process until it is told to stop. What stops it goes to the launcher too, if there is one."""
+    import uvloop
+
+    from sluice import logs
+    from sluice.settings import load_config, load_settings
+
+    try:
+        settings = load_settings(**given)
+        logs.set_up(settings.log, role)
+        runtime = settings.runtime(load_config(settings.config), ready_fd=ready_fd, concurrency=concurrency)
+        if ready_fd is None:
+            _check(role, runtime)
+        run = load()
+        try:
+            uvloop.run(run(runtime))
+        except OSError as error:
+            raise _address_error(error, runtime) from error
+    except Exception as error:
+        if ready_fd is not None:
+            _tell_launcher(ready_fd, error)
+        raise
+
+
+def _check(role: str, runtime: "Runtime") -> None:
+    from sluice import checks, doctor
+
+    checks.check_runtime(runtime)
+    if role == "gateway":
+        checks.check_port(runtime.host, runtime.port)
+        doctor.check_keys(runtime.config, runtime.database_url)
+
+
+def _address_error(error: OSError, runtime: "Runtime") -> Exception:
+    import errno
+
+    where = f"{runtime.host}:{runtime.port}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return Busy(f"port {runtime.port} is in use: choose another with --port or SLUICE_PORT, or end what listens on {where}")
+        case errno.EACCES:
+            return StartError(f"this user may not listen on {where}: choose a port above 1023 with --port or SLUICE_PORT")
+        case errno.EADDRNOTAVAIL:
+            return StartError(f"{runtime.host} is no address of this machine: correct SLUICE_HOST")
+        case _:
+            return error
+
+
+def _tell_launcher(ready_fd: int, error: Exception) -> None:
+    code = error.exit_code if isinstance(error, StartError) else 1
+    said = " ".join(str(error).split()) if isinstance(error, StartError) else type(error).__name__
+    with contextlib.suppress(OSError):  # closed when it was ready already
+        os.write(ready_fd, f"{code} {said[:1000]}\n".encode())
+
+
+def _add_groups(arguments: list[str]) -> None:
+    """Bring in the commands that need the database's libraries only when they are asked for, or help is."""
+    named = next((a for a in arguments if not a.startswith("-")), None)
+    if named in (None, "keys"):
+        from sluice.keys_cli import app as keys
+
+        app.add_typer(keys, name="keys")
+    if named in (None, "audit"):
+        from sluice.audit_cli import app as audit
+
+        app.add_typer(audit, name="audit")
+
+
+def main() -> None:
+    """Run the command line."""
+    _add_groups(sys.argv[1:])
+    try:
+        app(prog_name="sluice")
+    except StartError as error:
+        print(f"sluice: {error}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(error.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()
