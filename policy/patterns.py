@@ -1,23 +1,12 @@
 """Patterns in policies: names by shell pattern, text by RE2. Linear in the text whatever the pattern, refused at load if bad."""
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import re2
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 MAX_PATTERN = 10_000
-
-
-class Re2(BaseModel):
-    """A pattern in RE2's syntax instead of a shell pattern."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    re2: str
-
-
-NamePattern = str | Re2
-"""A shell pattern (`*`, `?`) or `{re2: ...}`; both must match the whole name."""
 
 
 def compile_re2(pattern: str) -> Any:
@@ -31,6 +20,26 @@ def compile_re2(pattern: str) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else b""
         raise ValueError(f"the pattern {pattern!r} is not valid RE2: {reason.decode() if isinstance(reason, bytes) else reason}") from error
+
+
+def _check(pattern: str) -> str:
+    compile_re2(pattern)
+    return pattern
+
+
+Pattern = Annotated[str, AfterValidator(_check)]
+"""An option that is a pattern in RE2's syntax."""
+
+
+class Re2(BaseModel):
+    """A pattern in RE2's syntax instead of a shell pattern."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    re2: Pattern
+
+
+NamePattern = str | Re2
+"""A shell pattern (`*`, `?`) or `{re2: ...}`; both must match the whole name."""
 
 
 class Names:

@@ -155,8 +155,7 @@ class Session:
 
     def failed(self, code: str) -> None:
         """Upstream could not be reached, was silent too long, or sent too much."""
-        status, kind, message = _FAILURES.get(code, (502, "api_error", "the upstream failed"))
-        self._failed(UpstreamFailed(kind, message, status))
+        self._failed(errors_wire.gateway_failure(code))
 
     def judgement(self, block: int, step: int, judgement: Judgement, at: int) -> None:
         """Take the answer to an ask. Late or repeated answers change nothing."""
@@ -507,13 +506,3 @@ class Session:
     def at(self, at: int) -> None:
         """Set the time of what is taken in next (Unix ms); only records carry it."""
         self._at = at
-
-
-_FAILURES: dict[str, tuple[int, str, str]] = {
-    "upstream_timeout": (504, "timeout_error", "the upstream did not answer in time"),
-    "upstream_unreachable": (502, "api_error", "the upstream cannot be reached"),
-    "upstream_too_large": (502, "api_error", "the upstream's answer is past the limit"),
-    "upstream_protocol_error": (502, "api_error", "the upstream's answer is not what its dialect allows"),
-    "call_deadline": (504, "timeout_error", "the call's deadline has passed"),
-}
-"""What the gateway's error codes mean for the client: status before the first byte, Messages error type, sentence."""

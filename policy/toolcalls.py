@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import jsonschema_rs
-
 from policy.base import ToolCall
 from policy.chain import Chain, Decided, Decision
 from policy.effects import CallInfo
+from policy.schemas import compile_client_schema
 from policy.slots import Slot
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
@@ -26,7 +25,7 @@ class Schemas:
             return None
         if tool.name not in self._compiled:
             try:
-                self._compiled[tool.name] = jsonschema_rs.validator_for(tool.schema)
+                self._compiled[tool.name] = compile_client_schema(tool.schema)
             except ValueError:
                 self._compiled[tool.name] = None
         validator = self._compiled[tool.name]

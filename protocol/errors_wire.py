@@ -80,6 +80,22 @@ def decode_error(dialect: Dialect, status: int, body: bytes, retry_after: str | 
     return UpstreamFailed(kind, message, status, retry_after)
 
 
+_GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
+    "upstream_timeout": (504, "timeout_error", "the upstream did not answer in time"),
+    "upstream_unreachable": (502, "api_error", "the upstream cannot be reached"),
+    "upstream_too_large": (502, "api_error", "the upstream's answer is past the limit"),
+    "upstream_protocol_error": (502, "api_error", "the upstream's answer is not what its dialect allows"),
+    "call_deadline": (504, "timeout_error", "the call's deadline has passed"),
+}
+"""What the gateway's error codes mean for the client: status before the first byte, Messages error type, sentence."""
+
+
+def gateway_failure(code: str) -> UpstreamFailed:
+    """Return what a gateway's error code means for the client."""
+    status, kind, message = _GATEWAY_FAILURES.get(code, (502, "api_error", "the upstream failed"))
+    return UpstreamFailed(kind, message, status)
+
+
 def failed_response(dialect: Dialect, failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and body for an upstream failure before the first byte."""
     message = _NOT_THE_CLIENTS.get(failed.kind, failed.message)

@@ -33,6 +33,11 @@ PROGRESS_BYTES = 128 * 1024
 """Taken-in bytes after which a worker tells the gateway its position though nothing is released."""
 
 
+def now_ms() -> int:
+    """Unix milliseconds, for records."""
+    return time.time_ns() // 1_000_000
+
+
 class Release(msgspec.Struct):
     """Arguments of one call in the release script."""
 

@@ -14,25 +14,23 @@ import socket
 import time
 from typing import Any
 
-import msgspec
-
-from policy.base import Judgement, Policy
-from policy.effects import SESSION_VERSION, Ask, CallInfo
+from policy.base import Policy
+from policy.effects import SESSION_VERSION, CallInfo
 from policy.loading import load
 from policy.session import Session
 from protocol.config import Config, Runtime
-from protocol.errors import Forbidden, JudgeUnavailable, NotFound, PipelineError, PolicyFailed, StreamConnectionLost
+from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed, StreamConnectionLost
 from protocol.records import EventRecord, encode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Reply, Start
 from workers import process
-from workers.call import OwnedCall
+from workers.call import OwnedCall, now_ms
+from workers.facts import Facts
 from workers.judge_queue import JudgeQueue
 from workers.release import Releaser
 
 log = logging.getLogger(__name__)
-_pack_judgement = msgspec.json.Encoder().encode
 CLAIM_BATCH = 32
 READ_BATCH = 256
 MAX_TAKEOVERS = 2
@@ -42,11 +40,6 @@ MAX_TAKEOVERS = 2
 def moment() -> int:
     """A number for events of this worker's own, which have no place in the session: Unix seconds."""
     return time.time_ns() // 1_000_000_000
-
-
-def now_ms() -> int:
-    """Unix milliseconds, for records."""
-    return time.time_ns() // 1_000_000
 
 
 class PolicyWorker:
@@ -66,7 +59,9 @@ class PolicyWorker:
         self._releaser = Releaser(
             self._redis, max_reply=self.limits.reply_entries, call_ttl_ms=int(self.limits.call_ttl_s * 1000), on_refused=self._refused
         )
-        self._judges = JudgeQueue(settings.redis_url)
+        self._known = Facts(
+            self._redis, JudgeQueue(settings.redis_url), self.limits, is_mine=self._is_mine, after=self._after, spawn=self._spawn
+        )
         self._reading: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = asyncio.Event()
@@ -101,11 +96,14 @@ class PolicyWorker:
                 for task in loops:
                     task.cancel()
         finally:
-            await asyncio.gather(self._redis.close(), self._sub.close(), self._blocking.close(), self._judges.close())
+            await asyncio.gather(self._redis.close(), self._sub.close(), self._blocking.close(), self._known.close())
 
     def stop(self) -> None:
         """Begin to stop."""
         self._stopping.set()
+
+    def _is_mine(self, call: OwnedCall) -> bool:
+        return self.calls.get(call.id) is call
 
     def _spawn(self, coroutine: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
@@ -295,14 +293,7 @@ class PolicyWorker:
             else:
                 self._spawn(self._read(call), "read gap")
         elif (call := self._facts.get(channel)) is not None:
-            self._spawn(self._fetch_fact(call, payload.decode()), "fetch fact")
-
-    async def _fetch_fact(self, call: OwnedCall, field: str) -> None:
-        with contextlib.suppress(StreamConnectionLost, RedisError):
-            value = await self._redis.call("HGET", layout.facts_key(call.id), field)
-            if value is not None and call.id in self.calls:
-                call.take_fact(field, value, now_ms())
-                self._after(call)
+            self._spawn(self._known.fetch(call, payload.decode()), "fetch fact")
 
     async def _read(self, call: OwnedCall) -> bool:
         """Read what is missing from the stream; a gap that is still there after one read ends the call. False: not read."""
@@ -329,50 +320,11 @@ class PolicyWorker:
     def _after(self, call: OwnedCall) -> None:
         """Do what the call wants after it was fed."""
         if call.new_asks or call.new_waits:
-            asks, call.new_asks = call.new_asks, []
-            waits, call.new_waits = call.new_waits, []
-            for ask in asks:
-                self._spawn(self._ask(call, ask, 0), "ask")
-            for block in waits:
-                asyncio.get_running_loop().call_later(self.limits.commit_s, self._commit_late, call, block)
+            self._known.wait_for(call)
         if call.wants_release:
             self._releaser.add(call)
         if call.closed is not None and call.sending is None:
             self._finish(call, call.closed.text, call.closed.number)
-
-    # --- judges ---
-
-    async def _ask(self, call: OwnedCall, ask: Ask, attempt: int) -> None:
-        deadline_s = ask.question.deadline_s or self.limits.judge_s
-        if attempt == 0:
-            asyncio.get_running_loop().call_later(deadline_s, self._judge_late, call, ask)
-        try:
-            await self._judges.ask(call.id, ask.block, ask.step, attempt, ask.question, now_ms() + int(deadline_s * 1000))
-        except JudgeUnavailable as error:
-            await self._set_fact(
-                call,
-                layout.judgement_field(ask.block, ask.step),
-                _pack_judgement(Judgement(error="unavailable", explanation=error.message)),
-            )
-
-    def _judge_late(self, call: OwnedCall, ask: Ask) -> None:
-        field = layout.judgement_field(ask.block, ask.step)
-        if call.id in self.calls and field in call.open_asks:
-            self._spawn(self._set_fact(call, field, _pack_judgement(Judgement(error="deadline"))), "judge late")
-
-    def _commit_late(self, call: OwnedCall, block: int) -> None:
-        if call.id in self.calls and block in call.open_waits:
-            self._spawn(self._set_fact(call, layout.commit_field(block), b"late"), "commit late")
-
-    async def _set_fact(self, call: OwnedCall, field: str, value: bytes) -> None:
-        """Set a fact once; whoever was first is what the session gets."""
-        while call.id in self.calls and field not in call.facts:
-            with contextlib.suppress(StreamConnectionLost, RedisError):
-                ttl = int(self.limits.call_ttl_s * 1000)
-                await self._redis.script(scripts.FACT, [layout.facts_key(call.id)], [layout.facts_channel(call.id), ttl, field, value])
-                await self._fetch_fact(call, field)
-                return
-            await asyncio.sleep(0.1)
 
     # --- leases, keepalives ---
 
@@ -410,20 +362,7 @@ class PolicyWorker:
                 if now - call.last_heard > 2.0 and not call.replaying:
                     call.last_heard = now
                     self._spawn(self._read(call), "sweep")
-                    self._spawn(self._look_after_asks(call), "asks")
-
-    async def _look_after_asks(self, call: OwnedCall) -> None:
-        with contextlib.suppress(StreamConnectionLost, RedisError):
-            if not call.open_asks and not call.open_waits:
-                return
-            found = await self._redis.call("HGETALL", layout.facts_key(call.id))
-            for field, value in zip(found[::2], found[1::2], strict=True):
-                call.take_fact(field.decode(), value, now_ms())
-            self._after(call)
-            for ask in list(call.open_asks.values()):
-                attempt = await self._judges.died(call.id, ask.block, ask.step)
-                if attempt is not None:
-                    await self._ask(call, ask, attempt)
+                    self._spawn(self._known.look_after(call), "asks")
 
     async def _presence_loop(self) -> None:
         await process.show_presence(self._redis, "policy", self.name)
@@ -439,7 +378,7 @@ class PolicyWorker:
             self._sub.send_quiet("SUBSCRIBE", layout.chunk_channel(call.id))
             self._sub.send_quiet("SUBSCRIBE", layout.facts_channel(call.id))
             self._spawn(self._read(call), "read after reconnect")
-            self._spawn(self._look_after_asks(call), "facts after reconnect")
+            self._spawn(self._known.look_after(call), "facts after reconnect")
 
     # --- endings ---
 

@@ -1,0 +1,65 @@
+"""What kinds of statements an SQL text holds, by a real parser; what it cannot parse has no kinds."""
+
+from typing import Literal
+
+import sqlglot
+from sqlglot import exp, parser
+
+MAX_SQL = 65_536
+Kind = Literal[
+    "select", "insert", "update", "delete", "merge", "create", "drop", "alter", "truncate", "grant", "revoke", "set", "use", "copy",
+    "describe", "lock", "transaction", "commit", "rollback", "pragma", "analyze", "kill",
+]  # fmt: skip
+"""`select` covers VALUES, UNION and the like; SELECT INTO is also `create`, FOR UPDATE also `lock`, other forms have their own names."""
+_KINDS: dict[type[exp.Expr], Kind] = {
+    exp.Select: "select", exp.SetOperation: "select", exp.Values: "select", exp.Insert: "insert", exp.Update: "update",
+    exp.Delete: "delete", exp.Merge: "merge", exp.Create: "create", exp.Into: "create", exp.Drop: "drop", exp.Alter: "alter",
+    exp.TruncateTable: "truncate", exp.Grant: "grant", exp.Revoke: "revoke", exp.Set: "set", exp.Use: "use", exp.Copy: "copy",
+    exp.Describe: "describe", exp.Lock: "lock", exp.Transaction: "transaction", exp.Commit: "commit", exp.Rollback: "rollback",
+    exp.Pragma: "pragma", exp.Analyze: "analyze", exp.Kill: "kill",
+}  # fmt: skip
+_INNER = (exp.Lock, exp.Into)
+
+
+class NotOneStatement(ValueError):
+    """The text is not exactly one statement that the parser understands whole."""
+
+
+def check_dialect(name: str) -> str:
+    """Return the name of a dialect that the parser knows. Raises ValueError."""
+    if not name or name.lower() not in sqlglot.Dialect.classes:
+        raise ValueError(f"the SQL dialect {name!r} is not known")
+    return name.lower()
+
+
+def kinds_of(text: str, dialect: str) -> set[Kind]:
+    """Return the kinds of the one statement in `text`, nested ones included (a CTE may write). Raises NotOneStatement."""
+    # MySQL runs what stands in such comments; a parser of standard SQL skips it
+    if len(text) > MAX_SQL or "/*!" in text or "/*M!" in text or "\0" in text:
+        raise NotOneStatement("too long, or with executable comments")
+    # its warnings quote the statement
+    parser.logger.disabled = True
+    try:
+        statements = sqlglot.parse(text, dialect=dialect)
+    except (ValueError, RecursionError, TypeError, AttributeError, IndexError, KeyError) as error:
+        raise NotOneStatement("the parser refuses it") from error
+    if len(statements) != 1 or statements[0] is None:
+        raise NotOneStatement(f"{len(statements)} statements")
+    root = statements[0].unnest()
+    if _kind(root) is None or isinstance(root, _INNER):
+        raise NotOneStatement("the parser does not know this statement")
+    kinds: set[Kind] = set()
+    for node in root.walk():
+        if isinstance(node, exp.Command):
+            raise NotOneStatement("the parser does not know this statement")
+        if kind := _kind(node):
+            # INSERT ... VALUES reads nothing
+            if node is root or not isinstance(node, exp.Values):
+                kinds.add(kind)
+        elif isinstance(node, exp.DML | exp.DDL) and not isinstance(node, exp.Query):
+            raise NotOneStatement("a statement of an unknown kind")
+    return kinds
+
+
+def _kind(node: exp.Expr) -> Kind | None:
+    return next((_KINDS[base] for base in type(node).__mro__ if base in _KINDS), None)

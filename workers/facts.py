@@ -1,0 +1,108 @@
+"""What a call waits for, and what it then gets: judgements and commits, each set once in Redis.
+
+A deadline that passed is set by the same set-once as a judgement or a commit, so a second owner cannot reach another
+answer: the session acts on nothing but facts.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from policy.base import Judgement
+from policy.effects import Ask
+from protocol.config import Limits
+from protocol.errors import JudgeUnavailable, StreamConnectionLost
+from streams import layout, scripts
+from streams.connection import Connection, RedisError
+from workers.call import OwnedCall, now_ms
+from workers.judge_queue import JudgeQueue
+
+_pack_judgement = msgspec.json.Encoder().encode
+
+
+class Facts:
+    """Asks judges, watches deadlines, fetches facts for the calls of one worker; `after` does what a fed call wants."""
+
+    def __init__(
+        self,
+        redis: Connection,
+        judges: JudgeQueue,
+        limits: Limits,
+        *,
+        is_mine: Callable[[OwnedCall], bool],
+        after: Callable[[OwnedCall], None],
+        spawn: Callable[[Coroutine[Any, Any, Any], str], None],
+    ) -> None:
+        self._redis, self._judges, self._limits = redis, judges, limits
+        self._is_mine, self._after, self._spawn = is_mine, after, spawn
+
+    def wait_for(self, call: OwnedCall) -> None:
+        """Begin to wait for everything the call newly waits for."""
+        asks, call.new_asks = call.new_asks, []
+        waits, call.new_waits = call.new_waits, []
+        loop = asyncio.get_running_loop()
+        for ask in asks:
+            loop.call_later(self._deadline_s(ask), self._judge_late, call, ask)
+            self._spawn(self._ask(call, ask, 0), "ask")
+        for block in waits:
+            loop.call_later(self._limits.commit_s, self._commit_late, call, block)
+
+    def _deadline_s(self, ask: Ask) -> float:
+        return self._limits.judge_s if ask.question.deadline_s is None else ask.question.deadline_s
+
+    async def _ask(self, call: OwnedCall, ask: Ask, attempt: int) -> None:
+        try:
+            await self._judges.ask(call.id, ask.block, ask.step, attempt, ask.question, now_ms() + int(self._deadline_s(ask) * 1000))
+        except JudgeUnavailable as error:
+            judgement = Judgement(model=ask.question.model, error="unavailable", explanation=error.message)
+            await self._set(call, layout.judgement_field(ask.block, ask.step), _pack_judgement(judgement))
+
+    def _judge_late(self, call: OwnedCall, ask: Ask) -> None:
+        field = layout.judgement_field(ask.block, ask.step)
+        if self._is_mine(call) and field in call.open_asks:
+            judgement = Judgement(model=ask.question.model, error="deadline")
+            self._spawn(self._set(call, field, _pack_judgement(judgement)), "judge late")
+
+    def _commit_late(self, call: OwnedCall, block: int) -> None:
+        if self._is_mine(call) and block in call.open_waits:
+            self._spawn(self._set(call, layout.commit_field(block), b"late"), "commit late")
+
+    async def _set(self, call: OwnedCall, field: str, value: bytes) -> None:
+        """Set a fact once; whoever was first is what the session gets."""
+        ttl_ms = int(self._limits.call_ttl_s * 1000)
+        while self._is_mine(call) and field not in call.facts:
+            with contextlib.suppress(StreamConnectionLost, RedisError):
+                await self._redis.script(scripts.FACT, [layout.facts_key(call.id)], [layout.facts_channel(call.id), ttl_ms, field, value])
+                await self.fetch(call, field)
+                return
+            await asyncio.sleep(0.1)
+
+    async def fetch(self, call: OwnedCall, field: str) -> None:
+        """Read one fact and feed it to its call. A lost connection is made good by `look_after`."""
+        with contextlib.suppress(StreamConnectionLost, RedisError):
+            value = await self._redis.call("HGET", layout.facts_key(call.id), field)
+            if value is not None and self._is_mine(call):
+                call.take_fact(field, value, now_ms())
+                if not call.replaying:
+                    self._after(call)
+
+    async def look_after(self, call: OwnedCall) -> None:
+        """Read all facts of a call that waits (a hint may be lost), and ask again where a judge died over a question."""
+        if not call.open_asks and not call.open_waits:
+            return
+        with contextlib.suppress(StreamConnectionLost, RedisError):
+            found = await self._redis.call("HGETALL", layout.facts_key(call.id))
+            for field, value in zip(found[::2], found[1::2], strict=True):
+                call.take_fact(field.decode(), value, now_ms())
+            self._after(call)
+            for ask in list(call.open_asks.values()):
+                attempt = await self._judges.died(call.id, ask.block, ask.step)
+                if attempt is not None:
+                    await self._ask(call, ask, attempt)
+
+    async def close(self) -> None:
+        """Close the connections to the judge queue."""
+        await self._judges.close()
