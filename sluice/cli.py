@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sluice.errors import Busy, StartError, Unavailable
+from sluice.errors import Busy, StartError
 
 if TYPE_CHECKING:
     from protocol.config import Runtime
@@ -109,17 +109,11 @@ def worker_audit(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
 @app.command()
 def migrate() -> None:
     """Bring the database to the newest migration. Two at once are safe."""
-    from db import migrate as migrations
-    from sluice import checks, settings
+    from sluice import doctor, settings
 
     url = settings.database_url()
-    try:
-        migrations.upgrade(url)
-    except Exception as error:
-        # the library's own sentence names what is missing, never the password
-        said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        raise Unavailable(f"PostgreSQL at {checks.place(url)} could not be migrated: {said}") from error
-    typer.echo(f"the database at {checks.place(url)} stands at migration {migrations.head()}", err=True)
+    doctor.migrate_database(url)
+    typer.echo(f"the database at {doctor.place(url)} is up to date", err=True)
 
 
 @app.command("doctor")
@@ -130,14 +124,13 @@ def examine(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
     settings = with_embedded(load_settings(config=config))
     runtime = settings.runtime(load_config(settings.config))
-    found = doctor.examine(runtime)
-    failed = any(finding.state == "failed" for finding in found)
+    found = doctor.check_all(runtime.config, runtime.redis_url, runtime.database_url)
+    failed = any(state == "failed" for _, state, _ in found)
     if as_json:
-        items = [{"name": f.name, "state": f.state, "message": f.message} for f in found]
-        typer.echo(json.dumps({"ok": not failed, "checks": items}))
+        typer.echo(json.dumps({"ok": not failed, "checks": [{"name": n, "state": s, "message": m} for n, s, m in found]}))
     else:
-        for finding in found:
-            typer.echo(f"{finding.name}: {finding.state}: {finding.message}")
+        for name, state, sentence in found:
+            typer.echo(f"{name}: {state}{': ' if sentence else ''}{sentence}")
     raise typer.Exit(1 if failed else 0)
 
 
@@ -158,7 +151,7 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
 
     try:
         settings = load_settings(**given)
-        logs.set_up(settings.log, role)
+        logs.set_up(role, settings.log)
         runtime = settings.runtime(load_config(settings.config), ready_fd=ready_fd, concurrency=concurrency)
         if ready_fd is None:
             _check(role, runtime)
@@ -174,12 +167,15 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
 
 
 def _check(role: str, runtime: "Runtime") -> None:
-    from sluice import checks, doctor
+    from sluice import doctor
 
-    checks.check_runtime(runtime)
+    warnings = doctor.check_redis(runtime.redis_url)
+    if role in ("gateway", "audit"):
+        warnings += doctor.check_database(runtime.database_url)
     if role == "gateway":
-        checks.check_port(runtime.host, runtime.port)
-        doctor.check_keys(runtime.config, runtime.database_url)
+        warnings += doctor.check_keys(runtime.config, runtime.database_url)
+    for sentence in warnings:
+        typer.echo(f"warning: {sentence}", err=True)
 
 
 def _address_error(error: OSError, runtime: "Runtime") -> Exception:

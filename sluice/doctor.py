@@ -1,30 +1,80 @@
-"""`sluice doctor`: every check of `sluice.checks` in one go, and whether anybody may call at all."""
+"""Is everything a process needs there, and fit? Each fault is one sentence that says what to do.
+
+Used before a process starts and by `sluice doctor`. Heavy libraries are imported where they are used: a start must be quick.
+"""
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from typing import TypeVar
+from urllib.parse import urlsplit
 
-from protocol.config import Config, Runtime
-from sluice import checks
-from sluice.errors import SettingsError, StartError, Unavailable
+from protocol.config import Config
+from sluice.errors import NotFit, SettingsError, StartError, Unavailable
 
-State = Literal["ok", "failed"]
+MIN_REDIS = (7, 0)
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check and how it ended; `message` is what was found or what to do."""
-
-    name: str
-    state: State
-    message: str
+T = TypeVar("T")
 
 
-def check_keys(config: Config, database_url: str) -> str:
+def place(url: str) -> str:
+    """Return where `url` points, without user and password."""
+    parts = urlsplit(url)
+    where = parts.hostname or parts.path
+    return f"{where}:{parts.port}" if parts.port else where
+
+
+def check_redis(url: str) -> list[str]:
+    """Return warnings about the Redis at `url`. Raises Unavailable when it is away, NotFit when it may lose what is kept in it."""
+    import redis
+
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
+            client.ping()
+            try:
+                info = client.info()
+            except redis.exceptions.NoPermissionError:
+                return ["Redis does not let this user see INFO: make sure that it has `appendonly yes` and `maxmemory-policy noeviction`"]
+    except redis.AuthenticationError:
+        raise Unavailable(f"Redis at {place(url)} refuses the user or password: correct SLUICE_REDIS_URL") from None
+    except redis.exceptions.BusyLoadingError:
+        raise Unavailable(f"Redis at {place(url)} is still loading its data: try again when it is done") from None
+    except (redis.RedisError, OSError, ValueError) as error:
+        raise Unavailable(f"Redis at {place(url)} does not answer ({type(error).__name__}): start it or correct SLUICE_REDIS_URL") from None
+    assert isinstance(info, dict)
+    return _check_info(info, place(url))
+
+
+def _check_info(info: dict[str, object], where: str) -> list[str]:
+    version = str(info.get("redis_version", "0"))
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < MIN_REDIS:
+        raise NotFit(f"Redis at {where} is version {version}: Sluice needs Redis 7.0 or Valkey 8 or later")
+    if not int(str(info.get("aof_enabled", 0))):
+        raise NotFit(f"Redis at {where} keeps no append-only file, so a restart would lose calls: set `appendonly yes`")
+    policy = str(info.get("maxmemory_policy", ""))
+    if policy != "noeviction":
+        raise NotFit(f"Redis at {where} evicts keys ({policy}), so calls and records could vanish: set `maxmemory-policy noeviction`")
+    if not int(str(info.get("maxmemory", 0))):
+        return ["Redis has no maxmemory: set one, so that new calls are refused before the machine runs out of memory"]
+    return []
+
+
+def check_database(url: str) -> list[str]:
+    """Check that PostgreSQL answers and stands at the newest migration. Raises Unavailable or NotFit."""
+    from db import migrate
+
+    found = _ask_database(url, lambda: migrate.current(url))
+    if found is None:
+        raise NotFit(f"the database at {place(url)} is not set up: run `sluice migrate`")
+    if found != migrate.head():
+        raise NotFit(f"the database at {place(url)} stands at migration {found}, this Sluice needs {migrate.head()}: run `sluice migrate`")
+    return []
+
+
+def check_keys(config: Config, database_url: str) -> list[str]:
     """Check that somebody may call: a key in the file or in the database. Raises SettingsError, Unavailable."""
     if config.keys:
-        return f"{len(config.keys)} in the configuration"
+        return []
     from db.keys import KeyStore
     from protocol.errors import AuditUnavailable
 
@@ -38,28 +88,50 @@ def check_keys(config: Config, database_url: str) -> str:
     try:
         known = asyncio.run(count())
     except AuditUnavailable as error:
-        raise Unavailable(f"PostgreSQL at {checks.place(database_url)} does not answer: {error.message}") from None
+        raise Unavailable(f"PostgreSQL at {place(database_url)} does not answer: {error.message}") from None
     if not known:
         raise SettingsError("there are no API keys, so nobody could call: make one with `sluice keys create --name dev`")
-    return f"{known} in the database"
+    return []
 
 
-def examine(runtime: Runtime) -> list[Finding]:
-    """Run every check."""
+def migrate_database(url: str) -> None:
+    """Bring the database to the newest migration. Raises Unavailable or NotFit."""
+    from db import migrate
 
-    def redis() -> str:
-        facts = checks.check_redis(runtime.redis_url)
-        return f"{checks.place(runtime.redis_url)}, version {facts.version or 'not told'}"
+    _ask_database(url, lambda: migrate.upgrade(url))
 
-    return [
-        _find("redis", redis),
-        _find("database", lambda: f"{checks.place(runtime.database_url)}, migration {checks.check_database(runtime.database_url)}"),
-        _find("keys", lambda: check_keys(runtime.config, runtime.database_url)),
+
+def is_migrated(url: str) -> bool:
+    """Say whether the database stands at the newest migration. Raises Unavailable."""
+    from db import migrate
+
+    return bool(_ask_database(url, lambda: migrate.is_current(url)))
+
+
+def check_all(config: Config, redis_url: str, database_url: str) -> list[tuple[str, str, str]]:
+    """Run every check; return (what, `ok` or `warning` or `failed`, sentence)."""
+    checks: list[tuple[str, Callable[[], list[str]]]] = [
+        ("redis", lambda: check_redis(redis_url)),
+        ("database", lambda: check_database(database_url)),
+        ("keys", lambda: check_keys(config, database_url)),
     ]
+    found = []
+    for name, check in checks:
+        try:
+            warnings = check()
+        except StartError as error:
+            found.append((name, "failed", str(error)))
+        else:
+            found += [(name, "warning", sentence) for sentence in warnings] or [(name, "ok", "")]
+    return found
 
 
-def _find(name: str, check: Callable[[], str]) -> Finding:
+def _ask_database(url: str, ask: Callable[[], T]) -> T:
     try:
-        return Finding(name, "ok", check())
-    except StartError as error:
-        return Finding(name, "failed", str(error))
+        return ask()
+    except ValueError as error:
+        raise SettingsError(f"SLUICE_DATABASE_URL: {error}") from None
+    except Exception as error:
+        # the library's own sentence names host, port or what is missing, never the password
+        said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        raise Unavailable(f"PostgreSQL at {place(url)} cannot be used: {said}") from error
