@@ -7,8 +7,7 @@ client's call. An error frame or a cut stream gives UpstreamFailed, never a stop
 
 from typing import Any
 
-import msgspec
-
+from protocol.anthropic_wire import KNOWN_BLOCK_FIELDS, Delta, Frame, FrameUsage, Message, read_frame, read_message
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -26,62 +25,17 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
+from protocol.json_strict import dumps
 from protocol.sse import parse_event
 
 _MAX_MESSAGE = 500
-
-
-class _Delta(msgspec.Struct):
-    type: str = ""
-    text: str = ""
-    partial_json: str = ""
-    thinking: str = ""
-    signature: str = ""
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    stop_details: Any = None
-
-
-class _Details(msgspec.Struct, gc=False):
-    thinking_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    output_tokens_details: _Details | None = None
-
-
-class _Message(msgspec.Struct):
-    id: str = ""
-    model: str = ""
-    content: list[dict[str, Any]] = []
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    usage: _Usage | None = None
-    type: str = ""
-    error: Any = None
-
-
-class _Frame(msgspec.Struct):
-    type: str
-    index: int = -1
-    delta: _Delta | None = None
-    content_block: dict[str, Any] | None = None
-    message: _Message | None = None
-    usage: _Usage | None = None
-    error: Any = None
-
-
-_frame = msgspec.json.Decoder(_Frame)
-_whole = msgspec.json.Decoder(_Message)
-_compact = msgspec.json.encode
+_MAX_NAME = 60
 _REASONS = {str(r): r for r in StopReason}
+_MODELLED_DELTAS = frozenset(("text_delta", "input_json_delta", "thinking_delta", "signature_delta"))
+_EXTRA = {"dialect": "anthropic"}
 
 
-def _usage(usage: _Usage | None) -> Usage:
+def _usage(usage: FrameUsage | None) -> Usage:
     if usage is None:
         return Usage()
     thinking = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else None
@@ -91,7 +45,7 @@ def _usage(usage: _Usage | None) -> Usage:
 def _failed(error: Any) -> UpstreamFailed:
     kind, message = "api_error", "the upstream reported an error"
     if isinstance(error, dict):
-        kind = error["type"] if isinstance(error.get("type"), str) else kind
+        kind = error["type"][:_MAX_NAME] if isinstance(error.get("type"), str) else kind
         message = error["message"][:_MAX_MESSAGE] if isinstance(error.get("message"), str) else message
     return UpstreamFailed(kind, message)
 
@@ -99,10 +53,9 @@ def _failed(error: Any) -> UpstreamFailed:
 def _reason(reason: str | None) -> StopReason:
     if reason is None:
         raise RemoteProtocolError("upstream ended its message without a stop reason")
-    found = _REASONS.get(reason)
-    if found is None:
-        raise RemoteProtocolError(f"upstream ended its message with the unknown stop reason {reason[:40]!r}")
-    return found
+    if reason not in _REASONS:
+        raise RemoteProtocolError("upstream ended its message with an unknown stop reason")
+    return _REASONS[reason]
 
 
 class StreamDecoder:
@@ -111,54 +64,55 @@ class StreamDecoder:
     def __init__(self) -> None:
         self._message_id: str | None = None
         self._bare = True
-        self._blocks: dict[int, BlockKind] = {}
+        self._open: dict[int, BlockKind] = {}
+        self._seen: set[int] = set()
         self._stop: tuple[str | None, str | None] = (None, None)
         self._usage = Usage()
-        self._extra: dict[str, Any] = {}
         self._done = False
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Decode one SSE event. Raises RemoteProtocolError."""
+        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
         name, data = parse_event(chunk)
         if not data:
             return []
-        try:
-            frame = _frame.decode(data)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            if name == "error":
-                self._done = True
-                return [_failed(None)]
-            raise RemoteProtocolError("upstream sent a frame that is not one of its dialect") from error
         if self._done:
             return [Opaque("data after the end")]
-        return self._take(frame)
-
-    def _take(self, frame: _Frame) -> list[Event]:
-        kind = frame.type
-        if kind == "content_block_delta":
-            return self._delta(frame)
-        if kind == "content_block_start":
-            return self._start(frame.index, frame.content_block or {})
-        if kind == "content_block_stop":
-            return self._end(frame.index)
-        if kind == "message_delta":
-            self._usage = self._usage.updated(_usage(frame.usage))
-            if frame.delta is not None and frame.delta.stop_reason is not None:
-                self._stop = (frame.delta.stop_reason, frame.delta.stop_sequence)
-            return []
-        if kind == "message_start":
-            return self._message(frame.message or _Message())
-        if kind == "message_stop":
+        try:
+            frame, unknown = read_frame(data)
+            if frame.type == "content_block_delta" and not unknown:
+                return self._delta(frame)
+            return [*self._take(frame), *map(Opaque, unknown)]
+        except ValueError as error:
             self._done = True
-            return [MessageStop(_reason(self._stop[0]), self._usage, self._stop[1], self._extra)]
-        if kind == "ping":
-            return [Ping()]
-        if kind == "error":
+            if name == "error":
+                return [_failed(None)]
+            raise RemoteProtocolError("upstream sent a frame that is not one of its dialect") from error
+        except RemoteProtocolError:
             self._done = True
-            return [_failed(frame.error)]
-        return [Opaque(f"event {kind[:60]}")]
+            raise
 
-    def _message(self, message: _Message) -> list[Event]:
+    def _take(self, frame: Frame) -> list[Event]:
+        match frame.type:
+            case "content_block_delta":
+                return self._delta(frame)
+            case "content_block_start":
+                return self._start(frame.index, frame.content_block or {})
+            case "content_block_stop":
+                return self._end(frame.index)
+            case "message_delta":
+                return self._message_delta(frame)
+            case "message_start":
+                return self._message(frame.message or Message())
+            case "message_stop":
+                return self._message_stop()
+            case "ping":
+                return [Ping()]
+            case "error":
+                self._done = True
+                return [_failed(frame.error)]
+        return [Opaque(f"event {frame.type[:_MAX_NAME]}")]
+
+    def _message(self, message: Message) -> list[Event]:
         if self._message_id is not None:
             if message.id == self._message_id and self._bare:
                 return []
@@ -166,26 +120,46 @@ class StreamDecoder:
         self._message_id = message.id
         self._usage = _usage(message.usage)
         self._stop = (message.stop_reason, message.stop_sequence)
-        events: list[Event] = [MessageStart(message.id, message.model, self._usage)]
-        for index, block in enumerate(message.content):
+        events: list[Event] = [MessageStart(message.id, message.model, self._usage, _EXTRA)]
+        for index, block in enumerate(message.content or ()):
             events += self._start(index, block)
             events += self._end(index)
-        return events
+        return events + _withheld_fields(message)
+
+    def _message_delta(self, frame: Frame) -> list[Event]:
+        self._in_message()
+        self._usage = self._usage.updated(_usage(frame.usage))
+        if frame.delta is None:
+            return []
+        if frame.delta.stop_reason is not None:
+            self._stop = (frame.delta.stop_reason, frame.delta.stop_sequence)
+        return _withheld_fields(frame.delta)
+
+    def _message_stop(self) -> list[Event]:
+        self._in_message()
+        if self._open:
+            raise RemoteProtocolError("upstream ended its message inside a block")
+        self._done = True
+        return [MessageStop(_reason(self._stop[0]), self._usage, self._stop[1])]
+
+    def _in_message(self) -> None:
+        if self._message_id is None:
+            raise RemoteProtocolError("upstream sent content before its message")
 
     def _start(self, index: int, block: dict[str, Any]) -> list[Event]:
-        if self._message_id is None:
-            raise RemoteProtocolError("upstream began a block before its message")
-        if index in self._blocks or index < 0:
+        self._in_message()
+        if index in self._seen or index < 0:
             raise RemoteProtocolError(f"upstream began block {index} twice")
         self._bare = False
+        self._seen.add(index)
         events = _block_start(index, block)
         first = events[0]
-        self._blocks[index] = first.kind if isinstance(first, BlockStart) else BlockKind.OPAQUE
+        self._open[index] = first.kind if isinstance(first, BlockStart) else BlockKind.OPAQUE
         return events
 
-    def _delta(self, frame: _Frame) -> list[Event]:
-        delta, index = frame.delta or _Delta(), frame.index
-        block = self._blocks.get(index)
+    def _delta(self, frame: Frame) -> list[Event]:
+        delta, index = frame.delta or Delta(), frame.index
+        block = self._open.get(index)
         kind = delta.type
         if kind == "text_delta" and block is BlockKind.TEXT:
             return [TextDelta(index, delta.text)]
@@ -195,16 +169,14 @@ class StreamDecoder:
             return [TextDelta(index, delta.thinking)]
         if kind == "signature_delta" and block is BlockKind.THINKING:
             return [SignatureDelta(index, delta.signature)]
-        if block is BlockKind.OPAQUE:
-            return [Opaque(f"delta {kind[:60]}")]
         if block is None:
             raise RemoteProtocolError(f"upstream sent a delta for block {index}, which is not open")
-        if kind in ("text_delta", "input_json_delta", "thinking_delta", "signature_delta"):
+        if kind in _MODELLED_DELTAS and block is not BlockKind.OPAQUE:
             raise RemoteProtocolError(f"upstream sent a {kind} for block {index}, which is a {block} block")
-        return [Opaque(f"delta {kind[:60]}")]
+        return [Opaque(f"delta {kind[:_MAX_NAME]}")]
 
     def _end(self, index: int) -> list[Event]:
-        block = self._blocks.get(index)
+        block = self._open.pop(index, None)
         if block is None:
             raise RemoteProtocolError(f"upstream ended block {index}, which is not open")
         return [] if block is BlockKind.OPAQUE else [BlockStop(index)]
@@ -217,34 +189,49 @@ class StreamDecoder:
         return [UpstreamFailed("api_error", "the upstream ended its answer without finishing it")]
 
 
+def _withheld_fields(holder: Message | Delta) -> list[Event]:
+    return [Opaque(name) for name in ("stop_details", "container") if getattr(holder, name)]
+
+
 def _block_start(index: int, block: dict[str, Any]) -> list[Event]:
     """The events of a block's start, with what it already contains; an unmodelled block is one Opaque."""
-    kind = block.get("type")
-    if kind == "text":
-        events: list[Event] = [BlockStart(index, BlockKind.TEXT)]
-        if text := block.get("text"):
-            events.append(TextDelta(index, _string(text)))
-        if block.get("citations"):
-            events.append(Opaque("citations"))
-        return events
-    if kind == "thinking":
-        events = [BlockStart(index, BlockKind.THINKING)]
-        if text := block.get("thinking"):
-            events.append(TextDelta(index, _string(text)))
-        if signature := block.get("signature"):
-            events.append(SignatureDelta(index, _string(signature)))
-        return events
-    if kind == "tool_use":
-        events = [BlockStart(index, BlockKind.TOOL_USE, id=_string(block.get("id", "")), name=_string(block.get("name", "")))]
-        if block.get("input"):
-            events.append(ArgumentsDelta(index, _compact(block["input"]).decode()))
-        return events
-    if kind == "redacted_thinking":
-        return [BlockStart(index, BlockKind.OTHER, name="redacted_thinking", body=block)]
-    return [Opaque(f"block {str(kind)[:60]}")]
+    kind = _string(block, "type")
+    events: list[Event]
+    match kind:
+        case "text":
+            events = [BlockStart(index, BlockKind.TEXT)]
+            if text := _string(block, "text"):
+                events.append(TextDelta(index, text))
+        case "thinking":
+            events = [BlockStart(index, BlockKind.THINKING)]
+            if text := _string(block, "thinking"):
+                events.append(TextDelta(index, text))
+            if signature := _string(block, "signature"):
+                events.append(SignatureDelta(index, signature))
+        case "tool_use":
+            events = [BlockStart(index, BlockKind.TOOL_USE, id=_string(block, "id"), name=_string(block, "name"))]
+            if block.get("input"):
+                events.append(ArgumentsDelta(index, dumps(block["input"]).decode()))
+        case "redacted_thinking":
+            return [BlockStart(index, BlockKind.OTHER, name="redacted_thinking", body=block)]
+        case _:
+            return [Opaque(f"block {kind[:_MAX_NAME]}")]
+    return events + _more_fields(block, kind)
 
 
-def _string(value: Any) -> str:
+def _more_fields(block: dict[str, Any], kind: str) -> list[Event]:
+    found: list[Event] = [Opaque(f"{kind} field {name[:_MAX_NAME]}") for name, value in block.items() if value and name not in KNOWN_BLOCK_FIELDS[kind]]
+    if block.get("citations"):
+        found.append(Opaque("citations"))
+    if block.get("caller") not in (None, {"type": "direct"}):
+        found.append(Opaque("caller"))
+    return found
+
+
+def _string(block: dict[str, Any], name: str) -> str:
+    value = block.get(name)
+    if value is None:
+        return ""
     if not isinstance(value, str):
         raise RemoteProtocolError("upstream sent something else where its dialect has a string")
     return value
@@ -253,19 +240,21 @@ def _string(value: Any) -> str:
 def decode_whole(body: bytes) -> list[Event]:
     """Decode a whole answer. Raises RemoteProtocolError."""
     try:
-        message = _whole.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        message, unknown = read_message(body)
+    except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
     if message.type == "error":
         return [_failed(message.error)]
     if message.type != "message":
         raise RemoteProtocolError("upstream's answer is not a message")
     usage = _usage(message.usage)
-    events: list[Event] = [MessageStart(message.id, message.model, usage)]
-    for index, block in enumerate(message.content):
+    events: list[Event] = [MessageStart(message.id, message.model, usage, _EXTRA)]
+    for index, block in enumerate(message.content or ()):
         started = _block_start(index, block)
         events += started
         if isinstance(started[0], BlockStart):
             events.append(BlockStop(index))
+    events += _withheld_fields(message)
+    events.extend(map(Opaque, unknown))
     events.append(MessageStop(_reason(message.stop_reason), usage, message.stop_sequence))
     return events

@@ -25,15 +25,19 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
+from protocol.json_strict import dumps
 from protocol.request import ChatRequest
 
+_json = msgspec.json.encode
+_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'
+_END = b"}}\n\n"
 
-def _json(value: Any) -> bytes:
-    # what msgspec refuses (lone surrogates) goes out as JSON escapes, exactly as it came
+
+def _text(text: str) -> bytes:
     try:
-        return msgspec.json.encode(value)
+        return _json(text)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return dumps(text)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -48,36 +52,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def _frame(kind: str, body: dict[str, Any]) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), _json({"type": kind, **body}))
-
-
-class _Encoder:
-    def __init__(self, request: ChatRequest, call_id: str) -> None:
-        self._request = request
-        self._id = f"msg_{call_id.replace('-', '')}"
-        self._open: tuple[int, BlockKind] | None = None
-        self._count = 0
-        self._ended = False
-
-    def _message(self, start: MessageStart) -> dict[str, Any]:
-        if start.id.startswith("msg_"):
-            self._id = start.id
-        return {
-            "id": self._id, "type": "message", "role": "assistant", "model": start.model or self._request.model,
-            "content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(start.usage),
-        }  # fmt: skip
-
-    def _begin(self, event: BlockStart) -> int:
-        if self._open is not None:
-            raise LocalProtocolError("a block began inside an open one")
-        self._open = (event.index, event.kind)
-        self._count += 1
-        return self._count - 1
-
-    def _in(self, index: int) -> BlockKind:
-        if self._open is None or self._open[0] != index:
-            raise LocalProtocolError("a delta outside its block")
-        return self._open[1]
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), dumps({"type": kind, **body}))
 
 
 def _block(event: BlockStart) -> dict[str, Any]:
@@ -94,6 +69,47 @@ def _block(event: BlockStart) -> dict[str, Any]:
             raise LocalProtocolError("an opaque block was about to be released")
 
 
+class _Encoder:
+    def __init__(self, request: ChatRequest, call_id: str) -> None:
+        self._request = request
+        self._id = f"msg_{call_id.replace('-', '')}"
+        self._open: BlockStart | None = None
+        self._count = 0
+        self._started = self._ended = False
+
+    def _message(self, start: MessageStart) -> dict[str, Any]:
+        if self._started:
+            raise LocalProtocolError("a message began twice")
+        self._started = True
+        same = start.extra.get("dialect") == "anthropic" and start.id
+        return {
+            "id": start.id if same else self._id, "type": "message", "role": "assistant", "model": start.model or self._request.model,
+            "content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(start.usage),
+        }  # fmt: skip
+
+    def _begin(self, event: BlockStart) -> int:
+        if not self._started or self._open is not None:
+            raise LocalProtocolError("a block began inside an open one or before its message")
+        self._open = event
+        self._count += 1
+        return self._count - 1
+
+    def _in(self, index: int, *kinds: BlockKind) -> BlockStart:
+        block = self._open
+        if block is None or block.index != index or (kinds and block.kind not in kinds):
+            raise LocalProtocolError(f"content for block {index}, which is not open for it")
+        return block
+
+    def _check(self) -> None:
+        if self._ended:
+            raise LocalProtocolError("an event after the end of the message")
+
+    def _end(self) -> None:
+        if not self._started or self._open is not None:
+            raise LocalProtocolError("a message ended inside a block or before it began")
+        self._ended = True
+
+
 class StreamEncoder(_Encoder):
     """Frames for a client that streams."""
 
@@ -101,16 +117,16 @@ class StreamEncoder(_Encoder):
 
     def __init__(self, request: ChatRequest, call_id: str) -> None:
         super().__init__(request, call_id)
+        self._text_index = -1
         self._prefix = b""
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Return the frames for `events`."""
         out: list[bytes] = []
         for event in events:
-            if self._ended:
-                raise LocalProtocolError("an event after the end of the message")
-            if type(event) is TextDelta and self._open is not None and self._open[0] == event.index:
-                out.append(self._prefix + _json(event.text) + b"}}\n\n")
+            self._check()
+            if type(event) is TextDelta and event.index == self._text_index:
+                out += (self._prefix, _text(event.text), _END)
             else:
                 self._other(event, out)
         return b"".join(out)
@@ -120,42 +136,30 @@ class StreamEncoder(_Encoder):
             case MessageStart():
                 out.append(_frame("message_start", {"message": self._message(event)}))
             case BlockStart():
-                at = self._begin(event)
-                field = b'"thinking_delta","thinking":' if event.kind is BlockKind.THINKING else b'"text_delta","text":'
-                self._prefix = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%s' % (
-                    at,
-                    field,
-                )
-                out.append(_frame("content_block_start", {"index": at, "content_block": _block(event)}))
+                out.append(_frame("content_block_start", {"index": self._begin(event), "content_block": _block(event)}))
+                if event.kind in (BlockKind.TEXT, BlockKind.THINKING):
+                    field = b'text_delta","text' if event.kind is BlockKind.TEXT else b'thinking_delta","thinking'
+                    self._text_index, self._prefix = event.index, _DELTA % (self._count - 1, field)
+            case TextDelta():
+                raise LocalProtocolError(f"text for block {event.index}, which is not open for it")
             case ArgumentsDelta():
-                self._in(event.index)
-                out.append(
-                    _frame(
-                        "content_block_delta", {"index": self._count - 1, "delta": {"type": "input_json_delta", "partial_json": event.text}}
-                    )
-                )
+                self._in(event.index, BlockKind.TOOL_USE)
+                out += (_DELTA % (self._count - 1, b'input_json_delta","partial_json'), _text(event.text), _END)
             case SignatureDelta():
-                self._in(event.index)
-                out.append(
-                    _frame(
-                        "content_block_delta",
-                        {"index": self._count - 1, "delta": {"type": "signature_delta", "signature": event.signature}},
-                    )
-                )
+                self._in(event.index, BlockKind.THINKING)
+                out += (_DELTA % (self._count - 1, b'signature_delta","signature'), _text(event.signature), _END)
             case BlockStop():
                 self._in(event.index)
-                self._open = None
+                self._open, self._text_index = None, -1
                 out.append(_frame("content_block_stop", {"index": self._count - 1}))
             case MessageStop():
-                self._ended = True
+                self._end()
                 delta = {"stop_reason": str(event.stop_reason), "stop_sequence": event.stop_sequence}
                 out.append(_frame("message_delta", {"delta": delta, "usage": _usage(event.usage)}))
                 out.append(_frame("message_stop", {}))
             case UpstreamFailed():
                 self._ended = True
                 out.append(errors_wire.error_frame("anthropic", event.kind, event.message, None))
-            case TextDelta():
-                raise LocalProtocolError("text outside its block")
             case _:
                 pass
 
@@ -179,30 +183,29 @@ class WholeEncoder(_Encoder):
         """Return the body with MessageStop, nothing before."""
         out = b""
         for event in events:
-            if self._ended:
-                raise LocalProtocolError("an event after the end of the message")
+            self._check()
             match event:
-                case TextDelta() | ArgumentsDelta():
-                    self._in(event.index)
+                case TextDelta():
+                    self._in(event.index, BlockKind.TEXT, BlockKind.THINKING)
                     self._parts.append(event.text)
+                case ArgumentsDelta():
+                    self._in(event.index, BlockKind.TOOL_USE)
+                    self._parts.append(event.text)
+                case SignatureDelta():
+                    self._in(event.index, BlockKind.THINKING)
+                    self._signature = event.signature
                 case MessageStart():
                     self._body = self._message(event)
                 case BlockStart():
                     self._begin(event)
                     self._parts, self._signature = [], ""
                     self._body["content"].append(_block(event))
-                case SignatureDelta():
-                    self._signature = event.signature
                 case BlockStop():
-                    self._end_block(self._in(event.index))
+                    self._block_stop(self._in(event.index))
                 case MessageStop():
-                    self._ended = True
-                    self._body |= {
-                        "stop_reason": str(event.stop_reason),
-                        "stop_sequence": event.stop_sequence,
-                        "usage": _usage(event.usage),
-                    }
-                    out = _json(self._body)
+                    self._end()
+                    self._body |= {"stop_reason": str(event.stop_reason), "stop_sequence": event.stop_sequence, "usage": _usage(event.usage)}
+                    out = dumps(self._body)
                 case UpstreamFailed():
                     self._ended = True
                     out = errors_wire.failed_response("anthropic", event)[2]
@@ -210,16 +213,19 @@ class WholeEncoder(_Encoder):
                     pass
         return out
 
-    def _end_block(self, kind: BlockKind) -> None:
+    def _block_stop(self, block: BlockStart) -> None:
         self._open = None
-        block, text = self._body["content"][-1], "".join(self._parts)
-        match kind:
+        body, text = self._body["content"][-1], "".join(self._parts)
+        match block.kind:
             case BlockKind.TEXT:
-                block["text"] = text
+                body["text"] = text
             case BlockKind.THINKING:
-                block["thinking"], block["signature"] = text, self._signature
+                body["thinking"], body["signature"] = text, self._signature
             case BlockKind.TOOL_USE:
-                block["input"] = json.loads(text or "{}")
+                try:
+                    body["input"] = json.loads(text or "{}")
+                except ValueError as error:
+                    raise LocalProtocolError("arguments that are not JSON were about to be released") from error
             case _:
                 pass
 

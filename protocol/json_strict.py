@@ -1,7 +1,8 @@
 """JSON where two parsers must not read two things: tool arguments and request bodies.
 
-Duplicate keys, NaN and Infinity, numbers that overflow, lone surrogates, trailing data and deep nesting are refused
-(faults.md, parser differentials: every fast parser keeps the last of two equal keys; a client may keep the first).
+Duplicate keys, NaN and Infinity, numbers that overflow, lone surrogates, trailing data and deep nesting are refused:
+every fast parser keeps the last of two equal keys, a client may keep the first and run another command. Whole numbers
+are kept exactly, up to the interpreter's 4,300 digits. Linear time: 5 MB of the worst text take well under a second.
 """
 
 import json
@@ -9,10 +10,15 @@ import math
 import re
 from typing import Any, NoReturn
 
+import msgspec
+
 from protocol.errors import InvalidRequest
 
 MAX_DEPTH = 64
-_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Of tool arguments."""
+MAX_BODY_DEPTH = 128
+"""Of request bodies, which hold earlier arguments some levels down."""
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class AmbiguousJson(ValueError):
@@ -42,66 +48,68 @@ def _float(text: str) -> float:
     return value
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float)
-
-
-def _depth(text: str) -> int:
-    """The deepest nesting, not counting brackets in strings."""
-    depth = deepest = 0
-    for token in _STRUCTURE.finditer(text):
-        first = token[0][0]
-        if first in "{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif first in "}]":
-            depth -= 1
-    return deepest
-
-
-_STRUCTURE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_strict = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_float)
+_lenient = json.JSONDecoder(parse_constant=_constant, parse_float=_float)
 
 
 def loads_arguments(text: str) -> dict[str, Any]:
     """Return the object that `text` is. Raises AmbiguousJson."""
-    value = _loads(text)
+    value = _loads(text, MAX_DEPTH)
     if not isinstance(value, dict):
-        raise AmbiguousJson("the arguments are not an object")
+        raise AmbiguousJson("it is not an object")
     return value
 
 
-def _loads(text: str) -> Any:
-    # depth first: the decoder recurses
-    if _depth(text) > MAX_DEPTH:
-        raise AmbiguousJson(f"nesting is deeper than {MAX_DEPTH}")
+def _loads(text: str, max_depth: int) -> Any:
     try:
-        value = _decoder.decode(text)
+        value = _strict.decode(text)
     except AmbiguousJson:
         raise
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise AmbiguousJson(f"nesting is deeper than {max_depth}") from error
+    except ValueError as error:
         raise AmbiguousJson("it is not valid JSON") from error
-    if ("\\u" in text or not text.isascii()) and _has_surrogate(value):
-        raise AmbiguousJson("a lone surrogate")
+    if not _is_flatter(value, max_depth):
+        raise AmbiguousJson(f"nesting is deeper than {max_depth}")
+    if _ESCAPED_SURROGATE.search(text) or not text.isascii():
+        try:
+            msgspec.json.encode(value)
+        except UnicodeEncodeError as error:
+            raise AmbiguousJson("a lone surrogate") from error
     return value
 
 
-def _has_surrogate(value: Any) -> bool:
-    if isinstance(value, str):
-        return _SURROGATE.search(value) is not None
-    if isinstance(value, dict):
-        return any(_has_surrogate(k) or _has_surrogate(v) for k, v in value.items())
-    return isinstance(value, list) and any(map(_has_surrogate, value))
+def _is_flatter(value: Any, max_depth: int) -> bool:
+    """Is `value` nested at most `max_depth` deep? Level by level, because recursion is what deep nesting attacks."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(max_depth):
+        if not level:
+            return True
+        level = [c for v in level for c in (v.values() if type(v) is dict else v) if type(c) is dict or type(c) is list]
+    return not level
 
 
 def loads_body(body: bytes) -> dict[str, Any]:
     """Return the object in a request body. Raises InvalidRequest saying what is wrong."""
     try:
-        text = body.decode("utf-8")
+        value = _loads(body.decode("utf-8"), MAX_BODY_DEPTH)
     except UnicodeDecodeError as error:
-        raise InvalidRequest("the request body is not UTF-8") from error
-    try:
-        value = _loads(text)
+        raise InvalidRequest("the request body is not UTF-8", code="invalid_json") from error
     except AmbiguousJson as error:
         raise InvalidRequest(f"the request body cannot be read: {error}", code="invalid_json") from error
     if not isinstance(value, dict):
         raise InvalidRequest("the request body must be a JSON object", code="invalid_json")
     return value
+
+
+def loads_foreign(data: bytes) -> Any:
+    """Return an upstream's JSON with lone surrogates passed through, which the fast parser refuses. Raises ValueError, RecursionError."""
+    return _lenient.decode(data.decode("utf-8"))
+
+
+def dumps(value: Any) -> bytes:
+    """Write compact JSON. Lone surrogates, which the fast encoder refuses, go out as escapes, exactly as they came."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()

@@ -1,6 +1,7 @@
 """Events to chat/completions answers, streamed and whole (protocol.md 1.3, 1.4).
 
 The SDK's helper wants tool indices dense from 0, id, name and role exactly once, and nothing after the usage chunk.
+What upstream said in this same dialect (id, time of creation, the name of the reasoning field) comes out again.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
+from protocol.json_strict import dumps
 from protocol.request import ChatRequest
 
 _json = msgspec.json.encode
@@ -37,15 +39,21 @@ _FINISH = {
     StopReason.COMPACTION: "length",
 }
 _OWN = ("created", "system_fingerprint", "service_tier")
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+_SUFFIX = b'},"finish_reason":null}]}\n\n'
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(stop: MessageStop) -> dict[str, Any] | None:
+    usage: Usage = stop.usage
+    if usage == Usage():
+        return None
     read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
     prompt, completion = (usage.input_tokens or 0) + read + written, usage.output_tokens or 0
-    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    total = stop.extra.get("total_tokens", prompt + completion)
+    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
     if usage.cache_read_tokens is not None or usage.cache_write_tokens is not None:
         body["prompt_tokens_details"] = {"cached_tokens": read}
-        if written:
+        if usage.cache_write_tokens:
             body["prompt_tokens_details"]["cache_write_tokens"] = written
     if usage.thinking_tokens is not None:
         body["completion_tokens_details"] = {"reasoning_tokens": usage.thinking_tokens}
@@ -53,70 +61,86 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def _text(text: str) -> bytes:
-    # what msgspec refuses (lone surrogates) goes out as JSON escapes, exactly as it came
     try:
         return _json(text)
     except UnicodeEncodeError:
-        import json
-
-        return json.dumps(text).encode()
+        return dumps(text)
 
 
 class _Encoder:
     content_type = "text/event-stream; charset=utf-8"
 
     def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
-        self._request, self._call_id, self._created = request, call_id, created
-        self._kinds: dict[int, BlockKind] = {}
+        self._request = request
+        self._id, self._model = f"chatcmpl-{call_id}", request.model
+        self._own: dict[str, Any] = {"created": created}
+        self._null_content = False
+        self._blocks: dict[int, BlockStart] = {}
         self._calls: dict[int, int] = {}
-        self._with_arguments: set[int] = set()
-        self._ended = False
-        self._id, self._model, self._extra = f"chatcmpl-{call_id}", request.model, dict[str, Any]()
+        self._started = self._ended = False
 
     def _start(self, event: MessageStart) -> None:
+        if self._started:
+            raise LocalProtocolError("a message began twice")
+        self._started = True
         self._model = event.model or self._request.model
-        if "created" in event.extra:
-            # only chat/completions messages have it: same dialect, so the ids are upstream's
+        if event.extra.get("dialect") == "openai":
             self._id = event.id or self._id
-            self._extra = {k: event.extra[k] for k in _OWN if k in event.extra}
+            self._own |= {k: event.extra[k] for k in _OWN if k in event.extra}
+            self._null_content = event.extra.get("content_null", False)
 
-    def _begin_call(self, event: BlockStart) -> int:
-        ordinal = self._calls[event.index] = len(self._calls)
-        return ordinal
+    def _begin(self, event: BlockStart) -> None:
+        if not self._started or event.index in self._blocks:
+            raise LocalProtocolError(f"block {event.index} began twice or before its message")
+        if event.kind is BlockKind.OPAQUE:
+            raise LocalProtocolError("an opaque block was about to be released")
+        self._blocks[event.index] = event
+        if event.kind is BlockKind.TOOL_USE:
+            self._calls[event.index] = len(self._calls)
+
+    def _block(self, index: int) -> BlockStart:
+        if index not in self._blocks:
+            raise LocalProtocolError(f"content for block {index}, which did not begin")
+        return self._blocks[index]
+
+    def _call(self, index: int) -> int:
+        if index not in self._calls:
+            raise LocalProtocolError(f"arguments for block {index}, which is no tool call")
+        return self._calls[index]
 
     def _check(self) -> None:
         if self._ended:
             raise LocalProtocolError("an event after the end of the message")
 
+    def _end(self) -> None:
+        if not self._started:
+            raise LocalProtocolError("a message ended before it began")
+        self._ended = True
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self._id, "object": kind, "model": self._model, **self._own}
+
+
+def _reasoning_field(block: BlockStart) -> str:
+    return block.name if block.name in _REASONING_FIELDS else "reasoning_content"
+
 
 class StreamEncoder(_Encoder):
     """Frames for a client that streams."""
 
-    def _start(self, event: MessageStart) -> None:
-        super()._start(event)
-        head = {
-            "id": self._id,
-            "object": "chat.completion.chunk",
-            "created": self._extra.get("created", self._created),
-            "model": self._model,
-        }
-        head |= {k: v for k, v in self._extra.items() if k != "created"}
-        self._prefix = b"data: " + _json(head)[:-1] + b',"choices":[{"index":0,"delta":'
-        self._head = b"data: " + _json(head)[:-1]
-
-    _prefix = _head = b""
-    _SUFFIX = b',"finish_reason":null}]}\n\n'
+    def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
+        super().__init__(request, call_id, created)
+        self._frame = self._delta = b""
+        self._prefixes: dict[int, bytes] = {}
+        self._with_arguments: set[int] = set()
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Return the frames for `events`."""
         out: list[bytes] = []
         for event in events:
             self._check()
-            if type(event) is TextDelta:
-                if self._kinds.get(event.index) is BlockKind.THINKING:
-                    out.append(self._prefix + b'{"reasoning_content":' + _text(event.text) + b"}" + self._SUFFIX)
-                else:
-                    out.append(self._prefix + b'{"content":' + _text(event.text) + b"}" + self._SUFFIX)
+            if type(event) is TextDelta and event.index in self._prefixes:
+                out += (self._prefixes[event.index], _text(event.text), _SUFFIX)
             else:
                 self._other(event, out)
         return b"".join(out)
@@ -125,43 +149,54 @@ class StreamEncoder(_Encoder):
         match event:
             case MessageStart():
                 self._start(event)
-                out.append(self._prefix + b'{"role":"assistant","content":""}' + self._SUFFIX)
+                self._frame = b"data: " + dumps(self._head("chat.completion.chunk"))[:-1]
+                self._delta = self._frame + b',"choices":[{"index":0,"delta":{'
+                out += (self._delta, b'"role":"assistant","content":', b"null" if self._null_content else b'""', _SUFFIX)
             case BlockStart():
-                self._kinds[event.index] = event.kind
-                if event.kind is BlockKind.TOOL_USE:
-                    call = {
-                        "index": self._begin_call(event),
-                        "id": event.id,
-                        "type": "function",
-                        "function": {"name": event.name, "arguments": ""},
-                    }
-                    out.append(self._prefix + _json({"tool_calls": [call]}) + self._SUFFIX)
+                self._begin(event)
+                self._block_start(event, out)
+            case TextDelta():
+                raise LocalProtocolError(f"text for block {event.index}, which is not open for it")
             case ArgumentsDelta():
                 if event.text:
                     self._with_arguments.add(event.index)
-                    out.append(self._arguments(event.index, event.text))
+                    self._arguments(event.index, event.text, out)
             case BlockStop():
-                if event.index in self._calls and event.index not in self._with_arguments:
-                    out.append(self._arguments(event.index, "{}"))
+                if self._block(event.index).kind is BlockKind.TOOL_USE and event.index not in self._with_arguments:
+                    self._arguments(event.index, "{}", out)
+                self._prefixes.pop(event.index, None)
             case MessageStop():
-                self._ended = True
-                finish = _json({"delta": {}, "finish_reason": _FINISH[event.stop_reason]})[1:-1]
-                out.append(self._head + b',"choices":[{"index":0,' + finish + b"}]}\n\n")
-                if self._request.include_usage:
-                    out.append(self._head + b',"choices":[],"usage":' + _json(_usage(event.usage)) + b"}\n\n")
+                self._end()
+                out += (self._frame, b',"choices":[{"index":0,"delta":{},"finish_reason":', _json(_FINISH[event.stop_reason]), b"}]}\n\n")
+                if self._request.include_usage and (usage := _usage(event)):
+                    out += (self._frame, b',"choices":[],"usage":', _json(usage), b"}\n\n")
                 out.append(b"data: [DONE]\n\n")
             case UpstreamFailed():
                 self._ended = True
                 out.append(errors_wire.error_frame("openai", event.kind, event.message, None))
             case _:
+                # signatures have no place in this dialect
                 pass
 
-    def _arguments(self, index: int, text: str) -> bytes:
-        call = b'{"tool_calls":[{"index":%d,"function":{"arguments":%s}}]}' % (self._calls[index], _text(text))
-        return self._prefix + call + self._SUFFIX
+    def _block_start(self, event: BlockStart, out: list[bytes]) -> None:
+        match event.kind:
+            case BlockKind.TEXT:
+                self._prefixes[event.index] = self._delta + b'"content":'
+            case BlockKind.THINKING:
+                self._prefixes[event.index] = self._delta + b'"%s":' % _reasoning_field(event).encode()
+            case BlockKind.TOOL_USE:
+                function = {"name": event.name, "arguments": ""}
+                call = {"index": self._calls[event.index], "id": event.id, "type": "function", "function": function}
+                out += (self._delta, b'"tool_calls":[', dumps(call), b"]", _SUFFIX)
+            case _:
+                # carried whole in the other dialect, invisible in this one
+                pass
+
+    def _arguments(self, index: int, text: str, out: list[bytes]) -> None:
+        out += (self._delta, b'"tool_calls":[{"index":%d,"function":{"arguments":%s}}]' % (self._call(index), _text(text)), _SUFFIX)
 
     def keepalive(self) -> bytes:
-        """A comment: both SDKs skip it."""
+        """A comment: SDKs skip it."""
         return b": keepalive\n\n"
 
 
@@ -172,9 +207,7 @@ class WholeEncoder(_Encoder):
 
     def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
         super().__init__(request, call_id, created)
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
-        self._tools: list[dict[str, Any]] = []
+        self._texts: dict[str, list[str]] = {"content": []}
         self._arguments: dict[int, list[str]] = {}
 
     def encode(self, events: Sequence[Event]) -> bytes:
@@ -184,19 +217,20 @@ class WholeEncoder(_Encoder):
             self._check()
             match event:
                 case TextDelta():
-                    (self._reasoning if self._kinds.get(event.index) is BlockKind.THINKING else self._content).append(event.text)
+                    block = self._block(event.index)
+                    if block.kind not in (BlockKind.TEXT, BlockKind.THINKING):
+                        raise LocalProtocolError(f"text for block {event.index}, which is not open for it")
+                    field = "content" if block.kind is BlockKind.TEXT else _reasoning_field(block)
+                    self._texts.setdefault(field, []).append(event.text)
+                case ArgumentsDelta():
+                    self._call(event.index)
+                    self._arguments.setdefault(event.index, []).append(event.text)
                 case MessageStart():
                     self._start(event)
                 case BlockStart():
-                    self._kinds[event.index] = event.kind
-                    if event.kind is BlockKind.TOOL_USE:
-                        self._begin_call(event)
-                        self._arguments[event.index] = []
-                        self._tools.append({"id": event.id, "type": "function", "function": {"name": event.name, "arguments": event.index}})
-                case ArgumentsDelta():
-                    self._arguments[event.index].append(event.text)
+                    self._begin(event)
                 case MessageStop():
-                    self._ended = True
+                    self._end()
                     body = self._body(event)
                 case UpstreamFailed():
                     self._ended = True
@@ -206,23 +240,21 @@ class WholeEncoder(_Encoder):
         return body
 
     def _body(self, stop: MessageStop) -> bytes:
-        for tool in self._tools:
-            tool["function"]["arguments"] = "".join(self._arguments[tool["function"]["arguments"]]) or "{}"
-        content = "".join(self._content)
-        message: dict[str, Any] = {"role": "assistant", "content": content if content or not self._tools else None, "refusal": None}
-        if self._reasoning:
-            message["reasoning_content"] = "".join(self._reasoning)
-        if self._tools:
-            message["tool_calls"] = self._tools
+        content = "".join(self._texts.pop("content"))
+        nothing = None if self._calls or self._null_content else ""
+        message: dict[str, Any] = {"role": "assistant", "content": content or nothing, "refusal": None}
+        message |= {field: "".join(texts) for field, texts in self._texts.items()}
+        if self._calls:
+            message["tool_calls"] = [self._tool(index) for index in self._calls]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISH[stop.stop_reason]}
-        body = {"id": self._id, "object": "chat.completion", "created": self._created, "model": self._model} | self._extra
-        body |= {"choices": [choice], "usage": _usage(stop.usage)}
-        try:
-            return _json(body)
-        except UnicodeEncodeError:
-            import json
+        body = self._head("chat.completion") | {"choices": [choice]}
+        if usage := _usage(stop):
+            body["usage"] = usage
+        return dumps(body)
 
-            return json.dumps(body).encode()
+    def _tool(self, index: int) -> dict[str, Any]:
+        block, arguments = self._blocks[index], "".join(self._arguments.get(index, ()))
+        return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments or "{}"}}
 
     def keepalive(self) -> bytes:
         """None exists in the middle of a body."""

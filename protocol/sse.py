@@ -4,95 +4,102 @@ Lines end in CRLF, LF or CR and nothing else (WHATWG, Server-sent events, 9.2.5)
 split on U+2028 and tear JSON. What the splitter returns, joined, is what it was given.
 """
 
+import re
+
 from protocol.errors import RemoteProtocolError
 
 _BOM = b"\xef\xbb\xbf"
+# atomic groups: a CRLF must never be read as CR and LF, which would be a blank line
+_BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class EventSplitter:
-    """Cuts a byte stream at blank lines. Holds at most `max_event_bytes`; never scans a byte twice."""
+    """Cuts a byte stream at blank lines. Holds at most `max_event_bytes`; scans no byte twice but the last two of a piece."""
 
     def __init__(self, max_event_bytes: int) -> None:
         self._max = max_event_bytes
         self._held = bytearray()
         self._scanned = 0
-        self._line_empty = True
-        self._after_cr = False
+        self._has_cr = False
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the events that `data` completes, each with its blank line. Raises RemoteProtocolError past the bound."""
-        if not self._held and not self._after_cr and self._line_empty and b"\r" not in data and data.endswith(b"\n\n"):
+        if not data:
+            return []
+        if not self._has_cr:
+            self._has_cr = b"\r" in data
             # what providers send: whole events, LF only
-            events = [part + b"\n\n" for part in data[:-2].split(b"\n\n")]
-            if b"\n\n\n" not in data and max(map(len, events)) <= self._max:
-                return events
-        return self._feed_slowly(data)
+            if not self._has_cr and not self._held and data.endswith(b"\n\n") and data[0] != 10 and b"\n\n\n" not in data:
+                return self._bounded([part + b"\n\n" for part in data[:-2].split(b"\n\n")])
+        self._held += data
+        return self._bounded(self._cut_any() if self._has_cr else self._cut_lf())
 
-    def _feed_slowly(self, data: bytes) -> list[bytes]:
-        held = self._held
-        events: list[bytes] = []
-        held += data
-        position, start = self._scanned, 0
-        size = len(held)
-        empty, after_cr = self._line_empty, self._after_cr
-        while position < size:
-            byte = held[position]
-            if after_cr:
-                after_cr = False
-                if byte == 10:
-                    # the LF of a CRLF belongs to the line that the CR ended
-                    position += 1
-                    if start == position - 1 and events:
-                        events[-1] += b"\n"
-                        start = position
-                    continue
-            if byte == 10 or byte == 13:
-                position += 1
-                after_cr = byte == 13
-                if empty:
-                    if after_cr and position < size and held[position] == 10:
-                        position += 1
-                        after_cr = False
-                    events.append(bytes(held[start:position]))
-                    start = position
-                empty = True
-                continue
-            line_end = _line_end(held, position)
-            empty = False
-            position = line_end
-        del held[:start]
-        self._scanned, self._line_empty, self._after_cr = position - start, empty, after_cr
-        if len(held) > self._max:
+    def _bounded(self, events: list[bytes]) -> list[bytes]:
+        if len(self._held) > self._max or (events and max(map(len, events)) > self._max):
             raise RemoteProtocolError(f"upstream sent an event of more than {self._max} bytes")
         return events
+
+    def _cut_lf(self) -> list[bytes]:
+        held, start, search = self._held, 0, self._scanned
+        events: list[bytes] = []
+        while start < len(held):
+            if held[start] == 10:
+                # a blank line where an event would begin
+                end = start + 1
+            else:
+                found = held.find(b"\n\n", max(start, search))
+                if found < 0:
+                    break
+                end = found + 2
+            events.append(bytes(held[start:end]))
+            start = end
+        self._keep(start)
+        return events
+
+    def _cut_any(self) -> list[bytes]:
+        held, start, search = self._held, 0, self._scanned
+        events: list[bytes] = []
+        while start < len(held):
+            found = _LINE_END.match(held, start) or _BLANK_LINE.search(held, max(start, search))
+            if found is None:
+                break
+            events.append(bytes(held[start : found.end()]))
+            start = found.end()
+        self._keep(start)
+        return events
+
+    def _keep(self, start: int) -> None:
+        del self._held[:start]
+        # a blank line may begin in the last line end, of one byte or two
+        self._scanned = max(0, len(self._held) - 2)
 
     def finish(self) -> list[bytes]:
         """Return what is left: an event that its stream did not end."""
         rest = bytes(self._held)
         self._held.clear()
-        self._scanned, self._line_empty, self._after_cr = 0, True, False
+        self._scanned, self._has_cr = 0, False
         return [rest] if rest else []
-
-
-def _line_end(held: bytearray, position: int) -> int:
-    """Return where the line at `position` ends: at its LF or CR, or at the end of what is held."""
-    lf = held.find(b"\n", position)
-    end = len(held) if lf < 0 else lf
-    cr = held.find(b"\r", position, end)
-    return end if cr < 0 else cr
 
 
 def parse_event(chunk: bytes) -> tuple[str, bytes]:
     """Return the event's name ("" for none) and its data; a comment gives neither."""
-    if chunk.startswith(b"data: ") and chunk.endswith(b"\n\n") and chunk.find(b"\n") == len(chunk) - 2 and b"\r" not in chunk:
-        return "", chunk[6:-2]
-    if chunk.startswith(_BOM):
-        chunk = chunk[3:]
+    if b"\r" not in chunk and chunk.endswith(b"\n\n"):
+        last = len(chunk) - 2
+        line = chunk.find(b"\n")
+        if line == last:
+            if chunk.startswith(b"data: "):
+                return "", chunk[6:-2]
+        elif chunk.startswith(b"event: ") and chunk.startswith(b"data: ", line + 1) and chunk.find(b"\n", line + 7) == last:
+            return chunk[7:line].decode("utf-8", "replace"), chunk[line + 7 : -2]
+    return _parse_lines(chunk)
+
+
+def _parse_lines(chunk: bytes) -> tuple[str, bytes]:
     name, data = "", []
-    for line in chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
+    for line in chunk.removeprefix(_BOM).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
         field, _, value = line.partition(b":")
-        if value[:1] == b" ":
-            value = value[1:]
+        value = value.removeprefix(b" ")
         if field == b"data":
             data.append(value)
         elif field == b"event":
