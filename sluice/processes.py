@@ -135,6 +135,12 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         pass
 
 
+def die_with_parent(number: signal.Signals) -> None:
+    """Let the kernel send `number` to this process when its parent dies. Only Linux can; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
+
+
 def _die_with_parent(number: signal.Signals, parent: int) -> Callable[[], None]:
     libc = ctypes.CDLL(None)
 

@@ -145,7 +145,8 @@ def load_config(path: Path | None) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the configuration file {path} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise SettingsError(f"the configuration file {path} cannot be read: {reason}") from None
     return parse_config(text, str(path))
 
 

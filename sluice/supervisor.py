@@ -64,6 +64,11 @@ class Supervisor:
         """The pids of the running processes by name."""
         return {name: c.process.pid for name, c in self._children.items() if c.process is not None and c.process.returncode is None}
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all processes, running or about to be restarted."""
+        return list(self._children)
+
     async def start(self, specs: Iterable[Spec], *, timeout_s: float) -> None:
         """Start processes side by side and wait until all are ready. Raises StartError naming the one that is not."""
         children = [_Child(spec) for spec in specs]
@@ -86,6 +91,12 @@ class Supervisor:
             for wait in waits:
                 wait.cancel()
 
+    async def watch(self) -> None:
+        """Wait until a process cannot be kept running any more, and raise why: StartError or OSError."""
+        done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
     async def stop(self, names: Iterable[str], *, grace_s: float) -> None:
         """End processes side by side: their stop signal, then, after `grace_s`, SIGKILL for their whole group."""
         stopping = [self._children[name] for name in names if name in self._children]
@@ -105,7 +116,7 @@ class Supervisor:
         for child, process in running:
             if process.poll() is None:
                 self._say(f"{child.spec.name} did not end within {grace_s:.0f} s and is killed")
-            _kill_group(process)
+                _kill_group(process)
             process.wait()
             self._pid_file(child).unlink(missing_ok=True)
             del self._children[child.spec.name]
@@ -113,7 +124,7 @@ class Supervisor:
     def kill_now(self) -> None:
         """Do not wait any longer for those that are being stopped."""
         for child in self._children.values():
-            if child.process is not None and child.spec.is_ready is None:
+            if child.process is not None and child.spec.is_ready is None and child.process.poll() is None:
                 _kill_group(child.process)
 
     async def _keep(self, child: _Child) -> None:
@@ -146,7 +157,7 @@ class Supervisor:
             try:
                 await child.ended.wait()
                 if reading is not None:
-                    await proving
+                    await asyncio.wait([proving], timeout=1)
             finally:
                 proving.cancel()
         finally:

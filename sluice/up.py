@@ -1,0 +1,307 @@
+"""`sluice up`: everything on one machine. Servers of our own where none are named, migrations, gateway, workers; one key.
+
+Everything lies under the data directory: `valkey/`, `postgres/`, `logs/`, `run/` (pids, the configuration handed to the
+processes), `key`. A lock there keeps a second launcher out; what a killed one left is swept before anything starts.
+"""
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from protocol.config import Config, Key
+from sluice import doctor, embedded
+from sluice.defaults import default_config
+from sluice.errors import Busy, SettingsError, StartError
+from sluice.greeting import greeting
+from sluice.processes import Spec, die_with_parent, sweep
+from sluice.settings import URLS_FILE, Settings, check_urls, load_config
+from sluice.supervisor import Supervisor
+
+KEY_NAME = "sluice-up"
+START_S = 60.0
+WORKERS_STOP_S = 8.0
+SERVERS_STOP_S = 20.0
+SWEEP_S = 5.0
+LARGEST_LOG_BYTES = 10 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one `sluice up` runs."""
+
+    settings: Settings
+    config: Config
+    data_dir: Path
+    key: str
+    policy_workers: int
+    judge_workers: int
+    as_json: bool
+    command: tuple[str, ...] = (sys.executable, "-m", "sluice.cli")
+    """What starts a process of ours; the role follows."""
+
+    @property
+    def run_dir(self) -> Path:
+        """Where the pid files lie."""
+        return self.data_dir / "run"
+
+    @property
+    def url(self) -> str:
+        """The gateway's address as a client on this machine sees it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.settings.host, self.settings.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
+
+    def log(self, name: str) -> Path:
+        """The log of the process `name`."""
+        return self.data_dir / "logs" / f"{name}.log"
+
+
+def run(settings: Settings, *, policy_workers: int, judge_workers: int, as_json: bool, **given: Any) -> None:
+    """Run until SIGINT or SIGTERM. Raises StartError."""
+    if "MAKELEVEL" in os.environ:
+        die_with_parent(signal.SIGTERM)
+    check_urls(settings.redis_url, settings.database_url)
+    config = load_config(settings.config) if settings.config else default_config()
+    data_dir = make_data_dir(settings.data_dir)
+    with _locked(data_dir):
+        for name in sweep(data_dir / "run", grace_s=SWEEP_S):
+            say(f"{name} was left behind by an earlier run and is ended")
+        if settings.port == 0:
+            settings = settings.model_copy(update={"port": embedded.free_port()})
+        check_port(settings.host, settings.port)
+        key = _own_key(data_dir)
+        plan = Plan(settings, _with_key(config, key), data_dir, key, policy_workers, judge_workers, as_json, **given)
+        asyncio.run(_Launcher(plan).run())
+
+
+def say(text: str) -> None:
+    """Tell the person who started us; standard output is for the result alone."""
+    with contextlib.suppress(OSError):  # a closed terminal must not end us
+        print(f"sluice: {text}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class _Launcher:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._stopping = asyncio.Event()
+        self._redis_url, self._database_url = plan.settings.redis_url, plan.settings.database_url
+
+    async def run(self) -> None:
+        """Start, tell, wait, stop."""
+        loop = asyncio.get_running_loop()
+        with Supervisor(self._plan.run_dir, say) as supervisor:
+
+            def stop() -> None:
+                if self._stopping.is_set():
+                    supervisor.kill_now()
+                self._stopping.set()
+
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, stop)
+            work = asyncio.create_task(self._work(supervisor), name="launcher")
+            told = asyncio.create_task(self._stopping.wait(), name="told to stop")
+            try:
+                await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    work.result()
+            finally:
+                work.cancel()
+                told.cancel()
+                await asyncio.gather(work, told, return_exceptions=True)
+                await self._stop(supervisor)
+
+    async def _work(self, supervisor: Supervisor) -> None:
+        await self._start(supervisor)
+        pids = {"launcher": os.getpid(), **supervisor.pids}
+        if self._plan.as_json:
+            text = json.dumps({"url": self._plan.url, "key": self._plan.key, "data_dir": str(self._plan.data_dir), "pids": pids})
+        else:
+            text = greeting(self._plan.url, self._plan.key, self._plan.data_dir)
+        with contextlib.suppress(OSError):
+            print(text, flush=True)  # noqa: T201
+        await supervisor.watch()
+
+    async def _start(self, supervisor: Supervisor) -> None:
+        plan = self._plan
+        say(f"data in {plan.data_dir}")
+        for path in (plan.data_dir / "logs").glob("*.log"):
+            if path.stat().st_size > LARGEST_LOG_BYTES:
+                path.replace(path.with_suffix(".log.1"))
+        await self._start_servers(supervisor)
+        await self._migrate()
+        names = [
+            "gateway",
+            *_numbered("policy-worker", plan.policy_workers),
+            *_numbered("judge-worker", plan.judge_workers),
+            "audit-writer",
+        ]
+        say(f"starting {', '.join(names)}")
+        await supervisor.start([self._spec(name) for name in names], timeout_s=START_S)
+
+    async def _start_servers(self, supervisor: Supervisor) -> None:
+        plan, specs = self._plan, []
+        if not self._redis_url:
+            spec, self._redis_url = embedded.valkey(plan.data_dir / "valkey", log=plan.log("valkey"))
+            specs.append(spec)
+        else:
+            for sentence in doctor.check_redis(self._redis_url):
+                say(f"warning: {sentence}")
+        if not self._database_url:
+            first = not (plan.data_dir / "postgres" / "PG_VERSION").exists()
+            say(
+                "starting Valkey and PostgreSQL"
+                if not first
+                else "making a PostgreSQL database and starting the servers (once, a few seconds)"
+            )
+            spec, self._database_url = embedded.postgres(plan.data_dir / "postgres", log=plan.log("postgres"))
+            specs.append(spec)
+        if specs:
+            await supervisor.start(specs, timeout_s=START_S)
+        urls = {"redis_url": self._redis_url, "database_url": self._database_url}
+        _write_private(plan.data_dir / URLS_FILE, json.dumps(urls))
+
+    async def _migrate(self) -> None:
+        """Bring the tables to the newest migration. Where that is known without asking, save the half second of finding out."""
+        stamp, now = self._plan.data_dir / "postgres.migrated", _migrations()
+        is_ours = not self._plan.settings.database_url
+        if is_ours and now and stamp.exists() and stamp.read_text() == now:
+            return
+        say("bringing the database's tables up to date")
+        await asyncio.to_thread(doctor.migrate_database, self._database_url)
+        if is_ours:
+            _write_private(stamp, now)
+
+    def _spec(self, name: str) -> Spec:
+        plan = self._plan
+        role = {"gateway": ("gateway",), "audit-writer": ("worker", "audit")}.get(name) or ("worker", name.partition("-")[0])
+        settings = plan.settings
+        handed = plan.run_dir / "config.yaml"
+        _write_private(handed, json.dumps(plan.config.model_dump(mode="json")))
+        folder = settings.policy_path or (settings.config.parent if settings.config else None)
+        env = {
+            "SLUICE_CONFIG": str(handed), "SLUICE_REDIS_URL": self._redis_url, "SLUICE_DATABASE_URL": self._database_url,
+            "SLUICE_HOST": settings.host, "SLUICE_PORT": str(settings.port), "SLUICE_LOG": settings.log,
+            "SLUICE_POLICY_PATH": str(folder.resolve()) if folder else "", "SLUICE_DATA_DIR": str(plan.data_dir),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
+        }  # fmt: skip
+        return Spec(name, [*plan.command, *role], plan.log(name), env=env)
+
+    async def _stop(self, supervisor: Supervisor) -> None:
+        """End what feeds before what is fed: gateway, workers, audit writer, servers."""
+        names = supervisor.names
+        if names:
+            say("stopping")
+        await supervisor.stop(["gateway"], grace_s=self._plan.config.limits.drain_s)
+        await supervisor.stop([name for name in names if name.startswith(("policy-", "judge-"))], grace_s=WORKERS_STOP_S)
+        await supervisor.stop(["audit-writer"], grace_s=WORKERS_STOP_S)
+        await supervisor.stop(["valkey", "postgres"], grace_s=SERVERS_STOP_S)
+        await supervisor.stop(list(supervisor.names), grace_s=WORKERS_STOP_S)
+        (self._plan.data_dir / URLS_FILE).unlink(missing_ok=True)
+
+
+def make_data_dir(path: Path) -> Path:
+    """Make the data directory, closed to other users (as root: to be passed through only); return its full path. Raises StartError."""
+    mode = 0o711 if os.geteuid() == 0 else 0o700
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        full = path.resolve(strict=True)
+        full.chmod(mode)
+        (full / "logs").mkdir(mode=0o700, exist_ok=True)
+        (full / "run").mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=full):
+            pass
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise StartError(
+            f"the data directory {path} cannot be written ({reason}): choose another with --data-dir or SLUICE_DATA_DIR"
+        ) from None
+    return full
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise Busy when something listens there, SettingsError when this user or machine cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            match error.errno:
+                case errno.EADDRINUSE:
+                    raise Busy(f"port {port} is in use: choose another with --port, or end what listens on {host}:{port}") from None
+                case errno.EACCES:
+                    raise SettingsError(f"this user may not listen on port {port}: choose one above 1023 with --port") from None
+                case _:
+                    raise SettingsError(f"{host} is no address of this machine: correct SLUICE_HOST") from None
+
+
+@contextlib.contextmanager
+def _locked(data_dir: Path) -> Iterator[None]:
+    with open(os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Busy(f"another `sluice up`{_holder(file)} runs on {data_dir}: stop it, or choose another --data-dir") from None
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _holder(file: IO[str]) -> str:
+    pid = file.read(20).strip()
+    return f" (pid {pid})" if pid.isdigit() else ""
+
+
+def _own_key(data_dir: Path) -> str:
+    """Return the text of the key that `sluice up` made at its first start, so that clients survive a restart."""
+    path = data_dir / "key"
+    if path.exists():
+        return path.read_text().strip()
+    key = f"sk-sluice-{secrets.token_urlsafe(32)}"
+    _write_private(path, key)
+    return key
+
+
+def _with_key(config: Config, key: str) -> Config:
+    names = ["default", *config.policies] if "default" in config.policies else list(config.policies)
+    own = Key(
+        name=KEY_NAME, sha256=hashlib.sha256(key.encode()).hexdigest(), roles=("client", "auditor"), policies=tuple(dict.fromkeys(names))
+    )  # fmt: skip
+    return config.model_copy(update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), own)})
+
+
+def _migrations() -> str:
+    """Return a digest of the migrations in this installation, found without the database's libraries; empty when not found."""
+    root = Path(__file__).resolve().parent.parent
+    for folder in (root / "alembic" / "versions", root / "db" / "scripts" / "versions"):
+        if folder.is_dir():
+            digest = hashlib.sha256()
+            for path in sorted(folder.glob("*.py")):
+                digest.update(path.read_bytes())
+            return digest.hexdigest()
+    return ""
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    return [f"{name}-{number}" for number in range(1, count + 1)]
+
+
+def _write_private(path: Path, text: str) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    part.replace(path)
