@@ -94,11 +94,17 @@ def _make(step: PolicyStep, kind: type[Policy]) -> Policy:
     except PolicyFailed as error:
         raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {error.message}") from error
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "options"
-        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {place}: {first['msg']}") from error
+        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {_first_problem(error)}") from error
     except Exception as error:
-        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {error or type(error).__name__}") from error
+        raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {str(error) or type(error).__name__}") from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_input=False)
+    # of an option with several forms, the one whose content was looked at
+    problem = next((p for p in problems if p["type"] == "value_error"), problems[0])
+    place = ".".join(str(part) for part in problem["loc"]) or "options"
+    return f"{place}: {problem['msg'].removeprefix('Value error, ').splitlines()[0]}"
 
 
 def _sources(kind: type[Policy]) -> list[bytes]:

@@ -1,0 +1,170 @@
+"""Replaces literals and RE2 patterns in text and reasoning, also where a match lies across chunk borders.
+
+What comes out does not depend on how upstream cut the text. With literals alone, only an end of the text that may be
+the beginning of a literal is held back. RE2 cannot say whether text may be the beginning of a match, so with a
+pattern in the list the last `max_match` characters are held back until more text or the end of the block comes.
+"""
+
+import re
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from policy.base import Context, Policy, TextBlock
+from policy.patterns import Pattern, compile_re2
+
+_GROUP = re.compile(r"\\([0-9])")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+Match = tuple[int, int, str]
+"""Start, end and what stands in its place."""
+
+
+class Replacement(BaseModel):
+    r"""Either `find` (a literal) or `pattern` (RE2), and what replaces it; in a pattern's replacement \0 to \9 are its groups."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    find: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+    pattern: Pattern | None = None
+    replace: str
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.find is None) == (self.pattern is None):
+            raise ValueError("give either `find` or `pattern`")
+        if self.pattern is not None:
+            compiled = compile_re2(self.pattern)
+            if any(int(group) > compiled.groups for group in _GROUP.findall(self.replace)):
+                raise ValueError("`replace` names a group that the pattern does not have")
+            if compiled.fullmatch("") is not None:
+                raise ValueError("the pattern matches the empty text")
+        return self
+
+
+class Options(BaseModel):
+    """Options of `text_replace`.
+
+    `rules`: the leftmost match wins, at one place the rule that stands first; what was put in is not searched again.
+    `max_match`: characters a pattern's match may have; longer matches are not found.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    rules: Annotated[tuple[Replacement, ...], Field(min_length=1)]
+    max_match: Annotated[int, Field(ge=1, le=65_536)] = 256
+
+
+class _Held:
+    """The end of a block's text that is not decided yet, from `position` on; before it stands one character of context."""
+
+    def __init__(self) -> None:
+        self.text, self.position = "", 0
+
+
+class TextReplace(Policy):
+    """Replace text in the answer and its reasoning."""
+
+    name = "text_replace"
+
+    def __init__(self, **options: object) -> None:
+        self.options = Options.model_validate(options)
+        self._rules: list[tuple[str, Any, str]] = [
+            (rule.find or "", None if rule.pattern is None else compile_re2(rule.pattern), rule.replace) for rule in self.options.rules
+        ]
+        self._literals = [literal for literal, _, _ in self._rules if literal]
+        self._first = {literal[0] for literal in self._literals}
+        self._longest = max(map(len, self._literals), default=0)
+        self._has_patterns = len(self._literals) < len(self._rules)
+        self._held: dict[int, _Held] = {}
+
+    def for_call(self, context: Context) -> Self:
+        """Give the call its own held text."""
+        mine = super().for_call(context)
+        mine._held = {}
+        return mine
+
+    def on_text(self, text: str, block: TextBlock) -> str:
+        """Return what is decided."""
+        held = self._held.setdefault(block.index, _Held())
+        held.text += text
+        return self._advance(held, final=False)
+
+    def on_text_end(self, block: TextBlock) -> str:
+        """Return the rest."""
+        held = self._held.pop(block.index, None)
+        return self._advance(held, final=True) if held is not None else ""
+
+    def _advance(self, held: _Held, *, final: bool) -> str:
+        text, position, out = held.text, held.position, []
+        # RE2 reads UTF-8, which has no lone surrogates
+        searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
+        while True:
+            stop = len(text) if final else self._decidable(text, position)
+            match = self._next(text, searched, position, stop)
+            if match is None:
+                break
+            start, end, instead = match
+            out += [text[position:start], instead]
+            position = end
+        out.append(text[position:stop])
+        position = max(position, stop)
+        keep = max(position - 1, 0)
+        held.text, held.position = text[keep:], position - keep
+        return "".join(out)
+
+    def _decidable(self, text: str, position: int) -> int:
+        """The first place from `position` on where more text could change what matches there."""
+        if self._has_patterns:
+            # one character more than the longest match: `$` and `\b` look at it
+            return max(position, len(text) - max(self.options.max_match, self._longest))
+        for start in range(max(position, len(text) - self._longest + 1), len(text)):
+            if text[start] in self._first and self._may_grow(text[start:]):
+                return start
+        return max(position, len(text))
+
+    def _may_grow(self, rest: str) -> bool:
+        for literal in self._literals:
+            if rest.startswith(literal):
+                return False
+            if literal.startswith(rest):
+                return True
+        return False
+
+    def _next(self, text: str, searched: str, position: int, stop: int) -> Match | None:
+        """The leftmost match that begins in position .. stop - 1."""
+        best: Match | None = None
+        for literal, pattern, replace in self._rules:
+            if pattern is not None:
+                found = self._search(searched, text, pattern, replace, position, stop)
+            else:
+                at = text.find(literal, position, stop + len(literal) - 1)
+                found = (at, at + len(literal), replace) if at >= 0 else None
+            if found is not None and (best is None or found[0] < best[0]):
+                best, stop = found, found[0]
+        return best
+
+    def _search(self, searched: str, text: str, pattern: Any, replace: str, position: int, stop: int) -> Match | None:
+        """Search in pieces of bounded length, so that a hostile text costs no more than its length times `max_match`."""
+        longest = self.options.max_match
+        while position < stop:
+            # a character of context on either side, for `^`, `$` and `\b`
+            left = max(position - 1, 0)
+            maybe = pattern.search(searched[left : position + 2 * longest + 1], position - left)
+            start = left + maybe.start() if maybe is not None else position + longest + 1
+            if start > position + longest:
+                position += longest + 1
+                continue
+            if start >= stop:
+                return None
+            left = max(start - 1, 0)
+            match = pattern.match(searched[left : start + longest + 1], start - left, start - left + longest)
+            if match is not None and match.end() > match.start():
+                return start, left + match.end(), _filled(replace, match, text, left)
+            position = start + 1
+        return None
+
+
+def _filled(template: str, match: Any, text: str, offset: int) -> str:
+    def group(found: "re.Match[str]") -> str:
+        start, end = match.span(int(found[1]))
+        return text[offset + start : offset + end] if start >= 0 else ""
+
+    return _GROUP.sub(group, template)

@@ -1,0 +1,119 @@
+import itertools
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.base import Context, TextBlock
+from policy.text_replace import TextReplace
+from protocol.events import BlockKind
+from protocol.request import ChatRequest
+
+BLOCK = TextBlock(0, BlockKind.TEXT)
+CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
+
+
+def run(pieces: list[str], **options: Any) -> str:
+    policy = TextReplace(**options).for_call(CONTEXT)
+    return "".join(policy.on_text(piece, BLOCK) for piece in pieces) + policy.on_text_end(BLOCK)
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    edges = sorted({0, len(text), *(p % (len(text) + 1) for p in places)})
+    return [text[a:b] for a, b in itertools.pairwise(edges)]
+
+
+literals = st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=4)
+patterns = st.lists(
+    st.sampled_from(["a+b", "ab|abc", "^a", "c$", r"\bab\b", "a.{0,6}c", "(?s).b", "(?m)^b", "b*c", "a[^ ]*", "(?:ab)+", "b??c"]),
+    min_size=1,
+    max_size=3,
+)
+places = st.lists(st.integers(0, 200), max_size=12)
+
+
+@given(literals, st.text("abc \n", max_size=60), places)
+def test_literals_do_not_depend_on_the_cut(finds: list[str], text: str, where: list[int]) -> None:
+    rules = [{"find": find, "replace": f"<{n}>"} for n, find in enumerate(finds)]
+    expected = re.sub("|".join(re.escape(f) for f in finds), lambda m: f"<{finds.index(m[0])}>", text)
+    assert run(cut(text, where), rules=rules) == expected
+
+
+@given(patterns, literals, st.text("abc \n\u00e9\ud800", max_size=60), places, st.integers(1, 8))
+def test_patterns_do_not_depend_on_the_cut(chosen: list[str], finds: list[str], text: str, where: list[int], longest: int) -> None:
+    rules = [{"pattern": p, "replace": rf"<{n}\0>"} for n, p in enumerate(chosen)] + [{"find": f, "replace": "!"} for f in finds]
+    assert run(cut(text, where), rules=rules, max_match=longest) == run([text], rules=rules, max_match=longest)
+
+
+@given(patterns, st.text("abc \n", max_size=60), places)
+def test_patterns_replace_what_python_would_replace(chosen: list[str], text: str, where: list[int]) -> None:
+    pattern = chosen[0].replace("c$", r"c\Z")
+    expected = re.sub(pattern, lambda m: f"<{m[0]}>" if m[0] else "", text)
+    assert run(cut(text, where), rules=[{"pattern": chosen[0], "replace": r"<\0>"}]) == expected
+
+
+@pytest.mark.parametrize("rule", [{"find": "hunter2-secret"}, {"pattern": "hunter[0-9]-secret"}])
+def test_a_secret_split_anywhere_never_leaks(rule: dict[str, str]) -> None:
+    text = "the password is hunter2-secret, keep it"
+    for first in range(len(text)):
+        for second in range(first, len(text)):
+            policy = TextReplace(rules=[{**rule, "replace": "***"}]).for_call(CONTEXT)
+            out = ""
+            for piece in (text[:first], text[first:second], text[second:]):
+                out += policy.on_text(piece, BLOCK)
+                assert "hunter" not in out
+            assert out + policy.on_text_end(BLOCK) == "the password is ***, keep it"
+
+
+def test_literals_hold_back_only_what_may_become_a_match() -> None:
+    policy = TextReplace(rules=[{"find": "abcd", "replace": "-"}]).for_call(CONTEXT)
+    assert policy.on_text("hello ab", BLOCK) == "hello "
+    assert policy.on_text("c", BLOCK) == ""
+    assert policy.on_text("x", BLOCK) == "abcx"
+
+
+def test_a_literal_that_wins_at_once_is_not_held_for_a_longer_one() -> None:
+    policy = TextReplace(rules=[{"find": "ab", "replace": "1"}, {"find": "abc", "replace": "2"}]).for_call(CONTEXT)
+    assert policy.on_text("ab", BLOCK) == "1"
+    policy = TextReplace(rules=[{"find": "abc", "replace": "2"}, {"find": "ab", "replace": "1"}]).for_call(CONTEXT)
+    assert policy.on_text("ab", BLOCK) == ""
+    assert policy.on_text("c", BLOCK) == "2"
+
+
+def test_patterns_hold_back_at_most_max_match_characters() -> None:
+    policy = TextReplace(rules=[{"pattern": "x+y", "replace": ""}], max_match=5).for_call(CONTEXT)
+    assert policy.on_text("0123456789", BLOCK) == "01234"
+
+
+def test_blocks_and_calls_do_not_share_held_text() -> None:
+    policy = TextReplace(rules=[{"find": "ab", "replace": "-"}])
+    one, two = policy.for_call(CONTEXT), policy.for_call(CONTEXT)
+    other = TextBlock(1, BlockKind.THINKING)
+    assert [one.on_text("a", BLOCK), one.on_text("b", other), two.on_text("b", BLOCK)] == ["", "b", "b"]
+    assert [one.on_text_end(BLOCK), one.on_text_end(other), two.on_text_end(BLOCK), two.on_text_end(other)] == ["a", "", "", ""]
+
+
+def test_groups_are_filled_in() -> None:
+    assert run(["mail bob@x.org"], rules=[{"pattern": r"(\w+)@(\w+\.org)|(z)", "replace": r"\1 at \2\3"}]) == "mail bob at x.org"
+
+
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        ({"replace": ""}, "either `find` or `pattern`"),
+        ({"find": "a", "pattern": "b", "replace": ""}, "either `find` or `pattern`"),
+        ({"pattern": "(", "replace": ""}, "not valid RE2"),
+        ({"pattern": "(?=a)", "replace": ""}, "not valid RE2"),
+        ({"pattern": "a*", "replace": ""}, "empty text"),
+        ({"pattern": "a", "replace": r"\1"}, "names a group"),
+    ],
+)
+def test_bad_rules_are_refused_at_load(rule: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        TextReplace(rules=[rule])
+
+
+def test_a_hostile_text_costs_linear_time() -> None:
+    run(["a" * 20_000], rules=[{"pattern": "(a|a)*b", "replace": ""}], max_match=64)
