@@ -139,8 +139,8 @@ class JudgeWorker(Worker):
             raise
 
     async def main(self) -> None:
-        """Take questions until cancelled."""
-        while True:
+        """Take questions until cancelled or drained: a cancellation that redis-py turns into a timeout must not go on."""
+        while self.allow_pick_jobs:
             self._freed.clear()
             try:
                 await self._poll_iteration()
