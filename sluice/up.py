@@ -124,8 +124,8 @@ class _Launcher:
 
     async def _work(self, supervisor: Supervisor) -> None:
         await self._start(supervisor)
-        pids = {"launcher": os.getpid(), **supervisor.pids}
         if self._plan.as_json:
+            pids = {"launcher": [os.getpid()], **_by_role(supervisor.pids)}
             text = json.dumps({"url": self._plan.url, "key": self._plan.key, "data_dir": str(self._plan.data_dir), "pids": pids})
         else:
             text = greeting(self._plan.url, self._plan.key, self._plan.data_dir)
@@ -293,6 +293,15 @@ def _migrations() -> str:
                 digest.update(path.read_bytes())
             return digest.hexdigest()
     return ""
+
+
+def _by_role(pids: dict[str, int]) -> dict[str, list[int]]:
+    """Return the pids of each role: gateway, policy, judge, audit, redis, postgres (empty where the server is not ours)."""
+    found: dict[str, list[int]] = {role: [] for role in ("gateway", "policy", "judge", "audit", "redis", "postgres")}
+    for name, pid in pids.items():
+        role = name.partition("-")[0]
+        found["redis" if role == "valkey" else role].append(pid)
+    return found
 
 
 def _numbered(name: str, count: int) -> list[str]:
