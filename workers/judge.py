@@ -179,30 +179,34 @@ async def run(settings: Runtime) -> None:
     demo_judge.check_canary()
     # arq logs the arguments of jobs, which are prompts
     logging.getLogger("arq.worker").setLevel(logging.WARNING)
+    stopping = asyncio.Event()
+    process.on_stop(stopping.set)
+    process.watch_loop()
+    warn_about_models(settings)
+    await serve(settings, stopping)
+
+
+async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
+    """Take questions until `stopping` is set, then finish those begun within `limits.drain_s`."""
     name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
     redis, bell = Connection(settings.redis_url, name="judge"), Connection(settings.redis_url, name="judge-bell")
     pool = open_pool(settings.redis_url, connections=4 * settings.concurrency + 4)
     await asyncio.gather(redis.open(), bell.open())
-    judge, stopping = Judge(settings, redis), asyncio.Event()
+    judge = Judge(settings, redis)
     worker = JudgeWorker(judge, pool, bell, concurrency=settings.concurrency)
-    process.on_stop(stopping.set)
-    process.watch_loop()
-    warn_about_models(settings)
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
         asyncio.create_task(process.show_presence(redis, "judge", name), name="presence"),
+        asyncio.create_task(stopping.wait(), name="stop"),
     ]
     process.tell_ready(settings)
     log.info("judge worker ready", extra={"worker": name})
     try:
-        stopped = asyncio.create_task(stopping.wait(), name="stop")
-        await asyncio.wait([*loops, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        for task in loops:
-            if task.done():
-                task.result()
+        done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
         await worker.drain(settings.config.limits.drain_s)
         await process.hide_presence(redis, "judge", name)
+        for task in done:
+            task.result()
     finally:
         for task in loops:
             task.cancel()

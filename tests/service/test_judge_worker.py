@@ -1,0 +1,349 @@
+import asyncio
+import contextlib
+import json
+import pickle
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from redis.asyncio import Redis
+
+from policy.base import Judgement, JudgeQuestion
+from policy.judging import SYSTEM
+from protocol.config import Config, Runtime
+from protocol.errors import JudgeUnavailable
+from streams import layout
+from streams.connection import Connection
+from tests.support.waiting import wait_until
+from workers.judge import Judge, JudgeWorker, serve
+from workers.judge_queue import MAX_ATTEMPTS, JudgeQueue, deserialize, open_pool, serialize
+
+NONCE = "c0ffee"
+GOOD = json.dumps({"nonce": NONCE, "probability": 0.25, "explanation": "reads a file"})
+Client = Any
+"""redis.asyncio.Redis, whose commands are typed as either awaitable or not."""
+
+
+def question(model: str = "demo-judge", command: str = "ls", deadline_s: float | None = None) -> JudgeQuestion:
+    return JudgeQuestion(
+        model, SYSTEM, "the prompt", NONCE, 0.6, deadline_s, {"name": "bash", "arguments": json.dumps({"command": command})}
+    )
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    return await wait_until(condition)
+
+
+def in_ms(seconds: float) -> int:
+    return int((time.time() + seconds) * 1000)
+
+
+def openai_answer(text: str) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}]}
+
+
+def anthropic_answer(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "tool_use", "id": "t", "name": "judgement", "input": json.loads(text)}], "stop_reason": "tool_use"}
+
+
+class Upstream:
+    """Plays a provider: answers from `answers` (status, body), the last one again and again; `seen` has the requests."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, Any]] = [(200, openai_answer(GOOD))]
+        self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.delay_s = 0.0
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append((request.path, dict(request.headers), await request.json()))
+        await asyncio.sleep(self.delay_s)
+        status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return web.json_response(body, status=status)
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    played = Upstream()
+    app = web.Application()
+    app.router.add_post("/{path:.*}", played.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    played.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield played
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Client]:
+    client: Client = Redis.from_url(redis_url)
+    await client.flushall()
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+async def queue(redis_url: str, redis: Client) -> AsyncIterator[JudgeQueue]:
+    asked = JudgeQueue(redis_url)
+    yield asked
+    await asked.close()
+
+
+def runtime(redis_url: str, upstream: Upstream | None = None, **limits: Any) -> Runtime:
+    providers = {}
+    if upstream is not None:
+        providers = {
+            "one": {"dialect": "openai", "base_url": f"{upstream.url}/v1", "api_key_env": "TEST_JUDGE_KEY"},
+            "two": {"dialect": "anthropic", "base_url": upstream.url, "api_key_env": "TEST_JUDGE_KEY"},
+        }
+    models = [{"match": "gpt-*", "upstream": "one"}, {"match": "claude-*", "upstream": "two"}] if upstream else []
+    config = Config.model_validate({"upstreams": providers, "models": models, "limits": {"drain_s": 0.2, **limits}})
+    return Runtime(config=config, redis_url=redis_url, database_url="", name="judge-test", concurrency=4)
+
+
+@contextlib.asynccontextmanager
+async def judging(settings: Runtime) -> AsyncIterator[None]:
+    stopping = asyncio.Event()
+    task = asyncio.create_task(serve(settings, stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await task
+
+
+async def answer(redis: Client, call_id: str, *, block: int = 0, step: int = 0) -> Judgement:
+    value = await until(lambda: redis.hget(layout.facts_key(call_id), layout.judgement_field(block, step)))
+    return msgspec.json.decode(value, type=Judgement)
+
+
+async def judged(settings: Runtime, queue: JudgeQueue, redis: Client, asked: JudgeQuestion, *, within_s: float = 10) -> Judgement:
+    call_id = layout.new_call_id()
+    async with judging(settings):
+        await queue.ask(call_id, 0, 0, 0, asked, in_ms(within_s))
+        return await answer(redis, call_id)
+
+
+@pytest.mark.parametrize(("command", "harmful"), [("rm -rf /", True), ("ls -l", False)])
+async def test_demo_judge_answers(redis_url: str, queue: JudgeQueue, redis: Client, command: str, harmful: bool) -> None:
+    said = await judged(runtime(redis_url), queue, redis, question(command=command))
+    assert said.probability is not None
+    assert (said.probability >= 0.6) is harmful
+    assert (said.prompt, said.attempts, said.error, said.model) == ("the prompt", 1, "", "demo-judge")
+    assert json.loads(said.reply)["nonce"] == NONCE
+
+
+async def test_an_idle_judge_starts_at_once(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+    async with judging(runtime(redis_url)):
+        await until(lambda: redis.hlen(layout.WORKERS_KEY))
+        took = []
+        for _ in range(10):
+            call_id, began = layout.new_call_id(), time.monotonic()
+            await queue.ask(call_id, 0, 0, 0, question(), in_ms(10))
+            await answer(redis, call_id)
+            took.append(time.monotonic() - began)
+    # polling alone would take a second
+    assert sorted(took)[5] < 0.2
+
+
+async def test_every_key_of_an_answered_question_expires_or_is_gone(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+    await judged(runtime(redis_url), queue, redis, question())
+    await until(lambda: _none_left(redis))
+
+
+async def _none_left(redis: Client) -> bool:
+    lasting = [key async for key in redis.scan_iter() if await redis.ttl(key) < 0]
+    return lasting in ([], [layout.WORKERS_KEY.encode()])
+
+
+async def test_openai_upstream_is_asked_for_strict_json(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_JUDGE_KEY", "sk-canary")
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
+    path, headers, body = upstream.seen[0]
+    assert (said.probability, said.explanation, said.reply, said.error) == (0.25, "reads a file", GOOD, "")
+    assert (path, headers["Authorization"], body["temperature"]) == ("/v1/chat/completions", "Bearer sk-canary", 0)
+    assert body["response_format"]["json_schema"]["strict"] is True
+    assert [m["content"] for m in body["messages"]] == [SYSTEM, "the prompt"]
+
+
+async def test_anthropic_upstream_is_forced_to_a_tool(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_JUDGE_KEY", "sk-canary")
+    upstream.answers = [(200, anthropic_answer(GOOD))]
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("claude-x"))
+    path, headers, body = upstream.seen[0]
+    assert (said.probability, said.error) == (0.25, "")
+    assert (path, headers["x-api-key"], body["temperature"]) == ("/v1/messages", "sk-canary", 0)
+    assert body["tool_choice"] == {"type": "tool", "name": "judgement"}
+
+
+async def test_429_and_500_are_asked_again(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+    upstream.answers = [(429, {}), (500, {}), (200, openai_answer(GOOD))]
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
+    assert (said.probability, said.attempts, said.error) == (0.25, 3, "")
+
+
+async def test_a_model_that_refuses_a_temperature_is_asked_without(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    upstream.answers = [(400, {"error": {"param": "temperature"}}), (200, openai_answer(GOOD))]
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
+    assert (said.probability, "temperature" in upstream.seen[1][2]) == (0.25, False)
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ([(500, {})], "unavailable"),
+        ([(401, {})], "unavailable"),
+        ([(200, openai_answer("Sure, that is fine."))], "invalid"),
+        ([(200, openai_answer(GOOD.replace(NONCE, "other")))], "invalid"),
+        ([(200, {"choices": []})], "invalid"),
+        ([(200, {"choices": [{"message": {"content": None, "refusal": "no"}}]})], "invalid"),
+        ([(200, [])], "invalid"),
+    ],
+)
+async def test_what_is_unexpected_becomes_an_error(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, answers: list[tuple[int, Any]], error: str
+) -> None:
+    upstream.answers = answers
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
+    assert (said.probability, said.error) == (None, error)
+
+
+async def test_a_silent_model_is_given_up_at_the_deadline(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+    upstream.delay_s = 5
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"), within_s=0.4)
+    assert (said.error, said.attempts) == ("deadline", 1)
+    assert said.latency_ms < 2_000
+
+
+@pytest.mark.parametrize("model", ["unknown", "demo"])
+async def test_a_model_that_nobody_serves_is_unavailable(redis_url: str, queue: JudgeQueue, redis: Client, model: str) -> None:
+    assert (await judged(runtime(redis_url), queue, redis, question(model))).error == "unavailable"
+
+
+async def test_the_first_answer_stays(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+    call_id = layout.new_call_id()
+    first = '{"probability":null,"error":"deadline"}'
+    await redis.hset(layout.facts_key(call_id), layout.judgement_field(0, 0), first)
+    async with judging(runtime(redis_url)):
+        await queue.ask(call_id, 0, 0, 0, question(), in_ms(10))
+        await until(lambda: _depth_is(queue, 0))
+    assert await redis.hget(layout.facts_key(call_id), layout.judgement_field(0, 0)) == first.encode()
+
+
+async def _depth_is(queue: JudgeQueue, depth: int) -> bool:
+    return (await queue.stats())["depth"] == depth
+
+
+async def test_a_pickle_is_rejected_and_the_queue_goes_on(redis_url: str, queue: JudgeQueue, redis: Client, tmp_path: Any) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (open, (str(tmp_path / "owned"), "w"))
+
+    await redis.set("arq:job:evil", pickle.dumps({"t": 1, "f": "judge", "a": (Evil(),), "k": {}, "et": 1}), ex=60)
+    await redis.zadd(layout.JUDGE_QUEUE, {"evil": time.time() * 1000})
+    said = await judged(runtime(redis_url), queue, redis, question())
+    assert said.error == ""
+    assert not (tmp_path / "owned").exists()
+    assert await redis.zscore(layout.JUDGE_QUEUE, "evil") is None
+
+
+async def test_rejected_jobs_are_counted(redis_url: str) -> None:
+    connection, pool = Connection(redis_url, name="test"), open_pool(redis_url)
+    worker = JudgeWorker(Judge(runtime(redis_url), connection), pool, connection, concurrency=1)
+    deserialized = worker.job_deserializer
+    assert deserialized is not None
+    with pytest.raises(ValueError, match="JSON"):
+        deserialized(pickle.dumps({"f": "judge"}))
+    assert worker.rejected == 1
+    await pool.aclose(close_connection_pool=True)
+
+
+def test_jobs_survive_serialization_and_errors_become_names() -> None:
+    assert deserialize(serialize({"f": "judge", "a": ["x"], "r": KeyError("secret")})) == {"f": "judge", "a": ["x"], "r": "KeyError"}
+
+
+async def test_a_full_queue_refuses_at_once(redis_url: str, redis: Client) -> None:
+    queue = JudgeQueue(redis_url, max_depth=2)
+    for _ in range(2):
+        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), in_ms(10))
+    with pytest.raises(JudgeUnavailable, match="2 questions"):
+        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), in_ms(10))
+    stats = await queue.stats()
+    assert stats["depth"] == 2
+    assert 0 <= stats["oldest_wait_s"] < 10
+    await queue.close()
+
+
+async def test_asking_past_the_deadline_is_refused(queue: JudgeQueue) -> None:
+    with pytest.raises(JudgeUnavailable, match="deadline"):
+        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), in_ms(-1))
+
+
+async def test_asking_twice_is_one_job(queue: JudgeQueue) -> None:
+    call_id = layout.new_call_id()
+    for _ in range(2):
+        await queue.ask(call_id, 0, 0, 0, question(), in_ms(10))
+    assert (await queue.stats())["depth"] == 1
+
+
+async def test_a_waiting_or_beating_question_has_not_died(queue: JudgeQueue, redis: Client) -> None:
+    call_id = layout.new_call_id()
+    await queue.ask(call_id, 0, 0, 0, question(), in_ms(10))
+    assert await queue.died(call_id, 0, 0) is None
+    await redis.set(f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, 0)}", "1", ex=60)
+    await redis.set(layout.judge_beat_key(call_id, 0, 0), "1", ex=60)
+    assert await queue.died(call_id, 0, 0) is None
+
+
+async def test_a_judge_that_died_is_noticed_and_its_job_taken_away(queue: JudgeQueue, redis: Client) -> None:
+    call_id = layout.new_call_id()
+    for attempt in range(MAX_ATTEMPTS - 1):
+        await queue.ask(call_id, 0, 0, attempt, question(), in_ms(10))
+        await redis.set(f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, attempt)}", "1", ex=60)
+        assert await queue.died(call_id, 0, 0) == attempt + 1
+        assert await _depth_is(queue, 0)
+    await queue.ask(call_id, 0, 0, MAX_ATTEMPTS - 1, question(), in_ms(10))
+    await redis.delete(layout.JUDGE_QUEUE)
+    assert await queue.died(call_id, 0, 0) is None
+
+
+async def test_a_job_that_vanished_has_died_unless_it_was_answered(queue: JudgeQueue, redis: Client) -> None:
+    call_id = layout.new_call_id()
+    assert await queue.died(call_id, 0, 0) == 1
+    await redis.hset(layout.facts_key(call_id), layout.judgement_field(0, 0), "{}")
+    assert await queue.died(call_id, 0, 0) is None
+
+
+async def test_a_stopping_judge_leaves_its_question_to_the_next(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    settings, call_id = runtime(redis_url, upstream), layout.new_call_id()
+    upstream.delay_s = 5
+    async with judging(settings):
+        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+        await until(lambda: len(upstream.seen) == 1)
+        assert await redis.exists(layout.judge_beat_key(call_id, 0, 0))
+    upstream.delay_s = 0
+    async with judging(settings):
+        assert (await answer(redis, call_id)).probability == 0.25
+
+
+async def test_more_questions_than_slots_are_all_answered(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+    upstream.delay_s = 0.02
+    calls = [layout.new_call_id() for _ in range(20)]
+    async with judging(runtime(redis_url, upstream)):
+        await asyncio.gather(*(queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20)) for call_id in calls))
+        said = await asyncio.gather(*(answer(redis, call_id) for call_id in calls))
+    assert {j.error for j in said} == {""}
+    assert len(upstream.seen) == 20
