@@ -100,7 +100,8 @@ def _answer(words: str, result: str | None, tools: list[dict[str, Any]]) -> Answ
     if found := re.search(r"wait (\d+(?:\.\d+)?) ?s", lower):
         answer.wait_s = min(float(found[1]), _MAX_WAIT_S)
     if "slow" in lower:
-        answer.gap_s, answer.wait_s = 0.3, answer.wait_s or 1.0
+        found = re.search(r"gap (\d+) ?ms", lower)
+        answer.gap_s, answer.wait_s = int(found[1]) / 1000 if found else 0.3, answer.wait_s or (0.0 if found else 1.0)
     if "max tokens" in lower:
         answer.stop = "max_tokens"
     if "fail in the middle" in lower:

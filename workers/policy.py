@@ -90,8 +90,8 @@ class PolicyWorker:
                     )
                 ]
                 await self._stopping.wait()
-                for task in loops[3:]:
-                    task.cancel()
+                # not cancelled: a read that Redis still holds for this worker would swallow what is handed over
+                await asyncio.wait(loops[3:])
                 await self._hand_over()
                 for task in loops:
                     task.cancel()
