@@ -40,8 +40,18 @@ from protocol.events import (
 from protocol.records import BlockRecord, CallRecord, EventRecord, JudgementRecord, Record, ToolReleaseRecord, VerdictName, to_bytes
 from protocol.request import ChatRequest, Dialect
 
-_pack = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
+
+
+def _pack(output: Output) -> bytes:
+    try:
+        return _encode(output)
+    except UnicodeEncodeError:
+        # a model can write lone surrogates, which no UTF-8 format takes
+        return to_bytes(repr(output))
+
+
 Mark = tuple[VerdictName, int]
 """The verdict on a chunk as far as it is known, and the block it belongs to (-1: none)."""
 
@@ -79,7 +89,7 @@ class Session:
         try:
             if body is None:
                 raise InvalidRequest("the request body was lost before a worker could read it", code="body_lost")
-            request = self.request = codecs.decode_request(call.dialect, body)
+            request = self.request = codecs.decode_request(call.dialect, body, endpoint=call.endpoint)
             model = request.model
             upstream = opening.route(self._config, model)
             self._chain = Chain(self._policies, Context(call.call_id, call.nonce, call.key, call.session, request))
@@ -338,7 +348,7 @@ class Session:
         if not slot.started:
             slot.started = True
             assert slot.kind is not None
-            self._slots.put(slot, BlockStart(slot.index, slot.kind))
+            self._slots.put(slot, BlockStart(slot.index, slot.kind, name=slot.name))
         self._slots.put(slot, TextDelta(slot.index, text))
 
     def _block_text(self, slot: Slot, block: Block, who: str) -> None:

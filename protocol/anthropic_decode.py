@@ -220,7 +220,8 @@ def _block_start(index: int, block: dict[str, Any]) -> list[Event]:
 
 
 def _more_fields(block: dict[str, Any], kind: str) -> list[Event]:
-    found: list[Event] = [Opaque(f"{kind} field {name[:_MAX_NAME]}") for name, value in block.items() if value and name not in KNOWN_BLOCK_FIELDS[kind]]
+    known = KNOWN_BLOCK_FIELDS[kind]
+    found: list[Event] = [Opaque(f"{kind} field {name[:_MAX_NAME]}") for name, value in block.items() if value and name not in known]
     if block.get("citations"):
         found.append(Opaque("citations"))
     if block.get("caller") not in (None, {"type": "direct"}):

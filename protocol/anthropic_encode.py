@@ -204,7 +204,8 @@ class WholeEncoder(_Encoder):
                     self._block_stop(self._in(event.index))
                 case MessageStop():
                     self._end()
-                    self._body |= {"stop_reason": str(event.stop_reason), "stop_sequence": event.stop_sequence, "usage": _usage(event.usage)}
+                    self._body |= {"stop_reason": str(event.stop_reason), "stop_sequence": event.stop_sequence}
+                    self._body["usage"] = _usage(event.usage)
                     out = dumps(self._body)
                 case UpstreamFailed():
                     self._ended = True

@@ -1,41 +1,61 @@
 """Messages requests: a client's body read, and a request written for a provider of this dialect (protocol.md 1.1, 1.10)."""
 
-import json
 import re
-from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
-import msgspec
-
 from protocol import fields
-from protocol.errors import InvalidRequest
 from protocol.fields import invalid
-from protocol.json_strict import AmbiguousJson, loads_arguments, loads_body, normal_arguments
+from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_body, normal_arguments
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
 
 DEFAULT_MAX_TOKENS = 4096
 """What a request gets that names none: the dialect requires one, and a model's own limit would be an expensive default."""
-_MODELLED = frozenset("model messages system tools tool_choice stream max_tokens temperature top_p stop_sequences".split())
+_MODELLED = frozenset(
+    (
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "stream",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "stop_sequences",
+    )
+)
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def decode(body: bytes) -> ChatRequest:
-    """Read a client's body (max_tokens may be absent: count_tokens has none). Raises InvalidRequest naming the parameter."""
+def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
+    """Read a client's body; count_tokens needs no max_tokens. Raises InvalidRequest naming the parameter."""
     data = loads_body(body)
     fields.refuse_routing(data)
     if fields.integer(data, "n", 1) != 1:
         invalid("n must be 1: every choice would have to be decided on", "n")
+    model = fields.model(data)
+    turns = tuple(_turn(m, f"messages[{i}]") for i, m in enumerate(fields.array(data, "messages")))
+    max_tokens = fields.integer(data, "max_tokens", None)
+    if max_tokens is None and needs_max_tokens:
+        invalid("max_tokens is required", "max_tokens")
     choice, parallel = _choice(data.get("tool_choice"))
-    system = data.get("system")
-    metadata = fields.mapping(data, "metadata")
     return ChatRequest(
-        dialect="anthropic", model=fields.model(data), system=() if system is None else tuple(_texts(system, "system")),
-        turns=tuple(_turn(m, f"messages[{i}]") for i, m in enumerate(fields.array(data, "messages"))),
-        tools=tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False))), tool_choice=choice, parallel_tool_calls=parallel,
-        stream=bool(fields.boolean(data, "stream", False)), max_tokens=fields.integer(data, "max_tokens", None),
-        temperature=fields.number(data, "temperature"), top_p=fields.number(data, "top_p"), stop=_stop(data.get("stop_sequences")),
-        user=fields.string(metadata, "user_id", None), extra={k: v for k, v in data.items() if k not in _MODELLED},
-    )  # fmt: skip
+        dialect="anthropic",
+        model=model,
+        system=_system(data.get("system")),
+        turns=turns,
+        tools=tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False))),
+        tool_choice=choice,
+        parallel_tool_calls=parallel,
+        stream=bool(fields.boolean(data, "stream", False)),
+        max_tokens=max_tokens,
+        temperature=fields.number(data, "temperature"),
+        top_p=fields.number(data, "top_p"),
+        stop=_stop(data.get("stop_sequences")),
+        user=fields.string(fields.mapping(data, "metadata"), "user_id", None),
+        # `system` stays here as it came, with what its blocks carry beside their text
+        extra=fields.rest(data, *_MODELLED, *(() if isinstance(data.get("system"), list) else ("system",))),
+    )
 
 
 def _stop(value: Any) -> tuple[str, ...]:
@@ -46,12 +66,14 @@ def _stop(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _texts(content: Any, at: str) -> list[str]:
+def _system(content: Any) -> tuple[str, ...]:
+    if content is None:
+        return ()
     if isinstance(content, str):
-        return [content]
+        return (content,)
     if not isinstance(content, list) or not all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content):
-        invalid(f"{at} must be a string or a list of text blocks", at.partition("[")[0])
-    return [p["text"] for p in content]
+        invalid("system must be a string or a list of text blocks", "system")
+    return tuple(p["text"] for p in content)
 
 
 def _turn(message: Any, at: str) -> Turn:
@@ -60,45 +82,64 @@ def _turn(message: Any, at: str) -> Turn:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
         invalid(f"{at}.role must be user, assistant or system", "messages")
+    extra = fields.rest(message, "role", "content")
     if isinstance(content, str):
-        return Turn(role, (TextPart(content),))
+        return Turn(role, (TextPart(content),), extra)
     if not isinstance(content, list):
         invalid(f"{at}.content must be a string or a list of blocks", "messages")
-    return Turn(role, tuple(_part(block, at) for block in content))
+    return Turn(role, tuple(_part(block, f"{at}.content[{i}]") for i, block in enumerate(content)), extra)
 
 
 def _part(block: Any, at: str) -> Part:
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        invalid(f"{at}.content has a block that is not an object with a type", "messages")
+        invalid(f"{at} must be an object with a type", "messages")
     match block["type"]:
         case "text":
-            return TextPart(fields.string(block, "text", ""))
+            return TextPart(_string(block, "text", at), fields.rest(block, "type", "text"))
         case "tool_use":
-            arguments = json.dumps(fields.mapping(block, "input"), ensure_ascii=False)
-            return ToolUsePart(fields.string(block, "id", ""), fields.string(block, "name", ""), arguments)
+            value = block.get("input", {})
+            if not isinstance(value, dict):
+                invalid(f"{at}.input must be an object", "messages")
+            extra = fields.rest(block, "type", "id", "name", "input")
+            return ToolUsePart(_string(block, "id", at), _string(block, "name", at), dumps(value).decode(), extra)
         case "tool_result":
-            return ToolResultPart(fields.string(block, "tool_use_id", ""), _result(block.get("content"), at), bool(block.get("is_error")))
+            content = block.get("content")
+            known = ("type", "tool_use_id", "is_error", *(() if isinstance(content, list) else ("content",)))
+            is_error = block.get("is_error") is True
+            return ToolResultPart(_string(block, "tool_use_id", at), _result(content, at), is_error, fields.rest(block, *known))
         case kind:
             return OtherPart(kind, block, "anthropic")
+
+
+def _string(block: dict[str, Any], name: str, at: str) -> str:
+    value = block.get(name)
+    if not isinstance(value, str):
+        invalid(f"{at}.{name} must be a string", "messages")
+    return value
 
 
 def _result(content: Any, at: str) -> str:
     if content is None:
         return ""
-    if isinstance(content, list):
-        return "".join(p["text"] if isinstance(p, dict) and isinstance(p.get("text"), str) else json.dumps(p) for p in content)
+    if isinstance(content, list) and all(isinstance(p, dict) for p in content):
+        return "".join(p["text"] if isinstance(p.get("text"), str) else f"[{p.get('type')}]" for p in content)
     if not isinstance(content, str):
-        invalid(f"{at}: a tool_result's content must be a string or a list of blocks", "messages")
+        invalid(f"{at}.content must be a string or a list of blocks", "messages")
     return content
 
 
 def _tool(tool: Any, position: int) -> Tool:
-    if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
+    if not isinstance(tool, dict):
+        invalid(f"tools[{position}] must be an object", "tools")
+    name, kind, description = tool.get("name"), tool.get("type"), tool.get("description")
+    if kind not in ("custom", None):
+        # a provider's own tool: carried as it came, some have no name
+        return Tool(name if isinstance(name, str) else str(kind), extra=tool)
+    if not isinstance(name, str) or not name:
         invalid(f"tools[{position}].name is missing", "tools")
-    if tool.get("type", "custom") not in ("custom", None):
-        return Tool(tool["name"], "", {}, {k: v for k, v in tool.items() if k != "name"})
-    extra = {k: v for k, v in tool.items() if k not in ("name", "description", "input_schema")}
-    return Tool(tool["name"], fields.string(tool, "description", ""), fields.mapping(tool, "input_schema"), extra)
+    if not isinstance(description, str | None) or not isinstance(tool.get("input_schema"), dict):
+        invalid(f"tools[{position}] must have an object as input_schema and a string as description", "tools")
+    return Tool(name, description or "", tool["input_schema"], fields.rest(tool, "name", "description", "input_schema"))
 
 
 def _choice(value: Any) -> tuple[ToolChoice | None, bool | None]:
@@ -106,7 +147,7 @@ def _choice(value: Any) -> tuple[ToolChoice | None, bool | None]:
         return None, None
     if not isinstance(value, dict):
         invalid("tool_choice must be an object", "tool_choice")
-    parallel = False if value.get("disable_parallel_tool_use") else None
+    parallel = False if fields.boolean(value, "disable_parallel_tool_use", False) else None
     match value:
         case {"type": "auto" | "any" | "none" as mode}:
             return ToolChoice(mode), parallel
@@ -118,19 +159,42 @@ def _choice(value: Any) -> tuple[ToolChoice | None, bool | None]:
 # --- writing ---
 
 
+_DROPPED = frozenset(
+    (
+        "frequency_penalty",
+        "logit_bias",
+        "max_completion_tokens",
+        "metadata",
+        "n",
+        "presence_penalty",
+        "prompt_cache_key",
+        "reasoning_effort",
+        "safety_identifier",
+        "seed",
+        "service_tier",
+        "store",
+        "stream_options",
+        "verbosity",
+    )
+)
+"""What an OpenAI client may say and this dialect has no word for, and whose absence changes no meaning."""
+
+
 def encode(request: ChatRequest) -> bytes:
     """Write the request for a Messages provider. Raises InvalidRequest naming what it cannot say."""
     same = request.dialect == "anthropic"
-    body: dict[str, Any] = dict(request.extra) if same else {}
     if not same:
         _refuse_foreign(request)
-    body |= {"model": request.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS, "messages": _write_turns(request)}
-    if request.system:
-        body["system"] = [{"type": "text", "text": text} for text in request.system if text.strip()]
-    if request.tools:
-        body["tools"] = [_write_tool(t, same=same) for t in request.tools]
-    if choice := _write_choice(request):
-        body["tool_choice"] = choice
+    body: dict[str, Any] = dict(request.extra) if same else {}
+    original = body.pop("system", None)
+    body |= {"model": request.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS, "messages": _write_turns(request, same=same)}
+    if any(map(str.strip, request.system)):
+        unchanged = isinstance(original, list) and [p["text"] for p in original] == list(request.system)
+        body["system"] = original if unchanged else [{"type": "text", "text": text} for text in request.system if text.strip()]
+    if tools := [_write_tool(t, same=same) for t in request.tools] or _tools_of_history(request, same=same):
+        body["tools"] = tools
+        if choice := _write_choice(request):
+            body["tool_choice"] = choice
     if request.stream:
         body["stream"] = True
     if request.temperature is not None:
@@ -140,60 +204,71 @@ def encode(request: ChatRequest) -> bytes:
     if stop := [s for s in request.stop if same or s.strip()]:
         body["stop_sequences"] = stop
     if request.user and not same:
-        body["metadata"] = {"user_id": request.user}
-    return msgspec.json.encode(body)
-
-
-_DROPPED = frozenset(
-    "seed logit_bias frequency_penalty presence_penalty metadata store service_tier verbosity prompt_cache_key safety_identifier n "
-    "stream_options reasoning_effort".split()
-)
-"""What an OpenAI client may say and this dialect has no word for, and whose absence changes no meaning."""
+        # the vendor asks for an opaque value, and clients put e-mail addresses there
+        body["metadata"] = {"user_id": sha256(request.user.encode("utf-8", "replace")).hexdigest()}
+    return dumps(body)
 
 
 def _refuse_foreign(request: ChatRequest) -> None:
     for name, value in request.extra.items():
         harmless = name in _DROPPED or value in (None, False) or (name == "response_format" and value == {"type": "text"})
-        if not harmless:
+        if not harmless and not (name == "modalities" and value == ["text"]):
             invalid(f"{name} cannot be sent to this model's provider", name)
 
 
-def _write_turns(request: ChatRequest) -> list[dict[str, Any]]:
+def _write_turns(request: ChatRequest, *, same: bool) -> list[dict[str, Any]]:
+    if same:
+        return [{"role": t.role, "content": [_write_part(p, same=True) for p in t.parts], **t.extra} for t in request.turns]
     turns: list[dict[str, Any]] = []
     for turn in request.turns:
         role = "assistant" if turn.role == "assistant" else "user"
-        blocks = _write_parts(turn.parts)
-        if not blocks:
-            continue
-        if turns and turns[-1]["role"] == role:
+        blocks = [_write_part(p, same=False) for p in turn.parts if not (isinstance(p, TextPart) and not p.text.strip())]
+        if turn.role == "system":
+            blocks = [{"type": "text", "text": f"[system message] {b['text']}"} for b in blocks]
+        if turn.role == "assistant" and isinstance(refusal := turn.extra.get("refusal"), str) and refusal.strip():
+            blocks.insert(0, {"type": "text", "text": refusal})
+        if blocks and turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
-        else:
+        elif blocks:
             turns.append({"role": role, "content": blocks})
-    if turns and turns[-1]["role"] == "assistant" and turns[-1]["content"][-1]["type"] == "text":
-        turns[-1]["content"][-1]["text"] = turns[-1]["content"][-1]["text"].rstrip()
-    for turn_body in turns:
-        # the API wants results before anything else of their turn
-        turn_body["content"].sort(key=lambda b: b["type"] != "tool_result" if turn_body["role"] == "user" else False)
+    for written in turns:
+        if written["role"] == "user":
+            # the API wants results before anything else of their turn
+            written["content"].sort(key=lambda b: b["type"] != "tool_result")
+    if not turns:
+        invalid("messages has no content for this model's provider", "messages")
+    last = turns[-1]["content"][-1]
+    if turns[-1]["role"] == "assistant" and last["type"] == "text":
+        # the API refuses trailing whitespace in a prefill
+        last["text"] = last["text"].rstrip()
     return turns
 
 
-def _write_parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
-    for part in parts:
-        match part:
-            case TextPart():
-                if part.text.strip():
-                    blocks.append({"type": "text", "text": part.text})
-            case ToolUsePart():
-                blocks.append({"type": "tool_use", "id": _safe_id(part.id), "name": part.name, "input": _input(part)})
-            case ToolResultPart():
-                result: dict[str, Any] = {"type": "tool_result", "tool_use_id": _safe_id(part.tool_call_id), "content": part.text}
-                blocks.append(result | ({"is_error": True} if part.is_error else {}))
-            case OtherPart(dialect="anthropic"):
-                blocks.append(part.body)
-            case OtherPart():
-                raise InvalidRequest(f"a {part.kind} part cannot be sent to this model's provider", param="messages")
-    return blocks
+def _write_part(part: Part, *, same: bool) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text, **(part.extra if same else {})}
+        case ToolUsePart():
+            identity = part.id if same else _safe_id(part.id)
+            return {"type": "tool_use", "id": identity, "name": part.name, "input": _input(part), **(part.extra if same else {})}
+        case ToolResultPart():
+            return _write_result(part, same=same)
+        case OtherPart(dialect="anthropic"):
+            return part.body
+        case OtherPart():
+            invalid(f"a {part.kind} part cannot be sent to this model's provider", "messages")
+
+
+def _write_result(part: ToolResultPart, *, same: bool) -> dict[str, Any]:
+    identity = part.tool_call_id if same else _safe_id(part.tool_call_id)
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": identity, "content": part.text}
+    if part.is_error:
+        block["is_error"] = True
+    if same:
+        original = part.extra.get("content")
+        unchanged = isinstance(original, list) and _result(original, "") == part.text
+        block |= part.extra if unchanged else fields.rest(part.extra, "content")
+    return block
 
 
 def _safe_id(text: str) -> str:
@@ -204,12 +279,12 @@ def _input(part: ToolUsePart) -> dict[str, Any]:
     try:
         return loads_arguments(normal_arguments(part.arguments))
     except AmbiguousJson as error:
-        raise InvalidRequest(f"the arguments of the tool call {part.id[:60]!r} cannot be read: {error}", param="messages") from error
+        invalid(f"the arguments of the tool call {part.id[:60]!r} cannot be read: {error}", "messages")
 
 
 def _write_tool(tool: Tool, *, same: bool) -> dict[str, Any]:
     if same and tool.extra.get("type", "custom") not in ("custom", None):
-        return {"name": tool.name, **tool.extra}
+        return tool.extra
     schema = tool.schema or {"type": "object", "properties": {}}
     body: dict[str, Any] = {"name": tool.name, "input_schema": {"type": "object", **schema}}
     if tool.description:
@@ -218,9 +293,19 @@ def _write_tool(tool: Tool, *, same: bool) -> dict[str, Any]:
     return body | (tool.extra if same else strict)
 
 
+def _tools_of_history(request: ChatRequest, *, same: bool) -> list[dict[str, Any]]:
+    """Definitions for calls in the history of a request that offers no tools: the API wants them there."""
+    if same:
+        return []
+    names = dict.fromkeys(p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
+    return [{"name": name, "input_schema": {"type": "object"}} for name in names]
+
+
 def _write_choice(request: ChatRequest) -> dict[str, Any] | None:
     choice = request.tool_choice
-    if choice is None and (request.parallel_tool_calls is not False or not request.tools):
+    if not request.tools:
+        return {"type": "none"}
+    if choice is None and request.parallel_tool_calls is not False:
         return None
     body: dict[str, Any] = {"type": choice.mode if choice else "auto"}
     if choice is not None and choice.mode == "tool":

@@ -107,7 +107,9 @@ def read_frame(data: bytes) -> tuple[Frame, list[str]]:
         raise ValueError("not a frame of Messages") from error
 
 
-_EVENTS = frozenset("message_start message_delta message_stop content_block_start content_block_delta content_block_stop ping error".split())
+_EVENTS = frozenset(
+    ("message_start", "message_delta", "message_stop", "content_block_start", "content_block_delta", "content_block_stop", "ping", "error")
+)
 
 
 def read_message(data: bytes) -> tuple[Message, list[str]]:

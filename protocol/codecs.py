@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from protocol.events import Event, UpstreamFailed
-from protocol.request import ChatRequest, Dialect
+from protocol.request import ChatRequest, Dialect, Endpoint
 
 
 class Decoder(Protocol):
@@ -72,11 +72,16 @@ def make_encoder(dialect: Dialect, request: ChatRequest, *, call_id: str, create
     return openai_encode.make(request, call_id=call_id, created=created)
 
 
-def decode_request(dialect: Dialect, body: bytes) -> ChatRequest:
-    """Decode a client's body. Raises InvalidRequest naming the parameter: not JSON, duplicate keys, wrong types, n > 1, smuggled routing."""
+def decode_request(dialect: Dialect, body: bytes, *, endpoint: Endpoint | None = None) -> ChatRequest:
+    """Decode a client's body. Raises InvalidRequest naming the parameter: not JSON, duplicate keys, wrong types, n > 1, routing.
+
+    `endpoint` messages makes max_tokens required; count_tokens has none.
+    """
     from protocol import anthropic_request, openai_request
 
-    return anthropic_request.decode(body) if dialect == "anthropic" else openai_request.decode(body)
+    if dialect == "anthropic":
+        return anthropic_request.decode(body, needs_max_tokens=endpoint == "messages")
+    return openai_request.decode(body)
 
 
 def encode_request(dialect: Dialect, request: ChatRequest) -> bytes:

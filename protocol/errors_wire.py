@@ -3,6 +3,7 @@
 Payloads are rebuilt, never forwarded. Our key's 401 is not the client's: it becomes a 502, or clients would change theirs.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from protocol.events import UpstreamFailed
 from protocol.request import Dialect
 
 _MAX_MESSAGE = 500
+_MAX_HEADER = 40
+_CONTEXT = re.compile(r"context.length|context window|too long", re.IGNORECASE)
 _KIND_OF_STATUS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -57,7 +60,8 @@ _NOT_THE_CLIENTS = {
     "authentication_error": "the gateway's key was refused by the upstream",
     "billing_error": "the upstream refused for billing reasons",
 }
-_ANTHROPIC_OF_STATUS = _KIND_OF_STATUS | {503: "overloaded_error", 502: "api_error"}
+"""Failures of our account: upstream's sentence (OpenAI's repeats a part of the key) stays here, and a retry does not help."""
+_ANTHROPIC_OF_STATUS = _KIND_OF_STATUS | {502: "api_error"}
 
 
 def _kind(status: int) -> str:
@@ -69,14 +73,17 @@ def decode_error(dialect: Dialect, status: int, body: bytes, retry_after: str | 
     kind, message = _kind(status), f"the upstream answered with status {status}"
     try:
         parsed = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         parsed = None
     error: Any = parsed.get("error") if isinstance(parsed, dict) else None
-    if isinstance(error, dict):
+    if isinstance(error, dict) and "failed_generation" not in error:
         if isinstance(error.get("message"), str):
             message = error["message"][:_MAX_MESSAGE]
-        if dialect == "anthropic" and error.get("type") in _TO_ANTHROPIC:
+        if dialect == "anthropic" and isinstance(error.get("type"), str) and error["type"] in _TO_ANTHROPIC:
             kind = error["type"]
+        elif dialect == "openai" and error.get("code") == "insufficient_quota":
+            # OpenAI says 429 for an account without money
+            kind = "billing_error"
     return UpstreamFailed(kind, message, status, retry_after)
 
 
@@ -97,17 +104,20 @@ def gateway_failure(code: str) -> UpstreamFailed:
 
 
 def failed_response(dialect: Dialect, failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers and body for an upstream failure before the first byte."""
+    """Return status, headers and body for an upstream failure before the first byte.
+
+    Where a retry does not help, or the answer was already paid for, the headers tell the SDKs so.
+    """
     message = _NOT_THE_CLIENTS.get(failed.kind, failed.message)
     headers = {"content-type": "application/json"}
-    if failed.retry_after and failed.retry_after.isascii() and len(failed.retry_after) < 40:
+    if failed.retry_after and failed.retry_after.isascii() and failed.retry_after.isprintable() and len(failed.retry_after) < _MAX_HEADER:
         headers["retry-after"] = failed.retry_after
+    if failed.kind in _NOT_THE_CLIENTS or failed.status == 0:
+        headers["x-should-retry"] = "false"
     if dialect == "anthropic":
-        status = _TO_ANTHROPIC.get(failed.kind, 500)
-        kind = "api_error" if failed.kind in _NOT_THE_CLIENTS else failed.kind
-        return status, headers, _anthropic(kind, message)
+        return _TO_ANTHROPIC.get(failed.kind, 500), headers, _anthropic(failed.kind, message)
     status, kind, code = _TO_OPENAI.get(failed.kind, (502, "api_error", None))
-    if failed.kind == "invalid_request_error" and (("context" in message and "length" in message) or "too long" in message):
+    if failed.kind == "invalid_request_error" and _CONTEXT.search(message):
         code = "context_length_exceeded"
     return status, headers, _openai(kind, message, code, None)
 
@@ -117,7 +127,7 @@ def error_body(dialect: Dialect, error: PipelineError) -> bytes:
     if dialect == "anthropic":
         kind = _ANTHROPIC_OF_STATUS.get(error.http_status, "invalid_request_error" if error.http_status < 500 else "api_error")
         message = f"{error.param}: {error.message}" if error.param else error.message
-        return _anthropic(kind, message)
+        return _anthropic_body(kind, message)
     kind = "invalid_request_error" if error.http_status < 500 else "api_error"
     if error.http_status == 429:
         kind = "rate_limit_error"
@@ -126,14 +136,18 @@ def error_body(dialect: Dialect, error: PipelineError) -> bytes:
 
 def error_frame(dialect: Dialect, kind: str, message: str, code: str | None) -> bytes:
     """Return an error as a frame of a stream that already began. Nothing follows it: no stop, no [DONE]."""
+    message = _NOT_THE_CLIENTS.get(kind, message)
     if dialect == "anthropic":
-        kind = kind if kind in _TO_ANTHROPIC and kind not in _NOT_THE_CLIENTS else "api_error"
         return b"event: error\ndata: " + _anthropic(kind, message) + b"\n\n"
-    status, openai_kind, openai_code = _TO_OPENAI.get(kind, (502, "api_error", None))
+    _, openai_kind, openai_code = _TO_OPENAI.get(kind, (502, "api_error", None))
     return b"data: " + _openai(openai_kind, message, code or openai_code, None) + b"\n\n"
 
 
 def _anthropic(kind: str, message: str) -> bytes:
+    return _anthropic_body(kind if kind in _TO_ANTHROPIC and kind not in _NOT_THE_CLIENTS else "api_error", message)
+
+
+def _anthropic_body(kind: str, message: str) -> bytes:
     return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": _clean(message)}})
 
 

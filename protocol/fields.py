@@ -6,10 +6,26 @@ from protocol.errors import InvalidRequest
 
 ROUTING = frozenset(
     (
-        "api_base", "base_url", "api_key", "api_version", "api_type", "extra_headers", "extra_body", "headers", "custom_llm_provider",
-        "organization", "deployment_id", "azure_endpoint", "aws_access_key_id", "aws_secret_access_key", "vertex_credentials", "litellm_params",
+        "api_base",
+        "api_key",
+        "api_type",
+        "api_version",
+        "aws_access_key_id",
+        "aws_bedrock_runtime_endpoint",
+        "aws_secret_access_key",
+        "azure_endpoint",
+        "base_url",
+        "custom_llm_provider",
+        "deployment_id",
+        "extra_body",
+        "extra_headers",
+        "extra_query",
+        "headers",
+        "litellm_params",
+        "organization",
+        "vertex_credentials",
     )
-)  # fmt: skip
+)
 """Fields by which other gateways let a request choose where it goes or with whose key (CVE-2024-6587)."""
 
 
@@ -95,3 +111,8 @@ def string(data: dict[str, Any], name: str, default: str | None) -> str | None:
     if not isinstance(value, str):
         invalid(f"{name} must be a string", name)
     return value
+
+
+def rest(data: dict[str, Any], *known: str) -> dict[str, Any]:
+    """Return the fields of `data` that are not `known`."""
+    return {k: v for k, v in data.items() if k not in known}

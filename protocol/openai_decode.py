@@ -105,9 +105,8 @@ class _Builder:
         self._seed = f"{chunk.id}:{chunk.created}"
         first = (choice.delta or choice.message) if choice is not None else None
         extra: dict[str, Any] = {"dialect": "openai", "content_null": first is None or first.content is None}
-        for name, value in (("created", chunk.created), ("system_fingerprint", chunk.system_fingerprint), ("service_tier", chunk.service_tier)):
-            if value is not None:
-                extra[name] = value
+        own = {"created": chunk.created, "system_fingerprint": chunk.system_fingerprint, "service_tier": chunk.service_tier}
+        extra |= {name: value for name, value in own.items() if value is not None}
         return MessageStart(chunk.id or "", chunk.model or "", Usage(), extra)
 
     def count(self, usage: ChunkUsage) -> None:

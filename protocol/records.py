@@ -64,7 +64,7 @@ class ChunksRecord(_Record, frozen=True, tag="chunks"):
 
 
 class ReleaseRecord(_Record, frozen=True, tag="release"):
-    """Bytes handed to the client. Key: (call_id, number). Covers session outputs number .. number_next - 1 and upstream chunks up to `seq`."""
+    """Bytes handed to the client. Key: (call_id, number). Covers session outputs up to `number_next` and upstream chunks up to `seq`."""
 
     number: int
     number_next: int

@@ -12,9 +12,10 @@ Endpoint = Literal["chat", "messages", "count_tokens"]
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
-    """Text of a turn."""
+    """Text of a turn. `extra`, here and below, keeps fields that are not modelled, for the same dialect only."""
 
     text: str
+    extra: dict[str, Any] = {}
 
 
 class ToolUsePart(msgspec.Struct, frozen=True, tag="tool_use"):
@@ -23,14 +24,16 @@ class ToolUsePart(msgspec.Struct, frozen=True, tag="tool_use"):
     id: str
     name: str
     arguments: str
+    extra: dict[str, Any] = {}
 
 
 class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
-    """The client's result for the tool call `tool_call_id`, flattened to text."""
+    """The client's result for the tool call `tool_call_id`, flattened to text; `extra["content"]` has it as parts where it came so."""
 
     tool_call_id: str
     text: str
     is_error: bool = False
+    extra: dict[str, Any] = {}
 
 
 class OtherPart(msgspec.Struct, frozen=True, tag="other"):
@@ -49,6 +52,7 @@ class Turn(msgspec.Struct, frozen=True):
 
     role: Literal["user", "assistant", "system"]
     parts: tuple[Part, ...]
+    extra: dict[str, Any] = {}
 
 
 class Tool(msgspec.Struct, frozen=True):
