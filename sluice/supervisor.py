@@ -49,7 +49,7 @@ class Supervisor:
         self._run_dir, self._say = run_dir, say
         self._children: dict[str, _Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._stopping = False
+        self._restarts = True
 
     def __enter__(self) -> "Supervisor":
         self._run_dir.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,8 @@ class Supervisor:
             del self._children[child.spec.name]
 
     def kill_now(self) -> None:
-        """Do not wait any longer for those that are being stopped."""
+        """End everything but the servers at once, and restart nothing."""
+        self._restarts = False
         for child in self._children.values():
             if child.process is not None and child.spec.is_ready is None and child.process.poll() is None:
                 _kill_group(child.process)
@@ -131,6 +132,8 @@ class Supervisor:
         while True:
             await self._run_once(child)
             assert child.process is not None
+            if not self._restarts:
+                return
             how = _ending(child.process.returncode)
             if child.refusal is not None:
                 refusal, child.refusal = child.refusal, None

@@ -35,6 +35,8 @@ START_S = 60.0
 WORKERS_STOP_S = 8.0
 SERVERS_STOP_S = 20.0
 SWEEP_S = 5.0
+AGAIN_S = 1.0
+"""A second Ctrl-C after this time means: at once."""
 LARGEST_LOG_BYTES = 10 * 2**20
 
 
@@ -96,6 +98,7 @@ class _Launcher:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._stopping = asyncio.Event()
+        self._stopped_at = 0.0
         self._redis_url, self._database_url = plan.settings.redis_url, plan.settings.database_url
 
     async def run(self) -> None:
@@ -103,13 +106,16 @@ class _Launcher:
         loop = asyncio.get_running_loop()
         with Supervisor(self._plan.run_dir, say) as supervisor:
 
-            def stop() -> None:
-                if self._stopping.is_set():
+            def stop(number: signal.Signals) -> None:
+                # Make, timeout and terminals signal whole groups, so that one wish can arrive twice: only a later Ctrl-C is impatience.
+                if number == signal.SIGINT and self._stopping.is_set() and loop.time() - self._stopped_at > AGAIN_S:
                     supervisor.kill_now()
+                if not self._stopping.is_set():
+                    self._stopped_at = loop.time()
                 self._stopping.set()
 
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, stop)
+                loop.add_signal_handler(number, stop, number)
             work = asyncio.create_task(self._work(supervisor), name="launcher")
             told = asyncio.create_task(self._stopping.wait(), name="told to stop")
             try:
