@@ -7,15 +7,16 @@ that has both is ever signalled.
 import ctypes
 import json
 import os
+import platform
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_ON_LINUX = platform.system() == "Linux"
 _POLL_S = 0.01
 
 
@@ -55,14 +56,14 @@ def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]
             group=spec.group,
             extra_groups=[] if spec.user is not None else None,
             pass_fds=() if ready_fd is None else (ready_fd,),
-            preexec_fn=_die_with_parent(spec.stop_signal, os.getpid()) if sys.platform == "linux" else None,
+            preexec_fn=_die_with_parent(spec.stop_signal, os.getpid()) if _ON_LINUX else None,
             process_group=0,
         )
 
 
 def started_at(pid: int) -> str | None:
     """Return what tells this process from an earlier or later one with the same pid; None when there is none (or a zombie)."""
-    if sys.platform == "linux":
+    if _ON_LINUX:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -137,7 +138,7 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 def die_with_parent(number: signal.Signals) -> None:
     """Let the kernel send `number` to this process when its parent dies. Only Linux can; elsewhere nothing happens."""
-    if sys.platform == "linux":
+    if _ON_LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
 
 
