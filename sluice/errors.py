@@ -1,10 +1,10 @@
 """What can stop a command, each with its exit code. The message is one sentence that says what to do.
 
-    StartError            cannot start                               exit 1
-      SettingsError       the settings or the configuration is wrong exit 2
-      Unavailable         Redis or Postgres is away                  exit 3
-      NotFit              they are there and must not be used so     exit 4
-      Busy                the port or the data directory is taken    exit 5
+StartError            cannot start                               exit 1
+  SettingsError       the settings or the configuration is wrong exit 2
+  Unavailable         Redis or Postgres is away                  exit 3
+  NotFit              they are there and must not be used so     exit 4
+  Busy                the port or the data directory is taken    exit 5
 """
 
 from typing import ClassVar
