@@ -458,7 +458,8 @@ class Session:
         reason = event.stop_reason
         if reason is StopReason.TOOL_USE and self._tools and not self._survivors:
             reason = StopReason.END_TURN
-        if not self._emitted_block and self._withheld:
+        # a refusal is empty by itself
+        if not self._emitted_block and self._withheld and reason is not StopReason.REFUSAL:
             index = self._slots.next_index
             for notice in (
                 BlockStart(index, BlockKind.TEXT), TextDelta(index, "[Sluice: the answer was withheld by policy]"), BlockStop(index)

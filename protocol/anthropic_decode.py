@@ -5,6 +5,7 @@ the same events. Blocks that we do not model are opaque: their deltas are swallo
 client's call. An error frame or a cut stream gives UpstreamFailed, never a stop.
 """
 
+import re
 from typing import Any
 
 from protocol.anthropic_wire import KNOWN_BLOCK_FIELDS, Delta, Frame, FrameUsage, Message, read_frame, read_message
@@ -33,6 +34,8 @@ _MAX_NAME = 60
 _REASONS = {str(r): r for r in StopReason}
 _MODELLED_DELTAS = frozenset(("text_delta", "input_json_delta", "thinking_delta", "signature_delta"))
 _EXTRA = {"dialect": "anthropic"}
+_STOP_DETAILS = ("type", "category", "recommended_model")
+_WORD = re.compile(r"[A-Za-z0-9._-]{1,80}")
 
 
 def _usage(usage: FrameUsage | None) -> Usage:
@@ -68,6 +71,7 @@ class StreamDecoder:
         self._seen: set[int] = set()
         self._stop: tuple[str | None, str | None] = (None, None)
         self._usage = Usage()
+        self._extra: dict[str, Any] = {}
         self._done = False
 
     def feed(self, chunk: bytes) -> list[Event]:
@@ -133,14 +137,15 @@ class StreamDecoder:
             return []
         if frame.delta.stop_reason is not None:
             self._stop = (frame.delta.stop_reason, frame.delta.stop_sequence)
+        self._extra |= _stop_details(frame.delta.stop_details)
         return _withheld_fields(frame.delta)
 
     def _message_stop(self) -> list[Event]:
         self._in_message()
-        if self._open:
-            raise RemoteProtocolError("upstream ended its message inside a block")
         self._done = True
-        return [MessageStop(_reason(self._stop[0]), self._usage, self._stop[1])]
+        # recorded: a message cut by max_tokens ends without the stop of its last block
+        stops = [BlockStop(index) for index, kind in self._open.items() if kind is not BlockKind.OPAQUE]
+        return [*stops, MessageStop(_reason(self._stop[0]), self._usage, self._stop[1], self._extra)]
 
     def _in_message(self) -> None:
         if self._message_id is None:
@@ -189,8 +194,20 @@ class StreamDecoder:
         return [UpstreamFailed("api_error", "the upstream ended its answer without finishing it")]
 
 
+def _stop_details(details: Any) -> dict[str, Any]:
+    """Why a refusal was one, as far as it is words of a list and not a text that nobody judged."""
+    if not isinstance(details, dict):
+        return {}
+    found = {k: v for k, v in details.items() if k in _STOP_DETAILS and isinstance(v, str) and _WORD.fullmatch(v)}
+    return {"stop_details": found} if found else {}
+
+
 def _withheld_fields(holder: Message | Delta) -> list[Event]:
-    return [Opaque(name) for name in ("stop_details", "container") if getattr(holder, name)]
+    found: list[Event] = [Opaque("container")] if holder.container else []
+    details = holder.stop_details
+    if isinstance(details, dict):
+        found += [Opaque(f"stop_details {str(k)[:_MAX_NAME]}") for k, v in details.items() if v and k not in _STOP_DETAILS]
+    return found
 
 
 def _block_start(index: int, block: dict[str, Any]) -> list[Event]:
@@ -257,5 +274,5 @@ def decode_whole(body: bytes) -> list[Event]:
             events.append(BlockStop(index))
     events += _withheld_fields(message)
     events.extend(map(Opaque, unknown))
-    events.append(MessageStop(_reason(message.stop_reason), usage, message.stop_sequence))
+    events.append(MessageStop(_reason(message.stop_reason), usage, message.stop_sequence, _stop_details(message.stop_details)))
     return events

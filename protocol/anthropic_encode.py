@@ -51,6 +51,11 @@ def _usage(usage: Usage) -> dict[str, Any]:
     return body
 
 
+def _stop(event: MessageStop) -> dict[str, Any]:
+    details = event.extra.get("stop_details")
+    return {"stop_reason": str(event.stop_reason), "stop_sequence": event.stop_sequence, **({"stop_details": details} if details else {})}
+
+
 def _frame(kind: str, body: dict[str, Any]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), dumps({"type": kind, **body}))
 
@@ -154,8 +159,7 @@ class StreamEncoder(_Encoder):
                 out.append(_frame("content_block_stop", {"index": self._count - 1}))
             case MessageStop():
                 self._end()
-                delta = {"stop_reason": str(event.stop_reason), "stop_sequence": event.stop_sequence}
-                out.append(_frame("message_delta", {"delta": delta, "usage": _usage(event.usage)}))
+                out.append(_frame("message_delta", {"delta": _stop(event), "usage": _usage(event.usage)}))
                 out.append(_frame("message_stop", {}))
             case UpstreamFailed():
                 self._ended = True
@@ -204,8 +208,7 @@ class WholeEncoder(_Encoder):
                     self._block_stop(self._in(event.index))
                 case MessageStop():
                     self._end()
-                    self._body |= {"stop_reason": str(event.stop_reason), "stop_sequence": event.stop_sequence}
-                    self._body["usage"] = _usage(event.usage)
+                    self._body |= {**_stop(event), "usage": _usage(event.usage)}
                     out = dumps(self._body)
                 case UpstreamFailed():
                     self._ended = True

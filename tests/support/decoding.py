@@ -1,0 +1,48 @@
+"""Upstream bytes to events, in the ways in which they may arrive."""
+
+import itertools
+from collections.abc import Iterable
+
+from protocol import codecs
+from protocol.events import BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, Ping, TextDelta, UpstreamFailed
+from protocol.request import Dialect
+from protocol.sse import EventSplitter
+
+MAX = 1 << 20
+
+
+def decode(dialect: Dialect, pieces: Iterable[bytes]) -> list[Event]:
+    """Decode a stream that comes in `pieces`."""
+    splitter, decoder = EventSplitter(MAX), codecs.make_decoder(dialect)
+    chunks = [chunk for piece in pieces for chunk in splitter.feed(piece)] + splitter.finish()
+    events = [event for chunk in chunks for event in decoder.feed(chunk)]
+    return events + decoder.finish()
+
+
+def known(events: Iterable[Event]) -> list[Event]:
+    """Without what is withheld or says nothing."""
+    return [e for e in events if not isinstance(e, Opaque | Ping)]
+
+
+def by_block(events: Iterable[Event]) -> list[Event]:
+    """Order events as a session releases them: block after block, in the order in which blocks began, each whole."""
+    events = known(events)
+    order = [e.index for e in events if isinstance(e, BlockStart)]
+    ends = [e for e in events if isinstance(e, MessageStop | UpstreamFailed)]
+    starts = [e for e in events if isinstance(e, MessageStart)]
+    blocks = [[e for e in events if getattr(e, "index", None) == index] for index in order]
+    return [*starts, *itertools.chain(*blocks), *ends]
+
+
+def texts(events: Iterable[Event]) -> dict[int, str]:
+    """The text of each block."""
+    found: dict[int, str] = {}
+    for event in events:
+        if isinstance(event, TextDelta):
+            found[event.index] = found.get(event.index, "") + event.text
+    return found
+
+
+def stopped(events: Iterable[Event]) -> set[int]:
+    """The blocks that were ended."""
+    return {e.index for e in events if isinstance(e, BlockStop)}

@@ -1,0 +1,78 @@
+"""The provider recordings beside the repository, and our own small ones, as bytes that an upstream would send."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.request import Dialect
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "streams"
+OWN = ROOT / "tests" / "fixtures" / "streams"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One upstream answer. `facts` is what expected.json says of it."""
+
+    name: str
+    dialect: Dialect
+    body: bytes
+    is_stream: bool
+    facts: dict[str, Any]
+    must: str = ""
+
+
+def framed(dialect: Dialect, lines: list[str]) -> bytes:
+    """Frame one event JSON per line as its dialect does."""
+    if dialect == "openai":
+        return b"".join(f"data: {line}\n\n".encode() for line in lines) + b"data: [DONE]\n\n"
+    return b"".join(f"event: {json.loads(line)['type']}\ndata: {line}\n\n".encode() for line in lines)
+
+
+def _split(lines: list[str]) -> list[list[str]]:
+    """Split a file with several answers before each message_start."""
+    parts: list[list[str]] = []
+    for line in lines:
+        if json.loads(line)["type"] == "message_start" or not parts:
+            parts.append([])
+        parts[-1].append(line)
+    return parts
+
+
+def recordings() -> list[Recording]:
+    """All recordings; an error answer or a missing folder gives none of them."""
+    if not (SHARED / "expected.json").exists():
+        return []
+    found = []
+    for entry in json.loads((SHARED / "expected.json").read_text())["entries"]:
+        dialect: Dialect = entry["api"]
+        path = SHARED / entry["file"]
+        if entry["kind"] == "chunks":
+            lines = [line for line in path.read_text().split("\n") if line.strip()]
+            several = entry.get("messages")
+            answers = [framed(dialect, part) for part in _split(lines)] if several else [framed(dialect, lines)]
+        else:
+            several, answers = None, [path.read_bytes()]
+        for number, body in enumerate(answers):
+            name = f"{entry['name']}#{number}" if several else entry["name"]
+            facts = several[number] if several else entry["facts"]
+            found.append(Recording(name, dialect, body, entry["kind"] != "json", facts, entry.get("must", "")))
+    return found
+
+
+def own(name: str) -> bytes:
+    """One of our own streams, by file name."""
+    return (OWN / name).read_bytes()
+
+
+def need_recordings() -> None:
+    """Skip, or fail in CI, when the recordings are not beside the repository."""
+    if not (SHARED / "expected.json").exists():
+        if os.environ.get("CI"):
+            pytest.fail("../shared/streams is missing")
+        pytest.skip("../shared/streams is missing")

@@ -1,0 +1,217 @@
+"""Recorded provider answers through decoder, encoder and the official SDK, same dialect and crossed: the recorded facts come out."""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from protocol import codecs
+from protocol.events import Event, UpstreamFailed
+from protocol.request import ChatRequest, Dialect
+from tests.support.decoding import by_block, decode
+from tests.support.recordings import Recording, need_recordings, recordings
+from tests.support.sdk import anthropic_answer, openai_answer
+
+CALL = "01990000-0000-7000-8000-00000000abcd"
+CLIENT_BLOCKS = {"text", "tool_use", "thinking", "redacted_thinking"}
+ALL = {r.name: r for r in recordings()}
+
+
+def modelled(recording: Recording) -> bool:
+    if recording.must or "error_type" in recording.facts:
+        return False
+    if recording.dialect == "openai":
+        return not recording.facts.get("error")
+    kinds = recording.facts.get("block_types") or [b["type"] for b in recording.facts["blocks"]]
+    return recording.name != "anthropic/refusal" and set(kinds) <= CLIENT_BLOCKS
+
+
+PLAIN = [n for n, r in ALL.items() if modelled(r)]
+CLIENTS: list[Dialect] = ["openai", "anthropic"]
+
+
+def events_of(recording: Recording) -> list[Event]:
+    if recording.is_stream:
+        return decode(recording.dialect, [recording.body])
+    return codecs.decode_whole(recording.dialect, recording.body)
+
+
+def encoded(recording: Recording, client: Dialect, *, stream: bool) -> bytes:
+    request = ChatRequest(dialect=client, model="m", stream=stream, include_usage=True)
+    encoder = codecs.make_encoder(client, request, call_id=CALL, created=1)
+    return encoder.encode(by_block(events_of(recording)))
+
+
+def digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def expected(recording: Recording) -> dict[str, Any]:
+    """The facts in one shape: characters and hash of text, tool calls, finish reason, prompt and completion tokens."""
+    facts = recording.facts
+    if recording.dialect == "anthropic":
+        calls = facts.get("tool_use") or [b for b in facts.get("blocks", []) if b["type"] == "tool_use"]
+        usage = facts["usage"]
+        prompt = usage["input_tokens"] + (usage.get("cache_read_input_tokens") or 0) + (usage.get("cache_creation_input_tokens") or 0)
+        return {
+            "chars": facts["text_chars"],
+            "sha": facts["text_sha"],
+            "thinking": facts.get("thinking_chars", 0),
+            "calls": [(c["name"], c["input"]) for c in calls],
+            "stop": facts["stop_reason"],
+            "tokens": (prompt, usage["output_tokens"]),
+        }
+    usage = facts["usage"]
+    finish = (facts.get("finish_reasons") or [facts.get("finish_reason")])[-1]
+    return {
+        "chars": facts["content_chars"],
+        "sha": facts.get("content_sha"),
+        "thinking": facts.get("reasoning_chars", 0),
+        "calls": [(c["name"], c["arguments"]) for c in facts["tool_calls"]],
+        "stop": finish,
+        "tokens": (usage["prompt_tokens"], usage["completion_tokens"]) if usage else None,
+    }
+
+
+FINISH = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls", "max_tokens": "length"}
+STOP = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("name", PLAIN or ["none"])
+def test_openai_sdk_sees_the_recorded_facts(name: str, stream: bool) -> None:
+    need_recordings()
+    recording = ALL[name]
+    want = expected(recording)
+    answer = openai_answer(encoded(recording, "openai", stream=stream), stream=stream)
+    choice = answer.choices[0]
+    content = choice.message.content or ""
+    assert len(content) == want["chars"]
+    assert want["sha"] in (None, digest(content))
+    extra = choice.message.model_extra or {}
+    assert len(extra.get("reasoning_content") or extra.get("reasoning") or "") == want["thinking"]
+    calls: list[Any] = list(choice.message.tool_calls or ())
+    assert [(c.function.name, json.loads(c.function.arguments)) for c in calls] == want["calls"]
+    assert choice.finish_reason == FINISH.get(want["stop"], want["stop"])
+    if want["tokens"]:
+        assert answer.usage is not None
+        assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == want["tokens"]
+    if recording.dialect == "openai" and recording.facts["usage"]:
+        assert answer.usage is not None
+        assert answer.usage.total_tokens == recording.facts["usage"]["total_tokens"]
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("name", PLAIN or ["none"])
+def test_anthropic_sdk_sees_the_recorded_facts(name: str, stream: bool) -> None:
+    need_recordings()
+    recording = ALL[name]
+    want = expected(recording)
+    answer = anthropic_answer(encoded(recording, "anthropic", stream=stream), stream=stream)
+    content = "".join(b.text for b in answer.content if b.type == "text")
+    assert len(content) == want["chars"]
+    assert want["sha"] in (None, digest(content))
+    assert sum(len(b.thinking) for b in answer.content if b.type == "thinking") == want["thinking"]
+    assert [(b.name, b.input) for b in answer.content if b.type == "tool_use"] == want["calls"]
+    assert answer.stop_reason == STOP.get(want["stop"], want["stop"])
+    usage = answer.usage
+    prompt = usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+    assert (prompt, usage.output_tokens) == (want["tokens"] or (0, 0))
+
+
+UNCITED = [n for n in PLAIN if ALL[n].dialect == "anthropic" and ALL[n].is_stream and not ALL[n].facts["citations"]]
+
+
+@pytest.mark.parametrize("name", UNCITED or ["none"])
+def test_anthropic_message_is_the_same_as_directly(name: str) -> None:
+    need_recordings()
+    direct = anthropic_answer(ALL[name].body, stream=True).model_dump()
+    through = anthropic_answer(encoded(ALL[name], "anthropic", stream=True), stream=True).model_dump()
+    for field in ("cache_creation", "service_tier", "inference_geo", "server_tool_use"):
+        direct["usage"].pop(field, None)
+        through["usage"].pop(field, None)
+    # not modelled: containers and who asked for a call
+    direct.pop("container", None), through.pop("container", None)
+    for block in [*direct["content"], *through["content"]]:
+        block.pop("caller", None)
+    assert through == direct
+
+
+HELPED = [n for n in PLAIN if ALL[n].dialect == "openai" and isinstance(ALL[n].facts.get("sdk"), dict)]
+
+
+@pytest.mark.parametrize("name", HELPED or ["none"])
+def test_openai_completion_is_the_same_as_directly(name: str) -> None:
+    need_recordings()
+    direct = openai_answer(ALL[name].body, stream=True).model_dump()
+    through = openai_answer(encoded(ALL[name], "openai", stream=True), stream=True).model_dump()
+    if not direct["id"]:
+        # Azure's first chunk has neither id nor model, and the SDK keeps that; the next one names them
+        direct |= {field: through[field] for field in ("id", "model", "created")}
+    for answer in (direct, through):
+        choice = answer["choices"][0]
+        assert choice["index"] == 0
+        for field in ("provider", "obfuscation", "prompt_filter_results", "usage"):
+            answer.pop(field, None)
+        for field in ("native_finish_reason", "content_filter_results", "logprobs"):
+            choice.pop(field, None)
+        message = choice["message"]
+        # a vendor repeats the role, which the SDK joins, or says "" where it first said null
+        message["role"], message["content"] = "assistant", message["content"] or None
+        message.pop("reasoning_details", None)
+        for call in message["tool_calls"] or ():
+            call.pop("index", None)
+    assert through == direct
+
+
+@pytest.mark.parametrize("name", [n for n, r in ALL.items() if r.is_stream] or ["none"])
+def test_any_split_gives_the_same_events(name: str) -> None:
+    need_recordings()
+    recording = ALL[name]
+    if recording.name.endswith("spliced-message-start"):
+        pytest.skip("ends in an error, tested by itself")
+    body = recording.body
+    whole = decode(recording.dialect, [body])
+    assert decode(recording.dialect, [body[i : i + 1] for i in range(len(body))] if len(body) < 100_000 else [body]) == whole
+    assert decode(recording.dialect, [body[i : i + 777] for i in range(0, len(body), 777)]) == whole
+
+
+@pytest.mark.parametrize("name", ["openai/error-mid-stream-with-choices", "openai/error-event-failed-generation"])
+def test_error_inside_a_stream_ends_it_without_its_payload(name: str) -> None:
+    need_recordings()
+    events = decode("openai", [ALL[name].body])
+    failed = [e for e in events if isinstance(e, UpstreamFailed)]
+    assert len(failed) == 1
+    assert "invalid_param" not in failed[0].message
+    for client in CLIENTS:
+        data = encoded(ALL[name], client, stream=True)
+        assert b"invalid_value" not in data
+        assert b"[DONE]" not in data
+        assert b"message_stop" not in data
+        assert b'"finish_reason":"' not in data
+
+
+def test_spliced_message_ends_in_a_protocol_error() -> None:
+    need_recordings()
+    from protocol.errors import RemoteProtocolError
+
+    with pytest.raises(RemoteProtocolError):
+        decode("anthropic", [ALL["anthropic/spliced-message-start"].body])
+
+
+def test_refusal_without_content_comes_out_as_one() -> None:
+    need_recordings()
+    recording = ALL["anthropic/refusal"]
+    answer = anthropic_answer(encoded(recording, "anthropic", stream=True), stream=True)
+    assert (answer.content, answer.stop_reason) == ([], "refusal")
+    assert openai_answer(encoded(recording, "openai", stream=True), stream=True).choices[0].finish_reason == "content_filter"
+
+
+@pytest.mark.parametrize("name", ["anthropic/error-context-length", "anthropic/error-auth"])
+def test_recorded_error_bodies(name: str) -> None:
+    need_recordings()
+    recording = ALL[name]
+    failed = codecs.decode_error("anthropic", recording.facts["http_status"], recording.body, None)
+    assert failed.kind == recording.facts["error_type"]
+    assert len(failed.message) == recording.facts["message_chars"]
