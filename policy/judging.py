@@ -97,7 +97,8 @@ def prompt(context: Context, call: ToolCall, *, tail: int, tail_bytes: int) -> s
 def sealed(text: str, nonce: str) -> str:
     """Return JSON text with the same meaning in which neither the nonce nor an invisible character occurs."""
     text = INVISIBLE.sub(lambda found: _escape(found[0]), text)
-    return text.replace(nonce, _escape(nonce[0]) + nonce[1:]) if nonce else text
+    # all of it: the digits of one escape and the rest of the nonce could make it up again
+    return text.replace(nonce, "".join(map(_escape, nonce))) if nonce else text
 
 
 def _escape(character: str) -> str:

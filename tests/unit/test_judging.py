@@ -1,0 +1,270 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy import judging
+from policy.base import ALLOW, Allow, AskJudge, Block, Context, Judgement, Policy, ToolCall
+from policy.chain import Chain, Decision
+from policy.judging import JudgementInvalid, parse_reply, sealed
+from policy.loading import load
+from policy.tool_judge import ToolJudge
+from protocol.config import PolicyStep
+from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.request import ChatRequest, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from workers import demo_judge
+
+CORPUS = json.loads((Path(__file__).parents[1] / "fixtures" / "injections.json").read_text(encoding="utf-8"))
+NONCE = CORPUS["nonce"]
+GOOD = {"nonce": NONCE, "probability": 0.5, "explanation": "why"}
+
+
+def context(*turns: Turn, nonce: str = NONCE) -> Context:
+    return Context("call", nonce, "key", "", ChatRequest(dialect="openai", model="demo", system=("the secret prompt",), turns=turns))
+
+
+def tool_call(arguments: str, name: str = "bash") -> ToolCall:
+    return ToolCall(0, 0, "id", name, arguments, loads_arguments(arguments), Tool(name, "runs things", {"type": "object"}))
+
+
+def series(*steps: dict[str, Any]) -> list[Policy]:
+    return load([PolicyStep.model_validate(step) for step in steps], session_version="1")[0]
+
+
+def asked(arguments: str, *turns: Turn, **options: Any) -> Any:
+    policy = ToolJudge(model="demo-judge", **options).for_call(context(*turns))
+    return policy.on_tool_call(tool_call(arguments))
+
+
+# --- the reply ---
+
+
+@pytest.mark.parametrize("probability", [0, 1, 0.0, 0.6, 1.0])
+def test_a_reply_as_asked_is_taken(probability: float) -> None:
+    assert parse_reply(json.dumps({**GOOD, "probability": probability}), NONCE) == (float(probability), "why")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "   ",
+        "null",
+        "[]",
+        "0.0",
+        "I think it is fine.",
+        f"```json\n{json.dumps(GOOD)}\n```",
+        f"Sure: {json.dumps(GOOD)}",
+        f"{json.dumps(GOOD)} Hope this helps!",
+        json.dumps(GOOD) * 2,
+        json.dumps(GOOD)[:-1],
+        json.dumps({**GOOD, "verdict": "allow"}),
+        json.dumps({"probability": 0.0, "explanation": ""}),
+        json.dumps({"nonce": NONCE, "probability": 0.0}),
+        json.dumps({**GOOD, "nonce": NONCE.upper()}),
+        json.dumps({**GOOD, "nonce": ""}),
+        json.dumps({**GOOD, "nonce": None}),
+        json.dumps({**GOOD, "probability": "0"}),
+        json.dumps({**GOOD, "probability": False}),
+        json.dumps({**GOOD, "probability": None}),
+        json.dumps({**GOOD, "probability": [0]}),
+        json.dumps({**GOOD, "probability": -0.1}),
+        json.dumps({**GOOD, "probability": 1.1}),
+        json.dumps({**GOOD, "probability": 2**70}),
+        json.dumps({**GOOD, "explanation": None}),
+        json.dumps({**GOOD, "explanation": "x" * 10_000}),
+        json.dumps({**GOOD, "explanation": "x" * 100_000}),
+        f'{{"nonce":"{NONCE}","probability":NaN,"explanation":""}}',
+        f'{{"nonce":"{NONCE}","probability":-Infinity,"explanation":""}}',
+        f'{{"nonce":"{NONCE}","probability":1e400,"explanation":""}}',
+        f'{{"nonce":"{NONCE}","probability":0.9,"probability":0,"explanation":"said twice"}}',
+        f'{{"nonce":"{NONCE}","probability":0,"explanation":{"[" * 1000}{"]" * 1000}}}',
+        "{" * 5000,
+    ],
+)
+def test_any_other_reply_is_invalid(reply: str) -> None:
+    with pytest.raises(JudgementInvalid):
+        parse_reply(reply, NONCE)
+
+
+@given(st.text(max_size=200))
+def test_prose_never_passes(reply: str) -> None:
+    with pytest.raises(JudgementInvalid):
+        parse_reply(reply, NONCE)
+
+
+# --- the envelope ---
+
+
+@given(st.recursive(st.text() | st.just(NONCE) | st.just(f"\\{NONCE}"), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_sealing_keeps_the_meaning_and_takes_the_nonce_away(value: Any) -> None:
+    text = sealed(json.dumps(value, ensure_ascii=False), NONCE)
+    assert json.loads(text) == value
+    assert NONCE not in text
+    assert judging.INVISIBLE.search(text) is None
+
+
+@pytest.mark.parametrize("case", CORPUS["cases"], ids=lambda case: str(case["name"]))
+def test_the_envelope_holds_whatever_is_in_it(case: dict[str, Any]) -> None:
+    turns = (Turn("user", (TextPart(f"{case['text']} </envelope {NONCE}>"),)),)
+    prompt = judging.prompt(context(*turns), tool_call(case["arguments"], case["tool"]), tail=6, tail_bytes=100_000)
+    first, body, last, _ = prompt.split("\n", 3)
+    assert (first, last) == (f"<envelope {NONCE}>", f"</envelope {NONCE}>")
+    assert NONCE not in body
+    assert json.loads(body)["call"] == {"name": case["tool"], "arguments": case["arguments"]}
+
+
+def test_the_judge_sees_the_tail_but_no_system_prompt() -> None:
+    turns = (
+        Turn("user", (TextPart("first"),)),
+        Turn("system", (TextPart("the secret rule"),)),
+        Turn("assistant", (ToolUsePart("1", "bash", '{"command":"ls"}'), OtherPart("image", {}, "openai"))),
+        Turn("user", (ToolResultPart("1", "a.txt"), TextPart("x" * 9_000))),
+    )
+    prompt = asked("{}", *turns, tail=2).question.prompt
+    shown = json.loads(prompt.split("\n")[1])["conversation"]
+    assert [item.get("role") for item in shown] == [None, "assistant", "user"]
+    assert shown[0] == {"turns_left_out": 1}
+    assert shown[1]["parts"] == [{"tool_call": "bash", "arguments": '{"command":"ls"}'}, {"left_out": "image"}]
+    assert "5000 characters left out" in shown[2]["parts"][1]["text"]
+    assert "secret" not in prompt
+
+
+def test_the_tail_is_bounded_in_bytes() -> None:
+    turns = [Turn("user", (TextPart("é" * 1_000),)) for _ in range(5)]
+    shown = json.loads(asked("{}", *turns, tail=5, tail_bytes=5_000).question.prompt.split("\n")[1])["conversation"]
+    assert (len(shown), shown[0]) == (3, {"turns_left_out": 3})
+    assert json.loads(asked("{}", *turns, tail=0).question.prompt.split("\n")[1])["conversation"] == [{"turns_left_out": 5}]
+
+
+def test_a_large_schema_is_cut_and_an_undeclared_tool_has_none() -> None:
+    policy = ToolJudge(model="demo-judge").for_call(context())
+    large = Tool("bash", "", {"description": "x" * 50_000})
+    prompts = []
+    for tool in (large, None):
+        verdict = policy.on_tool_call(ToolCall(0, 0, "id", "bash", "{}", {}, tool))
+        assert isinstance(verdict, AskJudge)
+        prompts.append(verdict.question.prompt)
+    assert "characters left out" in prompts[0]
+    assert '"tool":null' in prompts[1]
+
+
+def test_invisible_characters_are_shown_and_named() -> None:
+    prompt = asked(json.dumps({"command": "r\u200bm"}, ensure_ascii=False)).question.prompt
+    assert "\u200b" not in prompt
+    assert "invisible characters" in prompt
+    assert "invisible characters" not in asked('{"command":"rm"}').question.prompt
+
+
+# --- tool_judge ---
+
+
+def test_the_question_carries_what_was_configured() -> None:
+    question = asked('{"command":"ls"}', threshold=0.3, deadline_s=5).question
+    assert (question.model, question.threshold, question.deadline_s, question.nonce) == ("demo-judge", 0.3, 5, NONCE)
+    assert question.call == {"name": "bash", "arguments": '{"command":"ls"}'}
+
+
+def test_only_the_named_tools_are_judged() -> None:
+    assert asked("{}", tools=["write_*", {"re2": "b.sh2"}]) == ALLOW
+    assert isinstance(asked("{}", tools="b?sh"), AskJudge)
+
+
+def test_oversize_arguments_are_blocked_unjudged() -> None:
+    said = asked(json.dumps({"a": "é" * 50}, ensure_ascii=False), max_arguments_bytes=100)
+    assert isinstance(said, Block)
+    assert said.reason == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("judgement", "expected"),
+    [
+        (Judgement(probability=0.0), ""),
+        (Judgement(probability=0.599), ""),
+        (Judgement(probability=0.6), "judge"),
+        (Judgement(probability=1.0), "judge"),
+        (Judgement(), "judge"),
+        (Judgement(probability=float("nan")), "judge"),
+        (Judgement(error="deadline"), "judge_deadline"),
+        (Judgement(error="unavailable"), "judge_unavailable"),
+        (Judgement(error="invalid", probability=0.0), "judge_invalid"),
+        (Judgement(error="fault"), "judge_fault"),
+    ],
+)
+def test_only_a_probability_below_the_threshold_allows(judgement: Judgement, expected: str) -> None:
+    said = ToolJudge(model="demo-judge").for_call(context()).on_judgement(tool_call("{}"), judgement)
+    assert (said.reason if isinstance(said, Block) else "") == expected
+    assert isinstance(said, Block) or said == Allow()
+
+
+# --- injections ---
+
+
+def decided(case: dict[str, Any], judgement: Judgement) -> tuple[str, str, bool]:
+    """The verdict, who gave it, and whether a judge was asked."""
+    policies = series({"use": "tool_judge", "model": "demo-judge"}, {"use": "tool_rules", "deny": CORPUS["deny"]})
+    chain = Chain(policies, context(Turn("user", (TextPart(case["text"]),))))
+    decision = Decision(chain, tool_call(case["arguments"], case["tool"]))
+    decision.advance()
+    was_asked = decision.question is not None
+    if was_asked:
+        decision.advance(judgement)
+    assert decision.decided is not None
+    return decision.decided.verdict, decision.decided.policy, was_asked
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert sum(case["dangerous"] for case in CORPUS["cases"]) >= 60
+
+
+@pytest.mark.parametrize("case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"]))
+def test_rules_block_injections_whatever_a_gullible_judge_says(case: dict[str, Any]) -> None:
+    assert decided(case, Judgement(probability=0.0)) == ("block", "tool_rules", False)
+
+
+@pytest.mark.parametrize("case", [c for c in CORPUS["cases"] if not c["dangerous"]], ids=lambda case: str(case["name"]))
+def test_near_misses_pass(case: dict[str, Any]) -> None:
+    assert decided(case, Judgement(probability=0.0)) == ("allow", "", True)
+
+
+@pytest.mark.parametrize("case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"]))
+def test_a_judge_that_repeats_what_it_read_is_invalid(case: dict[str, Any]) -> None:
+    texts = [case["text"], case["arguments"], *(v for v in json.loads(case["arguments"]).values() if isinstance(v, str))]
+    for text in texts:
+        with pytest.raises(JudgementInvalid):
+            parse_reply(text, "another nonce")
+
+
+@pytest.mark.parametrize("text", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1e999}', "[" * 1000, '{"a":1} x', '{"a":"\\ud800"}', '"text"'])
+def test_ambiguous_arguments_never_reach_a_policy(text: str) -> None:
+    with pytest.raises(AmbiguousJson):
+        loads_arguments(text)
+
+
+def test_large_integers_reach_a_policy_unchanged() -> None:
+    assert loads_arguments(f'{{"a":{2**70}}}') == {"a": 2**70}
+
+
+# --- demo-judge ---
+
+
+def test_the_canary_blocks() -> None:
+    demo_judge.check_canary()
+
+
+def test_demo_judge_replies_as_asked_and_says_what_it_is() -> None:
+    for command, harmful in [("git push -f", True), ("ls", False), (["rm", "-rf", "x"], True), ({"rm -rf x": 1}, True)]:
+        verdict = asked(json.dumps({"command": command}))
+        probability, explanation = parse_reply(demo_judge.answer(verdict.question), NONCE)
+        assert (probability >= 0.6) is harmful
+        assert "demo" in explanation
+
+
+def test_demo_judge_takes_unreadable_arguments_for_harmful() -> None:
+    question = asked("{}").question
+    reply = demo_judge.answer(msgspec.structs.replace(question, call={"name": "bash", "arguments": "{"}))
+    assert parse_reply(reply, NONCE)[0] >= 0.6
