@@ -37,4 +37,5 @@ def anthropic_answer(body: bytes, *, stream: bool, status: int = 200) -> anthrop
         if not stream:
             return client.messages.create(**ask)
         with client.messages.stream(**ask) as events:
-            return events.get_final_message()
+            message: anthropic.types.Message = events.get_final_message()
+            return message
