@@ -2,6 +2,8 @@
 
 import os
 import random
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -17,9 +19,20 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange(2**32))
 
 
+TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Give every worker of pytest-xdist the seed of the first process."""
+    """Give every worker of pytest-xdist the seed of the first process, and this run a temporary folder of its own.
+
+    Each start of pytest closes the folder that all runs of a user share, and PostgreSQL, which runs as another user
+    when we are root, could not reach its data any more.
+    """
     os.environ["SLUICE_TEST_SEED"] = str(SEED)
+    if TEMP_ROOT not in os.environ:
+        own = tempfile.mkdtemp(prefix="sluice-tests-")
+        os.environ[TEMP_ROOT] = own
+        config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
 
 
 def pytest_report_header() -> str:
