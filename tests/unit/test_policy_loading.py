@@ -1,0 +1,136 @@
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy.base import ALLOW, Context, OtherBlock, Policy, TextBlock, ToolCall
+from policy.loading import load
+from protocol.config import PolicyStep
+from protocol.errors import PolicyFailed
+from protocol.events import BlockKind
+from protocol.request import ChatRequest
+
+CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
+MINE = """
+from dataclasses import dataclass
+from policy.base import Policy
+
+@dataclass
+class Mine(Policy):
+    word: "str" = "x"
+
+    def __post_init__(self):
+        if not self.word:
+            raise ValueError("word: must not be empty")
+
+class Other:
+    pass
+"""
+
+
+def steps(*uses: dict[str, Any]) -> list[PolicyStep]:
+    return [PolicyStep.model_validate(use) for use in uses]
+
+
+def revision(*uses: dict[str, Any], search_path: tuple[str, ...] = (), version: str = "1") -> str:
+    return load(steps(*uses), search_path=search_path, session_version=version)[1]
+
+
+def mine(tmp_path: Path, text: str = MINE) -> tuple[str, ...]:
+    (tmp_path / "inner").mkdir(exist_ok=True)
+    (tmp_path / "inner" / "mine.py").write_text(text, encoding="utf-8")
+    return (str(tmp_path / "elsewhere"), str(tmp_path))
+
+
+def test_policies_that_ask_come_last_and_the_rest_keep_their_order() -> None:
+    series = steps({"use": "tool_judge", "model": "demo-judge"}, {"use": "uppercase"}, {"use": "noop"}, {"use": "tool_rules"})
+    assert [p.name for p in load(series, session_version="1")[0]] == ["uppercase", "noop", "tool_rules", "tool_judge"]
+
+
+def test_the_revision_is_stable_and_follows_options_and_session() -> None:
+    base = revision({"use": "tool_judge", "model": "demo-judge"})
+    assert base == revision({"use": "tool_judge", "model": "demo-judge"})
+    assert len(base) == 12
+    assert int(base, 16) >= 0
+    others = {
+        revision({"use": "tool_judge", "model": "demo-judge", "threshold": 0.7}),
+        revision({"use": "tool_judge", "model": "demo-judge"}, version="2"),
+        revision({"use": "tool_judge", "model": "demo-judge"}, {"use": "noop"}),
+        revision(),
+    }
+    assert len(others | {base}) == 5
+
+
+def test_a_users_file_is_loaded_without_touching_the_path(tmp_path: Path) -> None:
+    path = list(sys.path)
+    [policy], _ = load(steps({"use": "inner.mine:Mine", "word": "y"}), search_path=mine(tmp_path), session_version="1")
+    assert isinstance(policy, Policy)
+    assert vars(policy)["word"] == "y"
+    assert sys.path == path
+
+
+def test_a_changed_file_is_another_revision(tmp_path: Path) -> None:
+    first = revision({"use": "inner.mine:Mine"}, search_path=mine(tmp_path))
+    assert first == revision({"use": "inner.mine:Mine"}, search_path=mine(tmp_path))
+    assert first != revision({"use": "inner.mine:Mine"}, search_path=mine(tmp_path, MINE + "\n# changed\n"))
+
+
+def test_an_installed_module_is_found() -> None:
+    [policy], _ = load(steps({"use": "policy.noop:Noop"}), session_version="1")
+    assert policy.name == "noop"
+
+
+@pytest.mark.parametrize(
+    ("use", "complaint"),
+    [
+        ({"use": "nope"}, "'nope' is neither built in"),
+        ({"use": "a b:C"}, "neither built in"),
+        ({"use": "../etc:C"}, "neither built in"),
+        ({"use": "missing.module:Class"}, "ModuleNotFoundError"),
+        ({"use": "inner.mine:Missing"}, "Missing is not a class derived"),
+        ({"use": "inner.mine:Other"}, "Other is not a class derived"),
+        ({"use": "inner.mine:Mine", "words": 1}, "unexpected keyword argument 'words'"),
+        ({"use": "inner.mine:Mine", "word": ""}, "word: must not be empty"),
+        ({"use": "noop", "x": 1}, "unexpected keyword argument 'x'"),
+        ({"use": "tool_judge"}, "'tool_judge' cannot be loaded: model: Field required"),
+        ({"use": "tool_judge", "model": "m", "threshold": 2}, "threshold: "),
+        ({"use": "tool_rules", "deny": [{"argument_matches": "("}]}, "deny.0.argument_matches: the pattern"),
+        ({"use": "text_replace", "rules": []}, "rules: "),
+    ],
+)
+def test_what_cannot_be_loaded_is_named_in_one_sentence(tmp_path: Path, use: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(PolicyFailed) as caught:
+        load(steps(use), search_path=mine(tmp_path), session_version="1")
+    assert complaint in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["raise RuntimeError('at import')", "def broken(:"])
+def test_a_file_that_does_not_import_is_named_and_forgotten(tmp_path: Path, text: str) -> None:
+    with pytest.raises(PolicyFailed, match=r"inner\.mine:Mine"):
+        load(steps({"use": "inner.mine:Mine"}), search_path=mine(tmp_path, text), session_version="1")
+    assert not [name for name in sys.modules if name.startswith("sluice_policy_mine") and not hasattr(sys.modules[name], "Mine")]
+
+
+def test_a_refusal_of_the_policys_own_keeps_its_sentence(tmp_path: Path) -> None:
+    text = MINE.replace('ValueError("word', 'PolicyFailed("word').replace(
+        "from policy.base", "from protocol.errors import PolicyFailed\nfrom policy.base"
+    )
+    with pytest.raises(PolicyFailed, match="word: must not be empty"):
+        load(steps({"use": "inner.mine:Mine", "word": ""}), search_path=mine(tmp_path, text), session_version="1")
+
+
+def test_noop_allows_everything() -> None:
+    [noop] = load(steps({"use": "noop"}), session_version="1")[0]
+    noop = noop.for_call(CONTEXT)
+    text = TextBlock(0, BlockKind.TEXT)
+    assert (noop.on_text("a", text), noop.on_text_end(text), noop.on_request(CONTEXT.request)) == ("a", "", None)
+    assert noop.on_tool_call(ToolCall(0, 0, "id", "bash", "{}", {}, None)) == ALLOW
+    assert noop.on_other(OtherBlock(0, "redacted_thinking", {})) == ALLOW
+
+
+def test_uppercase_changes_text_and_leaves_reasoning() -> None:
+    [policy] = load(steps({"use": "uppercase"}), session_version="1")[0]
+    assert policy.on_text("straße", TextBlock(0, BlockKind.TEXT)) == "STRASSE"
+    assert policy.on_text("thinking", TextBlock(0, BlockKind.THINKING)) == "thinking"

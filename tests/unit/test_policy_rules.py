@@ -1,0 +1,282 @@
+import contextlib
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.arguments import scalars, spellings, texts
+from policy.base import ALLOW, Block, Context, Replace, ToolCall, Verdict
+from policy.patterns import Names
+from policy.schemas import compile_client_schema, compile_schema
+from policy.sql import NotOneStatement, check_dialect, kinds_of
+from policy.tool_rules import ToolRules
+from policy.toolcalls import Schemas
+from protocol.request import ChatRequest, Tool
+
+CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
+RM = r"rm\s+-rf"
+
+
+def decide(arguments: str | dict[str, Any], name: str = "bash", tool: Tool | None = None, **options: Any) -> Verdict:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    policy = ToolRules(**options).for_call(CONTEXT)
+    return policy.on_tool_call(ToolCall(0, 0, "id", name, text, json.loads(text), tool))
+
+
+def reason(verdict: Verdict) -> str:
+    return verdict.reason if isinstance(verdict, Block) else ""
+
+
+# --- deny ---
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"command":"rm -rf /"}',
+        '{"command":"rm\\u0020-rf /"}',
+        '{"command":"\\u0072m -rf /"}',
+        '{"a":{"b":[1,{"c":"x; rm -rf y"}]}}',
+        '{"rm -rf /":1}',
+        '{"argv":["rm","-rf","/"]}',
+        '{"command":"\uff52\uff4d -rf /"}',
+        '{"command":"r\u200bm -rf /"}',
+    ],
+)
+def test_a_pattern_finds_every_decoded_string_and_key(arguments: str) -> None:
+    assert reason(decide(arguments, deny=[{"argument_matches": RM}])) == "rule"
+
+
+def test_a_pattern_sees_the_exact_text_too() -> None:
+    assert reason(decide('{"count": 100000}', deny=[{"argument_matches": r'"count":\s*\d{6}'}])) == "rule"
+    assert reason(decide('{"a":{"n":[1,2]}}', deny=[{"argument": "a", "argument_matches": r"\[1, 2\]"}])) == "rule"
+
+
+def test_a_rule_may_look_at_one_argument_only() -> None:
+    deny = [{"argument": "command", "argument_matches": RM}]
+    assert decide({"command": "ls", "note": "rm -rf"}, deny=deny) == ALLOW
+    assert decide({"note": "rm -rf"}, deny=deny) == ALLOW
+    assert reason(decide({"command": ["rm", "-rf"], "note": ""}, deny=deny)) == "rule"
+
+
+def test_all_conditions_of_a_rule_must_hold() -> None:
+    deny = [{"tool": "bash", "argument_matches": RM, "schema": {"required": ["force"]}}]
+    assert decide({"command": "rm -rf"}, deny=deny) == ALLOW
+    assert decide({"command": "rm -rf", "force": True}, name="zsh", deny=deny) == ALLOW
+    assert reason(decide({"command": "rm -rf", "force": True}, deny=deny)) == "rule"
+
+
+def test_reason_and_message_are_the_rules_own() -> None:
+    said = decide({}, deny=[{"reason": "night", "message": "not at night"}])
+    assert said == Block("night", "not at night")
+
+
+def test_a_block_wins_over_a_replacement_and_so_does_the_allow_list() -> None:
+    replace = {"decision": "replace", "arguments": {"command": "true"}, "reason": "calmed"}
+    assert decide({"command": "x"}, deny=[replace]) == Replace('{"command": "true"}', "calmed")
+    assert reason(decide({"command": "x"}, deny=[replace, {"reason": "no"}])) == "no"
+    assert reason(decide({"command": "x"}, deny=[replace], allow=[])) == "not_allowed"
+    assert decide({"command": "x"}, deny=[replace], allow=[{}]) == Replace('{"command": "true"}', "calmed")
+
+
+# --- allow ---
+
+
+def test_what_no_allow_rule_matches_is_blocked() -> None:
+    allow = [{"tool": ["read_*", {"re2": "list_[a-z]+"}]}]
+    said = {name: reason(decide({}, name=name, allow=allow)) for name in ("read_file", "list_all", "list_2", "xread_file", "READ_FILE", "")}
+    assert said == {
+        "read_file": "",
+        "list_all": "",
+        "list_2": "not_allowed",
+        "xread_file": "not_allowed",
+        "READ_FILE": "not_allowed",
+        "": "not_allowed",
+    }
+
+
+def test_an_allow_pattern_must_cover_every_value() -> None:
+    allow = [{"argument_matches": "ls( -l)?|[0-9]+"}]
+    assert decide({"command": "ls -l", "n": 3}, allow=allow) == ALLOW
+    for arguments in (
+        {"command": "ls -l; rm"},
+        {"command": "ls", "then": "rm"},
+        {"command": "ls\n"},
+        {"a": ["ls", {"b": "x"}]},
+        {"a": None},
+    ):
+        assert reason(decide(arguments, allow=allow)) == "not_allowed"
+
+
+def test_an_allow_rule_for_a_missing_argument_does_not_match() -> None:
+    allow = [{"argument": "command", "argument_matches": ".*"}]
+    assert decide({"command": "x"}, allow=allow) == ALLOW
+    assert reason(decide({"other": "x"}, allow=allow)) == "not_allowed"
+
+
+def test_an_allow_rule_by_schema() -> None:
+    allow = [{"schema": SCHEMA}]
+    assert decide({"command": "x"}, allow=allow) == ALLOW
+    assert reason(decide({"command": 1}, allow=allow)) == "not_allowed"
+
+
+# --- the tool's own schema ---
+
+
+def test_arguments_must_fit_the_tools_schema_where_asked() -> None:
+    tool = Tool("bash", schema=SCHEMA)
+    assert decide({"command": "x"}, tool=tool, validate_schema=True) == ALLOW
+    assert reason(decide({"command": 1}, tool=tool, validate_schema=True)) == "schema"
+    assert reason(decide({"command": "x"}, tool=None, validate_schema=True)) == "schema"
+    assert reason(decide({"command": "x"}, tool=Tool("bash", schema={"type": "nonsense"}), validate_schema=True)) == "schema"
+
+
+def test_a_schema_is_compiled_once_per_call_and_not_shared() -> None:
+    policy = ToolRules(validate_schema=True)
+    first, second = policy.for_call(CONTEXT), policy.for_call(CONTEXT)
+    strict, loose = Tool("bash", schema=SCHEMA), Tool("bash", schema={})
+    call = ToolCall(0, 0, "id", "bash", "{}", {}, strict)
+    assert [reason(first.on_tool_call(call)) for _ in range(2)] == ["schema", "schema"]
+    assert second.on_tool_call(ToolCall(0, 0, "id", "bash", "{}", {}, loose)) == ALLOW
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:1/schema", "file:///etc/passwd", "other.json"])
+def test_schemas_fetch_nothing(uri: str) -> None:
+    with pytest.raises(ValueError, match="retriev"):
+        compile_client_schema({"$ref": uri})
+    assert Schemas().is_valid(Tool("bash", schema={"$ref": uri}), {}) is None
+
+
+def test_a_clients_pattern_cannot_run_for_long() -> None:
+    schema = {"properties": {"a": {"pattern": "^(?=a)(a|a)*$"}}}
+    with pytest.raises(ValueError, match="regex"):
+        compile_schema(schema)
+    began = time.process_time()
+    assert compile_client_schema(schema).is_valid({"a": "a" * 60 + "!"}) is False
+    assert time.process_time() - began < 1
+
+
+# --- SQL ---
+
+
+@pytest.mark.parametrize(
+    ("sql", "kinds"),
+    [
+        ("select 1", {"select"}),
+        ("select 1;", {"select"}),
+        ("values (1)", {"select"}),
+        ("(select 1) union select 2", {"select"}),
+        ("insert into t values (1)", {"insert"}),
+        ("insert into t select * from u", {"insert", "select"}),
+        ("update t set a = 1", {"update"}),
+        ("with x as (delete from t returning *) select * from x", {"select", "delete"}),
+        ("with x as (select 1) insert into t select * from x", {"insert", "select"}),
+        ("select * into t from u", {"select", "create"}),
+        ("select 1 for update", {"select", "lock"}),
+        ("create table t as select 1", {"create", "select"}),
+        ("drop\n/**/table t", {"drop"}),
+        ("truncate t", {"truncate"}),
+        ("grant all on t to u", {"grant"}),
+        ("copy t to '/tmp/x'", {"copy"}),
+        ("merge into t using s on t.a = s.a when matched then delete", {"merge"}),
+    ],
+)
+def test_kinds_include_those_of_every_part(sql: str, kinds: set[str]) -> None:
+    assert kinds_of(sql, "postgres") == kinds
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "", ";", "-- nothing", "select 1; drop table t", "select 1; select 2", "selec 1", "explain delete from t",
+        "do $$ begin end $$", "call f()",
+        "vacuum", "select 1 /*! union select 2 */", "select '\0'", "(" * 3000, "select " + "1+" * 40_000 + "1", "hello", "1",
+    ],
+)  # fmt: skip
+def test_what_is_not_one_known_statement_is_refused(sql: str) -> None:
+    with pytest.raises(NotOneStatement):
+        kinds_of(sql, "postgres")
+
+
+@given(st.text(max_size=60))
+def test_any_text_gives_kinds_or_a_refusal(sql: str) -> None:
+    with contextlib.suppress(NotOneStatement):
+        assert kinds_of(sql, "postgres")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed", "denied"),
+    [
+        ({"sql": "select 1"}, True, False),
+        ({"sql": "drop table t"}, False, True),
+        ({"sql": "select 1; select 2"}, False, True),
+        ({"sql": "what"}, False, True),
+        ({"sql": ["select 1"]}, False, True),
+        ({"other": 1}, False, False),
+    ],
+)
+def test_sql_that_cannot_be_decided_is_blocked_either_way(arguments: dict[str, Any], allowed: bool, denied: bool) -> None:
+    select = {"argument": "sql", "kinds": ["select"], "dialect": "postgres"}
+    drop = {"argument": "sql", "kinds": ["drop"], "dialect": "postgres"}
+    assert (decide(arguments, allow=[{"sql": select}]) == ALLOW) is allowed
+    assert isinstance(decide(arguments, deny=[{"sql": drop}]), Block) is denied
+
+
+def test_dialects_read_strings_their_own_way() -> None:
+    trick = "select 'a\\' ; drop table t -- '"
+    with pytest.raises(NotOneStatement):
+        kinds_of(trick, "postgres")
+    assert kinds_of(trick, check_dialect("MySQL")) == {"select"}
+
+
+# --- pieces ---
+
+
+def test_names_match_whole() -> None:
+    assert [Names("a?c*").match(n) for n in ("abc", "abcd\n", "ac", "xabc")] == [True, True, False, False]
+    assert Names("a.c").match("abc") is False
+
+
+def test_texts_and_scalars() -> None:
+    value = {"k": ["a", "b", {"x": 1.5}], "n": None}
+    assert texts(value) == ["k", "n", "a", "b", "x", "a b"]
+    assert scalars(value) == ["a", "b", "1.5", "null"]
+    assert spellings("plain") == ["plain"]
+    assert spellings("é") == ["é"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"deny": [{"argument_matches": "("}]}, "not valid RE2"),
+        ({"deny": [{"argument_matches": r"(a)\1"}]}, "not valid RE2"),
+        ({"deny": [{"argument_matches": "x" * 20_000}]}, "longer than"),
+        ({"deny": [{"argument_matches": "((a{100}){100}){100}"}]}, "not valid RE2"),
+        ({"deny": [{"tool": {"re2": "(?=a)"}}]}, "not valid RE2"),
+        ({"deny": [{"schema": {"type": "nonsense"}}]}, "schema"),
+        ({"deny": [{"schema": {"pattern": "(?=a)"}}]}, "regex"),
+        ({"deny": [{"argument": "a"}]}, "needs `argument_matches`"),
+        ({"deny": [{"decision": "replace"}]}, "exactly where"),
+        ({"deny": [{"arguments": {}}]}, "exactly where"),
+        ({"deny": [{"reason": "Not a word"}]}, "pattern"),
+        ({"allow": [{"decision": "block"}]}, "Extra inputs"),
+        ({"allow": [{"sql": {"argument": "a", "kinds": ["select"], "dialect": "klingon"}}]}, "klingon"),
+        ({"allow": [{"sql": {"argument": "a", "kinds": ["select"]}}]}, "dialect"),
+        ({"alow": []}, "Extra inputs"),
+    ],
+)
+def test_bad_options_are_refused_at_load(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        ToolRules(**options)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*x", "^(([a-z])+.)+[A-Z]([a-z])+$"])
+def test_patterns_that_explode_elsewhere_are_linear(pattern: str) -> None:
+    began = time.process_time()
+    decide({"command": "a" * 50_000 + "!"}, deny=[{"argument_matches": pattern}])
+    assert time.process_time() - began < 2
