@@ -3,7 +3,7 @@
 from protocol.config import DEMO_JUDGE, Config
 
 DESTRUCTIVE = (
-    r"rm\s+(-\S+\s+)*-\S*[rRf]",
+    r"\brm\s+(-\S+\s+)*-\S*[rR]",
     r"\bmkfs(\.\w+)?\b",
     r"\bdd\s+[^|;]*\bof=/dev/",
     r":\(\)\s*\{",

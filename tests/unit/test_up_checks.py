@@ -1,0 +1,119 @@
+"""What `sluice up` checks and makes before anything starts, and what it shows."""
+
+import ast
+import json
+import shlex
+import socket
+import stat
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import re2
+
+from policy.loading import load
+from protocol.config import Config, Key, PolicyStep
+from sluice import up
+from sluice.defaults import DESTRUCTIVE, default_config
+from sluice.errors import Busy, SettingsError, StartError
+from sluice.greeting import curl_line, greeting, python_line
+from sluice.settings import load_settings
+from tests.support.ports import free_port
+
+URL, KEY = "http://127.0.0.1:8080", "sk-sluice-abc"
+
+
+def test_a_busy_port_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Busy, match=f"^port {port} is in use: choose another with --port"):
+            up.check_port("127.0.0.1", port)
+    up.check_port("127.0.0.1", free_port())
+
+
+def test_a_foreign_address_is_one_sentence() -> None:
+    with pytest.raises(SettingsError, match=r"^192\.0\.2\.1 is no address of this machine: correct SLUICE_HOST$"):
+        up.check_port("192.0.2.1", 8080)
+
+
+def test_the_data_directory_is_made_and_closed_to_others(tmp_path: Path) -> None:
+    made = up.make_data_dir(tmp_path / "a" / "b")
+    assert stat.S_IMODE(made.stat().st_mode) & 0o066 == 0
+    assert up.make_data_dir(made) == made
+
+
+def test_a_data_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StartError, match=r"cannot be written \(.*\): choose another with --data-dir or SLUICE_DATA_DIR$"):
+        up.make_data_dir(tmp_path / "file" / "data")
+
+
+def test_the_key_is_kept_closed_and_stays_the_same(tmp_path: Path) -> None:
+    key = up._own_key(tmp_path)
+    assert key.startswith("sk-sluice-")
+    assert up._own_key(tmp_path) == key
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
+def test_the_own_key_may_use_every_policy_default_first_and_joins_those_of_the_file() -> None:
+    noop = (PolicyStep(use="noop"),)
+    other = Key(name="other", sha256="0" * 64)
+    config = up._with_key(Config(policies={"a": noop, "default": noop}, keys=(other,)), KEY)
+    assert config.keys[0] == other
+    assert config.keys[1].sha256 == sha256(KEY.encode()).hexdigest()
+    assert config.keys[1].policies == ("default", "a")
+    assert set(config.keys[1].roles) == {"client", "auditor"}
+    assert KEY not in config.model_dump_json()
+
+
+def test_the_configuration_survives_being_handed_to_the_processes() -> None:
+    config = up._with_key(default_config(), KEY)
+    assert Config.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
+
+
+def test_the_default_policies_can_be_loaded() -> None:
+    for series in default_config().policies.values():
+        load(series, session_version="1")
+
+
+@pytest.mark.parametrize(
+    "command", ["rm -rf /", "rm -r -f x", "sudo rm -fr ~", "mkfs.ext4 /dev/sda", "dd if=x of=/dev/sda", "drop table users"]
+)
+def test_destructive_commands_are_matched(command: str) -> None:
+    assert any(re2.search(pattern, command) for pattern in DESTRUCTIVE)
+
+
+@pytest.mark.parametrize("command", ["ls -rf", "echo farm -rf", "git rm --cached x", "Dropbox tables", "format the text"])
+def test_harmless_commands_are_not(command: str) -> None:
+    assert not any(re2.search(pattern, command) for pattern in DESTRUCTIVE)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"), [("127.0.0.1", URL), ("0.0.0.0", URL), ("::1", "http://[::1]:8080"), ("::", "http://[::1]:8080")]
+)  # fmt: skip
+def test_the_address_shown_is_one_that_a_client_here_can_use(host: str, url: str, tmp_path: Path) -> None:
+    settings = load_settings(host=host, port=8080)
+    assert up.Plan(settings, Config(), tmp_path, KEY, 1, 1, False).url == url
+
+
+def test_the_curl_line_is_shell_and_json() -> None:
+    words = shlex.split(curl_line(URL, KEY))
+    assert words[:3] == ["curl", "-s", f"{URL}/v1/chat/completions"]
+    assert f"Authorization: Bearer {KEY}" in words
+    assert json.loads(words[-1])["model"] == "demo"
+
+
+def test_the_python_line_is_shell_and_python() -> None:
+    program, flag, code = shlex.split(python_line(URL, KEY))
+    assert (program, flag) == ("python3", "-c")
+    ast.parse(code)
+
+
+def test_the_greeting_holds_both_lines(tmp_path: Path) -> None:
+    shown = greeting(URL, KEY, tmp_path).splitlines()
+    assert curl_line(URL, KEY) in shown
+    assert python_line(URL, KEY) in shown
+
+
+def test_the_stamp_of_the_migrations_knows_them() -> None:
+    assert len(up._migrations()) == 64
