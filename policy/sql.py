@@ -51,13 +51,11 @@ def kinds_of(text: str, dialect: str) -> set[Kind]:
         raise NotOneStatement("the parser does not know this statement")
     kinds: set[Kind] = set()
     for node in root.walk():
-        if isinstance(node, exp.Command):
-            raise NotOneStatement("the parser does not know this statement")
         if kind := _kind(node):
             # INSERT ... VALUES reads nothing
             if node is root or not isinstance(node, exp.Values):
                 kinds.add(kind)
-        elif isinstance(node, exp.DML | exp.DDL) and not isinstance(node, exp.Query):
+        elif isinstance(node, exp.DML | exp.DDL | exp.Command):
             raise NotOneStatement("a statement of an unknown kind")
     return kinds
 

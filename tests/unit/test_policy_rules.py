@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlglot import exp
 
+from policy import sql
 from policy.arguments import scalars, spellings, texts
 from policy.base import ALLOW, Block, Context, Replace, ToolCall, Verdict
 from policy.patterns import Names
@@ -69,6 +71,10 @@ def test_all_conditions_of_a_rule_must_hold() -> None:
     assert decide({"command": "rm -rf"}, deny=deny) == ALLOW
     assert decide({"command": "rm -rf", "force": True}, name="zsh", deny=deny) == ALLOW
     assert reason(decide({"command": "rm -rf", "force": True}, deny=deny)) == "rule"
+
+
+def test_conditions_set_to_nothing_are_no_conditions() -> None:
+    assert reason(decide({}, deny=[{"argument_matches": None, "schema": None, "sql": None}])) == "rule"
 
 
 def test_reason_and_message_are_the_rules_own() -> None:
@@ -165,7 +171,7 @@ def test_a_clients_pattern_cannot_run_for_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "kinds"),
+    ("text", "kinds"),
     [
         ("select 1", {"select"}),
         ("select 1;", {"select"}),
@@ -186,27 +192,27 @@ def test_a_clients_pattern_cannot_run_for_long() -> None:
         ("merge into t using s on t.a = s.a when matched then delete", {"merge"}),
     ],
 )
-def test_kinds_include_those_of_every_part(sql: str, kinds: set[str]) -> None:
-    assert kinds_of(sql, "postgres") == kinds
+def test_kinds_include_those_of_every_part(text: str, kinds: set[str]) -> None:
+    assert kinds_of(text, "postgres") == kinds
 
 
 @pytest.mark.parametrize(
-    "sql",
+    "text",
     [
         "", ";", "-- nothing", "select 1; drop table t", "select 1; select 2", "selec 1", "explain delete from t",
         "do $$ begin end $$", "call f()",
         "vacuum", "select 1 /*! union select 2 */", "select '\0'", "(" * 3000, "select " + "1+" * 40_000 + "1", "hello", "1",
     ],
 )  # fmt: skip
-def test_what_is_not_one_known_statement_is_refused(sql: str) -> None:
+def test_what_is_not_one_known_statement_is_refused(text: str) -> None:
     with pytest.raises(NotOneStatement):
-        kinds_of(sql, "postgres")
+        kinds_of(text, "postgres")
 
 
 @given(st.text(max_size=60))
-def test_any_text_gives_kinds_or_a_refusal(sql: str) -> None:
+def test_any_text_gives_kinds_or_a_refusal(text: str) -> None:
     with contextlib.suppress(NotOneStatement):
-        assert kinds_of(sql, "postgres")
+        assert kinds_of(text, "postgres")
 
 
 @pytest.mark.parametrize(
@@ -225,6 +231,12 @@ def test_sql_that_cannot_be_decided_is_blocked_either_way(arguments: dict[str, A
     drop = {"argument": "sql", "kinds": ["drop"], "dialect": "postgres"}
     assert (decide(arguments, allow=[{"sql": select}]) == ALLOW) is allowed
     assert isinstance(decide(arguments, deny=[{"sql": drop}]), Block) is denied
+
+
+def test_a_nested_statement_without_a_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sql._KINDS, exp.Delete)
+    with pytest.raises(NotOneStatement, match="unknown kind"):
+        kinds_of("with x as (delete from t returning *) select * from x", "postgres")
 
 
 def test_dialects_read_strings_their_own_way() -> None:
