@@ -50,6 +50,7 @@ _FINISH = {
 """What a finish reason means; None: upstream failed and says it this way."""
 _WITHHELD = ("refusal", "function_call", "annotations", "audio", "reasoning_details")
 _MAX_MESSAGE = 500
+_MAX_DONE = 20
 _CUT = "the upstream ended its answer without finishing it"
 
 
@@ -212,10 +213,11 @@ class StreamDecoder:
         name, data = parse_event(chunk)
         if not data:
             return []
+        is_end = len(data) < _MAX_DONE and data.strip() == b"[DONE]"
         if self._done:
-            return [Opaque("data after the end")]
+            return [] if is_end else [Opaque("data after the end")]
         try:
-            if len(data) < 20 and data.strip() == b"[DONE]":
+            if is_end:
                 return self._finish()
             if name == "error":
                 return self._error(_json_or_none(data))

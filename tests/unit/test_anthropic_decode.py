@@ -1,0 +1,315 @@
+"""Messages answers become events, by block index; what we do not model is withheld, what is cut never ends well."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import codecs
+from protocol.errors import RemoteProtocolError
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    Opaque,
+    Ping,
+    SignatureDelta,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+    Usage,
+)
+from tests.support.decoding import decode, texts
+from tests.support.recordings import framed, own
+
+EXTRA = {"dialect": "anthropic"}
+START = MessageStart("msg_own1", "model-a", Usage(20, 1, 5, 2), EXTRA)
+USAGE = Usage(20, 42, 5, 2)
+FILES = [
+    "anthropic-text.sse",
+    "anthropic-tools-parallel.sse",
+    "anthropic-tool-full-input.sse",
+    "anthropic-tool-in-message-start.sse",
+    "anthropic-thinking.sse",
+    "anthropic-server-tool-among.sse",
+    "anthropic-error.sse",
+    "anthropic-cut.sse",
+    "anthropic-cut-by-max-tokens.sse",
+    "anthropic-same-start-twice.sse",
+]
+
+
+def stream(*frames: dict[str, Any]) -> list[Event]:
+    return decode("anthropic", [framed("anthropic", [json.dumps(f) for f in frames])])
+
+
+def message(**fields: Any) -> dict[str, Any]:
+    return {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": [], **fields}}
+
+
+def start(index: int, **block: Any) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def delta(index: int, kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
+
+
+def stop(index: int) -> dict[str, Any]:
+    return {"type": "content_block_stop", "index": index}
+
+
+def end(reason: str | None = "end_turn", **fields: Any) -> list[dict[str, Any]]:
+    return [{"type": "message_delta", "delta": {"stop_reason": reason, **fields}, "usage": {"output_tokens": 3}}, {"type": "message_stop"}]
+
+
+TEXT = start(0, type="text", text="")
+
+
+def opaque(events: list[Event]) -> list[str]:
+    return [e.what for e in events if isinstance(e, Opaque)]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_whole_and_byte_by_byte_are_the_same(name: str) -> None:
+    body = own(name)
+    assert decode("anthropic", [body]) == decode("anthropic", [body[i : i + 1] for i in range(len(body))])
+
+
+@given(st.sampled_from(FILES), st.lists(st.integers(1, 200), max_size=60))
+def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
+    body, pieces = own(name), []
+    rest = body
+    for size in sizes:
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    assert decode("anthropic", [*pieces, rest]) == decode("anthropic", [body])
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n != "anthropic-cut.sse"])
+def test_bytes_after_the_end_are_withheld(name: str) -> None:
+    body = own(name)
+    after = decode("anthropic", [body + framed("anthropic", [json.dumps(TEXT)])])
+    assert after == [*decode("anthropic", [body]), Opaque("data after the end")]
+
+
+def test_text() -> None:
+    assert decode("anthropic", [own("anthropic-text.sse")]) == [
+        START,
+        Ping(),
+        BlockStart(0, BlockKind.TEXT),
+        TextDelta(0, "Grüße, "),
+        TextDelta(0, "Welt\u2028\u0000"),
+        TextDelta(0, " 😀"),
+        BlockStop(0),
+        MessageStop(StopReason.STOP_SEQUENCE, USAGE, "END"),
+    ]
+
+
+def test_parallel_calls() -> None:
+    events = decode("anthropic", [own("anthropic-tools-parallel.sse")])
+    assert events[4:] == [
+        BlockStart(1, BlockKind.TOOL_USE, "toolu_a", "get_weather"),
+        ArgumentsDelta(1, '{"city":'),
+        ArgumentsDelta(1, '"Paris"}'),
+        BlockStop(1),
+        BlockStart(2, BlockKind.TOOL_USE, "toolu_b", "get_time"),
+        ArgumentsDelta(2, '{"zone":"CET"}'),
+        BlockStop(2),
+        BlockStart(3, BlockKind.TOOL_USE, "toolu_c", "refresh"),
+        BlockStop(3),
+        MessageStop(StopReason.TOOL_USE, USAGE),
+    ]
+
+
+def test_calls_that_arrive_complete() -> None:
+    assert decode("anthropic", [own("anthropic-tool-full-input.sse")])[1:4] == [
+        BlockStart(0, BlockKind.TOOL_USE, "toolu_f", "roll"),
+        ArgumentsDelta(0, '{"who":"me","n":[1,2]}'),
+        BlockStop(0),
+    ]
+    assert decode("anthropic", [own("anthropic-tool-in-message-start.sse")])[1:] == [
+        BlockStart(0, BlockKind.TOOL_USE, "toolu_s", "roll"),
+        ArgumentsDelta(0, '{"who":"you"}'),
+        BlockStop(0),
+        BlockStart(1, BlockKind.TEXT),
+        TextDelta(1, "and text"),
+        BlockStop(1),
+        MessageStop(StopReason.TOOL_USE, Usage(20, 1, 5, 2)),
+    ]
+
+
+def test_thinking() -> None:
+    assert decode("anthropic", [own("anthropic-thinking.sse")])[1:7] == [
+        BlockStart(0, BlockKind.THINKING),
+        TextDelta(0, "Let me "),
+        TextDelta(0, "think."),
+        SignatureDelta(0, "c2ln"),
+        BlockStop(0),
+        BlockStart(1, BlockKind.OTHER, name="redacted_thinking", body={"type": "redacted_thinking", "data": "b3BhcXVl"}),
+    ]
+    given_at_once = stream(message(), start(0, type="thinking", thinking="a", signature="s"), stop(0), *end())
+    assert given_at_once[2:5] == [TextDelta(0, "a"), SignatureDelta(0, "s"), BlockStop(0)]
+
+
+def test_server_blocks_never_touch_a_clients_call() -> None:
+    events = decode("anthropic", [own("anthropic-server-tool-among.sse")])
+    assert [e for e in events if isinstance(e, ArgumentsDelta)] == [ArgumentsDelta(0, '{"city":"Paris"}')]
+    assert opaque(events) == ["block server_tool_use", "delta input_json_delta", "block web_search_tool_result"]
+    assert texts(events) == {3: "Found."}
+
+
+def test_errors_and_cuts() -> None:
+    assert decode("anthropic", [own("anthropic-error.sse")])[-1] == UpstreamFailed("overloaded_error", "Overloaded")
+    cut = decode("anthropic", [own("anthropic-cut.sse")])
+    assert isinstance(cut[-1], UpstreamFailed)
+    assert cut[-1].kind == "api_error"
+    assert decode("anthropic", [b"event: error\ndata: plain\n\n"]) == [UpstreamFailed("api_error", "the upstream reported an error")]
+    assert stream({"type": "error", "error": "odd"}) == [UpstreamFailed("api_error", "the upstream reported an error")]
+    with pytest.raises(RemoteProtocolError):
+        decode("anthropic", [own("anthropic-spliced.sse")])
+
+
+def test_call_cut_by_max_tokens_is_ended_without_its_own_stop() -> None:
+    events = decode("anthropic", [own("anthropic-cut-by-max-tokens.sse")])
+    assert events[-3:] == [ArgumentsDelta(0, '{"file":"a'), BlockStop(0), MessageStop(StopReason.MAX_TOKENS, USAGE)]
+
+
+def test_second_start_with_the_same_id_is_ignored() -> None:
+    events = decode("anthropic", [own("anthropic-same-start-twice.sse")])
+    assert [e for e in events if isinstance(e, MessageStart)] == [START]
+    with pytest.raises(RemoteProtocolError):
+        stream(message(), TEXT, stop(0), message())
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [TEXT],
+        [*end()],
+        [{"type": "message_stop"}],
+        [message(), TEXT, TEXT],
+        [message(), TEXT, stop(0), TEXT],
+        [message(), start(-1, type="text")],
+        [message(), delta(0, "text_delta", text="a")],
+        [message(), TEXT, stop(0), delta(0, "text_delta", text="a")],
+        [message(), TEXT, stop(0), stop(0)],
+        [message(), stop(4)],
+        [message(), TEXT, delta(0, "input_json_delta", partial_json="{}")],
+        [message(), TEXT, delta(0, "thinking_delta", thinking="a")],
+        [message(), start(0, type="tool_use", id="t", name="n", input={}), delta(0, "text_delta", text="a")],
+        [message(), start(0, type="tool_use", id=7, name="n", input={})],
+        [message(), start(0, type="text", text=["a"])],
+        [message(), *end(None)],
+        [message(), *end("surprise")],
+        [message(content=7)],
+        [{"type": "message_start", "message": "x"}],
+    ],
+)
+def test_what_the_dialect_forbids(frames: list[dict[str, Any]]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        stream(*frames)
+
+
+@pytest.mark.parametrize("data", [b"nonsense", b"[]", b"{}", b'{"type":7}', b"\xff", b'{"type":"ping"'])
+def test_frames_that_cannot_be_read(data: bytes) -> None:
+    decoder = codecs.make_decoder("anthropic")
+    with pytest.raises(RemoteProtocolError):
+        decoder.feed(b"data: " + data + b"\n\n")
+    assert decoder.feed(b'data: {"type":"ping"}\n\n') == [Opaque("data after the end")]
+    assert decoder.finish() == []
+
+
+def test_what_is_not_modelled_is_withheld_and_named() -> None:
+    events = stream(
+        message(container={"id": "c"}, novelty=1),
+        {"type": "novelty", "content": "x"},
+        start(0, type="text", text="a", citations=[{}], novelty="x"),
+        delta(0, "citations_delta", citation={}),
+        delta(0, "text_delta", text="b", novelty="x"),
+        delta(0, "novelty"),
+        {**stop(0), "novelty": "x"},
+        start(1, type="tool_use", id="t", name="n", input={}, caller={"type": "code_execution"}),
+        stop(1),
+        start(2, type="tool_use", id="u", name="n", input={}, caller={"type": "direct"}),
+        stop(2),
+        *end("refusal", stop_details={"type": "refusal", "explanation": "words"}),
+    )
+    assert opaque(events) == [
+        "container",
+        "message field novelty",
+        "event novelty",
+        "text field novelty",
+        "citations",
+        "delta citations_delta",
+        "delta field novelty",
+        "delta novelty",
+        "field novelty",
+        "caller",
+        "stop_details explanation",
+    ]
+    assert texts(events) == {0: "ab"}
+    assert events[-1] == MessageStop(StopReason.REFUSAL, Usage(output_tokens=3), None, {"stop_details": {"type": "refusal"}})
+
+
+def test_usage_is_overwritten_not_added() -> None:
+    first = message(usage={"input_tokens": 1, "output_tokens": 1, "output_tokens_details": {"thinking_tokens": 2}})
+    last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 61, "output_tokens": 2}}
+    assert stream(first, last, {"type": "message_delta"}, {"type": "message_stop"})[-1] == MessageStop(
+        StopReason.END_TURN, Usage(61, 2, None, None, 2)
+    )
+
+
+def test_half_surrogates_pass() -> None:
+    body = framed("anthropic", [json.dumps(message()), json.dumps(TEXT)])
+    body += b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}\n\n'
+    assert texts(decode("anthropic", [body])) == {0: "\ud83d"}
+
+
+def whole(*content: dict[str, Any], **fields: Any) -> list[Event]:
+    body = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": content, "stop_reason": "end_turn", **fields}
+    return codecs.decode_whole("anthropic", json.dumps(body).encode())
+
+
+def test_whole_answers() -> None:
+    events = whole(
+        {"type": "text", "text": "a"},
+        {"type": "server_tool_use", "id": "s", "name": "n", "input": {"a": 1}},
+        {"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}},
+        {"type": "thinking", "thinking": "b", "signature": "s"},
+        usage={"input_tokens": 1, "output_tokens": 2},
+        novelty="x",
+    )
+    assert events == [
+        MessageStart("m", "x", Usage(1, 2), EXTRA),
+        BlockStart(0, BlockKind.TEXT),
+        TextDelta(0, "a"),
+        BlockStop(0),
+        Opaque("block server_tool_use"),
+        BlockStart(2, BlockKind.TOOL_USE, "t", "n"),
+        ArgumentsDelta(2, '{"a":1}'),
+        BlockStop(2),
+        BlockStart(3, BlockKind.THINKING),
+        TextDelta(3, "b"),
+        SignatureDelta(3, "s"),
+        BlockStop(3),
+        Opaque("message field novelty"),
+        MessageStop(StopReason.END_TURN, Usage(1, 2)),
+    ]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"type":"message","content":7}', b'{"type":"message"}', b"\xff"])
+def test_bad_whole_answers(body: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        codecs.decode_whole("anthropic", body)
+
+
+def test_whole_error_with_status_200() -> None:
+    body = b'{"type":"error","error":{"type":"overloaded_error","message":"m"}}'
+    assert codecs.decode_whole("anthropic", body) == [UpstreamFailed("overloaded_error", "m")]

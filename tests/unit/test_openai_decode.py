@@ -1,0 +1,353 @@
+"""chat/completions answers become events; what we do not model is withheld, what is cut never ends well."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import codecs
+from protocol.errors import RemoteProtocolError
+from protocol.events import (
+    ArgumentsDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    Opaque,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+    Usage,
+)
+from tests.support.decoding import by_block, decode, known, stopped, texts
+from tests.support.recordings import own
+
+USAGE = Usage(15, 9, 5, None, 3)
+FILES = [
+    "openai-text.sse",
+    "openai-text-crlf.sse",
+    "openai-tools-interleaved.sse",
+    "openai-tool-whole-in-one.sse",
+    "openai-tool-no-arguments-stop.sse",
+    "openai-index-reused.sse",
+    "openai-reasoning.sse",
+    "openai-azure.sse",
+    "openai-cut.sse",
+    "openai-error-with-choices.sse",
+    "openai-error-event.sse",
+]
+
+
+def stream(*chunks: dict[str, Any] | str) -> list[Event]:
+    data = [f"data: {c if isinstance(c, str) else json.dumps(c)}\n\n".encode() for c in chunks]
+    return decode("openai", [*data, b"data: [DONE]\n\n"])
+
+
+def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"id": "c", "created": 1, "model": "m", "choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
+
+
+def fragment(arguments: str | None = None, **fields: Any) -> dict[str, Any]:
+    function = {k: v for k, v in (("name", fields.pop("name", None)), ("arguments", arguments)) if v is not None}
+    return delta(tool_calls=[{"function": function, **fields}])
+
+
+def calls(events: list[Event]) -> list[tuple[str, str, str]]:
+    """Id, name and arguments of each tool call, in the order in which they began."""
+    found = []
+    for event in events:
+        if isinstance(event, BlockStart) and event.kind is BlockKind.TOOL_USE:
+            arguments = "".join(e.text for e in events if isinstance(e, ArgumentsDelta) and e.index == event.index)
+            found.append((event.id, event.name, arguments))
+    return found
+
+
+def opaque(events: list[Event]) -> list[str]:
+    return [e.what for e in events if isinstance(e, Opaque)]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_whole_and_byte_by_byte_are_the_same(name: str) -> None:
+    body = own(name)
+    assert decode("openai", [body]) == decode("openai", [body[i : i + 1] for i in range(len(body))])
+
+
+@given(st.sampled_from(FILES), st.lists(st.integers(1, 200), max_size=60))
+def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
+    body, pieces = own(name), []
+    rest = body
+    for size in sizes:
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    assert decode("openai", [*pieces, rest]) == decode("openai", [body])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_bytes_after_the_end_are_withheld(name: str) -> None:
+    body = own(name) + b"data: [DONE]\n\n"
+    after = decode("openai", [body + b'data: {"choices":[{"delta":{"content":"more"}}]}\n\n'])
+    assert [e for e in after if not isinstance(e, Opaque)] == [e for e in decode("openai", [body]) if not isinstance(e, Opaque)]
+    assert after[-1] == Opaque("data after the end")
+
+
+def test_text() -> None:
+    events = decode("openai", [own("openai-text.sse")])
+    extra = {"dialect": "openai", "content_null": False, "created": 1760000000}
+    assert events == [
+        MessageStart("chatcmpl-own1", "model-o", Usage(), extra),
+        BlockStart(0, BlockKind.TEXT),
+        TextDelta(0, "Grüße, "),
+        TextDelta(0, "Welt\u2028\u0000"),
+        TextDelta(0, " 😀"),
+        BlockStop(0),
+        MessageStop(StopReason.END_TURN, USAGE),
+    ]
+    assert texts(decode("openai", [own("openai-text-crlf.sse")])) == {0: "ab"}
+
+
+def test_interleaved_parallel_calls_stay_apart() -> None:
+    events = decode("openai", [own("openai-tools-interleaved.sse")])
+    assert calls(events) == [("call_a", "get_weather", '{"city":"Paris"}'), ("call_b", "get_time", '{"zone":"CET"}')]
+    assert texts(events) == {0: "Both."}
+    assert events[-4:] == [BlockStop(0), BlockStop(1), BlockStop(2), events[-1]] or stopped(events) == {0, 1, 2}
+    assert events[-1] == MessageStop(StopReason.TOOL_USE, USAGE)
+
+
+def test_name_arguments_finish_and_usage_in_one_chunk() -> None:
+    events = decode("openai", [own("openai-tool-whole-in-one.sse")])
+    assert calls(events) == [("call_m", "weather", '{"city": "Rome"}')]
+    assert events[-1] == MessageStop(StopReason.TOOL_USE, USAGE)
+
+
+def test_call_with_first_index_one_and_finish_stop() -> None:
+    events = decode("openai", [own("openai-tool-no-arguments-stop.sse")])
+    assert calls(events) == [("call_n", "refresh", "")]
+    assert isinstance(events[-1], MessageStop)
+    assert events[-1].stop_reason is StopReason.TOOL_USE
+
+
+def test_new_id_on_a_used_index_is_a_new_call() -> None:
+    events = decode("openai", [own("openai-index-reused.sse")])
+    assert calls(events) == [("call_1", "a", "{}"), ("call_2", "b", '{"x":1}')]
+
+
+def test_calls_without_index_or_id() -> None:
+    by_id = stream(fragment('{"a"', id="x", name="f"), fragment(":1}", id="x"), fragment("{}", id="y", name="f"), delta("tool_calls"))
+    assert calls(by_id) == [("x", "f", '{"a":1}'), ("y", "f", "{}")]
+    bare = stream(fragment('{"a"', name="f"), fragment(":1}"), fragment("{}", name="f"), delta("tool_calls"))
+    assert [c[1:] for c in calls(bare)] == [("f", '{"a":1}'), ("f", "{}")]
+    ids = [c[0] for c in calls(bare)]
+    assert len(set(ids)) == 2
+    assert all(i.startswith("call_") for i in ids)
+    assert bare == stream(fragment('{"a"', name="f"), fragment(":1}"), fragment("{}", name="f"), delta("tool_calls"))
+    both = stream(
+        delta(tool_calls=[{"function": {"name": "f", "arguments": "1"}}, {"function": {"name": "g", "arguments": "2"}}]), delta("stop")
+    )
+    assert [c[1:] for c in calls(both)] == [("f", "1"), ("g", "2")]
+
+
+def test_late_names_and_ids() -> None:
+    late = stream(
+        fragment(index=0), fragment("{", index=0, id="x"), fragment("}", index=0, name="f"), fragment(index=0, name=""), delta("tool_calls")
+    )
+    assert calls(late) == [("x", "f", "{}")]
+    again = stream(fragment("{", index=0, id="x", name="f"), fragment("}", index=0, id="x", name="f"), delta("tool_calls"))
+    assert calls(again) == [("x", "f", "{}")]
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [fragment("{}", index=0, id="x"), delta("tool_calls")],
+        [fragment("{}", index=0, id="x", name="ba"), fragment(index=0, name="sh")],
+        [fragment("{}", index=0, id="x", name="f"), delta("tool_calls"), fragment("1", index=0)],
+        [delta(content="a"), delta("surprise")],
+        [delta(content=7)],
+        [delta(tool_calls=[7])],
+        [{"choices": 7}],
+        ["[]"],
+        ["nonsense"],
+        ['"\\ud800'],
+    ],
+)
+def test_what_the_dialect_forbids(chunks: list[Any]) -> None:
+    with pytest.raises(RemoteProtocolError):
+        stream(*chunks)
+
+
+def test_decoder_stays_silent_after_an_error() -> None:
+    decoder = codecs.make_decoder("openai")
+    with pytest.raises(RemoteProtocolError):
+        decoder.feed(b"data: nonsense\n\n")
+    assert decoder.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n') == [Opaque("data after the end")]
+    assert decoder.finish() == []
+
+
+def test_reasoning_is_a_thinking_block_and_the_last_usage_wins() -> None:
+    events = decode("openai", [own("openai-reasoning.sse")])
+    assert [e for e in events if isinstance(e, BlockStart)] == [
+        BlockStart(0, BlockKind.THINKING, name="reasoning_content"),
+        BlockStart(1, BlockKind.TEXT),
+    ]
+    assert texts(events) == {0: "Let me think.", 1: "Done."}
+    assert events[-1] == MessageStop(StopReason.END_TURN, USAGE)
+    other = stream(delta(reasoning="a"), delta(content="b"), delta(reasoning="c"), delta("stop"))
+    assert texts(other) == {0: "a", 1: "b", 2: "c"}
+    assert other[1] == BlockStart(0, BlockKind.THINKING, name="reasoning")
+
+
+def test_text_after_a_call_is_a_new_block() -> None:
+    events = stream(delta(content="a"), fragment("{}", index=0, id="x", name="f"), delta(content="b"), delta("tool_calls"))
+    assert [(e.index, str(e.kind)) for e in events if isinstance(e, BlockStart)] == [(0, "text"), (1, "tool_use"), (2, "text")]
+    assert stopped(events) == {0, 1, 2}
+
+
+def test_azure_first_chunk_without_choices() -> None:
+    events = decode("openai", [own("openai-azure.sse")])
+    assert isinstance(events[0], MessageStart)
+    assert events[0].id == "chatcmpl-own1"
+    assert events[-1] == MessageStop(StopReason.MAX_TOKENS)
+    assert opaque(events) == []
+
+
+@pytest.mark.parametrize(
+    "chunks", [[], [delta(content="a")], [delta(content="a"), delta("error")], [delta("insufficient_system_resource")]]
+)
+def test_cut_answers_fail(chunks: list[Any]) -> None:
+    events = stream(*chunks)
+    assert isinstance(events[-1], UpstreamFailed)
+    assert not any(isinstance(e, MessageStop) for e in events)
+
+
+def test_cut_stream_and_missing_done() -> None:
+    assert isinstance(decode("openai", [own("openai-cut.sse")])[-1], UpstreamFailed)
+    finished = b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n'
+    assert isinstance(decode("openai", [finished])[-1], MessageStop)
+
+
+def test_errors_inside_a_stream_are_rebuilt() -> None:
+    assert decode("openai", [own("openai-error-with-choices.sse")])[-1] == UpstreamFailed("rate_limit_error", "slow down")
+    failed = decode("openai", [own("openai-error-event.sse")])[-1]
+    assert isinstance(failed, UpstreamFailed)
+    assert "rm -rf" not in failed.message
+    for data, message in (
+        (b'event: error\ndata: {"message":"m"}\n\n', "m"),
+        (b"event: error\ndata: plain\n\n", "the upstream reported an error"),
+        (b'data: {"error":"text"}\n\n', "the upstream reported an error"),
+        (b'data: {"error":{"message":"m"},"choices":7}\n\n', "m"),
+    ):
+        assert decode("openai", [data]) == [UpstreamFailed("api_error", message)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({"refusal": "no"}, ["refusal"]),
+        ({"function_call": {"name": "f", "arguments": "{}"}}, ["function_call"]),
+        ({"annotations": [{}], "audio": {"id": "a"}}, ["annotations", "audio"]),
+        ({"annotations": [], "refusal": None, "audio": None}, []),
+        ({"reasoning_details": [{"text": "x"}]}, ["reasoning_details"]),
+        ({"novelty": "x"}, ["delta field novelty"]),
+        ({"novelty": ""}, []),
+        ({"content": [{"type": "text", "text": "b"}, {"type": "thinking", "thinking": []}]}, ["content part"]),
+        ({"tool_calls": [{"index": 0, "type": "custom", "custom": {"input": "x"}}]}, ["tool call of another type"]),
+        (
+            {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "f"}, "extra_content": {"a": 1}}]},
+            ["tool call field extra_content"],
+        ),
+    ],
+)
+def test_what_is_not_modelled_is_withheld_and_named(fields: dict[str, Any], names: list[str]) -> None:
+    events = stream(delta(content="a"), delta(**fields), delta("stop"))
+    assert opaque(events) == names
+    assert texts(events)[0] in ("a", "ab")
+    assert isinstance(events[-1], MessageStop)
+
+
+def test_other_choices_fields_and_messages_are_withheld() -> None:
+    other = delta(content="a")
+    other["choices"].append({"index": 1, "delta": {"content": "secret"}})
+    logprobs = delta(content="b")
+    logprobs["choices"][0]["logprobs"] = {"content": [{"token": "b"}]}
+    message = delta()
+    message["choices"][0] |= {"message": {"content": "secret"}, "logprobs": {"content": None}, "extra": 1}
+    events = stream(other, logprobs, message, {**delta("stop"), "citations": ["u"]})
+    assert opaque(events) == ["choice", "logprobs", "message in a stream", "choice field extra", "field citations"]
+    assert texts(events) == {0: "ab"}
+
+
+def test_arguments_as_an_object_and_half_surrogates() -> None:
+    events = stream(fragment(index=0, id="x", name="f"), delta("tool_calls"))
+    assert calls(events) == [("x", "f", "")]
+    odd = delta(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": {"a": [1]}}}])
+    assert calls(stream(odd, delta("stop"))) == [("x", "f", '{"a":[1]}')]
+    half = 'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n'
+    events = decode("openai", [(half % r"\ud83d").encode(), (half % r"\ude00").encode()])
+    assert texts(events) == {0: "\ud83d\ude00"}
+
+
+def test_total_tokens_that_do_not_add_up_are_kept() -> None:
+    usage = {"choices": [], "usage": {"prompt_tokens": 35, "completion_tokens": 12, "total_tokens": 109}}
+    assert stream(delta(content="a"), delta("stop"), usage)[-1] == MessageStop(
+        StopReason.END_TURN, Usage(35, 12), None, {"total_tokens": 109}
+    )
+
+
+def whole(message: dict[str, Any], finish: str | None = "stop", **fields: Any) -> list[Event]:
+    body = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", **fields}
+    body.setdefault("choices", [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish, "logprobs": None}])
+    return codecs.decode_whole("openai", json.dumps(body).encode())
+
+
+def test_whole_answers() -> None:
+    tool_calls = [
+        {"id": "", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+        {"id": "y", "function": {"name": "g", "arguments": "[]"}},
+    ]
+    events = whole(
+        {"content": "a", "reasoning_content": "r", "tool_calls": tool_calls, "novelty": 1},
+        usage={"prompt_tokens": 2, "completion_tokens": 1},
+    )
+    assert texts(events) == {0: "r", 1: "a"}
+    assert [c[1:] for c in calls(events)] == [("f", "{}"), ("g", "[]")]
+    assert calls(events)[0][0].startswith("call_")
+    assert opaque(events) == ["delta field novelty"]
+    assert events[-1] == MessageStop(StopReason.TOOL_USE, Usage(2, 1))
+    assert stopped(events) == {0, 1, 2, 3}
+    two = whole(
+        {},
+        choices=[
+            {"index": 1, "message": {"content": "b"}, "finish_reason": "stop"},
+            {"message": {"content": "a"}, "finish_reason": "stop"},
+        ],
+    )
+    assert texts(two) == {0: "a"}
+    assert opaque(two) == ["choice"]
+    assert known(by_block(two))[-1] == MessageStop(StopReason.END_TURN)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"choices":[]}',
+        b'{"choices":[{"finish_reason":"stop"}]}',
+        b'{"choices":[{"message":{"content":"a"}}]}',
+        b"\xff",
+    ],
+)
+def test_bad_whole_answers(body: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        codecs.decode_whole("openai", body)
+
+
+def test_whole_error_with_status_200() -> None:
+    assert codecs.decode_whole("openai", b'{"error":{"message":"m","code":"rate_limit_exceeded"}}') == [
+        UpstreamFailed("rate_limit_error", "m")
+    ]
