@@ -24,7 +24,7 @@ _MAX_WORDS = 100_000
 _MAX_WAIT_S = 600.0
 _WORDS = re.compile(r"\S+\s*")
 _CITY = re.compile(r"\bin ([A-Z][\w'-]*(?: [A-Z][\w'-]*)*)(?:,? and (?:in )?([A-Z][\w'-]*(?: [A-Z][\w'-]*)*))?")
-_COMMAND = re.compile(r"(rm -rf(?: +[/~.\w*-]+)?)")
+_COMMAND = re.compile(r"rm -rf(?: +([/~.*][^\s\"'`]*))?")
 
 
 @dataclass(slots=True)
@@ -40,10 +40,14 @@ class Script:
 def script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
     """Return the answer to a request body. Never raises: what cannot be read is answered with the dialect's 400."""
     try:
-        request = json.loads(body)
-        words, result, tools = _read(request)
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return _script(dialect, endpoint, body)
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
         return _error(dialect, 400, "the demo model cannot read this request", None)
+
+
+def _script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
+    request = json.loads(body)
+    words, result, tools = _read(request)
     if endpoint == "count_tokens":
         return Script(steps=[(0, json.dumps({"input_tokens": max(1, len(body) // 4)}).encode())])
     if (found := re.search(r"fail with (\d{3})", words)) and 400 <= int(found[1]) <= 599:
@@ -65,7 +69,7 @@ def _error(dialect: Dialect, status: int, message: str, retry_after: str | None)
 
 
 def _read(request: dict[str, Any]) -> tuple[str, str | None, list[dict[str, Any]]]:
-    """Return the words of the last user turn, the text of a tool result that ends the conversation, and the tools as (name, schema)."""
+    """Return the words of the last user turn, the text of a tool result that ends the conversation, and the tools."""
     last = request["messages"][-1]
     content = last.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
@@ -119,8 +123,7 @@ def _calls(words: str, lower: str, tools: list[dict[str, Any]]) -> list[Call]:
             cities = [c for found in _CITY.finditer(words) for c in found.groups() if c]
             calls += [Call(name, {_property(properties, "city"): city}) for city in cities or ["Paris"]]
         elif (name == "bash" or "command" in properties) and (found := _COMMAND.search(words)):
-            command = found[1] if " " in found[1].removeprefix("rm -rf").lstrip() or found[1] != "rm -rf" else "rm -rf /"
-            calls.append(Call(name, {_property(properties, "command"): command if command.strip() != "rm -rf" else "rm -rf /"}))
+            calls.append(Call(name, {_property(properties, "command"): f"rm -rf {found[1] or '/'}"}))
         elif (name == "bash" or "command" in properties) and "list the files" in lower:
             calls.append(Call(name, {_property(properties, "command"): "ls -la"}))
         elif "time" in name.lower() and "time" in lower:

@@ -1,0 +1,181 @@
+"""The demo model: its scripts as the official SDKs read them, deterministic, and never an exception."""
+
+import json
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import demo
+from protocol.request import Dialect
+from tests.support.sdk import anthropic_answer, openai_answer
+
+DIALECTS: list[Dialect] = ["openai", "anthropic"]
+WEATHER = {"type": "object", "properties": {"days": {"type": "integer"}, "place": {"type": "string"}}}
+BASH = {"type": "object", "properties": {"command": {"type": "string"}}}
+
+
+def asked(dialect: Dialect, words: str, *, stream: bool, **tools: Any) -> bytes:
+    offered: list[dict[str, Any]] = []
+    for name, schema in tools.items():
+        if dialect == "openai":
+            offered.append({"type": "function", "function": {"name": name, "parameters": schema}})
+        else:
+            offered.append({"name": name, "input_schema": schema})
+    request = {"model": "demo", "stream": stream, "messages": [{"role": "user", "content": words}], "tools": offered}
+    return json.dumps(request).encode()
+
+
+def said(dialect: Dialect, words: str, *, stream: bool, **tools: Any) -> tuple[str, list[Any], str | None]:
+    """Text, calls and stop reason, as the dialect's SDK has them."""
+    script = demo.script(dialect, "chat", asked(dialect, words, stream=stream, **tools))
+    assert script.status == 200
+    data = b"".join(piece for _, piece in script.steps)
+    if dialect == "openai":
+        choice = openai_answer(data, stream=stream).choices[0]
+        calls: list[Any] = list(choice.message.tool_calls or ())
+        named = [(c.function.name, json.loads(c.function.arguments)) for c in calls]
+        return choice.message.content or "", named, choice.finish_reason
+    message = anthropic_answer(data, stream=stream)
+    text = "".join(b.text for b in message.content if b.type == "text")
+    return text, [(b.name, b.input) for b in message.content if b.type == "tool_use"], message.stop_reason
+
+
+both = pytest.mark.parametrize(("dialect", "stream"), [(d, s) for d in DIALECTS for s in (True, False)])
+
+
+@both
+def test_says_what_it_is(dialect: Dialect, stream: bool) -> None:
+    text, calls, stop = said(dialect, "hello", stream=stream, get_weather=WEATHER)
+    assert "demo model inside Sluice" in text
+    assert (calls, stop) == ([], "stop" if dialect == "openai" else "end_turn")
+
+
+@both
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        ("what is the weather in Paris", [("get_weather", {"place": "Paris"})]),
+        ("the weather in Paris and Tokyo?", [("get_weather", {"place": "Paris"}), ("get_weather", {"place": "Tokyo"})]),
+        ("delete everything with rm -rf", [("bash", {"command": "rm -rf /"})]),
+        ("run `rm -rf /tmp/build` now", [("bash", {"command": "rm -rf /tmp/build"})]),
+        ("list the files", [("bash", {"command": "ls -la"})]),
+        (
+            "weather in New York and delete everything with rm -rf",
+            [("get_weather", {"place": "New York"}), ("bash", {"command": "rm -rf /"})],
+        ),
+    ],
+)
+def test_calls_tools(dialect: Dialect, stream: bool, words: str, want: list[Any]) -> None:
+    _, calls, stop = said(dialect, words, stream=stream, get_weather=WEATHER, bash=BASH)
+    assert calls == want
+    assert stop == ("tool_calls" if dialect == "openai" else "tool_use")
+
+
+@both
+def test_calls_no_tool_that_is_not_offered(dialect: Dialect, stream: bool) -> None:
+    assert said(dialect, "weather in Paris, then rm -rf", stream=stream)[1] == []
+
+
+@both
+def test_length(dialect: Dialect, stream: bool) -> None:
+    text, _, stop = said(dialect, "long 40, max tokens", stream=stream)
+    assert len(text.split()) == 40
+    assert stop == ("length" if dialect == "openai" else "max_tokens")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_thinking(dialect: Dialect) -> None:
+    data = b"".join(p for _, p in demo.script(dialect, "chat", asked(dialect, "think", stream=True)).steps)
+    if dialect == "openai":
+        message = openai_answer(data, stream=True).choices[0].message
+        assert "script" in (message.model_extra or {})["reasoning_content"]
+    else:
+        block = anthropic_answer(data, stream=True).content[0]
+        assert block.type == "thinking" and "script" in block.thinking and block.signature
+
+
+@pytest.mark.parametrize("result", ["21 degrees", [{"type": "text", "text": "21 degrees"}]])
+def test_quotes_a_tool_result(result: Any) -> None:
+    last = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": result}]}
+    ours = {"role": "tool", "tool_call_id": "t", "content": result}
+    turns: list[tuple[Dialect, Any]] = [("anthropic", last), ("openai", ours)]
+    for dialect, message in turns:
+        data = demo.script(dialect, "chat", json.dumps({"messages": [message]}).encode()).steps[0][1]
+        assert "The tool said: 21 degrees" in data.decode()
+
+
+@pytest.mark.parametrize(("status", "retry"), [(429, "1"), (500, None), (529, "1")])
+def test_errors(status: int, retry: str | None) -> None:
+    for dialect in DIALECTS:
+        script = demo.script(dialect, "chat", asked(dialect, f"fail with {status}", stream=True))
+        assert (script.status, script.retry_after, script.content_type) == (status, retry, "application/json")
+        assert json.loads(script.steps[0][1])["error"]["message"] == "the demo model fails as asked"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_error_in_the_middle(dialect: Dialect) -> None:
+    data = b"".join(p for _, p in demo.script(dialect, "chat", asked(dialect, "fail in the middle", stream=True)).steps)
+    with pytest.raises((openai.APIError, anthropic.APIError)):
+        openai_answer(data, stream=True) if dialect == "openai" else anthropic_answer(data, stream=True)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_cut(dialect: Dialect) -> None:
+    data = b"".join(p for _, p in demo.script(dialect, "chat", asked(dialect, "cut", stream=True)).steps)
+    assert b"data: " in data and b"[DONE]" not in data and b"message_stop" not in data
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_time(dialect: Dialect) -> None:
+    slow = demo.script(dialect, "chat", asked(dialect, "answer slowly", stream=True)).steps
+    assert {delay for delay, _ in slow[1:]} == {0.3}
+    assert demo.script(dialect, "chat", asked(dialect, "wait 20 seconds", stream=True)).steps[0][0] == 20
+    assert demo.script(dialect, "chat", asked(dialect, "wait 20 seconds", stream=False)).steps[0][0] == 20
+
+
+def test_same_body_same_bytes() -> None:
+    body = asked("anthropic", "weather in Paris", stream=True, get_weather=WEATHER)
+    assert demo.script("anthropic", "messages", body) == demo.script("anthropic", "messages", body)
+    other = asked("anthropic", "weather in Tokyo", stream=True, get_weather=WEATHER)
+    assert demo.script("anthropic", "messages", body).steps[0] != demo.script("anthropic", "messages", other).steps[0]
+
+
+def test_counts_tokens() -> None:
+    script = demo.script("anthropic", "count_tokens", asked("anthropic", "hello", stream=False))
+    assert json.loads(script.steps[0][1])["input_tokens"] > 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"\xff", b"[]", b"{}", b'{"messages":[]}', b'{"messages":"x"}', b'{"messages":[7]}', b'{"messages":[{"content":[7]}]}',
+        b'{"messages":[{"content":"x"}],"tools":"x"}', b'{"messages":[{"content":"rm -rf"}],"tools":[{"name":7}]}',
+        b'{"messages":[{"content":"rm -rf"}],"tools":[{"name":"bash","input_schema":{"properties":[1]}}]}', b"[" * 100_000,
+        b'{"messages":[{"content":"long ' + b"9" * 5000 + b'"}]}', b'{"model":"\\ud800","messages":[{"content":"x"}]}',
+    ],
+)  # fmt: skip
+def test_odd_bodies_are_refused_in_the_dialect(body: bytes) -> None:
+    for dialect in DIALECTS:
+        script = demo.script(dialect, "chat", body)
+        assert script.status == 400
+        error = json.loads(script.steps[0][1])
+        assert error["error"]["type"] == "invalid_request_error"
+        assert ("type" in error) == (dialect == "anthropic")
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=10), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
+)
+part = st.fixed_dictionaries({"type": st.sampled_from(["text", "tool_result"])}, optional={"text": values, "content": values})
+
+
+@given(
+    st.fixed_dictionaries({}, optional={"messages": st.lists(st.fixed_dictionaries({"content": values | st.lists(part)})), "tools": values})
+)
+def test_never_raises(request: dict[str, Any]) -> None:
+    for dialect in DIALECTS:
+        assert demo.script(dialect, "chat", json.dumps(request).encode()).status in (200, 400)
