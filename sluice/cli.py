@@ -6,6 +6,7 @@ but not fit (no AOF, eviction, not migrated); 5 the port or the data directory i
 
 import contextlib
 import gc
+import errno
 import json
 import os
 import sys
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sluice.errors import Busy, StartError
+from protocol.errors import PipelineError, PolicyFailed
+from sluice.errors import Busy, SettingsError, StartError, Unavailable
 
 if TYPE_CHECKING:
     from protocol.config import Runtime
@@ -157,12 +159,10 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
         runtime = settings.runtime(load_config(settings.config), ready_fd=ready_fd, concurrency=concurrency)
         if ready_fd is None:
             _check(role, runtime)
-        run = load()
-        gc.enable()
         try:
-            uvloop.run(run(runtime))
-        except OSError as error:
-            raise _address_error(error, runtime) from error
+            uvloop.run(load()(runtime))
+        except (OSError, PipelineError) as error:
+            raise _start_error(error, runtime) from error
     except Exception as error:
         if ready_fd is not None:
             _tell_launcher(ready_fd, error)
@@ -181,16 +181,21 @@ def _check(role: str, runtime: "Runtime") -> None:
         typer.echo(f"warning: {sentence}", err=True)
 
 
-def _address_error(error: OSError, runtime: "Runtime") -> Exception:
-    import errno
-
+def _start_error(error: OSError | PipelineError, runtime: "Runtime") -> Exception:
+    """Return the sentence for what stopped a process; what is no matter of settings or surroundings stays as it is."""
     where = f"{runtime.host}:{runtime.port}"
-    match error.errno:
-        case errno.EADDRINUSE:
+    match error:
+        case PolicyFailed():
+            return SettingsError(error.message)
+        case PipelineError():
+            return Unavailable(error.message)
+        case ConnectionError() | TimeoutError():
+            return Unavailable(f"Redis or PostgreSQL does not answer ({type(error).__name__}): `sluice doctor` says which")
+        case OSError(errno=errno.EADDRINUSE):
             return Busy(f"port {runtime.port} is in use: choose another with --port or SLUICE_PORT, or end what listens on {where}")
-        case errno.EACCES:
+        case OSError(errno=errno.EACCES):
             return StartError(f"this user may not listen on {where}: choose a port above 1023 with --port or SLUICE_PORT")
-        case errno.EADDRNOTAVAIL:
+        case OSError(errno=errno.EADDRNOTAVAIL):
             return StartError(f"{runtime.host} is no address of this machine: correct SLUICE_HOST")
         case _:
             return error

@@ -1,0 +1,240 @@
+"""`sluice up` as a user runs it: what it prints, what survives, what it leaves behind (nothing), and what it says when it cannot."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.processes import started_at
+from tests.support.ports import free_port
+from tests.support.waiting import wait_for
+
+ROOT = Path(__file__).parents[2]
+START_S = 45.0
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("SLUICE_", "MAKE"))}
+
+
+@dataclass
+class Up:
+    """A running launcher."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    def said(self) -> str:
+        """What it wrote to standard error."""
+        return self.err.read_text()
+
+    def ready(self) -> dict[str, Any]:
+        """Wait for the object that `--json` prints, and return it."""
+        found: dict[str, Any] = json.loads(self.printed())
+        return found
+
+    def printed(self) -> str:
+        """Wait for standard output and return it."""
+
+        def there() -> bool:
+            assert self.process.poll() is None, self.said()
+            return self.out.read_text().endswith("\n")
+
+        wait_for(there, timeout_s=START_S, what="ready")
+        return self.out.read_text()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal and return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(START_S)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One data directory for all tests here, because making a PostgreSQL takes a second or two."""
+    return tmp_path_factory.mktemp("up") / "data"
+
+
+@contextmanager
+def up(data_dir: Path, folder: Path, *arguments: str) -> Iterator[Up]:
+    """Start a launcher; whatever the test did, nothing of it is left afterwards."""
+    command = [sys.executable, "-m", "sluice.cli", "up", "--data-dir", str(data_dir), *arguments]
+    out, err = folder / "out", folder / "err"
+    with open(out, "wb") as stdout, open(err, "wb") as stderr:
+        process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=stdout, stderr=stderr, start_new_session=True)
+    try:
+        yield Up(process, out, err)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(START_S)
+
+
+def refused(*arguments: str, **environment: str) -> tuple[int, str]:
+    """Run a command that ends at once; return its exit code and what it said."""
+    command = [sys.executable, "-m", "sluice.cli", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, timeout=START_S, check=False
+    )
+    return done.returncode, done.stderr.strip().splitlines()[-1]
+
+
+def ask(ready: dict[str, Any], path: str, body: Any = None) -> dict[str, Any]:
+    """Send one request with the launcher's key and return the decoded answer."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"authorization": f"Bearer {ready['key']}", "content-type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(ready["url"] + path, data, headers), timeout=20) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def hello(ready: dict[str, Any]) -> str:
+    """Have one call answered and return the text."""
+    body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
+    text = ask(ready, "/v1/chat/completions", body)["choices"][0]["message"]["content"]
+    return str(text)
+
+
+def pids(ready: dict[str, Any]) -> list[int]:
+    """All pids but the launcher's."""
+    return [pid for role, found in ready["pids"].items() if role != "launcher" for pid in found]
+
+
+def all_gone(ready: dict[str, Any]) -> bool:
+    """Has every process ended?"""
+    return all(started_at(pid) is None for pid in pids(ready))
+
+
+def test_everything_runs_and_data_and_key_survive_a_restart(data_dir: Path, tmp_path: Path) -> None:
+    port = free_port()
+    arguments = ("--json", "--port", str(port), "--policy-workers", "2", "--judge-workers", "2")
+    with up(data_dir, tmp_path, *arguments) as first:
+        ready = first.ready()
+        assert ready["url"] == f"http://127.0.0.1:{port}"
+        assert ready["data_dir"] == str(data_dir)
+        counts = {role: len(found) for role, found in ready["pids"].items()}
+        assert counts == {"launcher": 1, "gateway": 1, "policy": 2, "judge": 2, "audit": 1, "redis": 1, "postgres": 1}
+        assert "demo" in hello(ready)
+        calls = wait_for(lambda: ask(ready, "/audit/calls")["items"])
+        assert first.stop() == 0
+        assert all_gone(ready)
+        assert first.out.read_text().count("\n") == 1
+    with up(data_dir, tmp_path, "--json", "--port", str(port)) as second:
+        again = second.ready()
+        assert again["key"] == ready["key"]
+        assert calls[0]["call_id"] in [call["call_id"] for call in ask(again, "/audit/calls")["items"]]
+        assert second.stop(signal.SIGINT) == 0
+        assert all_gone(again)
+
+
+def test_key_and_passwords_are_private_and_children_get_only_the_digest(data_dir: Path, tmp_path: Path) -> None:
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        ready = launcher.ready()
+        holders = [path for path in data_dir.glob("*") if path.is_file() and ready["key"].encode() in path.read_bytes()]
+        assert [path.name for path in holders] == ["key"]
+        assert ready["key"] not in (data_dir / "run" / "config.yaml").read_text()
+        for name in ("key", "urls.json", "run/config.yaml", "valkey/password", "valkey/valkey.conf", "postgres.password"):
+            assert (data_dir / name).stat().st_mode & 0o077 == 0, name
+        assert launcher.stop() == 0
+    for path in (data_dir / "logs").iterdir():
+        assert ready["key"] not in path.read_text(errors="replace"), path.name
+
+
+@pytest.mark.parametrize("role", ["gateway", "policy", "judge", "audit", "redis", "postgres"])
+def test_killed_process_is_started_again(data_dir: Path, tmp_path: Path, role: str) -> None:
+    names = {"policy": "policy-worker-1", "judge": "judge-worker-1", "audit": "audit-writer", "redis": "valkey"}
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        ready = launcher.ready()
+        os.kill(ready["pids"][role][0], signal.SIGKILL)
+        name = names.get(role, role)
+        wait_for(lambda: f"{name} is back" in launcher.said(), timeout_s=START_S)
+        assert re.search(rf"{name} was killed by SIGKILL: it is started again in [\d.]+ s", launcher.said())
+
+        def answers() -> bool:
+            try:
+                return "demo" in hello(ready)
+            except OSError:
+                return False
+
+        wait_for(answers, timeout_s=START_S)
+        assert launcher.stop() == 0
+    assert all_gone(ready)
+
+
+def test_start_after_a_killed_launcher_finds_nothing_in_its_way(data_dir: Path, tmp_path: Path) -> None:
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        ready = launcher.ready()
+        assert launcher.stop(signal.SIGKILL) == -signal.SIGKILL
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        again = launcher.ready()
+        assert all_gone(ready)
+        assert "demo" in hello(again)
+        assert launcher.stop() == 0
+
+
+def test_printed_lines_work_as_pasted(data_dir: Path, tmp_path: Path) -> None:
+    with up(data_dir, tmp_path, "--port", "0") as launcher:
+        lines = launcher.printed().splitlines()
+        [python] = [line.strip() for line in lines if line.strip().startswith("python3 -c")]
+        [curl] = [line.strip() for line in lines if line.strip().startswith("curl ")]
+        let_through = subprocess.run(python, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
+        assert [block["name"] for block in json.loads(let_through.stdout)["content"] if block["type"] == "tool_use"] == ["get_weather"]
+        if shutil.which("curl"):
+            stopped = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
+            [choice] = json.loads(stopped.stdout)["choices"]
+            assert choice["finish_reason"] == "stop"
+            assert not choice["message"].get("tool_calls")
+        command = [sys.executable, "-m", "sluice.cli", "audit", "tool-calls", "--json"]
+        environment = {**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
+        record = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30, check=True)
+        assert ("get_weather", "allow") in [(item["name"], item["verdict"]) for item in json.loads(record.stdout)["items"]]
+        assert launcher.stop() == 0
+
+
+def test_busy_port_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        code, said = refused("up", "--data-dir", str(tmp_path), "--port", str(port))
+    assert code == 5
+    assert said.startswith(f"sluice: port {port} is in use: choose another with --port")
+
+
+def test_data_directory_in_use_is_one_sentence(data_dir: Path, tmp_path: Path) -> None:
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        launcher.ready()
+        code, said = refused("up", "--data-dir", str(data_dir), "--port", "0")
+        assert code == 5
+        assert said.startswith(f"sluice: another `sluice up` (pid {launcher.process.pid}) runs on {data_dir}: ")
+
+
+def test_unwritable_data_directory_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, said = refused("up", "--data-dir", str(tmp_path / "file" / "data"), "--port", "0")
+    assert code == 1
+    assert said.startswith(f"sluice: the data directory {tmp_path / 'file' / 'data'} cannot be written (not a directory): choose another")
+
+
+def test_wrong_configuration_is_one_sentence_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "sluice.yaml").write_text("policies: {default: [{use: noop}]}\nlimit: {}\n")
+    code, said = refused("up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--config", str(tmp_path / "sluice.yaml"))
+    assert (code, said) == (2, f"sluice: {tmp_path / 'sluice.yaml'}: limit: is not known")
+    assert not (tmp_path / "data").exists()
+
+
+def test_policy_that_cannot_be_loaded_stops_the_start_with_its_name(data_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "sluice.yaml").write_text("policies: {default: [{use: nowhere_to_be_found}]}\n")
+    code, said = refused("up", "--data-dir", str(data_dir), "--port", "0", "--config", str(tmp_path / "sluice.yaml"))
+    assert code == 2
+    assert said.startswith("sluice: the policy 'nowhere_to_be_found' is neither built in")
