@@ -5,8 +5,8 @@ but not fit (no AOF, eviction, not migrated); 5 the port or the data directory i
 """
 
 import contextlib
-import gc
 import errno
+import gc
 import json
 import os
 import sys

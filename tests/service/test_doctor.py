@@ -1,0 +1,162 @@
+"""The checks before a process starts: each fault is one sentence with an exit code, and a fit machine starts every role."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import redis
+
+from protocol.config import Config, Key
+from sluice import doctor
+from sluice.errors import NotFit, SettingsError, Unavailable
+from tests.support.ports import free_port
+from tests.support.record import fresh_database
+from tests.support.servers import valkey_server
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = "127.0.0.1:1"
+KEYED = Config(keys=(Key(name="dev", sha256=sha256(b"text").hexdigest()),))
+
+
+@pytest.fixture(scope="module")
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Valkey whose configuration tests may spoil."""
+    with valkey_server(tmp_path_factory.mktemp("doctor")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def empty_database(database_url: str) -> Iterator[str]:
+    """A database without tables."""
+    with fresh_database(database_url, migrated=False) as url:
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong", "right", "sentence"),
+    [
+        ("appendonly", "no", "yes", "keeps no append-only file"),
+        ("maxmemory-policy", "allkeys-lru", "noeviction", "evicts keys (allkeys-lru)"),
+    ],
+)
+def test_redis_that_could_lose_entries_is_not_fit(own_redis: str, setting: str, wrong: str, right: str, sentence: str) -> None:
+    with redis.Redis.from_url(own_redis) as client:
+        client.config_set(setting, wrong)
+        try:
+            with pytest.raises(NotFit) as raised:
+                doctor.check_redis(own_redis)
+        finally:
+            client.config_set(setting, right)
+    assert sentence in str(raised.value)
+    assert f"set `{setting} {right}`" in str(raised.value)
+
+
+def test_redis_without_a_memory_bound_is_warned_about(own_redis: str) -> None:
+    assert "maxmemory" in doctor.check_redis(own_redis)[0]
+    with redis.Redis.from_url(own_redis) as client:
+        client.config_set("maxmemory", "1gb")
+        assert doctor.check_redis(own_redis) == []
+        client.config_set("maxmemory", "0")
+
+
+def test_redis_that_hides_its_settings_is_warned_about(own_redis: str) -> None:
+    with redis.Redis.from_url(own_redis) as client:
+        client.acl_setuser("narrow", enabled=True, passwords=["+word"], commands=["+ping", "+client"])
+        place = own_redis.rpartition("@")[2]
+        assert "INFO" in doctor.check_redis(f"redis://narrow:word@{place}")[0]
+        client.acl_deluser("narrow")
+
+
+def test_redis_that_is_away_or_refuses_is_named_without_its_password(own_redis: str) -> None:
+    place = own_redis.rpartition("@")[2].partition("/")[0]
+    for url, where in ((f"redis://:secret@{NOWHERE}", NOWHERE), (f"redis://:secret@{place}", place)):
+        with pytest.raises(Unavailable, match=where) as raised:
+            doctor.check_redis(url)
+        assert "secret" not in str(raised.value)
+
+
+def test_old_redis_is_not_fit() -> None:
+    with pytest.raises(NotFit, match=r"version 6\.2\.14: Sluice needs Redis 7.0 or Valkey 8"):
+        doctor._check_info({"redis_version": "6.2.14", "aof_enabled": 1, "maxmemory_policy": "noeviction"}, "here")
+
+
+def test_database_that_is_away_is_named_without_its_password() -> None:
+    with pytest.raises(Unavailable, match=NOWHERE) as raised:
+        doctor.check_database(f"postgresql://sluice:secret@{NOWHERE}/sluice")
+    assert "secret" not in str(raised.value)
+
+
+def test_unmigrated_database_is_not_fit_until_it_is_migrated(database_url: str) -> None:
+    with fresh_database(database_url, migrated=False) as url:
+        with pytest.raises(NotFit, match="run `sluice migrate`"):
+            doctor.check_database(url)
+        assert not doctor.is_migrated(url)
+        doctor.migrate_database(url)
+        assert doctor.is_migrated(url)
+        assert doctor.check_database(url) == []
+
+
+def test_gateway_needs_a_key_in_file_or_database(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        with pytest.raises(SettingsError, match="sluice keys create"):
+            doctor.check_keys(Config(), url)
+        assert doctor.check_keys(KEYED, url) == []
+        assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
+        assert doctor.check_keys(Config(), url) == []
+
+
+def sluice(*arguments: str, **environment: str) -> tuple[int, str]:
+    """Run a command; return its exit code and the last line of what it said."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
+    command = [sys.executable, "-m", "sluice.cli", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env={**kept, **environment}, capture_output=True, text=True, timeout=30, check=False)
+    return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
+
+
+@pytest.mark.parametrize("role", [("gateway",), ("worker", "audit"), ("worker", "policy"), ("worker", "judge")])
+def test_process_says_in_one_sentence_why_it_does_not_start(role: tuple[str, ...], empty_database: str, redis_url: str) -> None:
+    code, said = sluice(*role)
+    assert (code, said[:37]) == (2, "sluice: SLUICE_REDIS_URL is not set: ")
+    code, said = sluice(*role, SLUICE_REDIS_URL=f"redis://{NOWHERE}", SLUICE_DATABASE_URL=empty_database)
+    assert code == 3
+    assert said.startswith(f"sluice: Redis at {NOWHERE} does not answer")
+    if role[-1] in ("gateway", "audit"):
+        code, said = sluice(*role, SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=empty_database)
+        assert code == 4
+        assert said.endswith("is not set up: run `sluice migrate`")
+
+
+def test_launcher_passes_on_why_a_process_cannot_start(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-m", "sluice.cli", "worker", "policy", "--config", str(tmp_path / "none.yaml"), "--ready-fd", str(writing)],
+        cwd=ROOT, pass_fds=(writing,), stderr=subprocess.DEVNULL,
+    ):  # fmt: skip
+        os.close(writing)
+        with open(reading) as said:
+            assert said.read().startswith("2 the configuration file ")
+
+
+def test_doctor_reports_everything(database_url: str, redis_url: str) -> None:
+    with fresh_database(database_url) as url:
+        code, _ = sluice("doctor", "--json", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
+        assert code == 1  # no key yet
+        assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
+        code, _ = sluice("doctor", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
+        assert code == 0
+
+
+def test_port_in_use_is_one_sentence(database_url: str, redis_url: str) -> None:
+    with fresh_database(database_url) as url, socket.socket() as other:
+        assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
+        port = free_port()
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        code, said = sluice("gateway", "--port", str(port), SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
+        assert code == 5
+        assert said.startswith(f"sluice: port {port} is in use")
