@@ -1,5 +1,6 @@
 """Arguments and bodies that two parsers could read differently are refused."""
 
+import contextlib
 import json
 import time
 
@@ -67,7 +68,10 @@ def test_deepest_allowed_nesting() -> None:
 
 
 def test_pairs_of_surrogates_and_large_integers_are_kept() -> None:
-    assert loads_arguments('{"a": "\\ud83d\\ude00", "b": 123456789012345678901234567890}') == {"a": "😀", "b": 123456789012345678901234567890}
+    assert loads_arguments('{"a": "\\ud83d\\ude00", "b": 123456789012345678901234567890}') == {
+        "a": "😀",
+        "b": 123456789012345678901234567890,
+    }
 
 
 @pytest.mark.parametrize(
@@ -83,10 +87,8 @@ def test_pairs_of_surrogates_and_large_integers_are_kept() -> None:
 )
 def test_five_megabytes_take_linear_time(text: str) -> None:
     start = time.process_time()
-    try:
+    with contextlib.suppress(AmbiguousJson):
         loads_arguments(text)
-    except AmbiguousJson:
-        pass
     assert time.process_time() - start < 5
 
 
@@ -94,7 +96,9 @@ def test_no_arguments_are_an_empty_object_only_by_name() -> None:
     assert [normal_arguments(t) for t in ("", " \n\t", "{}", "x")] == ["{}", "{}", "{}", "x"]
 
 
-@pytest.mark.parametrize("body", [b"", b"x", b"[]", b"\xff{}", b'{"a":1,"a":2}', b'{"a":"\\ud800"}', b'{"a":' + b"[" * 200 + b"]" * 200 + b"}"])
+@pytest.mark.parametrize(
+    "body", [b"", b"x", b"[]", b"\xff{}", b'{"a":1,"a":2}', b'{"a":"\\ud800"}', b'{"a":' + b"[" * 200 + b"]" * 200 + b"}"]
+)
 def test_bad_bodies_say_so(body: bytes) -> None:
     with pytest.raises(InvalidRequest, match="request body") as caught:
         loads_body(body)
