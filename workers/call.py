@@ -282,14 +282,18 @@ class OwnedCall:
             records.append(self._withheld(block, now_ms))
         if reason == "complete":
             reason = self._end or "unfinished"
-        usage = session.usage
         records.append(
             EndRecord(
-                call_id=self.id, at=now_ms, state="ENDED" if reason == "complete" else "FAILED", reason=reason, status=session.status,
-                stop_reason=session.stop_reason, relayed=relayed, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens,
-                cache_read_tokens=usage.cache_read_tokens, cache_write_tokens=usage.cache_write_tokens, thinking_tokens=usage.thinking_tokens,
+                call_id=self.id,
+                at=now_ms,
+                state="ENDED" if reason == "complete" else "FAILED",
+                reason=reason,
+                status=session.status,
+                stop_reason=session.stop_reason,
+                relayed=relayed,
+                **msgspec.structs.asdict(session.usage),
             )
-        )  # fmt: skip
+        )
         return records
 
     def _withheld(self, block: int, now_ms: int) -> BlockRecord:

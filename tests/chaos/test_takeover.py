@@ -106,7 +106,7 @@ def ended(product: Product, call_id: str) -> dict[str, Any] | None:
 
 def no_pending_calls(product: Product) -> bool:
     store: Any = product.redis
-    return store.xlen(layout.dispatch_key(0)) == 0 and store.xpending(layout.dispatch_key(0), "policy")["pending"] == 0
+    return bool(store.xlen(layout.dispatch_key(0)) == 0 and store.xpending(layout.dispatch_key(0), "policy")["pending"] == 0)
 
 
 def keys_without_ttl(product: Product) -> list[str]:

