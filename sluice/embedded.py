@@ -27,6 +27,8 @@ START_S = 60.0
 STOP_S = 15.0
 _HOST = "127.0.0.1"
 _USER = "sluice-postgres"
+VALKEY_MEMORY = "1gb"
+"""Past a share of it gateways refuse new calls; without a bound they could not tell."""
 
 
 def free_port() -> int:
@@ -46,7 +48,7 @@ def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
     settings = data_dir / "valkey.conf"
     lines = [
         f"bind {_HOST}", f"port {port}", f"requirepass {password}", f'dir "{data_dir}"', "appendonly yes", "appendfsync everysec",
-        'save ""', "maxmemory-policy noeviction", "daemonize no", "tcp-backlog 511", "aof-use-rdb-preamble yes",
+        'save ""', "maxmemory-policy noeviction", f"maxmemory {VALKEY_MEMORY}", "daemonize no", "tcp-backlog 511", "aof-use-rdb-preamble yes",
     ]  # fmt: skip
     _write_private(settings, "\n".join(lines) + "\n")
 
@@ -179,12 +181,18 @@ def _postgres_user(data_dir: Path, programs: Path) -> tuple[int | None, int | No
             ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _USER], capture_output=True, check=False
         ) if shutil.which("useradd") else None  # fmt: skip
         entry = pwd.getpwnam(_USER if made is not None and _is_user(_USER) else "nobody")
-    if data_dir.exists() and data_dir.stat().st_uid != entry.pw_uid:
-        _give(data_dir, entry.pw_uid, entry.pw_gid)
-    for folder in {*data_dir.resolve().parents, *(programs / "postgres").resolve().parents}:
-        mode = folder.stat().st_mode
-        if not mode & stat.S_IXOTH:
-            folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
+    try:
+        if data_dir.exists() and data_dir.stat().st_uid != entry.pw_uid:
+            _give(data_dir, entry.pw_uid, entry.pw_gid)
+        for folder in {*data_dir.resolve().parents, *(programs / "postgres").resolve().parents}:
+            mode = folder.stat().st_mode
+            if not mode & stat.S_IXOTH:
+                folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
+    except OSError as error:
+        raise StartError(
+            f"PostgreSQL does not run as root, and its own user cannot be let through to {error.filename}: "
+            "choose another --data-dir, or run this as an ordinary user"
+        ) from None
     return entry.pw_uid, entry.pw_gid
 
 
