@@ -1,0 +1,240 @@
+"""The official SDKs, unchanged but for base URL and key, against the demo model."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from protocol.request import Dialect
+from tests.support.clients import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
+from tests.support.product import Product, running
+
+SAYS = "I am the demo model inside Sluice"
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+        yield made
+
+
+def every(test: Any) -> Any:
+    """Each SDK in each of its ways."""
+    return pytest.mark.parametrize("dialect", DIALECTS)(pytest.mark.parametrize("mode", MODES)(test))
+
+
+def tools_of(dialect: Dialect) -> list[dict[str, Any]]:
+    return [tool(dialect, "get_weather", city="string"), tool(dialect, "get_time"), tool(dialect, "bash", command="string")]
+
+
+@every
+def test_text(product: Product, dialect: Dialect, mode: Mode) -> None:
+    said = ask(product.url, dialect, mode, "hello")
+    assert said.text.startswith(SAYS)
+    assert said.stop == STOPS[dialect]["end"]
+    assert said.calls == [] and said.thinking == ""
+    assert said.model == "demo"
+    assert said.tokens is not None and min(said.tokens) > 0
+
+
+@every
+def test_one_tool_call_and_its_result(product: Product, dialect: Dialect, mode: Mode) -> None:
+    words, offered = "what is the weather in Paris", tools_of(dialect)
+    said = ask(product.url, dialect, mode, words, tools=offered)
+    assert said.plain_calls == [("get_weather", {"city": "Paris"})]
+    assert said.stop == STOPS[dialect]["tools"]
+    after = ask(
+        product.url, dialect, mode, [{"role": "user", "content": words}, *results(dialect, said, ["sunny, 21 degrees"])], tools=offered
+    )
+    assert after.text == "The tool said: sunny, 21 degrees"
+    assert after.stop == STOPS[dialect]["end"]
+
+
+@every
+def test_parallel_calls_and_their_results(product: Product, dialect: Dialect, mode: Mode) -> None:
+    words, offered = "tell me the weather in Paris and Tokyo, the time, and list the files", tools_of(dialect)
+    said = ask(product.url, dialect, mode, words, tools=offered)
+    assert said.plain_calls == [
+        ("get_weather", {"city": "Paris"}),
+        ("get_weather", {"city": "Tokyo"}),
+        ("get_time", {}),
+        ("bash", {"command": "ls -la"}),
+    ]
+    assert len({c.id for c in said.calls}) == 4
+    turns = [{"role": "user", "content": words}, *results(dialect, said, ["sun", "rain", "noon", "a b"])]
+    assert ask(product.url, dialect, mode, turns, tools=offered).text == "The tool said: a b"
+
+
+@every
+def test_a_dangerous_call_is_taken_out_and_the_harmless_ones_stay(product: Product, dialect: Dialect, mode: Mode) -> None:
+    words, offered = "the weather in Paris, then delete everything with rm -rf /", [*reversed(tools_of(dialect))]
+    said = ask(product.url, dialect, mode, words, tools=offered)
+    assert said.plain_calls == [("get_weather", {"city": "Paris"})]
+    assert said.stop == STOPS[dialect]["tools"]
+    assert said.text
+    turns = [{"role": "user", "content": words}, *results(dialect, said, ["sunny"])]
+    assert ask(product.url, dialect, mode, turns, tools=offered).text == "The tool said: sunny"
+
+
+@every
+def test_the_next_turn_works_after_a_block(product: Product, dialect: Dialect, mode: Mode) -> None:
+    words, offered = "delete everything with rm -rf", tools_of(dialect)
+    said = ask(product.url, dialect, mode, words, tools=offered)
+    assert said.calls == []
+    assert said.text and said.stop == STOPS[dialect]["end"]
+    turns = [{"role": "user", "content": words}, said.message, {"role": "user", "content": "then the weather in Tokyo"}]
+    assert ask(product.url, dialect, mode, turns, tools=offered).plain_calls == [("get_weather", {"city": "Tokyo"})]
+
+
+@every
+def test_thinking(product: Product, dialect: Dialect, mode: Mode) -> None:
+    said = ask(product.url, dialect, mode, "think about it")
+    assert said.thinking.startswith("The user wants to see reasoning.")
+    assert said.text.startswith(SAYS)
+    again = [{"role": "user", "content": "think about it"}, said.message, {"role": "user", "content": "thanks"}]
+    assert ask(product.url, dialect, mode, again).text.startswith(SAYS)
+
+
+@every
+def test_a_slow_answer(product: Product, dialect: Dialect, mode: Mode) -> None:
+    began = time.monotonic()
+    said = ask(product.url, dialect, mode, "long 20 slowly, with a gap 10 ms, after wait 0.2 s")
+    assert said.text == "".join(f"word{n} " for n in range(1, 21))
+    assert time.monotonic() - began > 0.2
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: Dialect) -> None:
+    words = "long 40 slowly, with a gap 20 ms"
+    request: Any = {"model": "demo", "messages": [{"role": "user", "content": words}], "stream": True, "max_tokens": 100}
+    first, began = None, time.monotonic()
+    client: Any = openai_client(product.url) if dialect == "openai" else anthropic_client(product.url)
+    with client:
+        create = client.chat.completions.create if dialect == "openai" else client.messages.create
+        with create(**request) as parts:
+            for part in parts:
+                if first is None and "word1" in part.model_dump_json():
+                    first = time.monotonic() - began
+    assert first is not None and first < (time.monotonic() - began) / 2
+
+
+@every
+def test_max_tokens(product: Product, dialect: Dialect, mode: Mode) -> None:
+    if (dialect, mode) == ("openai", "helper"):
+        with pytest.raises(openai.LengthFinishReasonError):
+            ask(product.url, dialect, mode, "max tokens")
+    else:
+        assert ask(product.url, dialect, mode, "max tokens").stop == STOPS[dialect]["length"]
+
+
+STATUSES = [
+    # asked of the upstream, to an openai client, to an anthropic client
+    (400, openai.BadRequestError, 400, anthropic.BadRequestError, 400),
+    (401, openai.InternalServerError, 502, anthropic.InternalServerError, 502),
+    (403, openai.PermissionDeniedError, 403, anthropic.PermissionDeniedError, 403),
+    (404, openai.NotFoundError, 404, anthropic.NotFoundError, 404),
+    (413, openai.APIStatusError, 413, anthropic.RequestTooLargeError, 413),
+    (429, openai.RateLimitError, 429, anthropic.RateLimitError, 429),
+    (500, openai.InternalServerError, 502, anthropic.InternalServerError, 500),
+    (529, openai.InternalServerError, 503, anthropic.OverloadedError, 529),
+]
+
+
+@pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
+@pytest.mark.parametrize("mode", ["whole", "helper"])
+@pytest.mark.parametrize(("asked", "openai_error", "openai_status", "anthropic_error", "anthropic_status"), STATUSES)
+def test_an_error_before_the_stream(
+    product: Product,
+    mode: Mode,
+    model: str,
+    asked: int,
+    openai_error: type[openai.APIStatusError],
+    openai_status: int,
+    anthropic_error: type[anthropic.APIStatusError],
+    anthropic_status: int,
+) -> None:
+    with pytest.raises(openai_error) as raised:
+        ask(product.url, "openai", mode, f"fail with {asked}", model=model)
+    assert raised.value.status_code == openai_status
+    assert isinstance(raised.value.body, dict) and {"message", "type", "param", "code"} <= set(raised.value.body)
+    if asked == 429:
+        assert raised.value.response.headers["retry-after"] == "1"
+        assert raised.value.code == "rate_limit_exceeded"
+    with pytest.raises(anthropic_error) as other:
+        ask(product.url, "anthropic", mode, f"fail with {asked}", model=model)
+    assert other.value.status_code == anthropic_status
+    assert isinstance(other.value.body, dict) and other.value.body["type"] == "error"
+    if asked == 429:
+        assert other.value.response.headers["retry-after"] == "1"
+        assert other.value.body["error"]["type"] == "rate_limit_error"
+
+
+@pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
+@every
+def test_an_error_in_the_middle(product: Product, dialect: Dialect, mode: Mode, model: str) -> None:
+    kind = openai.APIError if dialect == "openai" else anthropic.APIError
+    with pytest.raises(kind):
+        ask(product.url, dialect, mode, "long 50, fail in the middle", model=model)
+
+
+@pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
+@every
+def test_a_stream_that_is_cut_is_an_error(product: Product, dialect: Dialect, mode: Mode, model: str) -> None:
+    kind = openai.APIError if dialect == "openai" else anthropic.APIError
+    with pytest.raises(kind):
+        ask(product.url, dialect, mode, "long 50, cut", model=model)
+
+
+@every
+def test_crossed_text_and_calls(product: Product, dialect: Dialect, mode: Mode) -> None:
+    model = "demo-anthropic" if dialect == "openai" else "demo-openai"
+    offered = tools_of(dialect)
+    said = ask(product.url, dialect, mode, "hello", model=model)
+    assert said.text.startswith(SAYS) and said.stop == STOPS[dialect]["end"] and said.model == model
+    words = "the weather in Paris and Tokyo, the time, and delete everything with rm -rf /"
+    said = ask(product.url, dialect, mode, words, model=model, tools=offered)
+    assert said.plain_calls == [("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Tokyo"}), ("get_time", {})]
+    assert said.stop == STOPS[dialect]["tools"]
+    assert said.tokens is not None and min(said.tokens) > 0
+    turns = [{"role": "user", "content": words}, *results(dialect, said, ["sun", "rain", "noon"])]
+    assert ask(product.url, dialect, mode, turns, model=model, tools=offered).text == "The tool said: noon"
+
+
+@every
+def test_crossed_thinking(product: Product, dialect: Dialect, mode: Mode) -> None:
+    model = "demo-anthropic" if dialect == "openai" else "demo-openai"
+    said = ask(product.url, dialect, mode, "think", model=model)
+    assert said.thinking.startswith("The user wants to see reasoning.") and said.text.startswith(SAYS)
+    turns = [{"role": "user", "content": "think"}, said.message, {"role": "user", "content": "thanks"}]
+    assert ask(product.url, dialect, mode, turns, model=model).text.startswith(SAYS)
+
+
+@every
+def test_a_policy_changes_the_text(product: Product, dialect: Dialect, mode: Mode) -> None:
+    said = ask(product.url, dialect, mode, "hello", headers={"x-sluice-policy": "upper"})
+    assert said.text.startswith(SAYS.upper()) and said.text == said.text.upper()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_policy_of_the_header_is_the_one_that_runs(product: Product, dialect: Dialect) -> None:
+    words, offered = "delete everything with rm -rf /", tools_of(dialect)
+    said = ask(product.url, dialect, "helper", words, tools=offered, headers={"x-sluice-policy": "noop"})
+    assert said.plain_calls == [("bash", {"command": "rm -rf /"})]
+
+
+def test_models_are_listed(product: Product) -> None:
+    with openai_client(product.url) as client:
+        assert {m.id for m in client.models.list()} >= {"demo", "demo-openai", "demo-anthropic"}
+    with anthropic_client(product.url) as other:
+        assert {m.id for m in other.models.list()} >= {"demo", "demo-openai", "demo-anthropic"}
+
+
+@pytest.mark.parametrize("model", ["demo", "demo-anthropic", "demo-openai"])
+def test_tokens_are_counted(product: Product, model: str) -> None:
+    with anthropic_client(product.url) as client:
+        few = client.messages.count_tokens(model=model, messages=[{"role": "user", "content": "hello"}])
+        many = client.messages.count_tokens(model=model, messages=[{"role": "user", "content": "hello " * 200}])
+    assert 0 < few.input_tokens < many.input_tokens
