@@ -48,7 +48,7 @@ def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
     settings = data_dir / "valkey.conf"
     lines = [
         f"bind {_HOST}", f"port {port}", f"requirepass {password}", f'dir "{data_dir}"', "appendonly yes", "appendfsync everysec",
-        'save ""', "maxmemory-policy noeviction", f"maxmemory {VALKEY_MEMORY}", "daemonize no", "tcp-backlog 511", "aof-use-rdb-preamble yes",
+        'save ""', "maxmemory-policy noeviction", f"maxmemory {VALKEY_MEMORY}", "daemonize no",
     ]  # fmt: skip
     _write_private(settings, "\n".join(lines) + "\n")
 
