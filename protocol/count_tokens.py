@@ -1,5 +1,7 @@
 """/v1/messages/count_tokens: the upstream's count read and written, and an estimate where the upstream has no count."""
 
+from typing import Annotated
+
 import msgspec
 
 from protocol.errors import RemoteProtocolError
@@ -11,7 +13,7 @@ _PER_OTHER = 1500
 
 
 class _Count(msgspec.Struct):
-    input_tokens: int
+    input_tokens: Annotated[int, msgspec.Meta(ge=0)]
 
 
 _decoder = msgspec.json.Decoder(_Count)
@@ -21,7 +23,7 @@ def decode_count(body: bytes) -> int:
     """Return the count in an upstream's answer. Raises RemoteProtocolError."""
     try:
         return _decoder.decode(body).input_tokens
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RemoteProtocolError("upstream's count_tokens answer cannot be read") from error
 
 

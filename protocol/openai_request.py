@@ -187,8 +187,8 @@ def _choice(value: Any) -> ToolChoice | None:
 # --- writing ---
 
 
-_DROPPED = frozenset({"top_k", "service_tier", "metadata", "cache_control"})
-"""What an Anthropic client may say and this dialect has no word for, and whose absence changes no meaning."""
+_DROPPED = frozenset(("top_k", "service_tier", "metadata", "cache_control", "system"))
+"""What an Anthropic client may say and this dialect has no word for, and whose absence changes no meaning (`system` is read)."""
 _REASONING_MODELS = ("o1", "o3", "o4", "gpt-5")
 """Models that take a developer message and max_completion_tokens where others take system and max_tokens."""
 _MAX_STOPS = 4

@@ -1,0 +1,480 @@
+"""Requests of both dialects: read, refused with the parameter's name, and written for either provider."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol import codecs
+from protocol.errors import InvalidRequest
+from protocol.request import ChatRequest, Dialect, OtherPart, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
+from tests.support.recordings import SHARED, need_recordings
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+OPENAI: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}]},
+        {"role": "user", "content": "Weather?", "name": "ann"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "call.1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}},
+                {"id": "call_2", "type": "function", "function": {"name": "refresh", "arguments": ""}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call.1", "content": "sunny"},
+        {"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "done"}]},
+        {"role": "user", "content": [{"type": "text", "text": "Thanks. And now?"}]},
+    ],
+    "tools": [
+        {"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": SCHEMA, "strict": True}},
+        {"type": "function", "function": {"name": "refresh"}},
+    ],
+    "tool_choice": "required",
+    "parallel_tool_calls": False,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "max_completion_tokens": 77,
+    "temperature": 1.7,
+    "top_p": 0.5,
+    "stop": ["END", " "],
+    "user": "ann@example.com",
+    "seed": 7,
+}
+ANTHROPIC: dict[str, Any] = {
+    "model": "m",
+    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "Be kind."}],
+    "messages": [
+        {"role": "user", "content": "Weather?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "text", "text": "Looking."},
+                {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}},
+                {"type": "tool_use", "id": "toolu_2", "name": "refresh", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Thanks."},
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": "sunny"},
+                {"type": "tool_result", "tool_use_id": "toolu_2", "content": [{"type": "text", "text": "no"}], "is_error": True},
+            ],
+        },
+    ],
+    "tools": [{"name": "get_weather", "description": "d", "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}}],
+    "tool_choice": {"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True},
+    "stream": True,
+    "max_tokens": 77,
+    "temperature": 0.7,
+    "top_p": 0.5,
+    "stop_sequences": ["END"],
+    "metadata": {"user_id": "u1"},
+    "top_k": 5,
+}
+MINIMAL: dict[str, dict[str, Any]] = {
+    "openai": {"model": "m", "messages": [{"role": "user", "content": "x"}]},
+    "anthropic": {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]},
+}
+
+
+def read(dialect: Dialect, body: dict[str, Any]) -> ChatRequest:
+    return codecs.decode_request(dialect, json.dumps(body).encode(), endpoint="messages" if dialect == "anthropic" else "chat")
+
+
+def write(dialect: Dialect, request: ChatRequest) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(codecs.encode_request(dialect, request))
+    return body
+
+
+def cross(dialect: Dialect, **changes: Any) -> dict[str, Any]:
+    """A minimal request of `dialect`, changed, as the other dialect gets it."""
+    other: Dialect = "anthropic" if dialect == "openai" else "openai"
+    return write(other, read(dialect, MINIMAL[dialect] | changes))
+
+
+def test_reading_openai() -> None:
+    request = read("openai", OPENAI)
+    assert request.system == ("Be brief.", "Be kind.")
+    assert request.turns == (
+        Turn("user", (TextPart("Weather?"),), {"name": "ann"}),
+        Turn("assistant", (ToolUsePart("call.1", "get_weather", '{"city": "Paris"}'), ToolUsePart("call_2", "refresh", ""))),
+        Turn(
+            "user",
+            (ToolResultPart("call.1", "sunny"), ToolResultPart("call_2", "done", extra={"content": [{"type": "text", "text": "done"}]})),
+        ),
+        Turn("user", (TextPart("Thanks. And now?"),)),
+    )
+    assert request.tools == (Tool("get_weather", "d", SCHEMA, {"strict": True}), Tool("refresh"))
+    assert request.tool("refresh") == Tool("refresh")
+    assert (request.tool_choice, request.parallel_tool_calls) == (ToolChoice("any"), False)
+    assert (request.stream, request.include_usage, request.max_tokens) == (True, True, 77)
+    assert (request.temperature, request.top_p, request.stop, request.user) == (1.7, 0.5, ("END", " "), "ann@example.com")
+
+
+def test_reading_anthropic() -> None:
+    request = read("anthropic", ANTHROPIC)
+    assert request.system == ("Be brief.", "Be kind.")
+    assert [t.role for t in request.turns] == ["user", "assistant", "user"]
+    assert request.turns[1].parts[0] == OtherPart("thinking", ANTHROPIC["messages"][1]["content"][0], "anthropic")
+    assert request.turns[1].parts[2] == ToolUsePart("toolu_1", "get_weather", '{"city":"Paris"}')
+    assert request.turns[2].parts[1:] == (
+        ToolResultPart("toolu_1", "sunny"),
+        ToolResultPart("toolu_2", "no", True, {"content": [{"type": "text", "text": "no"}]}),
+    )
+    assert (request.tool_choice, request.parallel_tool_calls) == (ToolChoice("tool", "get_weather"), False)
+    assert (request.max_tokens, request.stop, request.user) == (77, ("END",), "u1")
+
+
+def test_openai_to_anthropic() -> None:
+    assert write("anthropic", read("openai", OPENAI)) == {
+        "model": "m",
+        "max_tokens": 77,
+        "system": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "Be kind."}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Weather?"}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": "call_1", "name": "get_weather", "input": {"city": "Paris"}},
+                    {"type": "tool_use", "id": "call_2", "name": "refresh", "input": {}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "call_1", "content": "sunny"},
+                    {"type": "tool_result", "tool_use_id": "call_2", "content": "done"},
+                    {"type": "text", "text": "Thanks. And now?"},
+                ],
+            },
+        ],
+        "tools": [
+            {"name": "get_weather", "description": "d", "input_schema": SCHEMA, "strict": True},
+            {"name": "refresh", "input_schema": {"type": "object", "properties": {}}},
+        ],
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        "stream": True,
+        "temperature": 1.0,
+        "top_p": 0.5,
+        "stop_sequences": ["END"],
+        "metadata": {"user_id": sha256(b"ann@example.com").hexdigest()},
+    }
+
+
+def test_anthropic_to_openai() -> None:
+    assert write("openai", read("anthropic", ANTHROPIC)) == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "Be brief.\nBe kind."},
+            {"role": "user", "content": "Weather?"},
+            {
+                "role": "assistant",
+                "content": "Looking.",
+                "tool_calls": [
+                    {"id": "toolu_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Paris"}'}},
+                    {"id": "toolu_2", "type": "function", "function": {"name": "refresh", "arguments": "{}"}},
+                ],
+            },
+            {"role": "tool", "tool_call_id": "toolu_1", "content": "sunny"},
+            {"role": "tool", "tool_call_id": "toolu_2", "content": "[error] no"},
+            {"role": "user", "content": "Thanks."},
+        ],
+        "tools": [{"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": SCHEMA}}],
+        "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+        "parallel_tool_calls": False,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": 77,
+        "temperature": 0.7,
+        "top_p": 0.5,
+        "stop": ["END"],
+        "user": "u1",
+    }
+
+
+def test_same_dialect_keeps_what_is_not_modelled() -> None:
+    body = write("anthropic", read("anthropic", ANTHROPIC))
+    body["messages"][0]["content"] = "Weather?"
+    assert body == ANTHROPIC
+    again = write("openai", read("openai", OPENAI))
+    assert [m["role"] for m in again["messages"]] == ["system", "system", "user", "assistant", "tool", "tool", "user"]
+    assert again["messages"][2]["name"] == "ann"
+    assert again["messages"][5] == OPENAI["messages"][5]
+    for field in ("tools", "seed", "max_completion_tokens", "stop", "user", "temperature", "stream_options"):
+        expected = OPENAI[field]
+        if field == "tools":
+            expected[1]["function"] = {"name": "refresh", "parameters": {"type": "object", "properties": {}}}
+        assert again[field] == expected
+
+
+def test_a_changed_request_keeps_the_rest() -> None:
+    request = read("anthropic", ANTHROPIC)
+    changed = msgspec.structs.replace(
+        request, system=("Other.",), turns=(Turn("user", (ToolResultPart("t", "new", extra={"content": [{}]}),)),)
+    )
+    body = write("anthropic", changed)
+    assert body["system"] == [{"type": "text", "text": "Other."}]
+    assert body["messages"] == [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "new"}]}]
+    assert body["top_k"] == 5
+    other = msgspec.structs.replace(
+        read("openai", OPENAI), turns=(Turn("user", (ToolResultPart("t", "new", extra={"content": [{"type": "text", "text": "old"}]}),)),)
+    )
+    assert write("openai", other)["messages"][-1] == {"role": "tool", "tool_call_id": "t", "content": "new"}
+
+
+def test_images_stay_in_their_dialect() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+    content = [{"type": "text", "text": "see"}, image]
+    request = read("openai", MINIMAL["openai"] | {"messages": [{"role": "user", "content": content}]})
+    assert write("openai", request)["messages"][0]["content"] == content
+    refused = [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}]
+    assert write("openai", read("openai", MINIMAL["openai"] | {"messages": refused}))["messages"] == refused
+    with pytest.raises(InvalidRequest, match="image_url"):
+        write("anthropic", request)
+    block = {"type": "image", "source": {"type": "url", "url": "https://x"}}
+    for blocks in ([block], [{"type": "tool_result", "tool_use_id": "t", "content": [block]}]):
+        other = read("anthropic", MINIMAL["anthropic"] | {"messages": [{"role": "user", "content": blocks}]})
+        assert write("anthropic", other)["messages"][0]["content"][0].items() >= blocks[0].items()
+        with pytest.raises(InvalidRequest):
+            write("openai", other)
+
+
+def test_system_messages_in_the_middle() -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}, {"role": "assistant", "content": "c "}]
+    body = cross("openai", messages=messages)
+    assert body["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "[system message] b"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "c"}]},
+    ]
+    assert write("openai", read("openai", MINIMAL["openai"] | {"messages": messages}))["messages"] == messages
+    own = MINIMAL["anthropic"] | {"messages": messages}
+    assert [m["role"] for m in write("anthropic", read("anthropic", own))["messages"]] == ["user", "system", "assistant"]
+    assert [m["role"] for m in cross("anthropic", messages=messages)["messages"]] == ["user", "system", "assistant"]
+
+
+def test_reasoning_models_take_other_names() -> None:
+    body = cross("anthropic", model="o3-mini", system="s")
+    assert body["max_completion_tokens"] == 5
+    assert body["messages"][0] == {"role": "developer", "content": "s"}
+
+
+def test_empty_texts_and_defaults_to_anthropic() -> None:
+    messages = [
+        {"role": "system", "content": " "},
+        {"role": "user", "content": ""},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": ""},
+    ]
+    body = cross("openai", messages=messages)
+    assert body == {"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}
+    with pytest.raises(InvalidRequest, match="no content"):
+        cross("openai", messages=[{"role": "user", "content": " "}])
+
+
+def test_calls_in_the_history_need_tools() -> None:
+    use = {"id": "", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "refusal": "no", "tool_calls": [use]},
+        {"role": "tool", "tool_call_id": "!", "content": ""},
+    ]
+    body = cross("openai", messages=messages)
+    assert body["tools"] == [{"name": "f", "input_schema": {"type": "object"}}]
+    assert body["tool_choice"] == {"type": "none"}
+    assert body["messages"][1]["content"][0] == {"type": "text", "text": "no"}
+    assert body["messages"][2]["content"][0]["tool_use_id"] == "_"
+
+
+@pytest.mark.parametrize(
+    ("choice", "parallel", "expected"),
+    [
+        (None, None, None),
+        (None, True, None),
+        (None, False, {"type": "auto", "disable_parallel_tool_use": True}),
+        ("auto", None, {"type": "auto"}),
+        ("none", False, {"type": "none"}),
+        ("required", None, {"type": "any"}),
+        ({"type": "function", "function": {"name": "f"}}, None, {"type": "tool", "name": "f"}),
+    ],
+)
+def test_tool_choice_to_anthropic(choice: Any, parallel: bool | None, expected: Any) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
+    assert cross("openai", tools=tools, tool_choice=choice, parallel_tool_calls=parallel).get("tool_choice") == expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected", "parallel"),
+    [
+        (None, None, None),
+        ({"type": "auto", "disable_parallel_tool_use": True}, "auto", False),
+        ({"type": "any"}, "required", None),
+        ({"type": "none"}, "none", None),
+    ],
+)
+def test_tool_choice_to_openai(choice: Any, expected: Any, parallel: Any) -> None:
+    body = cross("anthropic", tools=[{"name": "f", "input_schema": SCHEMA}], tool_choice=choice)
+    assert (body.get("tool_choice"), body.get("parallel_tool_calls")) == (expected, parallel)
+
+
+def test_provider_tools_stay_in_their_dialect() -> None:
+    tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+    request = read("anthropic", MINIMAL["anthropic"] | {"tools": [tool, {"type": "mcp_toolset", "mcp_server_name": "s"}]})
+    assert write("anthropic", request)["tools"] == [tool, {"type": "mcp_toolset", "mcp_server_name": "s"}]
+    with pytest.raises(InvalidRequest, match="web_search") as caught:
+        write("openai", request)
+    assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "changes", "param"),
+    [
+        ("openai", {"response_format": {"type": "json_object"}}, "response_format"),
+        ("openai", {"logprobs": True}, "logprobs"),
+        ("openai", {"web_search_options": {}}, "web_search_options"),
+        ("openai", {"prediction": {"type": "content"}}, "prediction"),
+        ("anthropic", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
+        ("anthropic", {"mcp_servers": [{}]}, "mcp_servers"),
+        ("anthropic", {"stop_sequences": ["1", "2", "3", "4", "5"]}, "stop_sequences"),
+        ("anthropic", {"messages": [{"role": "assistant", "content": [{"type": "server_tool_use"}]}]}, "messages"),
+        ("anthropic", {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]}, "messages"),
+        (
+            "openai",
+            {"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "b", "arguments": "{"}}]}]},
+            "messages",
+        ),
+    ],
+)
+def test_what_the_other_dialect_cannot_say_is_refused_by_name(dialect: Dialect, changes: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        cross(dialect, **changes)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("dialect", "changes"),
+    [
+        (
+            "openai",
+            {"response_format": {"type": "text"}, "logprobs": False, "modalities": ["text"], "n": 1, "store": True, "top_logprobs": None},
+        ),
+        ("anthropic", {"thinking": {"type": "disabled"}, "service_tier": "auto", "top_k": 3}),
+    ],
+)
+def test_what_changes_nothing_is_left_out(dialect: Dialect, changes: dict[str, Any]) -> None:
+    assert cross(dialect, **changes) == cross(dialect)
+
+
+BOTH: list[tuple[dict[str, Any], str]] = [
+    ({"model": None}, "model"),
+    ({"model": 7}, "model"),
+    ({"model": "x" * 201}, "model"),
+    ({"messages": None}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": {}}, "messages"),
+    ({"messages": ["x"]}, "messages"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages"),
+    ({"messages": [{"role": "user"}]}, "messages"),
+    ({"messages": [{"role": "user", "content": 7}]}, "messages"),
+    ({"messages": [{"role": "user", "content": ["x"]}]}, "messages"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages"),
+    ({"tools": {}}, "tools"),
+    ({"tools": ["x"]}, "tools"),
+    ({"tools": [{"name": 7, "function": {}}]}, "tools"),
+    ({"tool_choice": "sometimes"}, "tool_choice"),
+    ({"tool_choice": {"type": "tool"}}, "tool_choice"),
+    ({"stream": "yes"}, "stream"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": True}, "max_tokens"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"top_p": [1]}, "top_p"),
+    ({"n": 2}, "n"),
+    ({"n": "1"}, "n"),
+    ({"base_url": "http://evil"}, "base_url"),
+    ({"api_key": "sk-x"}, "api_key"),
+    ({"extra_headers": {}}, "extra_headers"),
+    ({"custom_llm_provider": "x"}, "custom_llm_provider"),
+]
+ONLY: list[tuple[Dialect, dict[str, Any], str]] = [
+    ("openai", {"functions": []}, "functions"),
+    ("openai", {"function_call": "auto"}, "function_call"),
+    ("openai", {"audio": {}}, "audio"),
+    ("openai", {"modalities": ["audio"]}, "modalities"),
+    ("openai", {"stop": 7}, "stop"),
+    ("openai", {"stop": [7]}, "stop"),
+    ("openai", {"user": 7}, "user"),
+    ("openai", {"stream_options": "x"}, "stream_options"),
+    ("openai", {"stream_options": {"include_usage": 1}}, "include_usage"),
+    ("openai", {"parallel_tool_calls": 1}, "parallel_tool_calls"),
+    ("openai", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools"),
+    ("openai", {"tools": [{"function": {"name": "x", "parameters": []}}]}, "tools"),
+    ("openai", {"messages": [{"role": "system", "content": [{"type": "image_url"}]}]}, "messages"),
+    ("openai", {"messages": [{"role": "tool", "content": "x"}]}, "messages"),
+    ("openai", {"messages": [{"role": "function", "content": "x"}]}, "messages"),
+    ("openai", {"messages": [{"role": "assistant", "function_call": {}}]}, "messages"),
+    ("openai", {"messages": [{"role": "assistant", "tool_calls": 7}]}, "messages"),
+    ("openai", {"messages": [{"role": "assistant", "tool_calls": [7]}]}, "messages"),
+    ("openai", {"messages": [{"role": "assistant", "tool_calls": [{"id": 7, "function": {"name": "a", "arguments": ""}}]}]}, "messages"),
+    ("anthropic", {"max_tokens": None}, "max_tokens"),
+    ("anthropic", {"system": 7}, "system"),
+    ("anthropic", {"system": ["x"]}, "system"),
+    ("anthropic", {"stop_sequences": "x"}, "stop_sequences"),
+    ("anthropic", {"metadata": 7}, "metadata"),
+    ("anthropic", {"metadata": {"user_id": 7}}, "user_id"),
+    ("anthropic", {"tools": [{"name": "x"}]}, "tools"),
+    ("anthropic", {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": 7}]}]}, "messages"),
+    ("anthropic", {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": 7}]}]}, "messages"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "changes", "param"), [*((d, *case) for d in MINIMAL for case in BOTH), *ONLY])
+def test_bad_requests_name_the_parameter(dialect: Dialect, changes: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read(dialect, MINIMAL[dialect] | changes)
+    assert caught.value.param == param
+    assert caught.value.http_status == 400
+
+
+def test_count_tokens_needs_no_max_tokens() -> None:
+    body = json.dumps(MINIMAL["anthropic"] | {"max_tokens": None}).encode()
+    assert codecs.decode_request("anthropic", body, endpoint="count_tokens").max_tokens is None
+
+
+def test_optional_parts_may_be_null() -> None:
+    nothing = {
+        "tools": None,
+        "stop": None,
+        "stop_sequences": None,
+        "system": None,
+        "tool_choice": None,
+        "metadata": None,
+        "temperature": None,
+        "stream": None,
+    }
+    for dialect in MINIMAL:
+        named: Dialect = "openai" if dialect == "openai" else "anthropic"
+        assert read(named, MINIMAL[dialect] | nothing).turns == (Turn("user", (TextPart("x"),)),)
+    result = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
+    assert read("anthropic", MINIMAL["anthropic"] | {"messages": result}).turns[0].parts == (ToolResultPart("a", ""),)
+    assert read("openai", MINIMAL["openai"] | {"stop": "x", "max_tokens": 3}).max_tokens == 3
+
+
+@pytest.mark.parametrize("path", sorted(SHARED.glob("*/*.request.json")) or [Path("none")], ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_recorded_requests_are_read_and_written_again(path: Path) -> None:
+    need_recordings()
+    dialect: Dialect = "openai" if path.parent.name == "openai" else "anthropic"
+    body = json.loads(path.read_text())
+    request = read(dialect, body)
+    assert {k: v for k, v in write(dialect, request).items() if k not in ("messages", "tools", "stream_options", "system")} == {
+        k: v for k, v in body.items() if k not in ("messages", "tools", "stream_options", "system") and v not in (None, False)
+    }
+    again = read(dialect, write(dialect, request))
+    assert (again.system, again.turns, again.tools) == (request.system, request.turns, request.tools)
