@@ -1,0 +1,59 @@
+"""The whole product once for each module of end-to-end tests, with a replaying upstream behind it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tests.support.product import KEY, Product, base_config, running
+from tests.support.replay import Replay, replaying
+
+
+@pytest.fixture(scope="session")
+def replay_server() -> Iterator[Replay]:
+    """The upstream of every model whose name begins with `gpt` or `claude`."""
+    with replaying() as server:
+        yield server
+
+
+@pytest.fixture
+def upstream(replay_server: Replay) -> Replay:
+    """The upstream, not yet asked anything."""
+    replay_server.asked.clear()
+    return replay_server
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay_server: Replay) -> Iterator[Product]:
+    """The product with the upstreams `openai` and `anthropic`, both the replaying one."""
+    config = configured(replay_server)
+    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+        yield made
+
+
+def configured(server: Replay) -> dict[str, Any]:
+    """The configuration with the replaying upstream in both dialects."""
+    config = base_config()
+    config["upstreams"] = {
+        "openai": {"dialect": "openai", "base_url": f"{server.url}/v1", "api_key_env": "TEST_OPENAI_KEY", "headers": {"x-ours": "1"}},
+        "anthropic": {"dialect": "anthropic", "base_url": server.url},
+    }
+    config["models"] = [{"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"}]
+    config["limits"] |= {"body_bytes": 2**20}
+    return config
+
+
+@pytest.fixture(scope="module")
+def openai_client(product: Product) -> Iterator[openai.OpenAI]:
+    """The official client of the chat/completions dialect; nothing but address and key are set, and that it does not retry."""
+    with openai.OpenAI(base_url=f"{product.url}/v1", api_key=KEY, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def anthropic_client(product: Product) -> Iterator[anthropic.Anthropic]:
+    """The official client of the Messages dialect."""
+    with anthropic.Anthropic(base_url=product.url, api_key=KEY, max_retries=0) as client:
+        yield client

@@ -1,0 +1,270 @@
+"""Bad input gets a clear error in the caller's dialect, and nothing is paid for: the upstream is never asked."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from db.keys import KeyStore
+from protocol.request import Dialect
+from tests.support.product import CLIENT_KEY, KEY, Product
+from tests.support.replay import Replay
+from tests.support.waiting import wait_for
+
+DIALECTS: list[Dialect] = ["openai", "anthropic"]
+PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+MODELS: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
+KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+KINDS |= {405: "not_found_error", 413: "request_too_large"}
+
+dialects = pytest.mark.parametrize("dialect", DIALECTS)
+
+
+def good(dialect: Dialect, **changes: Any) -> dict[str, Any]:
+    """A request that would be served."""
+    body: dict[str, Any] = {"model": MODELS[dialect], "max_tokens": 10, "messages": [{"role": "user", "content": "hello"}]}
+    body |= changes
+    return {k: v for k, v in body.items() if v is not None}
+
+
+def post(
+    product: Product, dialect: Dialect, body: bytes | dict[str, Any], *, key: str | None = KEY, path: str = "", **headers: str
+) -> httpx.Response:
+    """Send a request as a client of that dialect does."""
+    head = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    if dialect == "anthropic":
+        head["anthropic-version"] = "2023-06-01"
+    if key is not None:
+        head |= {"x-api-key": key} if dialect == "anthropic" else {"authorization": f"Bearer {key}"}
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return httpx.post(product.url + (path or PATHS[dialect]), content=data, headers=head, timeout=30)
+
+
+def refused(upstream: Replay, dialect: Dialect, answer: httpx.Response, status: int, *, says: str = "", code: str = "") -> None:
+    """The answer is that error in that dialect, keeps the key to itself, and upstream was not asked."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    data = answer.json()
+    if dialect == "anthropic":
+        assert data["type"] == "error"
+        assert data["error"]["type"] == KINDS.get(status, data["error"]["type"])
+    else:
+        assert set(data["error"]) == {"message", "type", "param", "code"}
+        assert code in ("", data["error"]["code"])
+    assert says in data["error"]["message"]
+    assert KEY not in answer.text and "sk-" not in answer.text
+    assert upstream.asked == []
+
+
+# --- who ---
+
+
+@dialects
+@pytest.mark.parametrize("key", [None, "wrong", KEY + "x", KEY[:-1], "x" * 10_000])
+def test_no_key_or_a_wrong_one(product: Product, upstream: Replay, dialect: Dialect, key: str | None) -> None:
+    answer = post(product, dialect, good(dialect), key=key)
+    refused(upstream, dialect, answer, 401, says="no valid API key", code="invalid_api_key")
+
+
+def test_a_revoked_key(product: Product, upstream: Replay) -> None:
+    async def keep(use: Callable[[KeyStore], Any]) -> Any:
+        store = KeyStore.open(product.database_url)
+        try:
+            return await use(store)
+        finally:
+            await store.close()
+
+    text = asyncio.run(keep(lambda store: store.create("revoked")))
+    # gateways look every five seconds
+    hello = good("openai", model="demo")
+    wait_for(lambda: post(product, "openai", hello, key=text).status_code == 200, what="the key is known")
+    asyncio.run(keep(lambda store: store.revoke("revoked")))
+    wait_for(lambda: post(product, "openai", hello, key=text).status_code == 401, what="the key is revoked")
+    for dialect in DIALECTS:
+        refused(upstream, dialect, post(product, dialect, good(dialect), key=text), 401, code="invalid_api_key")
+
+
+@pytest.mark.parametrize("path", ["/audit/calls", "/audit/export", "/metrics"])
+def test_a_client_key_reads_no_record(product: Product, upstream: Replay, path: str) -> None:
+    answer = httpx.get(product.url + path, headers={"authorization": f"Bearer {CLIENT_KEY}"}, timeout=10)
+    refused(upstream, "openai", answer, 403, says="auditor", code="wrong_role")
+
+
+@dialects
+@pytest.mark.parametrize("name", ["key", "api_key", "token"])
+def test_a_key_in_the_address_is_none(product: Product, upstream: Replay, dialect: Dialect, name: str) -> None:
+    answer = post(product, dialect, good(dialect), key=None, path=f"{PATHS[dialect]}?{name}={KEY}")
+    refused(upstream, dialect, answer, 401)
+
+
+# --- where to ---
+
+
+@dialects
+@pytest.mark.parametrize("model", ["nothing", "gpt", "Demo", "openai/gpt-x", "*", "x" * 200])
+def test_an_unknown_model(product: Product, upstream: Replay, dialect: Dialect, model: str) -> None:
+    refused(upstream, dialect, post(product, dialect, good(dialect, model=model)), 404, says="model", code="model_not_found")
+
+
+@dialects
+def test_an_unknown_policy(product: Product, upstream: Replay, dialect: Dialect) -> None:
+    answer = post(product, dialect, good(dialect), x_sluice_policy="nothing")
+    refused(upstream, dialect, answer, 404, says="'nothing'", code="policy_not_found")
+
+
+@dialects
+def test_a_policy_that_the_key_may_not_use(product: Product, upstream: Replay, dialect: Dialect) -> None:
+    answer = post(product, dialect, good(dialect), key=CLIENT_KEY, x_sluice_policy="noop")
+    refused(upstream, dialect, answer, 403, says="'noop'", code="policy_forbidden")
+
+
+@dialects
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon", "601", ""])
+def test_a_wrong_timeout(product: Product, upstream: Replay, dialect: Dialect, value: str) -> None:
+    refused(upstream, dialect, post(product, dialect, good(dialect), x_sluice_timeout_s=value), 400, says="x-sluice-timeout-s")
+
+
+@dialects
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/chat/completions/", "/v1/files", "/v2/x"]
+)
+def test_an_unknown_path(product: Product, upstream: Replay, dialect: Dialect, path: str) -> None:
+    refused(upstream, dialect, post(product, dialect, good(dialect), path=path), 404, says="is not served", code="unknown_path")
+
+
+@dialects
+def test_a_wrong_method(product: Product, upstream: Replay, dialect: Dialect) -> None:
+    answer = httpx.get(product.url + PATHS[dialect], headers={"authorization": f"Bearer {KEY}"}, timeout=10)
+    refused(upstream, dialect, answer, 405, says="POST", code="method_not_allowed")
+
+
+# --- what ---
+
+
+@dialects
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_that_is_too_large(product: Product, upstream: Replay, dialect: Dialect, announced: bool) -> None:
+    large = json.dumps(good(dialect, user="x" * (2**20 + 1))).encode()
+    head = {"x-api-key": KEY, "content-type": "application/json"}
+    if announced:
+        answer = httpx.post(product.url + PATHS[dialect], content=large, headers=head, timeout=30)
+    else:
+        answer = httpx.post(product.url + PATHS[dialect], content=iter([large[:1000], large[1000:]]), headers=head, timeout=30)
+    refused(upstream, dialect, answer, 413, says="past", code="request_too_large")
+
+
+@dialects
+def test_a_compressed_body(product: Product, upstream: Replay, dialect: Dialect) -> None:
+    answer = post(product, dialect, good(dialect), content_encoding="gzip")
+    refused(upstream, dialect, answer, 400, says="compressed", code="unsupported_encoding")
+
+
+@dialects
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe{}", b'{"model":NaN}', b"{}{}", b'{"a":1e999}',
+        b"[" * 100_000, b'{"a":' * 200 + b"1" + b"}" * 200, b"--x\r\ncontent-disposition: form-data\r\n\r\n",
+        b'{"model":"gpt-x","model":"gpt-x","messages":[]}', b'{"model":"gpt-x","messages":[{"role":"user","content":"x","content":"y"}]}',
+        b'{"model":"gpt-x","messages":[{"role":"user","content":"\\ud800"}]}',
+    ],
+)  # fmt: skip
+def test_a_body_that_is_not_one_json_object(product: Product, upstream: Replay, dialect: Dialect, body: bytes) -> None:
+    refused(upstream, dialect, post(product, dialect, body), 400, says="the request body", code="invalid_json")
+
+
+COMMON: list[tuple[dict[str, Any], str]] = [
+    ({"model": None}, "model"),
+    ({"model": 7}, "model"),
+    ({"model": ""}, "model"),
+    ({"model": "x" * 201}, "model"),
+    ({"messages": None}, "messages"),
+    ({"messages": []}, "messages"),
+    ({"messages": "hello"}, "messages"),
+    ({"messages": [7]}, "messages"),
+    ({"messages": [{"role": "user"}]}, "messages"),
+    ({"messages": [{"role": "user", "content": 7}]}, "messages"),
+    ({"messages": [{"role": "user", "content": [7]}]}, "messages"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages"),
+    ({"messages": [{"role": "king", "content": "x"}]}, "messages"),
+    ({"tools": "x"}, "tools"),
+    ({"tools": [7]}, "tools"),
+    ({"tools": [{}]}, "tools"),
+    ({"tool_choice": 7}, "tool_choice"),
+    ({"stream": "yes"}, "stream"),
+    ({"stream": 1}, "stream"),
+    ({"max_tokens": "x"}, "max_tokens"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": True}, "max_tokens"),
+    ({"max_tokens": 1.5}, "max_tokens"),
+    ({"temperature": "x"}, "temperature"),
+    ({"top_p": []}, "top_p"),
+    ({"n": 2}, "n"),
+    ({"n": 0}, "n"),
+    ({"n": "1"}, "n"),
+    ({"base_url": "http://evil"}, "base_url"),
+    ({"api_base": "http://evil"}, "api_base"),
+    ({"api_key": "not-ours"}, "api_key"),
+    ({"extra_headers": {"x": "y"}}, "extra_headers"),
+    ({"headers": {}}, "headers"),
+    ({"custom_llm_provider": "x"}, "custom_llm_provider"),
+]
+OPENAI: list[tuple[dict[str, Any], str]] = [
+    ({"stop": 7}, "stop"),
+    ({"stream_options": 7}, "stream_options"),
+    ({"functions": [{"name": "f"}]}, "functions"),
+    ({"function_call": "auto"}, "function_call"),
+    ({"modalities": ["text", "audio"]}, "modalities"),
+    ({"user": 7}, "user"),
+    ({"parallel_tool_calls": "no"}, "parallel_tool_calls"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"id": "c"}]}]}, "messages"),
+    ({"tools": [{"type": "function", "function": {"parameters": {}}}]}, "tools"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 7}}]}, "tools"),
+]
+ANTHROPIC: list[tuple[dict[str, Any], str]] = [
+    ({"max_tokens": None}, "max_tokens"),
+    ({"stop_sequences": "x"}, "stop_sequences"),
+    ({"system": 7}, "system"),
+    ({"metadata": 7}, "metadata"),
+    ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages"),
+    ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": "x"}]}]}, "messages"),
+    ({"tools": [{"name": "f"}]}, "tools"),
+    ({"tools": [{"name": "f", "input_schema": 7}]}, "tools"),
+]
+WRONG = [*(("openai", c, p) for c, p in COMMON + OPENAI), *(("anthropic", c, p) for c, p in COMMON + ANTHROPIC)]
+
+
+@pytest.mark.parametrize(("dialect", "changes", "param"), WRONG, ids=[f"{d}-{json.dumps(c)[:60]}" for d, c, _ in WRONG])
+def test_wrong_fields_are_named(product: Product, upstream: Replay, dialect: Dialect, changes: dict[str, Any], param: str) -> None:
+    body = good(dialect) | changes
+    body = {k: v for k, v in body.items() if v is not None}
+    answer = post(product, dialect, body)
+    refused(upstream, dialect, answer, 400, says=param if dialect == "anthropic" else "", code="invalid_request")
+    if dialect == "openai":
+        assert answer.json()["error"]["param"] == param
+
+
+def test_count_tokens_of_a_wrong_body(product: Product, upstream: Replay) -> None:
+    answer = post(product, "anthropic", good("anthropic", messages=[]), path="/v1/messages/count_tokens")
+    refused(upstream, "anthropic", answer, 400, says="messages")
+
+
+@dialects
+def test_refusals_are_on_record(product: Product, upstream: Replay, dialect: Dialect) -> None:
+    answer = post(product, dialect, good(dialect, n=2))
+    call_id = answer.headers["x-sluice-call-id"]
+    calls = wait_for(lambda: product.audit("calls", call_id=call_id)["items"], what="the call on record")
+    call = wait_for(lambda: next((c for c in product.audit("calls", call_id=call_id)["items"] if c["ended_at"]), None), what="its end")
+    assert len(calls) == 1
+    assert (call["state"], call["reason"], call["status"]) == ("FAILED", "invalid_request", 400)
+
+
+def test_keys_are_in_no_log(product: Product, upstream: Replay) -> None:
+    post(product, "openai", good("openai"), key="sk-a-wrong-key-that-nobody-has")
+    logs = "".join(c.log.read_text() for c in product.children)
+    assert "sk-" not in logs
+    assert "hello" not in logs
