@@ -423,7 +423,7 @@ class Session:
             self._withheld = True
         else:
             self._survivors += 1
-        for event in toolcalls.released(slot):
+        for event in toolcalls.released(slot, self.call.dialect):
             self._slots.put(slot, event)
         self._records.append(ToolReleaseRecord(call_id=self.call.call_id, block=slot.index, at=at))
         slot.done = True

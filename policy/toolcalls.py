@@ -10,7 +10,7 @@ from policy.slots import Slot
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
 from protocol.records import ToolCallRecord, to_bytes
-from protocol.request import ChatRequest, Tool
+from protocol.request import ChatRequest, Dialect, Tool
 
 
 class Schemas:
@@ -72,13 +72,15 @@ def record(call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, no
     )  # fmt: skip
 
 
-def released(slot: Slot) -> list[Event]:
+def released(slot: Slot, dialect: Dialect) -> list[Event]:
     """What the client gets: the call, or a text block in its place that says what happened."""
     decided = slot.decided
     assert decided is not None
     if decided.arguments is None:
         who = f" by the policy {decided.policy!r}" if decided.policy else ""
         message = decided.message or f"[Sluice: the tool call {slot.name!r} was blocked{who}: {decided.reason}]"
-        return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, message), BlockStop(slot.index)]
+        # chat/completions has no blocks: without a gap the notice would stick to the text before it
+        gap = "\n\n" if dialect == "openai" and slot.index > 0 else ""
+        return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, gap + message), BlockStop(slot.index)]
     start = BlockStart(slot.index, BlockKind.TOOL_USE, id=slot.id, name=slot.name)
     return [start, ArgumentsDelta(slot.index, decided.arguments), BlockStop(slot.index)]
