@@ -8,6 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 CONNECT_TIMEOUT_S = 5
 KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
+ENCODING = {"client_encoding": "utf8"}
+"""Said by the client, because a database made without a locale is SQL_ASCII, and there text would come as bytes."""
 
 
 def engine_url(url: str) -> URL:
@@ -15,7 +17,7 @@ def engine_url(url: str) -> URL:
     parsed = make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise ValueError("the database URL must start with postgresql://")
-    return parsed.set(drivername="postgresql+psycopg").update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_S), **KEEPALIVES})
+    return parsed.set(drivername="postgresql+psycopg").update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_S), **KEEPALIVES, **ENCODING})
 
 
 def conninfo(url: str) -> str:
