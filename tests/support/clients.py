@@ -117,6 +117,11 @@ def _ask_openai(url: str, key: str, mode: Mode, request: dict[str, Any]) -> Said
             return _openai_iterated(chunks)
 
 
+def _reasoning(part: Any) -> str:
+    extra = part.model_extra or {}
+    return extra.get("reasoning_content") or extra.get("reasoning") or ""
+
+
 def _openai_iterated(chunks: Any) -> Said:
     text, thinking, stop, usage = "", "", "", None
     calls: dict[int, list[str]] = {}
@@ -127,7 +132,7 @@ def _openai_iterated(chunks: Any) -> Said:
         for choice in chunk.choices:
             delta = choice.delta
             text += delta.content or ""
-            thinking += (delta.model_extra or {}).get("reasoning_content") or ""
+            thinking += _reasoning(delta)
             for part in delta.tool_calls or ():
                 if part.index not in calls:
                     calls[part.index] = [part.id, part.function.name, ""]
@@ -139,9 +144,8 @@ def _openai_iterated(chunks: Any) -> Said:
 def _openai_said(answer: Any) -> Said:
     choice = answer.choices[0]
     message = choice.message
-    extra = message.model_extra or {}
     calls = [[c.id, c.function.name, c.function.arguments] for c in message.tool_calls or ()]
-    thinking = extra.get("reasoning_content") or ""
+    thinking = _reasoning(message)
     return _openai_made(message.content or "", thinking, calls, choice.finish_reason, answer.usage, answer.id, answer.model)
 
 

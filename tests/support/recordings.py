@@ -65,6 +65,33 @@ def recordings() -> list[Recording]:
     return found
 
 
+def expected(recording: Recording) -> dict[str, Any]:
+    """The facts in one shape: characters and hash of text, tool calls, finish reason, prompt and completion tokens."""
+    facts = recording.facts
+    if recording.dialect == "anthropic":
+        calls = facts.get("tool_use") or [b for b in facts.get("blocks", []) if b["type"] == "tool_use"]
+        usage = facts["usage"]
+        prompt = usage["input_tokens"] + (usage.get("cache_read_input_tokens") or 0) + (usage.get("cache_creation_input_tokens") or 0)
+        return {
+            "chars": facts["text_chars"],
+            "sha": facts["text_sha"],
+            "thinking": facts.get("thinking_chars", 0),
+            "calls": [(c["name"], c["input"]) for c in calls],
+            "stop": facts["stop_reason"],
+            "tokens": (prompt, usage["output_tokens"]),
+        }
+    usage = facts["usage"]
+    finish = (facts.get("finish_reasons") or [facts.get("finish_reason")])[-1]
+    return {
+        "chars": facts["content_chars"],
+        "sha": facts.get("content_sha"),
+        "thinking": facts.get("reasoning_chars", 0),
+        "calls": [(c["name"], c["arguments"]) for c in facts["tool_calls"]],
+        "stop": finish,
+        "tokens": (usage["prompt_tokens"], usage["completion_tokens"]) if usage else None,
+    }
+
+
 def own(name: str) -> bytes:
     """One of our own streams, by file name."""
     return (OWN / name).read_bytes()
