@@ -52,6 +52,7 @@ def _pack(output: Output) -> bytes:
         return to_bytes(repr(output))
 
 
+_MAX_OPAQUE = 100
 Mark = tuple[VerdictName, int]
 """The verdict on a chunk as far as it is known, and the block it belongs to (-1: none)."""
 
@@ -73,6 +74,7 @@ class Session:
         self._hash = blake2b(digest_size=16)
         self._number = self._taken = self._notes = 0
         self.checkpoint, self.checkpoint_digest = 0, ""
+        self._opaque: set[str] = set()
         self._outputs: list[Output] = []
         self._records: list[Record] = []
         self._asks: list[Ask] = []
@@ -271,11 +273,17 @@ class Session:
                 return "withheld", -1
             case Opaque():
                 self._withheld = True
-                self._note("withheld", seq, event.what)
+                self._withhold(event.what, seq)
                 return "withheld", -1
             case Ping():
                 pass
         return "allow", -1
+
+    def _withhold(self, what: str, seq: int) -> None:
+        # the first of its kind is worth a record: every chunk has its mark anyway, and a server tool has hundreds of deltas
+        if what not in self._opaque and len(self._opaque) < _MAX_OPAQUE:
+            self._opaque.add(what)
+            self._note("withheld", seq, what)
 
     def _slot(self, index: int, *kinds: BlockKind) -> Slot:
         slot = self._slots.by_index.get(index)

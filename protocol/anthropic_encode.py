@@ -4,7 +4,6 @@ Measured on the SDK: every frame needs its `event:` line, block indices are dens
 policies dropped leave no gap: the encoder numbers blocks as they begin. One block is open at a time.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.json_strict import dumps
+from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.request import ChatRequest
 
 _json = msgspec.json.encode
@@ -72,6 +71,15 @@ def _block(event: BlockStart) -> dict[str, Any]:
             return dict(event.body or {})
         case BlockKind.OPAQUE:
             raise LocalProtocolError("an opaque block was about to be released")
+
+
+def _input(text: str) -> msgspec.Raw:
+    """The arguments as they were decided, to the letter: a number read and written again may be another one."""
+    try:
+        loads_arguments(text := normal_arguments(text))
+    except AmbiguousJson as error:
+        raise LocalProtocolError("arguments that are not JSON were about to be released") from error
+    return msgspec.Raw(text.encode())
 
 
 class _Encoder:
@@ -226,10 +234,7 @@ class WholeEncoder(_Encoder):
             case BlockKind.THINKING:
                 body["thinking"], body["signature"] = text, self._signature
             case BlockKind.TOOL_USE:
-                try:
-                    body["input"] = json.loads(text or "{}")
-                except ValueError as error:
-                    raise LocalProtocolError("arguments that are not JSON were about to be released") from error
+                body["input"] = _input(text)
             case _:
                 pass
 

@@ -4,6 +4,8 @@ import re
 from hashlib import sha256
 from typing import Any
 
+import msgspec
+
 from protocol import fields
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_body, normal_arguments
@@ -275,9 +277,11 @@ def _safe_id(text: str) -> str:
     return _ID.sub("_", text) or "call_0"
 
 
-def _input(part: ToolUsePart) -> dict[str, Any]:
+def _input(part: ToolUsePart) -> msgspec.Raw:
+    text = normal_arguments(part.arguments)
     try:
-        return loads_arguments(normal_arguments(part.arguments))
+        loads_arguments(text)
+        return msgspec.Raw(text.encode())
     except AmbiguousJson as error:
         invalid(f"the arguments of the tool call {part.id[:60]!r} cannot be read: {error}", "messages")
 

@@ -108,8 +108,14 @@ def loads_foreign(data: bytes) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Write compact JSON. Lone surrogates, which the fast encoder refuses, go out as escapes, exactly as they came."""
+    """Write compact JSON; `msgspec.Raw` goes in as it is. Lone surrogates, which the fast encoder refuses, go out as escapes."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return json.dumps(value, separators=(",", ":"), default=_raw).encode()
+
+
+def _raw(value: Any) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -106,7 +106,11 @@ class _Builder:
         self._seed = f"{chunk.id}:{chunk.created}"
         first = (choice.delta or choice.message) if choice is not None else None
         extra: dict[str, Any] = {"dialect": "openai", "content_null": first is None or first.content is None}
-        own = {"created": chunk.created, "system_fingerprint": chunk.system_fingerprint, "service_tier": chunk.service_tier}
+        own = {
+            "created": chunk.created if isinstance(chunk.created, int) else None,
+            "system_fingerprint": chunk.system_fingerprint,
+            "service_tier": chunk.service_tier,
+        }
         extra |= {name: value for name, value in own.items() if value is not None}
         return MessageStart(chunk.id or "", chunk.model or "", Usage(), extra)
 

@@ -42,6 +42,7 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     annotations: Any = None
     audio: Any = None
     reasoning_details: Any = None
+    channel: Any = None
 
 
 class Choice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
