@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -90,16 +91,29 @@ def whole_call(call: str, **changes: Any) -> list[Record]:
     ]
 
 
+def _url_of(server_url: str, name: str) -> str:
+    return engine_url(server_url).set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+
+
+@cache
+def _migrated_template(server_url: str) -> str:
+    """Migrate once for each server: copying the result takes a tenth of the time."""
+    name = f"sluice_template_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(conninfo(server_url), autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    upgrade(_url_of(server_url, name))
+    return name
+
+
 @contextmanager
 def fresh_database(server_url: str, *, migrated: bool = True) -> Iterator[str]:
     """Make a database on the server of `server_url`, lend its URL, and drop it."""
     name = f"sluice_test_{uuid.uuid4().hex[:12]}"
+    template = _migrated_template(server_url) if migrated else "template1"
     with psycopg.connect(conninfo(server_url), autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    url = engine_url(server_url).set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+        admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+    url = _url_of(server_url, name)
     try:
-        if migrated:
-            upgrade(url)
         yield url
     finally:
         with psycopg.connect(conninfo(server_url), autocommit=True) as admin:
