@@ -200,8 +200,15 @@ class Connection:
         future.add_done_callback(_quiet)
 
     def script(self, source: str, keys: list[str], args: list[Argument]) -> "asyncio.Future[Any]":
-        """Run a script by its name; they are loaded at each connect."""
-        return self.call("EVALSHA", scripts.sha(source), len(keys), *keys, *args)
+        """Run a script by its name; they are loaded at each connect, and again when Redis has forgotten them (then repeat)."""
+        future = self.call("EVALSHA", scripts.sha(source), len(keys), *keys, *args)
+        future.add_done_callback(self._reload_if_forgotten)
+        return future
+
+    def _reload_if_forgotten(self, future: "asyncio.Future[Any]") -> None:
+        if not future.cancelled() and isinstance(error := future.exception(), RedisError) and str(error).startswith("NOSCRIPT"):
+            for source in scripts.ALL:
+                self.send_quiet("SCRIPT", "LOAD", source)
 
     async def close(self) -> None:
         """Close for good."""

@@ -246,6 +246,13 @@ async def test_every_key_of_a_call_has_a_ttl(redis: Connection) -> None:
         assert key.decode() in permanent or await redis.call("PTTL", key) > 0, key
 
 
+async def test_forgotten_scripts_are_loaded_again(redis: Connection) -> None:
+    await redis.call("SCRIPT", "FLUSH")
+    with pytest.raises(RedisError, match="NOSCRIPT"):
+        await begin(redis)
+    assert (await begin(redis))[1] == b"OK"
+
+
 async def test_an_error_reply_is_an_exception_and_the_connection_goes_on(redis: Connection) -> None:
     with pytest.raises(RedisError):
         await redis.call("NOSUCH")

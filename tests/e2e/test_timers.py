@@ -1,0 +1,105 @@
+"""What happens when something is slow or silent: keepalives, activity timeout, commits that do not come, clients that leave."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from tests.support.product import KEY, Product, base_config, parse_sse, running
+from tests.support.waiting import wait_for
+
+BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
+HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+    config = base_config()
+    config["limits"] |= {"keepalive_s": 0.4, "commit_s": 1.0, "output_bytes": 200_000}
+    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+        yield made
+
+
+def post(product: Product, words: str, *, path: str = "chat/completions", **changes: Any) -> httpx.Response:
+    body = {"model": "demo", "stream": True, "max_tokens": 100, "messages": [{"role": "user", "content": words}], **changes}
+    return httpx.post(f"{product.url}/v1/{path}", json=body, headers=HEADERS, timeout=30)
+
+
+def end_of(product: Product, call_id: str) -> dict[str, Any]:
+    def ended() -> dict[str, Any] | None:
+        items = product.audit("calls", call_id=call_id)["items"]
+        return items[0] if items and items[0]["ended_at"] else None
+
+    return wait_for(ended, timeout_s=15, what="terminal record")
+
+
+@pytest.mark.parametrize(("path", "sign"), [("chat/completions", ": keepalive"), ("messages", "event: ping")])
+def test_a_silent_upstream_shows_life_in_the_clients_dialect(product: Product, path: str, sign: str) -> None:
+    answer = post(product, "long 3 slowly, with a gap 900 ms", path=path)
+    assert answer.text.count(sign) >= 2
+    assert "word3" in answer.text
+
+
+def test_silent_workers_end_the_call_with_an_error_frame(product: Product) -> None:
+    (worker,) = product.of("policy")
+    body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "long 500 slowly, with a gap 20 ms"}]}
+    headers = HEADERS | {"x-sluice-timeout-s": "1.5"}
+    received = b""
+    try:
+        with httpx.stream("POST", f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=30) as answer:
+            call_id = answer.headers["x-sluice-call-id"]
+            for data in answer.iter_raw():
+                if not received:
+                    os.kill(worker.pid, signal.SIGSTOP)
+                received += data
+    finally:
+        os.kill(worker.pid, signal.SIGCONT)
+    assert parse_sse(received)[-1]["error"]["code"] == "stream_timeout"
+    assert b"[DONE]" not in received
+    assert end_of(product, call_id)["reason"] == "stream_timeout"
+
+
+def test_a_bad_timeout_is_refused(product: Product) -> None:
+    answer = httpx.post(f"{product.url}/v1/chat/completions", json={}, headers=HEADERS | {"x-sluice-timeout-s": "9999"}, timeout=10)
+    assert answer.status_code == 400 and "x-sluice-timeout-s" in answer.text
+
+
+def test_a_client_that_leaves_ends_its_call(product: Product) -> None:
+    body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "long 2000 slowly, with a gap 20 ms"}]}
+    with httpx.stream("POST", f"{product.url}/v1/chat/completions", json=body, headers=HEADERS, timeout=30) as answer:
+        call_id = answer.headers["x-sluice-call-id"]
+        next(answer.iter_raw())
+    end = end_of(product, call_id)
+    assert end["reason"] == "client_gone" and end["state"] == "FAILED"
+    count = len(product.audit(f"calls/{call_id}/chunks", limit=500)["items"])
+    assert count < 200
+
+
+def test_output_past_the_limit_ends_the_call(product: Product) -> None:
+    answer = post(product, "long 20000")
+    assert "error" in parse_sse(answer.content)[-1]
+    assert end_of(product, answer.headers["x-sluice-call-id"])["state"] == "FAILED"
+
+
+def test_without_an_audit_writer_text_flows_and_tool_calls_are_blocked(product: Product, tmp_path: Path) -> None:
+    (writer,) = product.of("audit")
+    os.kill(writer.pid, signal.SIGSTOP)
+    try:
+        assert "demo model" in "".join(f["choices"][0]["delta"].get("content") or "" for f in parse_sse(post(product, "hello").content))
+        answer = post(product, "please list the files", tools=[BASH])
+        text = "".join(f["choices"][0]["delta"].get("content") or "" for f in parse_sse(answer.content))
+        assert "audit_unavailable" in text and "tool_calls" not in answer.text
+    finally:
+        os.kill(writer.pid, signal.SIGCONT)
+    call_id = answer.headers["x-sluice-call-id"]
+
+    def call() -> Any:
+        return next(iter(product.audit("tool-calls", call_id=call_id)["items"]), None)
+
+    record = wait_for(call, timeout_s=15, what="the record catches up")
+    wait_for(lambda: call()["verdict"] == "block", what="the verdict that counted")
+    assert (call()["reason"], record["arguments"], call()["released_arguments"]) == ("audit_unavailable", '{"command": "ls -la"}', None)
