@@ -1,6 +1,7 @@
 """Bad input gets a clear error in the caller's dialect, and nothing is paid for: the upstream is never asked."""
 
 import asyncio
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,12 @@ KINDS |= {405: "not_found_error", 413: "request_too_large"}
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
 
 
+@functools.cache
+def http() -> httpx.Client:
+    """One client for all tests: making one costs more than a request."""
+    return httpx.Client(timeout=30)
+
+
 def good(dialect: Dialect, **changes: Any) -> dict[str, Any]:
     """A request that would be served."""
     body: dict[str, Any] = {"model": MODELS[dialect], "max_tokens": 10, "messages": [{"role": "user", "content": "hello"}]}
@@ -40,7 +47,7 @@ def post(
     if key is not None:
         head |= {"x-api-key": key} if dialect == "anthropic" else {"authorization": f"Bearer {key}"}
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(product.url + (path or PATHS[dialect]), content=data, headers=head, timeout=30)
+    return http().post(product.url + (path or PATHS[dialect]), content=data, headers=head, timeout=30)
 
 
 def refused(upstream: Replay, dialect: Dialect, answer: httpx.Response, status: int, *, says: str = "", code: str = "") -> None:
@@ -89,7 +96,7 @@ def test_a_revoked_key(product: Product, upstream: Replay) -> None:
 
 @pytest.mark.parametrize("path", ["/audit/calls", "/audit/export", "/metrics"])
 def test_a_client_key_reads_no_record(product: Product, upstream: Replay, path: str) -> None:
-    answer = httpx.get(product.url + path, headers={"authorization": f"Bearer {CLIENT_KEY}"}, timeout=10)
+    answer = http().get(product.url + path, headers={"authorization": f"Bearer {CLIENT_KEY}"}, timeout=10)
     refused(upstream, "openai", answer, 403, says="auditor", code="wrong_role")
 
 
@@ -137,7 +144,7 @@ def test_an_unknown_path(product: Product, upstream: Replay, dialect: Dialect, p
 
 @dialects
 def test_a_wrong_method(product: Product, upstream: Replay, dialect: Dialect) -> None:
-    answer = httpx.get(product.url + PATHS[dialect], headers={"authorization": f"Bearer {KEY}"}, timeout=10)
+    answer = http().get(product.url + PATHS[dialect], headers={"authorization": f"Bearer {KEY}"}, timeout=10)
     refused(upstream, dialect, answer, 405, says="POST", code="method_not_allowed")
 
 
@@ -150,9 +157,9 @@ def test_a_body_that_is_too_large(product: Product, upstream: Replay, dialect: D
     large = json.dumps(good(dialect, user="x" * (2**20 + 1))).encode()
     head = {"x-api-key": KEY, "content-type": "application/json"}
     if announced:
-        answer = httpx.post(product.url + PATHS[dialect], content=large, headers=head, timeout=30)
+        answer = http().post(product.url + PATHS[dialect], content=large, headers=head, timeout=30)
     else:
-        answer = httpx.post(product.url + PATHS[dialect], content=iter([large[:1000], large[1000:]]), headers=head, timeout=30)
+        answer = http().post(product.url + PATHS[dialect], content=iter([large[:1000], large[1000:]]), headers=head, timeout=30)
     refused(upstream, dialect, answer, 413, says="past", code="request_too_large")
 
 

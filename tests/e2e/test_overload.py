@@ -1,0 +1,104 @@
+"""Past a stated bound a call is refused in its dialect before anything is paid for, and served again once there is room."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+
+from protocol.request import Dialect
+from streams import layout
+from tests.e2e.conftest import configured
+from tests.support.product import KEY, Product, Role
+from tests.support.replay import Replay, Reply
+from tests.support.waiting import wait_for
+
+DIALECTS: list[Dialect] = ["openai", "anthropic"]
+ANSWER = json.dumps(
+    {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "hi"}],
+        "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+).encode()  # fmt: skip
+
+
+def ask(product: Product, dialect: Dialect, model: str = "claude-x", words: str = "hello") -> httpx.Response:
+    path = "/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"
+    body = {"model": model, "max_tokens": 10, "messages": [{"role": "user", "content": words}]}
+    head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
+    return httpx.post(product.url + path, json=body, headers=head, timeout=30)
+
+
+def overloaded(answer: httpx.Response, dialect: Dialect, says: str) -> None:
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["retry-after"]) >= 1
+    error = answer.json()["error"]
+    assert says in error["message"]
+    if dialect == "anthropic":
+        assert answer.json()["type"] == "error" and error["type"] == "overloaded_error"
+    else:
+        assert error["type"] == "api_error" and error["code"] in ("overloaded", "no_worker")
+
+
+def begin(folder: Path, redis_url: str, database_url: str, server: Replay, limits: dict[str, Any], *roles: Role) -> Product:
+    config = configured(server)
+    config["limits"] |= limits
+    product = Product(folder, redis_url, database_url, config)
+    product.__enter__()
+    product.start(*roles)
+    return product
+
+
+def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
+    upstream.answer(Reply(ANSWER))
+    product = begin(tmp_path, redis_url, database_url, upstream, {"claim_s": 0.3, "queue": 3}, "gateway", "audit")
+    try:
+        for dialect in DIALECTS:
+            overloaded(ask(product, dialect), dialect, "no worker")
+        answer = ask(product, "openai")
+        assert answer.json()["error"]["code"] == "no_worker"
+        # all three wait for a worker now
+        for dialect in DIALECTS:
+            overloaded(ask(product, dialect), dialect, "too many calls")
+        product.start("policy")
+        store: Any = product.redis
+        wait_for(lambda: store.xlen(layout.dispatch_key(0)) == 0, what="the refused calls are put away")
+        assert upstream.asked == []
+        served = ask(product, "anthropic")
+        assert served.status_code == 200, served.text
+        assert len(upstream.asked) == 1
+    finally:
+        product.stop()
+
+
+def test_the_record_is_too_far_behind(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
+    upstream.answer(Reply(ANSWER))
+    product = begin(tmp_path, redis_url, database_url, upstream, {"backlog": 1}, "gateway", "policy")
+    try:
+        assert ask(product, "openai").status_code == 200
+        upstream.answer(Reply(ANSWER))
+        for dialect in DIALECTS:
+            overloaded(ask(product, dialect), dialect, "record")
+        assert upstream.asked == []
+        product.start("audit")
+        wait_for(lambda: ask(product, "openai").status_code == 200, what="room again")
+    finally:
+        product.stop()
+
+
+def test_a_gateway_has_as_many_calls_as_it_may(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
+    product = begin(tmp_path, redis_url, database_url, upstream, {"open_calls": 1}, "gateway", "policy", "audit")
+    try:
+        first: list[httpx.Response] = []
+        slow = threading.Thread(target=lambda: first.append(ask(product, "openai", "demo", "wait 2 seconds")), daemon=True)
+        slow.start()
+        store: Any = product.redis
+        wait_for(lambda: store.xlen(layout.dispatch_key(0)) == 1, what="the first call")
+        for dialect in DIALECTS:
+            overloaded(ask(product, dialect), dialect, "no more calls")
+        slow.join(20)
+        assert first[0].status_code == 200
+        assert upstream.asked == []
+    finally:
+        product.stop()
