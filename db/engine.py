@@ -17,7 +17,9 @@ def engine_url(url: str) -> URL:
     parsed = make_url(url)
     if parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise ValueError("the database URL must start with postgresql://")
-    return parsed.set(drivername="postgresql+psycopg").update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_S), **KEEPALIVES, **ENCODING})
+    return parsed.set(drivername="postgresql+psycopg").update_query_dict(
+        {"connect_timeout": str(CONNECT_TIMEOUT_S), **KEEPALIVES, **ENCODING}
+    )
 
 
 def conninfo(url: str) -> str:

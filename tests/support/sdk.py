@@ -35,7 +35,8 @@ def anthropic_answer(body: bytes, *, stream: bool, status: int = 200) -> anthrop
         client = anthropic.Anthropic(api_key="k", base_url="http://upstream", http_client=http, max_retries=0)
         ask: Any = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "x"}]}
         if not stream:
-            return client.messages.create(**ask)
+            answer: anthropic.types.Message = client.messages.create(**ask)
+            return answer
         with client.messages.stream(**ask) as events:
             message: anthropic.types.Message = events.get_final_message()
             return message
