@@ -69,7 +69,7 @@ def _block(event: BlockStart) -> dict[str, Any]:
             return {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
         case BlockKind.OTHER:
             return dict(event.body or {})
-        case BlockKind.OPAQUE:
+        case _:
             raise LocalProtocolError("an opaque block was about to be released")
 
 

@@ -257,7 +257,7 @@ def _write_part(part: Part, *, same: bool) -> dict[str, Any]:
             return _write_result(part, same=same)
         case OtherPart(dialect="anthropic"):
             return part.body
-        case OtherPart():
+        case _:
             invalid(f"a {part.kind} part cannot be sent to this model's provider", "messages")
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from protocol.errors import RemoteProtocolError
-from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart
+from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart
 
 _BYTES_PER_TOKEN = 3.5
 _PER_TURN = 4
@@ -43,7 +43,7 @@ def estimate_tokens(request: ChatRequest) -> int:
                     size += len(text.encode("utf-8", "replace"))
                 case ToolUsePart():
                     size += len(part.name) + len(part.arguments)
-                case OtherPart():
+                case _:
                     extra += _PER_OTHER
     for tool in request.tools:
         size += len(tool.name) + len(tool.description) + len(msgspec.json.encode(tool.schema))

@@ -240,7 +240,7 @@ def _write_messages(request: ChatRequest, *, same: bool) -> list[dict[str, Any]]
                 messages.append({"role": role, "content": _plain(turn.parts), **extra})
             case "user":
                 _write_user(turn.parts, extra, messages, same=same)
-            case "assistant":
+            case _:
                 messages.append(_write_assistant(turn.parts, extra, same=same))
     return messages
 
@@ -280,7 +280,7 @@ def _write_part(part: Part, *, same: bool) -> dict[str, Any]:
             return part.body
         case OtherPart():
             invalid(f"a {part.kind} block cannot be sent to this model's provider", "messages")
-        case ToolUsePart() | ToolResultPart():
+        case _:
             invalid(f"a {part.__struct_config__.tag} block is in a turn that cannot hold it", "messages")
 
 

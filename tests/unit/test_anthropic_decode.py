@@ -99,6 +99,10 @@ def test_bytes_after_the_end_are_withheld(name: str) -> None:
     assert after == [*decode("anthropic", [body]), Opaque("data after the end")]
 
 
+def test_comments_say_nothing() -> None:
+    assert codecs.make_decoder("anthropic").feed(b": keepalive\n\n") == []
+
+
 def test_text() -> None:
     assert decode("anthropic", [own("anthropic-text.sse")]) == [
         START,

@@ -4,8 +4,9 @@ import contextlib
 import json
 import time
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import InvalidRequest
@@ -18,7 +19,8 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text(), JSON))
+@settings(max_examples=50)
+@given(st.dictionaries(st.text(), JSON, max_size=4))
 def test_every_plain_object_is_read_as_json_reads_it(value: dict[str, object]) -> None:
     assert loads_arguments(json.dumps(value)) == value
     assert loads_arguments(json.dumps(value, ensure_ascii=False)) == value
@@ -110,5 +112,9 @@ def test_lone_surrogates_go_out_as_they_came() -> None:
     assert value == {"a": "\ud800x"}
     assert dumps(value) == b'{"a":"\\ud800x"}'
     assert dumps({"a": "\u00e9"}) == '{"a":"é"}'.encode()
+    assert dumps({"a": "\ud800", "b": msgspec.Raw(b'{"c": 1.50}')}) == b'{"a":"\\ud800","b":{"c":1.5}}'
+    assert dumps(msgspec.Raw(b'{"c": 1.50}')) == b'{"c": 1.50}'
+    with pytest.raises(TypeError):
+        dumps({"a": "\ud800", "b": object})
     with pytest.raises(ValueError, match="NaN"):
         loads_foreign(b"[NaN]")

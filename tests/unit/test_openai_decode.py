@@ -236,6 +236,7 @@ def test_errors_inside_a_stream_are_rebuilt() -> None:
     assert "rm -rf" not in failed.message
     for data, message in (
         (b'event: error\ndata: {"message":"m"}\n\n', "m"),
+        (b'data: {"error":{"message":7}}\n\n', "the upstream reported an error"),
         (b"event: error\ndata: plain\n\n", "the upstream reported an error"),
         (b'data: {"error":"text"}\n\n', "the upstream reported an error"),
         (b'data: {"error":{"message":"m"},"choices":7}\n\n', "m"),
@@ -288,6 +289,17 @@ def test_arguments_as_an_object_and_half_surrogates() -> None:
     half = 'data: {"choices":[{"delta":{"content":"%s"}}]}\n\n'
     events = decode("openai", [(half % r"\ud83d").encode(), (half % r"\ude00").encode()])
     assert texts(events) == {0: "\ud83d\ude00"}
+
+
+def test_odd_shapes_beside_content_do_not_break_it() -> None:
+    assert texts(stream({"choices": [{"index": 0}, {"index": 0, "delta": {"content": "a"}, "seed": 1, "odd": None}]}, delta("stop"))) == {
+        0: "a"
+    }
+    odd = delta(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}", "odd": 1}}])
+    assert opaque(stream(odd, delta("stop"))) == ["function field odd"]
+    with pytest.raises(RemoteProtocolError):
+        stream({"choices": ["odd"]})
+    assert stream({"choices": [], "usage": {"prompt_tokens": 1}}, delta("stop"))[-1] == MessageStop(StopReason.END_TURN, Usage(1))
 
 
 def test_total_tokens_that_do_not_add_up_are_kept() -> None:
