@@ -50,7 +50,7 @@ THINKING: list[Event] = [
     SignatureDelta(0, "c2ln"),
     BlockStop(0),
 ]
-ANSWER: list[Event] = [START, *THINKING, *text(2, "Grüße, ", "Welt"), *call(5, '{"a"', ":1}"), *call(6, id="call_2", name="g"), STOP]
+ANSWER: list[Event] = [START, *THINKING, *text(2, "Grüße, ", "Welt"), *call(5, '{"a"', ":1}"), *call(6, "", id="call_2", name="g"), STOP]
 
 
 def encode(client: Dialect, events: list[Event], *, stream: bool = True, usage: bool = True) -> bytes:

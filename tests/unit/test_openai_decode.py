@@ -292,9 +292,9 @@ def test_arguments_as_an_object_and_half_surrogates() -> None:
 
 
 def test_odd_shapes_beside_content_do_not_break_it() -> None:
-    assert texts(stream({"choices": [{"index": 0}, {"index": 0, "delta": {"content": "a"}, "seed": 1, "odd": None}]}, delta("stop"))) == {
-        0: "a"
-    }
+    parts = {"content": [{"type": "text", "text": "a"}]}
+    events = stream({"choices": [{"index": 0}, {"index": 0, "delta": parts, "seed": 1, "odd": None}]}, delta("stop"))
+    assert events[1:3] == [BlockStart(0, BlockKind.TEXT), TextDelta(0, "a")]
     odd = delta(tool_calls=[{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}", "odd": 1}}])
     assert opaque(stream(odd, delta("stop"))) == ["function field odd"]
     with pytest.raises(RemoteProtocolError):

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from protocol.errors import RemoteProtocolError
 from protocol.sse import EventSplitter, parse_event
 
-PIECES = st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"data: x", b"event: y", b": c", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"", b"data"]), max_size=40)
+PIECES = st.lists(
+    st.sampled_from([b"\r", b"\n", b"\r\n", b"data: x", b"event: y", b": c", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"", b"data"]), max_size=40
+)
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
