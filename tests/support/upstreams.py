@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from protocol.request import Dialect
+from tests.support.ports import free_port
 from tests.support.product import KEY, Product, base_config, running
 from tests.support.replay import Replay, replaying
 from tests.support.waiting import wait_for
@@ -20,13 +21,16 @@ _ENV: dict[Dialect, str] = {"openai": "TEST_OPENAI_PROVIDER_KEY", "anthropic": "
 
 
 def config(replay: Replay) -> dict[str, Any]:
-    """The configuration of a first start, and models `over-openai` and `over-anthropic` of upstreams at the replay server."""
+    """The configuration of a first start, models `over-*` of upstreams at the replay server, `gone-*` of nobody."""
     made = base_config()
     made["upstreams"] = {
         "openai": {"dialect": "openai", "base_url": replay.url + "/v1", "api_key_env": _ENV["openai"], "headers": {"x-team": "seven"}},
         "anthropic": {"dialect": "anthropic", "base_url": replay.url, "api_key_env": _ENV["anthropic"]},
     }
     made["models"] = [{"match": "over-openai*", "upstream": "openai"}, {"match": "over-anthropic*", "upstream": "anthropic"}]
+    for dialect in ("openai", "anthropic"):
+        made["upstreams"][f"gone-{dialect}"] = {"dialect": dialect, "base_url": f"http://127.0.0.1:{free_port()}"}
+        made["models"].append({"match": f"gone-{dialect}", "upstream": f"gone-{dialect}"})
     return made
 
 

@@ -1,0 +1,327 @@
+"""Configured upstreams of both dialects, from clients of both: what arrives at the provider, and what comes back."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from protocol.request import Dialect
+from tests.support.clients import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
+from tests.support.product import KEY, Product
+from tests.support.recordings import own
+from tests.support.replay import Asked, Replay, Reply, stream
+from tests.support.upstreams import MODEL, PROVIDER_KEYS, assert_no_keys_in_logs, call_of, new_session, recorded_bytes, replayed
+
+Place = tuple[Product, Replay]
+PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+STREAMS: dict[Dialect, dict[str, str]] = {
+    "openai": {"text": "openai-text.sse", "calls": "openai-tools-interleaved.sse"},
+    "anthropic": {"text": "anthropic-text.sse", "calls": "anthropic-tools-parallel.sse"},
+}
+CALLS = [("get_weather", {"city": "Paris"}), ("get_time", {"zone": "CET"})]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Place]:
+    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, {"first_byte_s": 1.0, "idle_s": 1.0}) as made:
+        yield made
+
+
+def pairs(test: Any) -> Any:
+    """Each client of each upstream."""
+    return pytest.mark.parametrize("upstream", DIALECTS)(pytest.mark.parametrize("client", DIALECTS)(test))
+
+
+def whole(dialect: Dialect, *, text: str = "Both.", calls: bool = True, stop: str = "tools") -> bytes:
+    """An answer that is not streamed."""
+    if dialect == "openai":
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if calls:
+            message["tool_calls"] = [
+                {"id": f"call_{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(value)}}
+                for n, (name, value) in enumerate(CALLS)
+            ]
+        return json.dumps(
+            {
+                "id": "chatcmpl-own2", "object": "chat.completion", "created": 1760000000, "model": "model-o",
+                "choices": [{"index": 0, "message": message, "finish_reason": STOPS["openai"][stop]}],
+                "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29},
+            }
+        ).encode()  # fmt: skip
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}]
+    if calls:
+        content += [{"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": value} for n, (name, value) in enumerate(CALLS)]
+    return json.dumps(
+        {
+            "id": "msg_own2", "type": "message", "role": "assistant", "model": "model-a", "content": content,
+            "stop_reason": STOPS["anthropic"][stop], "stop_sequence": None, "usage": {"input_tokens": 20, "output_tokens": 9},
+        }
+    ).encode()  # fmt: skip
+
+
+def answer_of(upstream: Dialect, mode: Mode, *, calls: bool) -> Reply:
+    if mode == "whole":
+        return Reply(whole(upstream, calls=calls, stop="tools" if calls else "end"))
+    return stream(own(STREAMS[upstream]["calls" if calls else "text"]), cutting="events")
+
+
+def with_system(client: Dialect, text: str, turns: list[dict[str, Any]]) -> dict[str, Any]:
+    """Messages and system prompt in the client's dialect."""
+    if client == "openai":
+        return {"messages": [{"role": "system", "content": text}, *turns]}
+    return {"messages": turns, "system": text}
+
+
+def arrived(replay: Replay, upstream: Dialect) -> Asked:
+    assert len(replay.asked) == 1
+    asked = replay.asked[0]
+    assert asked.path == PATHS[upstream]
+    return asked
+
+
+def system_text(upstream: Dialect, body: dict[str, Any]) -> str:
+    """The system prompt that arrived."""
+    content = body["messages"][0]["content"] if upstream == "openai" else body["system"]
+    return content if isinstance(content, str) else "".join(p["text"] for p in content)
+
+
+@pairs
+def test_the_provider_gets_its_own_key_and_nothing_of_the_clients(place: Place, upstream: Dialect, client: Dialect) -> None:
+    product, replay = place
+    replay.answer(answer_of(upstream, "whole", calls=False))
+    ask(product.url, client, "whole", "hello", model=MODEL[upstream], headers={"x-sluice-session": "s-1", "cookie": "a=b"})
+    asked = arrived(replay, upstream)
+    heads = {k.lower(): v for k, v in asked.headers.items()}
+    if upstream == "openai":
+        assert heads["authorization"] == f"Bearer {PROVIDER_KEYS['openai']}" and heads["x-team"] == "seven" and "x-api-key" not in heads
+    else:
+        assert heads["x-api-key"] == PROVIDER_KEYS["anthropic"] and heads["anthropic-version"] and "authorization" not in heads
+    assert KEY not in str(heads) and KEY.encode() not in asked.raw
+    assert not {h for h in heads if h.startswith(("x-sluice", "x-stainless", "cookie"))}
+    assert heads["content-type"] == "application/json"
+    assert_no_keys_in_logs(product)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pairs
+def test_a_request_with_everything_arrives(place: Place, mode: Mode, upstream: Dialect, client: Dialect) -> None:
+    product, replay = place
+    replay.answer(answer_of(upstream, mode, calls=True))
+    offered = [tool(client, "get_weather", city="string"), tool(client, "get_time", zone="string"), tool(client, "refresh")]
+    request = with_system(client, "Be brief. Grüße 😀", [{"role": "user", "content": "weather and time"}])
+    said = ask(
+        product.url, client, mode, request.pop("messages"), model=MODEL[upstream], tools=offered, max_tokens=77, **request,
+        extra_body={"temperature": 0.5}, headers={"x-sluice-policy": "noop"},
+    )  # fmt: skip
+    body = arrived(replay, upstream).body
+    assert body["model"] == MODEL[upstream]
+    assert body.get("max_tokens", body.get("max_completion_tokens")) == 77
+    assert body["temperature"] == 0.5
+    assert bool(body.get("stream")) == (mode != "whole")
+    assert system_text(upstream, body) == "Be brief. Grüße 😀"
+    if upstream == "openai":
+        tools = [(t["type"], t["function"]["name"], t["function"]["description"], t["function"]["parameters"]) for t in body["tools"]]
+        assert [t[0] for t in tools] == ["function"] * 3
+    else:
+        tools = [("", t["name"], t["description"], t["input_schema"]) for t in body["tools"]]
+    assert [t[1:3] for t in tools] == [("get_weather", "get_weather tool"), ("get_time", "get_time tool"), ("refresh", "refresh tool")]
+    assert tools[0][3] == {"type": "object", "properties": {"city": {"type": "string"}}}
+    assert said.text == "Both."
+    assert said.plain_calls[:2] == CALLS
+    assert said.stop == STOPS[client]["tools"]
+    assert said.tokens == ((27, 42) if upstream == "anthropic" and mode != "whole" else (20, 9))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pairs
+def test_tool_results_arrive_in_the_next_turn(place: Place, mode: Mode, upstream: Dialect, client: Dialect) -> None:
+    product, replay = place
+    offered = [tool(client, "get_weather", city="string"), tool(client, "get_time", zone="string"), tool(client, "refresh")]
+    first = [{"role": "user", "content": "weather and time"}]
+    replay.answer(answer_of(upstream, mode, calls=True))
+    said = ask(product.url, client, mode, first, model=MODEL[upstream], tools=offered, headers={"x-sluice-policy": "noop"})
+    contents = ["sunny", "noon", "done"][: len(said.calls)]
+    replay.answer(answer_of(upstream, mode, calls=False))
+    after = ask(product.url, client, mode, [*first, *results(client, said, contents)], model=MODEL[upstream], tools=offered)
+    assert after.text and after.calls == []
+    turns = arrived(replay, upstream).body["messages"]
+    if upstream == "openai":
+        made = turns[1]
+        calls = [(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in made["tool_calls"]]
+        given = [(t["tool_call_id"], t["content"]) for t in turns[2:] if t["role"] == "tool"]
+        assert [t["role"] for t in turns] == ["user", "assistant", *["tool"] * len(calls)]
+        text = made["content"]
+    else:
+        made = turns[1]
+        assert [t["role"] for t in turns] == ["user", "assistant", "user"]
+        calls = [(b["id"], b["name"], b["input"]) for b in made["content"] if b["type"] == "tool_use"]
+        given = [(b["tool_use_id"], b["content"]) for b in turns[2]["content"] if b["type"] == "tool_result"]
+        text = "".join(b["text"] for b in made["content"] if b["type"] == "text")
+    plain = [(i, c if isinstance(c, str) else "".join(p["text"] for p in c)) for i, c in given]
+    assert [c[1:] for c in calls][:2] == CALLS
+    assert plain == [(c[0], content) for c, content in zip(calls, contents, strict=True)]
+    assert text == "Both."
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("stop", ["end", "length", "tools"])
+@pairs
+def test_stop_reasons(place: Place, stop: str, mode: Mode, upstream: Dialect, client: Dialect) -> None:
+    product, replay = place
+    if mode == "helper" and stop == "length" and client == "openai":
+        pytest.skip("the openai helper raises on this finish reason; tested against the demo model")
+    body = whole(upstream, calls=stop == "tools", stop=stop)
+    replay.answer(Reply(body) if mode == "whole" else stream(streamed(upstream, stop)))
+    said = ask(product.url, client, mode, "hello", model=MODEL[upstream], headers={"x-sluice-policy": "noop"})
+    assert said.stop == STOPS[client][stop]
+    assert said.text == "Both."
+    assert said.tokens == (20, 9)
+
+
+def streamed(upstream: Dialect, stop: str) -> bytes:
+    """A short stream with that stop reason."""
+    if upstream == "openai":
+        head = {"id": "chatcmpl-own3", "object": "chat.completion.chunk", "created": 1760000000, "model": "model-o"}
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, {"content": "Both."}]
+        if stop == "tools":
+            deltas.append(
+                {"tool_calls": [{"index": 0, "id": "call_0", "type": "function", "function": {"name": "refresh", "arguments": "{}"}}]}
+            )
+        rows: list[dict[str, Any]] = [head | {"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
+        rows.append(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": STOPS["openai"][stop]}]})
+        rows.append(head | {"choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29}})
+        return b"".join(b"data: " + json.dumps(r).encode() + b"\n\n" for r in rows) + b"data: [DONE]\n\n"
+    message = json.loads(whole("anthropic", calls=False)) | {"content": [], "stop_reason": None}
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": "Both."}]
+    if stop == "tools":
+        blocks.append({"type": "tool_use", "id": "toolu_0", "name": "refresh", "input": {}})
+    rows = [{"type": "message_start", "message": message}]
+    for index, block in enumerate(blocks):
+        rows.append({"type": "content_block_start", "index": index, "content_block": block})
+        rows.append({"type": "content_block_stop", "index": index})
+    rows.append({"type": "message_delta", "delta": {"stop_reason": STOPS["anthropic"][stop]}, "usage": {"output_tokens": 9}})
+    rows.append({"type": "message_stop"})
+    return b"".join(f"event: {r['type']}\ndata: {json.dumps(r)}\n\n".encode() for r in rows)
+
+
+STATUSES: list[tuple[int, dict[Dialect, int]]] = [
+    (400, {"openai": 400, "anthropic": 400}),
+    (401, {"openai": 502, "anthropic": 502}),
+    (403, {"openai": 403, "anthropic": 403}),
+    (404, {"openai": 404, "anthropic": 404}),
+    (409, {"openai": 409, "anthropic": 409}),
+    (413, {"openai": 413, "anthropic": 413}),
+    (429, {"openai": 429, "anthropic": 429}),
+    (500, {"openai": 502, "anthropic": 500}),
+    (503, {"openai": 503, "anthropic": 529}),
+    (529, {"openai": 503, "anthropic": 529}),
+    (302, {"openai": 502, "anthropic": 500}),
+]
+_KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+_KINDS |= {409: "conflict_error", 413: "request_too_large", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}
+
+
+def error_of(upstream: Dialect, status: int) -> bytes:
+    kind = _KINDS.get(status, "api_error") if status != 503 else "overloaded_error"
+    if upstream == "openai":
+        return json.dumps({"error": {"message": "the provider says no", "type": kind, "param": None, "code": None}}).encode()
+    return json.dumps({"type": "error", "error": {"type": kind, "message": "the provider says no"}}).encode()
+
+
+def failure(place: Place, client: Dialect, mode: Mode, upstream: Dialect, session: str = "") -> Any:
+    """The exception with which the client's SDK reports a call."""
+    kind: Any = openai.APIError if client == "openai" else anthropic.APIError
+    with pytest.raises(kind) as raised:
+        ask(place[0].url, client, mode, "hello", model=MODEL[upstream], headers={"x-sluice-session": session or "none"})
+    return raised.value
+
+
+@pytest.mark.parametrize("mode", ["whole", "iterate"])
+@pytest.mark.parametrize(("status", "seen"), STATUSES, ids=[str(s) for s, _ in STATUSES])
+@pairs
+def test_error_statuses(place: Place, status: int, seen: dict[Dialect, int], mode: Mode, upstream: Dialect, client: Dialect) -> None:
+    replay = place[1]
+    replay.answer(Reply(error_of(upstream, status), status=status, headers={"retry-after": "7", "location": "http://127.0.0.1:1/"}))
+    error = failure(place, client, mode, upstream)
+    assert error.status_code == seen[client]
+    assert error.response.headers["retry-after"] == "7"
+    told = error.body["error"] if client == "anthropic" else error.body
+    # what is wrong with our account stays here
+    assert ("the provider says no" in told["message"]) == (status != 401)
+    assert len(replay.asked) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b"[]", b'{"error":"x"}', b"\xff\x00"])
+@pairs
+def test_an_error_that_is_not_the_dialects(place: Place, body: bytes, upstream: Dialect, client: Dialect) -> None:
+    place[1].answer(Reply(body, status=502, content_type="text/html"))
+    error = failure(place, client, "whole", upstream)
+    assert error.status_code == (502 if client == "openai" else 500)
+    assert "html" not in str(error.body)
+
+
+@pytest.mark.parametrize("mode", ["whole", "iterate"])
+@pytest.mark.parametrize("body", [b"", b"{}", b"<html>welcome</html>", b'{"choices":', b"[1]"])
+@pairs
+def test_an_answer_that_is_not_the_dialects(place: Place, body: bytes, mode: Mode, upstream: Dialect, client: Dialect) -> None:
+    session = new_session()
+    place[1].answer(Reply(body) if mode == "whole" else stream(body))
+    error = failure(place, client, mode, upstream, session)
+    assert error.status_code in (500, 502)
+    assert "welcome" not in str(error.body)
+    call = call_of(place[0], session)
+    assert call["state"] == "FAILED"
+    assert recorded_bytes(place[0], call["call_id"]) == body
+
+
+@pytest.mark.parametrize("mode", ["whole", "iterate"])
+@pytest.mark.parametrize("ending", ["cut", "hang"])
+@pairs
+def test_a_stream_that_ends_or_hangs(place: Place, ending: Any, mode: Mode, upstream: Dialect, client: Dialect) -> None:
+    body = whole(upstream) if mode == "whole" else own(STREAMS[upstream]["text"])
+    half = body[: body.index(b"\n\n", len(body) // 2) + 2] if mode == "iterate" else body[: len(body) // 2]
+    session = new_session()
+    place[1].answer(Reply(half, ending=ending) if mode == "whole" else stream(half, ending=ending))
+    failure(place, client, mode, upstream, session)
+    call = call_of(place[0], session)
+    assert call["state"] == "FAILED"
+    if mode == "iterate":
+        assert recorded_bytes(place[0], call["call_id"]) == half
+
+
+@pytest.mark.parametrize("mode", ["whole", "iterate"])
+@pairs
+def test_an_upstream_that_cannot_be_reached(place: Place, mode: Mode, upstream: Dialect, client: Dialect) -> None:
+    kind: Any = openai.APIStatusError if client == "openai" else anthropic.APIStatusError
+    with pytest.raises(kind) as raised:
+        ask(place[0].url, client, mode, "hello", model=f"gone-{upstream}")
+    assert raised.value.status_code in (500, 502)
+    assert "cannot be reached" in str(raised.value.body)
+
+
+def test_tokens_are_counted_by_an_anthropic_upstream_and_estimated_for_others(place: Place) -> None:
+    product, replay = place
+    replay.answer(Reply(b'{"input_tokens": 4711}'))
+    with anthropic_client(product.url) as client:
+        counted = client.messages.with_raw_response.count_tokens(
+            model=MODEL["anthropic"], messages=[{"role": "user", "content": "hello"}], system="Be brief."
+        )
+        assert counted.parse().input_tokens == 4711
+        assert "x-sluice-estimated" not in counted.headers
+        assert [a.path for a in replay.asked] == ["/v1/messages/count_tokens"]
+        assert replay.asked[0].body["system"] == "Be brief."
+        replay.answer(Reply())
+        guessed = client.messages.with_raw_response.count_tokens(model=MODEL["openai"], messages=[{"role": "user", "content": "hello"}])
+        assert guessed.parse().input_tokens > 0
+        assert guessed.headers["x-sluice-estimated"] == "true"
+        assert replay.asked == []
+
+
+def test_models_of_upstreams_are_listed_by_name(place: Place) -> None:
+    with openai_client(place[0].url) as client:
+        listed = [m.id for m in client.models.list()]
+    # patterns are not names
+    assert listed == ["demo", "demo-openai", "demo-anthropic", "gone-openai", "gone-anthropic"]
