@@ -453,7 +453,8 @@ class Session:
         self._close_with(event)
 
     def _fail(self, kind: str, message: str) -> None:
-        self._failed(UpstreamFailed(kind, message, 502))
+        # no status of upstream's: it answered, and the answer is paid for
+        self._failed(UpstreamFailed(kind, message))
 
     def _close_with(self, event: MessageStop | UpstreamFailed) -> None:
         self._stopped = True

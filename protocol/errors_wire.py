@@ -90,11 +90,11 @@ def decode_error(dialect: Dialect, status: int, body: bytes, retry_after: str | 
 _GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
     "upstream_timeout": (504, "timeout_error", "the upstream did not answer in time"),
     "upstream_unreachable": (502, "api_error", "the upstream cannot be reached"),
-    "upstream_too_large": (502, "api_error", "the upstream's answer is past the limit"),
-    "upstream_protocol_error": (502, "api_error", "the upstream's answer is not what its dialect allows"),
+    "upstream_too_large": (0, "api_error", "the upstream's answer is past the limit"),
+    "upstream_protocol_error": (0, "api_error", "the upstream's answer is not what its dialect allows"),
     "call_deadline": (504, "timeout_error", "the call's deadline has passed"),
 }
-"""What the gateway's error codes mean for the client: status before the first byte, Messages error type, sentence."""
+"""What the gateway's error codes mean for the client: status (0: an answer had begun), Messages error type, sentence."""
 
 
 def gateway_failure(code: str) -> UpstreamFailed:
