@@ -120,11 +120,13 @@ def test_other_statuses_of_our_own() -> None:
 
 @pytest.mark.parametrize(
     ("code", "status"),
-    [("upstream_timeout", 504), ("upstream_unreachable", 502), ("upstream_too_large", 0), ("call_deadline", 504), ("x", 502)],
+    [("upstream_timeout", 504), ("upstream_unreachable", 502), ("upstream_too_large", 502), ("call_deadline", 504), ("x", 502)],
 )
 def test_what_gateways_report(code: str, status: int) -> None:
-    assert errors_wire.gateway_failure(code).status == status
-    assert errors_wire.failed_response("openai", errors_wire.gateway_failure(code))[0] == status
+    seen, headers, _ = errors_wire.failed_response("openai", errors_wire.gateway_failure(code))
+    assert seen == status
+    # an answer that had begun was paid for
+    assert ("x-should-retry" in headers) == (code == "upstream_too_large")
 
 
 def test_error_frames_raise_in_the_sdks() -> None:
