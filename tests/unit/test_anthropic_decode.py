@@ -270,6 +270,11 @@ def test_usage_is_overwritten_not_added() -> None:
     )
 
 
+def test_blocks_may_lack_what_comes_in_deltas() -> None:
+    events = stream(message(), start(0, type="text"), delta(0, "text_delta", text="a"), stop(0), start(1, type="thinking"), stop(1), *end())
+    assert texts(events) == {0: "a"}
+
+
 def test_half_surrogates_pass() -> None:
     body = framed("anthropic", [json.dumps(message()), json.dumps(TEXT)])
     body += b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}\n\n'

@@ -145,6 +145,8 @@ def test_usage_chunk_comes_last_only_when_asked_and_known() -> None:
     assert "usage" not in frames(encode("openai", events, usage=False))[-1]
     assert "usage" not in frames(encode("openai", [START, *text(0, "a"), MessageStop(StopReason.END_TURN)]))[-1]
     assert encode("openai", events).endswith(b"data: [DONE]\n\n")
+    cached = frames(encode("openai", [START, MessageStop(StopReason.END_TURN, Usage(1, 2, 3))]))[-1]["usage"]
+    assert cached == {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6, "prompt_tokens_details": {"cached_tokens": 3}}
     total: list[Event] = [START, MessageStop(StopReason.END_TURN, Usage(1, 2), None, {"total_tokens": 9})]
     assert frames(encode("openai", total))[-1]["usage"]["total_tokens"] == 9
 
