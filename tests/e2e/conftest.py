@@ -7,7 +7,8 @@ import anthropic
 import openai
 import pytest
 
-from tests.support.product import KEY, Product, base_config, running
+from tests.support import upstreams
+from tests.support.product import KEY, Product, running
 from tests.support.replay import Replay, replaying
 
 
@@ -35,12 +36,7 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
 
 def configured(server: Replay) -> dict[str, Any]:
     """The configuration with the replaying upstream in both dialects."""
-    config = base_config()
-    config["upstreams"] = {
-        "openai": {"dialect": "openai", "base_url": f"{server.url}/v1", "api_key_env": "TEST_OPENAI_KEY", "headers": {"x-ours": "1"}},
-        "anthropic": {"dialect": "anthropic", "base_url": server.url},
-    }
-    config["models"] = [{"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"}]
+    config = upstreams.config(server)
     config["limits"] |= {"body_bytes": 2**20}
     return config
 

@@ -10,40 +10,34 @@ from typing import Any
 import psycopg
 
 from protocol.request import Dialect
-from tests.support.ports import free_port
 from tests.support.product import KEY, Product, base_config, running
 from tests.support.replay import Replay, replaying
 from tests.support.waiting import wait_for
 
 PROVIDER_KEYS: dict[Dialect, str] = {"openai": "sk-provider-of-openai-4711", "anthropic": "sk-provider-of-anthropic-4712"}
-MODEL: dict[Dialect, str] = {"openai": "over-openai", "anthropic": "over-anthropic"}
+MODEL: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
 _ENV: dict[Dialect, str] = {"openai": "TEST_OPENAI_PROVIDER_KEY", "anthropic": "TEST_ANTHROPIC_PROVIDER_KEY"}
 
 
 def config(replay: Replay) -> dict[str, Any]:
-    """The configuration of a first start, models `over-*` of upstreams at the replay server, `gone-*` of nobody."""
+    """The configuration of a first start, and two upstreams at the replay server: `gpt-*` in one dialect, `claude-*` in the other."""
     made = base_config()
     made["upstreams"] = {
         "openai": {"dialect": "openai", "base_url": replay.url + "/v1", "api_key_env": _ENV["openai"], "headers": {"x-team": "seven"}},
         "anthropic": {"dialect": "anthropic", "base_url": replay.url, "api_key_env": _ENV["anthropic"]},
     }
-    made["models"] = [{"match": "over-openai*", "upstream": "openai"}, {"match": "over-anthropic*", "upstream": "anthropic"}]
-    for dialect in ("openai", "anthropic"):
-        made["upstreams"][f"gone-{dialect}"] = {"dialect": dialect, "base_url": f"http://127.0.0.1:{free_port()}"}
-        made["models"].append({"match": f"gone-{dialect}", "upstream": f"gone-{dialect}"})
+    made["models"] = [{"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"}]
     return made
 
 
 @contextmanager
-def replayed(folder: Path, redis_url: str, database_url: str, limits: dict[str, Any] | None = None) -> Iterator[tuple[Product, Replay]]:
+def replayed(folder: Path, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
     """Run a product whose upstreams are a replay server."""
     before = {name: os.environ.get(name) for name in _ENV.values()}
     os.environ.update({_ENV[d]: PROVIDER_KEYS[d] for d in _ENV})
     try:
         with replaying() as replay:
-            made = config(replay)
-            made["limits"] |= limits or {}
-            with running(folder, redis_url, database_url, made) as product:
+            with running(folder, redis_url, database_url, config(replay)) as product:
                 yield product, replay
     finally:
         for name, value in before.items():
