@@ -135,6 +135,7 @@ def _openai_iterated(chunks: Any) -> Said:
             thinking += _reasoning(delta)
             for part in delta.tool_calls or ():
                 if part.index not in calls:
+                    assert part.index == len(calls), "indices are dense and in order"
                     calls[part.index] = [part.id, part.function.name, ""]
                 calls[part.index][2] += part.function.arguments or ""
             stop = choice.finish_reason or stop
@@ -175,13 +176,16 @@ def _anthropic_iterated(parts: Any) -> Said:
     blocks: dict[int, dict[str, Any]] = {}
     inputs: dict[int, str] = {}
     start, stop, usage, ended = None, "", None, False
+    is_open: int | None = None
     for event in parts:
         if event.type == "message_start":
             start = event.message
         elif event.type == "content_block_start":
-            assert event.index == len(blocks), "blocks are dense and in order"
+            assert event.index == len(blocks) and is_open is None, "blocks are dense, in order, one at a time"
+            is_open = event.index
             blocks[event.index] = event.content_block.model_dump(exclude_none=True)
         elif event.type == "content_block_delta":
+            assert event.index == is_open
             block, delta = blocks[event.index], event.delta
             if delta.type == "text_delta":
                 block["text"] += delta.text
@@ -191,7 +195,11 @@ def _anthropic_iterated(parts: Any) -> Said:
                 block["signature"] = delta.signature
             elif delta.type == "input_json_delta":
                 inputs[event.index] = inputs.get(event.index, "") + delta.partial_json
+        elif event.type == "content_block_stop":
+            assert event.index == is_open
+            is_open = None
         elif event.type == "message_delta":
+            assert is_open is None
             stop, usage = event.delta.stop_reason, event.usage
         elif event.type == "message_stop":
             ended = True
