@@ -18,7 +18,10 @@ PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens")
 
 @dataclass(frozen=True)
 class Reply:
-    """What the upstream answers. `ending`: "" ends as HTTP does, "cut" drops the connection after the body, "hang" stays silent."""
+    """What the upstream answers, with `gap_s` between two writes.
+
+    `ending`: "" ends as HTTP does, "cut" drops the connection after the body, "hang" stays silent.
+    """
 
     body: bytes = b"{}"
     status: int = 200
@@ -27,11 +30,12 @@ class Reply:
     cutting: Cutting = "whole"
     seed: int = 0
     ending: Literal["", "cut", "hang"] = ""
+    gap_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One request that came in."""
+    """One request that came in; names of headers in lower case."""
 
     path: str
     headers: dict[str, str]
@@ -43,9 +47,9 @@ class Asked:
         return json.loads(self.raw)
 
 
-def stream(body: bytes, *, cutting: Cutting = "whole", seed: int = 0, ending: Literal["", "cut", "hang"] = "") -> Reply:
+def stream(body: bytes, *, cutting: Cutting = "whole", seed: int = 0, ending: Literal["", "cut", "hang"] = "", gap_s: float = 0.0) -> Reply:
     """An SSE answer."""
-    return Reply(body, content_type="text/event-stream; charset=utf-8", cutting=cutting, seed=seed, ending=ending)
+    return Reply(body, content_type="text/event-stream; charset=utf-8", cutting=cutting, seed=seed, ending=ending, gap_s=gap_s)
 
 
 def pieces(reply: Reply) -> list[bytes]:
@@ -62,10 +66,10 @@ def pieces(reply: Reply) -> list[bytes]:
 
 
 class Replay:
-    """The server. `reply` is what it answers next and from then on; `asked` what it was asked since the last `answer`."""
+    """The server. `replies` are its next answers, of which the last stays; `asked` is what it was asked since the last `answer`."""
 
     def __init__(self) -> None:
-        self.reply = Reply()
+        self.replies = [Reply()]
         self.asked: list[Asked] = []
         self.port = 0
         self._closing: asyncio.Event | None = None
@@ -78,10 +82,16 @@ class Replay:
         """Its address, without /v1."""
         return f"http://127.0.0.1:{self.port}"
 
-    def answer(self, reply: Reply) -> None:
-        """Answer with `reply` from now on and forget what was asked."""
+    @property
+    def reply(self) -> Reply:
+        """What it answers next."""
+        return self.replies[0]
+
+    def answer(self, *replies: Reply) -> None:
+        """Answer with one reply after the other, from then on with the last, and forget what was asked."""
+        assert replies
         self.asked.clear()
-        self.reply = reply
+        self.replies = list(replies)
 
     def start(self) -> None:
         """Listen on a free port."""
@@ -116,21 +126,23 @@ class Replay:
         await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(Asked(request.path, dict(request.headers), await request.read()))
+        self.asked.append(Asked(request.path, {k.lower(): v for k, v in request.headers.items()}, await request.read()))
         reply = self.reply
+        if len(self.replies) > 1:
+            self.replies.pop(0)
         response = web.StreamResponse(status=reply.status, headers={"content-type": reply.content_type, **reply.headers})
         await response.prepare(request)
-        for piece in pieces(reply):
+        for number, piece in enumerate(pieces(reply)):
+            if number:
+                await asyncio.sleep(reply.gap_s)
             await response.write(piece)
-            if reply.cutting != "whole":
-                await asyncio.sleep(0)
         if reply.ending == "hang":
             assert self._closing is not None
             await self._closing.wait()
-        if reply.ending and request.transport is not None:
-            request.transport.abort()
-        else:
+        if not reply.ending:
             await response.write_eof()
+        elif request.transport is not None:
+            request.transport.abort()
         return response
 
 
