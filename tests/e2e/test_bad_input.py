@@ -270,6 +270,28 @@ def test_refusals_are_on_record(product: Product, upstream: Replay, dialect: Dia
     assert (call["state"], call["reason"], call["status"]) == ("FAILED", "invalid_request", 400)
 
 
+@dialects
+@pytest.mark.parametrize("model", ["a\0b", "\u202e\U0001f600", "'; DROP TABLE calls; --", "<script>", "%00", "\n"])
+def test_odd_models_are_refused_and_on_record(product: Product, upstream: Replay, dialect: Dialect, model: str) -> None:
+    answer = post(product, dialect, good(dialect, model=model))
+    refused(upstream, dialect, answer, 404, code="model_not_found")
+    call_id = answer.headers["x-sluice-call-id"]
+    call = wait_for(lambda: next((c for c in product.audit("calls", call_id=call_id)["items"] if c["ended_at"]), None), what="its end")
+    assert call["reason"] == "model_not_found"
+    assert call["model"].replace("\ufffd", "\0") == model
+
+
+@dialects
+@pytest.mark.parametrize("session", [b"s\xe9ance", b"\xf0\x9f\x98\x80", b"x" * 5000, b"a, b", b"'\";"])
+def test_odd_sessions_are_on_record(product: Product, upstream: Replay, dialect: Dialect, session: bytes) -> None:
+    body = json.dumps(good(dialect, n=2)).encode()
+    answer = http().post(product.url + PATHS[dialect], content=body, headers=[(b"x-api-key", KEY.encode()), (b"x-sluice-session", session)])
+    refused(upstream, dialect, answer, 400)
+    call_id = answer.headers["x-sluice-call-id"]
+    calls = wait_for(lambda: product.audit("calls", call_id=call_id)["items"], what="the call on record")
+    assert calls[0]["session"] == session.decode("latin-1")[:200]
+
+
 def test_keys_are_in_no_log(product: Product, upstream: Replay) -> None:
     post(product, "openai", good("openai"), key="sk-a-wrong-key-that-nobody-has")
     logs = "".join(c.log.read_text() for c in product.children)
