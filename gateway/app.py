@@ -58,6 +58,7 @@ class Gateway:
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self.draining = False
+        self._uploads = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -131,10 +132,14 @@ class Gateway:
             for n, v in headers
             if n in (b"x-sluice-policy", b"x-sluice-timeout-s", b"x-sluice-session", b"content-length", b"content-encoding")
         }
-        if self.draining or len(self.bus.calls) >= self.limits.open_calls:
+        if self.draining or len(self.bus.calls) + self._uploads >= self.limits.open_calls:
             raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
-        body = await self._body(named, receive)
+        self._uploads += 1
+        try:
+            body = await self._body(named, receive)
+        finally:
+            self._uploads -= 1
         start = self._start(key, dialect, endpoint, named)
         call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=time.monotonic() + self.limits.call_s)
         self.bus.calls[call.id] = call
@@ -166,9 +171,13 @@ class Gateway:
         with contextlib.suppress(ValueError):
             if int(named.get(b"content-length", b"0")) > limit:
                 raise too_large
-        parts, size = [], 0
+        parts, size, until = [], 0, time.monotonic() + self.limits.call_s
         while True:
-            message = await receive()
+            try:
+                async with asyncio.timeout(min(self.limits.client_stall_s, until - time.monotonic())):
+                    message = await receive()
+            except TimeoutError:
+                raise InvalidRequest("the request body did not come in time", code="body_timeout") from None
             if message["type"] == "http.disconnect":
                 raise InvalidRequest("the client went away")
             part = message.get("body", b"")

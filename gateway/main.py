@@ -14,6 +14,7 @@ import uvicorn
 from gateway.app import Gateway
 from gateway.audit import make_audit
 from gateway.bus import Bus
+from gateway.heads import BoundedHeads
 from gateway.keyring import KeyRing
 from gateway.status import Status
 from gateway.upstream import Upstreams
@@ -51,7 +52,7 @@ async def run(settings: Runtime) -> None:
     app = Gateway(config, bus, keys, upstreams, status, audit.app)
     server = _Server(
         uvicorn.Config(
-            app, http="httptools", loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
+            app, http=BoundedHeads, loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
             timeout_graceful_shutdown=3, backlog=2048, ws="none", h11_max_incomplete_event_size=65536,
         )
     )  # fmt: skip

@@ -93,7 +93,7 @@ class Limits(_Strict):
     call_s: float = 1800.0
     """A call's whole time."""
     client_stall_s: float = 60.0
-    """A client that reads nothing for this long is closed."""
+    """A client that reads nothing, or sends nothing of its request body, for this long is closed."""
     unsent_bytes: int = 1 * 2**20
     """Unsent bytes to a client, or bytes appended and not yet processed, past which upstream is not read."""
     judge_s: float = 30.0

@@ -1,0 +1,93 @@
+"""Clients that send without end, or not at all: bounded before anybody knows who they are."""
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import configured
+from tests.support.product import KEY, Product, running
+from tests.support.replay import Replay
+
+START = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+AUTH = b"authorization: Bearer " + KEY.encode() + b"\r\n"
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay_server: Replay) -> Iterator[Product]:
+    config = configured(replay_server)
+    config["limits"] |= {"client_stall_s": 0.5}
+    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+        yield made
+
+
+def connected(product: Product) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", product.port), timeout=10)
+    connection.settimeout(10)
+    return connection
+
+
+def answer(connection: socket.socket) -> bytes:
+    """Everything until the server closes; a reset is its way to say that it does not read on."""
+    data = b""
+    try:
+        while piece := connection.recv(65536):
+            data += piece
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def send_until_refused(product: Product, first: bytes, piece: bytes, most: int) -> int:
+    """Send `first`, then `piece` again and again; returns the bytes that the server took."""
+    with connected(product) as connection:
+        connection.sendall(first)
+        for count in range(most):
+            try:
+                connection.sendall(piece)
+            except (BrokenPipeError, ConnectionResetError):
+                return count * len(piece)
+    return most * len(piece)
+
+
+def resident_kb(product: Product) -> int:
+    status = Path(f"/proc/{product.of('gateway')[0].pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.parametrize("piece", [b"x" * 65536, b"x-a: b\r\n" * 8192], ids=["one header", "many headers"])
+def test_a_head_without_end_is_cut_off(product: Product, piece: bytes) -> None:
+    before = resident_kb(product)
+    sent = send_until_refused(product, START + b"x-big: ", piece, 2000)
+    assert sent < 64 * 2**20
+    assert resident_kb(product) - before < 20_000
+
+
+def test_a_head_of_usual_size_is_taken(product: Product) -> None:
+    body = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "hello"}]}).encode()
+    with connected(product) as connection:
+        for end in (b"", b"connection: close\r\n"):
+            head = START + AUTH + b"x-big: " + b"y" * 30_000 + b"\r\n" + end + b"content-length: %d\r\n\r\n" % len(body)
+            connection.sendall(head + body)
+        data = answer(connection)
+    assert data.count(b"HTTP/1.1 200 OK") == 2
+
+
+def test_a_body_that_does_not_come(product: Product, upstream: Replay) -> None:
+    with connected(product) as connection:
+        connection.sendall(START + AUTH + b'connection: close\r\ncontent-length: 1000\r\n\r\n{"model"')
+        data = answer(connection)
+    assert data.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"body_timeout"' in data
+    assert upstream.asked == []
+
+
+def test_without_a_key_no_body_is_read(product: Product) -> None:
+    with connected(product) as connection:
+        connection.sendall(START + b"connection: close\r\ncontent-length: 1000\r\n\r\n")
+        assert answer(connection).startswith(b"HTTP/1.1 401 ")
