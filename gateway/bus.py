@@ -114,14 +114,14 @@ class Bus:
 
     def _send(self, batch: list[tuple[OpenCall, list[Entry]]]) -> None:
         redis = self.redis
-        redis.send_quiet("MULTI")
+        redis.post("MULTI")
         for call, entries in batch:
-            key, channel = layout.call_key(call.id), layout.chunk_channel(call.id)
+            key, channel = call.stream_key, call.channel
             for entry in entries:
                 blob = layout.pack(entry)
                 hint = blob if len(blob) <= CHANNEL_MAX else layout.pack(Entry(entry.seq, entry.at, "see"))
-                redis.send_quiet("XADD", key, f"{entry.seq}-0", layout.BLOB, blob)
-                redis.send_quiet("PUBLISH", channel, hint)
+                redis.post("XADD", key, f"{entry.seq}-0", layout.BLOB, blob)
+                redis.post("PUBLISH", channel, hint)
         redis.call("EXEC").add_done_callback(lambda done: self._appended(batch, done))
 
     def _appended(self, batch: list[tuple[OpenCall, list[Entry]]], done: "asyncio.Future[list[Any] | None]") -> None:

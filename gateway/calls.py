@@ -23,6 +23,7 @@ class OpenCall:
     def __init__(self, call_id: str, dialect: Dialect, endpoint: Endpoint, body: bytes, *, activity_s: float, deadline: float) -> None:
         self.id, self.dialect, self.endpoint, self.body = call_id, dialect, endpoint, body
         self.shard = layout.shard_of(call_id)
+        self.stream_key, self.channel = layout.call_key(call_id), layout.chunk_channel(call_id)
         self.activity_s, self.deadline = activity_s, deadline
         self.started = self.last_reply = time.monotonic()
         # towards the client

@@ -24,6 +24,7 @@ _MAX_WORDS = 100_000
 _MAX_WAIT_S = 600.0
 _WORDS = re.compile(r"\S+\s*")
 _CITY = re.compile(r"\bin ([A-Z][\w'-]*(?: [A-Z][\w'-]*)*)(?:,? and (?:in )?([A-Z][\w'-]*(?: [A-Z][\w'-]*)*))?")
+_PLACE = re.compile(r"\bweather (?:like )?in ([\w'-]+)", re.IGNORECASE)
 _COMMAND = re.compile(r"rm -rf(?: +([/~.*][^\s\"'`]*))?")
 
 
@@ -120,8 +121,8 @@ def _calls(words: str, lower: str, tools: list[dict[str, Any]]) -> list[Call]:
     for tool in tools:
         name, properties = tool["name"], tool["properties"]
         if "weather" in name.lower() and "weather" in lower:
-            cities = [c for found in _CITY.finditer(words) for c in found.groups() if c]
-            calls += [Call(name, {_property(properties, "city"): city}) for city in cities or ["Paris"]]
+            cities = [c for found in _CITY.finditer(words) for c in found.groups() if c] or _PLACE.findall(words)[:1] or ["Paris"]
+            calls += [Call(name, {_property(properties, "city"): city}) for city in cities]
         elif (name == "bash" or "command" in properties) and (found := _COMMAND.search(words)):
             calls.append(Call(name, {_property(properties, "command"): f"rm -rf {found[1] or '/'}"}))
         elif (name == "bash" or "command" in properties) and "list the files" in lower:

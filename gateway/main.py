@@ -53,7 +53,7 @@ async def run(settings: Runtime) -> None:
     server = _Server(
         uvicorn.Config(
             app, http=BoundedHeads, loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-            timeout_graceful_shutdown=3, backlog=2048, ws="none", h11_max_incomplete_event_size=65536,
+            timeout_graceful_shutdown=3, backlog=2048, ws="none", proxy_headers=False, h11_max_incomplete_event_size=65536,
         )
     )  # fmt: skip
     stopping = asyncio.Event()

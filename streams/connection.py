@@ -190,6 +190,11 @@ class Connection:
             self._wire.put(_pack(args), future)
         return future
 
+    def post(self, *args: Argument) -> None:
+        """Send a command whose reply is dropped unread: half the price of one that somebody may ask about (per chunk)."""
+        if self._wire is not None:
+            self._wire.put(_pack(args), None)
+
     def send_quiet(self, *args: Argument) -> None:
         """Send a command whose outcome does not matter; its reply is taken and forgotten."""
         self.quiet(self.call(*args))

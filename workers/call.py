@@ -59,6 +59,7 @@ class OwnedCall:
     ) -> None:
         self.id, self.start, self.token, self.entry, self.session = start.call_id, start, token, entry, session
         self.gateway, self.shard = start.gateway, layout.shard_of(start.call_id)
+        self.ctl_key = layout.ctl_key(start.call_id)
         self.policy_header = policy_header
         self.expected = 1
         self.released, self.recorded, self._digest = released, recorded, digest

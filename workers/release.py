@@ -61,7 +61,7 @@ class Releaser:
         args: list[Argument] = [self._max_reply, REPLY_TTL_MS, self._call_ttl_ms]
         for call in batch:
             release = call.next_release(now_ms)
-            keys.append(layout.ctl_key(call.id))
+            keys.append(call.ctl_key)
             args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit)
         future = self._redis.script(scripts.RELEASE, keys, args)
         future.add_done_callback(lambda done: self._answered(batch, done))
