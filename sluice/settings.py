@@ -20,6 +20,15 @@ from sluice.logs import Level
 PREFIX = "SLUICE_"
 URLS_FILE = "urls.json"
 """In the data directory: where the embedded servers of a running `sluice up` listen."""
+COMPOSE = {
+    "REDIS_PASSWORD": ("Letters and digits only: it becomes part of an address.", ""),
+    "POSTGRES_PASSWORD": ("Likewise.", ""),
+    "REDIS_MAXMEMORY": ("New calls are refused before Redis holds this much.", "1gb"),
+    "CONFIG_FILE": ("The configuration file on the host; begins with ./ or /.", "./deploy/sluice.yaml"),
+    "OPENAI_API_KEY": ("Provider keys, as `api_key_env` in the configuration file names them.", ""),
+    "ANTHROPIC_API_KEY": ("", ""),
+}
+"""What only compose.yaml reads: name to explanation and default."""
 
 
 class _FileSource(PydanticBaseSettingsSource):
@@ -180,6 +189,12 @@ def env_example() -> str:
     for name, field in Settings.model_fields.items():
         example = field.examples[0] if field.examples else ("" if field.default is None else field.default)
         lines += [f"# {field.description}", f"{PREFIX}{name.upper()}={example}", ""]
+    lines += [
+        "# For compose.yaml, which of the above reads only SLUICE_PORT and SLUICE_LOG. It needs the two passwords.",
+        "",
+    ]
+    for name, (said, default) in COMPOSE.items():
+        lines += [*([f"# {said}"] if said else []), f"{name}={default}", ""]
     return "\n".join(lines)
 
 

@@ -61,6 +61,21 @@ def test_passwords_must_be_set() -> None:
         load({})
 
 
+def test_every_variable_is_in_the_example() -> None:
+    known = {line.partition("=")[0] for line in (ROOT / ".env.example").read_text().split("\n") if not line.startswith("#")}
+    read = {found[1] for found in VARIABLE.finditer((ROOT / "compose.yaml").read_text())} - {None}
+    assert read and read <= known
+
+
+@pytest.mark.parametrize("name", ["redis", "postgres"])
+def test_the_stores_may_do_as_little_as_they_need(name: str) -> None:
+    service = load(PASSWORDS)["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "ports" not in service and "container_name" not in service
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_our_services_are_locked_down_and_scale(name: str) -> None:
     service = load(PASSWORDS)["services"][name]
