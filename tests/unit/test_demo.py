@@ -60,6 +60,8 @@ def test_says_what_it_is(dialect: Dialect, stream: bool) -> None:
     [
         ("what is the weather in Paris", [("get_weather", {"place": "Paris"})]),
         ("the weather in Paris and Tokyo?", [("get_weather", {"place": "Paris"}), ("get_weather", {"place": "Tokyo"})]),
+        ("what's the weather in tokyo", [("get_weather", {"place": "tokyo"})]),
+        ("the weather, please", [("get_weather", {"place": "Paris"})]),
         ("delete everything with rm -rf", [("bash", {"command": "rm -rf /"})]),
         ("run `rm -rf /tmp/build` now", [("bash", {"command": "rm -rf /tmp/build"})]),
         ("list the files", [("bash", {"command": "ls -la"})]),
