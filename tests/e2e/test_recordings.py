@@ -8,12 +8,14 @@ import anthropic
 import openai
 import pytest
 
+from protocol.records import to_bytes
 from protocol.request import Dialect
+from protocol.sse import EventSplitter
 from tests.support.clients import DIALECTS, Mode, Said, ask
 from tests.support.product import Product
 from tests.support.recordings import Recording, expected, need_recordings, own, recordings
 from tests.support.replay import Replay, Reply, stream
-from tests.support.upstreams import MODEL, call_of, new_session, recorded_bytes, replayed
+from tests.support.upstreams import MODEL, call_of, new_session, recorded_bytes, recorded_chunks, replayed
 
 ALL = {r.name: r for r in recordings()}
 STREAMS = [
@@ -65,6 +67,20 @@ def assert_recorded(product: Product, session: str, body: bytes) -> None:
     assert recorded_bytes(product, call_of(product, session)["call_id"]) == body
 
 
+def assert_events_recorded(product: Product, session: str, body: bytes) -> None:
+    """Each event is one chunk, in PostgreSQL and in the audit API."""
+    splitter = EventSplitter(2**24)
+    events = [*splitter.feed(body), *splitter.finish()]
+    call_id = call_of(product, session)["call_id"]
+    assert recorded_chunks(product, call_id) == events
+    listed, cursor = [], None
+    while listed == [] or cursor:
+        page = product.audit(f"calls/{call_id}/chunks", limit=100, **({"cursor": cursor} if cursor else {}))
+        listed, cursor = listed + page["items"], page["next_cursor"]
+    assert [to_bytes(chunk["raw"]) for chunk in listed] == events
+    assert [chunk["seq"] for chunk in listed] == sorted({chunk["seq"] for chunk in listed})
+
+
 def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
@@ -98,7 +114,7 @@ def test_a_recorded_stream(place: tuple[Product, Replay], seed: int, name: str, 
             send(place, recording.dialect, client, mode, session)
     else:
         assert_facts(send(place, recording.dialect, client, mode, session), client, expected(recording))
-    assert_recorded(place[0], session, recording.body)
+    assert_events_recorded(place[0], session, recording.body)
 
 
 @pytest.mark.parametrize("client", DIALECTS)
@@ -167,4 +183,4 @@ def test_a_stream_of_our_own(place: tuple[Product, Replay], seed: int, name: str
     table = FINISH if client == "openai" else STOP
     assert (said.text, said.plain_calls, said.tokens) == (want["text"], want["calls"], want["tokens"])
     assert said.stop == table.get(want["stop"], want["stop"])
-    assert_recorded(place[0], session, body)
+    assert_events_recorded(place[0], session, body)

@@ -62,11 +62,16 @@ def call_of(product: Product, session: str) -> dict[str, Any]:
     return wait_for(ended, timeout_s=15, what="the call's end on record")
 
 
-def recorded_bytes(product: Product, call_id: str) -> bytes:
-    """What came from upstream in a call, from PostgreSQL."""
+def recorded_chunks(product: Product, call_id: str) -> list[bytes]:
+    """What came from upstream in a call, event by event, from PostgreSQL."""
     with psycopg.connect(product.database_url) as connection:
         rows = connection.execute("SELECT raw FROM chunks WHERE call_id = %s ORDER BY seq", (call_id,)).fetchall()
-    return b"".join(bytes(row[0]) for row in rows)
+    return [bytes(row[0]) for row in rows]
+
+
+def recorded_bytes(product: Product, call_id: str) -> bytes:
+    """What came from upstream in a call, from PostgreSQL."""
+    return b"".join(recorded_chunks(product, call_id))
 
 
 def assert_no_keys_in_logs(product: Product) -> None:
