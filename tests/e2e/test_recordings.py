@@ -73,7 +73,8 @@ def assert_events_recorded(product: Product, session: str, body: bytes) -> None:
     events = [*splitter.feed(body), *splitter.finish()]
     call_id = call_of(product, session)["call_id"]
     assert recorded_chunks(product, call_id) == events
-    listed, cursor = [], None
+    listed: list[dict[str, Any]] = []
+    cursor = None
     while listed == [] or cursor:
         page = product.audit(f"calls/{call_id}/chunks", limit=100, **({"cursor": cursor} if cursor else {}))
         listed, cursor = listed + page["items"], page["next_cursor"]
