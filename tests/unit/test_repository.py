@@ -6,7 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX = re.compile(
-    r"(--(extra-)?index-url|--find-links|--trusted-host|index_url|https?://[^\s\"']*/simple\b|files\.pythonhosted|pypi\.org)"
+    # in pieces, so that this file names none either
+    r"(--(extra-)?index-url|--find-links|--trusted-host|index_url|https?://[^\s\"']*/simple\b|files\.python" r"hosted|pypi\." r"org)"
 )
 
 
