@@ -6,6 +6,7 @@ from policy.effects import CallInfo, Dispatch, Respond
 from protocol import codecs, count_tokens, errors_wire
 from protocol.config import DEMO, DEMO_MODELS, Config
 from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError
+from protocol.records import CallRecord
 from protocol.request import ChatRequest, Dialect
 
 
@@ -51,3 +52,12 @@ def refusal(dialect: Dialect, error: PipelineError) -> Respond:
     body = errors_wire.error_body(dialect, error)
     frame = errors_wire.error_frame(dialect, "invalid_request_error", error.message, error.error_code)
     return Respond(error.http_status, headers, body, frame, error.error_code)
+
+
+def record(call: CallInfo, request: ChatRequest | None, model: str, upstream: str) -> CallRecord:
+    """The first record of a call; `request` is None where it could not be read."""
+    return CallRecord(
+        call_id=call.call_id, at=call.at, dialect=call.dialect, endpoint=call.endpoint, key=call.key, session=call.session,
+        model=model, upstream=upstream, policy=call.policy, policy_revision=call.revision,
+        stream=request is not None and request.stream, gateway=call.gateway,
+    )  # fmt: skip

@@ -37,7 +37,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.records import BlockRecord, CallRecord, EventRecord, JudgementRecord, Record, ToolReleaseRecord, VerdictName, to_bytes
+from protocol.records import BlockRecord, EventRecord, Record, ToolReleaseRecord, VerdictName, to_bytes
 from protocol.request import ChatRequest, Dialect
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -102,17 +102,12 @@ class Session:
                 self._stopped = True
         except PipelineError as error:
             output = self._refusal(error)
-        self._records.append(
-            CallRecord(
-                call_id=call.call_id, at=call.at, dialect=call.dialect, endpoint=call.endpoint, key=call.key, session=call.session,
-                model=model, upstream=upstream, policy=call.policy, policy_revision=call.revision,
-                stream=bool(self.request and self.request.stream), gateway=call.gateway,
-            )
-        )  # fmt: skip
+        self._records.append(opening.record(call, self.request, model, upstream))
         self._put(output)
 
     def refuse(self, error: PipelineError) -> None:
         """Answer with an error instead of beginning (unknown policy, a revision that cannot be loaded)."""
+        self._records.append(opening.record(self.call, None, "", ""))
         self._put(self._refusal(error))
 
     def chunks(self, seq: int, raw: Sequence[bytes]) -> list[Mark]:
@@ -175,15 +170,7 @@ class Session:
         decision = slot.decision if slot is not None else None
         if slot is None or decision is None or decision.question is None or decision.step != step:
             return
-        question = decision.question
-        self._records.append(
-            JudgementRecord(
-                call_id=self.call.call_id, block=block, step=step, at=at, model=question.model, policy=decision.asker,
-                probability=judgement.probability, threshold=question.threshold, explanation=judgement.explanation,
-                prompt=to_bytes(judgement.prompt or question.prompt), reply=to_bytes(judgement.reply),
-                latency_ms=judgement.latency_ms, attempts=judgement.attempts, error=judgement.error,
-            )
-        )  # fmt: skip
+        self._records.append(toolcalls.judged(self.call, slot, judgement, at))
         decision.advance(judgement)
         self._settle(slot, at)
         self._pump()

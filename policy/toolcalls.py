@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from policy.base import ToolCall
+from policy.base import Judgement, ToolCall
 from policy.chain import Chain, Decided, Decision
 from policy.effects import CallInfo
 from policy.schemas import compile_client_schema
 from policy.slots import Slot
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
-from protocol.records import ToolCallRecord, to_bytes
+from protocol.records import JudgementRecord, ToolCallRecord, to_bytes
 from protocol.request import ChatRequest, Dialect, Tool
 
 
@@ -84,3 +84,16 @@ def released(slot: Slot, dialect: Dialect) -> list[Event]:
         return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, gap + message), BlockStop(slot.index)]
     start = BlockStart(slot.index, BlockKind.TOOL_USE, id=slot.id, name=slot.name)
     return [start, ArgumentsDelta(slot.index, decided.arguments), BlockStop(slot.index)]
+
+
+def judged(call: CallInfo, slot: Slot, judgement: Judgement, at: int) -> JudgementRecord:
+    """The record of a judgement on the question that is open."""
+    decision = slot.decision
+    assert decision is not None and decision.question is not None
+    question = decision.question
+    return JudgementRecord(
+        call_id=call.call_id, block=slot.index, step=decision.step, at=at, model=question.model, policy=decision.asker,
+        probability=judgement.probability, threshold=question.threshold, explanation=judgement.explanation,
+        prompt=to_bytes(judgement.prompt or question.prompt), reply=to_bytes(judgement.reply),
+        latency_ms=judgement.latency_ms, attempts=judgement.attempts, error=judgement.error,
+    )  # fmt: skip

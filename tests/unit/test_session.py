@@ -10,8 +10,9 @@ from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy
 from policy.effects import CallInfo, Dispatch, Output, Respond, Taken
 from policy.session import Session
 from protocol.config import Config
+from protocol.errors import NotFound
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, MessageStart, MessageStop, StopReason, TextDelta, UpstreamFailed
-from protocol.records import BlockRecord, EventRecord, JudgementRecord, ToolCallRecord
+from protocol.records import BlockRecord, CallRecord, EventRecord, JudgementRecord, ToolCallRecord
 
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
 REQUEST: dict[str, Any] = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}
@@ -103,6 +104,15 @@ def test_unknown_model_is_refused_before_anything_is_sent() -> None:
     outputs = make(request=REQUEST | {"model": "nope"}).take().outputs
     assert len(outputs) == 1 and isinstance(outputs[0], Respond)
     assert outputs[0].status == 404 and b"model_not_found" in outputs[0].body
+
+
+def test_a_refused_call_is_on_record_too() -> None:
+    call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "nope", "", False, 1_000)
+    session = Session(call, [], Config())
+    session.refuse(NotFound("there is no policy 'nope'", code="policy_not_found"))
+    taken = session.take()
+    assert [type(r) for r in taken.records] == [CallRecord]
+    assert isinstance(taken.outputs[0], Respond) and taken.end == "policy_not_found"
 
 
 def test_an_allowed_call_is_released_whole_and_only_once_complete() -> None:
