@@ -1,5 +1,6 @@
 """What kinds of statements an SQL text holds, by a real parser; what it cannot parse has no kinds."""
 
+import re
 from typing import Literal
 
 import sqlglot
@@ -19,6 +20,14 @@ _KINDS: dict[type[exp.Expr], Kind] = {
     exp.Pragma: "pragma", exp.Analyze: "analyze", exp.Kill: "kill",
 }  # fmt: skip
 _INNER = (exp.Lock, exp.Into)
+# Comments that MySQL runs; a comment of templates, which no database knows; a lone CR, which ends a comment for some only.
+_READ_DIFFERENTLY = re.compile(r"/\*M?!|\{#|\r(?!\n)|\0")
+_TSQL = ("tsql", "fabric")
+_TSQL_STATEMENTS = frozenset(
+    "backup begin break bulk checkpoint close commit continue dbcc deallocate declare deny exec execute fetch goto kill open print "
+    "raiserror readtext reconfigure restore return revert rollback save setuser shutdown updatetext use waitfor writetext".split()
+)
+"""T-SQL needs nothing between statements: `select 1 shutdown` are two, and none of these words can be a name there."""
 
 
 class NotOneStatement(ValueError):
@@ -34,9 +43,11 @@ def check_dialect(name: str) -> str:
 
 def kinds_of(text: str, dialect: str) -> set[Kind]:
     """Return the kinds of the one statement in `text`, nested ones included (a CTE may write). Raises NotOneStatement."""
-    # MySQL runs what stands in such comments; a parser of standard SQL skips it
-    if len(text) > MAX_SQL or "/*!" in text or "/*M!" in text or "\0" in text:
-        raise NotOneStatement("too long, or with executable comments")
+    if len(text) > MAX_SQL:
+        raise NotOneStatement("too long")
+    # the parser takes a no-break space for white, MySQL for a letter
+    if _READ_DIFFERENTLY.search(text) or any(c.isspace() for c in text if not c.isascii()):
+        raise NotOneStatement("a database may read it differently")
     # its warnings quote the statement
     parser.logger.disabled = True
     try:
@@ -57,6 +68,8 @@ def kinds_of(text: str, dialect: str) -> set[Kind]:
                 kinds.add(kind)
         elif isinstance(node, exp.DML | exp.DDL | exp.Command):
             raise NotOneStatement("a statement of an unknown kind")
+        elif dialect in _TSQL and isinstance(node, exp.Identifier) and not node.quoted and node.name.lower() in _TSQL_STATEMENTS:
+            raise NotOneStatement("more than one statement")
     return kinds
 
 

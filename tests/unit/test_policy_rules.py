@@ -209,6 +209,30 @@ def test_what_is_not_one_known_statement_is_refused(text: str) -> None:
         kinds_of(text, "postgres")
 
 
+@pytest.mark.parametrize(
+    ("text", "dialect"),
+    [
+        ("select 1, {#\n x 1} into outfile '/tmp/x' -- #} 2", "mysql"),
+        ("select 1 --\u00a0x into outfile '/tmp/x'", "mysql"),
+        ("select 1 -- \r 'x\n; drop table t -- '", "sqlite"),
+        ("select 1 /*M!100000 into outfile '/tmp/x' */", "mysql"),
+        ("select 1 shutdown", "tsql"),
+        ("select a from t SHUTDOWN", "fabric"),
+        ("select a from t commit", "tsql"),
+    ],
+)
+def test_what_a_database_reads_differently_is_refused(text: str, dialect: str) -> None:
+    with pytest.raises(NotOneStatement):
+        kinds_of(text, dialect)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect"), [("select a from t [shutdown]", "tsql"), ("select 1 shutdown", "postgres"), ("select 1\r\nfrom t", "mysql")]
+)
+def test_what_only_looks_alike_is_read(text: str, dialect: str) -> None:
+    assert kinds_of(text, dialect) == {"select"}
+
+
 @given(st.text(max_size=60))
 def test_any_text_gives_kinds_or_a_refusal(text: str) -> None:
     with contextlib.suppress(NotOneStatement):
