@@ -3,6 +3,7 @@
 The only module of this package that reads files (policies of the user's own), and only when it is called.
 """
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -46,8 +47,9 @@ def load(series: Sequence[PolicyStep], *, search_path: Sequence[str] = (), sessi
 
 
 def _find(use: str, search_path: Sequence[str]) -> type[Policy]:
-    module_name, colon, class_name = BUILT_IN.get(use, use).partition(":")
-    if not colon or not all(part.isidentifier() for part in [*module_name.split("."), class_name]):
+    place = BUILT_IN.get(use, use)
+    module_name, separator, class_name = place.rpartition(":" if ":" in place else ".")
+    if not separator or not all(part.isidentifier() for part in [*module_name.split("."), class_name]):
         raise PolicyFailed(f"the policy {use!r} is neither built in ({', '.join(BUILT_IN)}) nor of the form module:Class")
     try:
         module = importlib.import_module(module_name) if use in BUILT_IN else _import(module_name, search_path)
@@ -109,14 +111,23 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def _sources(kind: type[Policy]) -> list[bytes]:
-    """The source of the class's modules and of the modules of this package they use."""
-    modules = {c.__module__ for c in kind.__mro__ if c is not object}
-    for name in list(modules):
-        modules |= {used for value in vars(sys.modules[name]).values() if (used := _module_of(value)).startswith("policy.")}
-    files = [(name, getattr(sys.modules[name], "__file__", None)) for name in sorted(modules)]
-    return [Path(file).read_bytes() for _, file in files if file and file.endswith(".py")]
+    """The source of the class's modules and of all modules of this package that they import, at whatever remove."""
+    found: dict[str, bytes] = {}
+    waiting = {c.__module__ for c in kind.__mro__ if c is not object}
+    while waiting:
+        name = waiting.pop()
+        file = getattr(sys.modules.get(name), "__file__", None)
+        found[name] = Path(file).read_bytes() if file and file.endswith(".py") else b""
+        waiting |= {used for used in _imported(found[name]) if used.startswith("policy.")} - found.keys()
+    return [found[name] for name in sorted(found)]
 
 
-def _module_of(value: object) -> str:
-    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return name if isinstance(name, str) else ""
+def _imported(source: bytes) -> set[str]:
+    """Names that a module may import by: `from a import b` is both `a` and `a.b`."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from policy.base import Context, Policy, TextBlock
 from policy.patterns import Pattern, compile_re2
+from protocol.events import BlockKind
 
 _GROUP = re.compile(r"\\([0-9])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -44,12 +45,13 @@ class Options(BaseModel):
     """Options of `text_replace`.
 
     `rules`: the leftmost match wins, at one place the rule that stands first; what was put in is not searched again.
-    `max_match`: characters a pattern's match may have; longer matches are not found.
+    `max_match`: characters a pattern's match may have; longer matches are not found. `thinking`: reasoning too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     rules: Annotated[tuple[Replacement, ...], Field(min_length=1)]
     max_match: Annotated[int, Field(ge=1, le=65_536)] = 256
+    thinking: bool = True
 
 
 class _Held:
@@ -83,6 +85,8 @@ class TextReplace(Policy):
 
     def on_text(self, text: str, block: TextBlock) -> str:
         """Return what is decided."""
+        if block.kind is BlockKind.THINKING and not self.options.thinking:
+            return text
         held = self._held.setdefault(block.index, _Held())
         held.text += text
         return self._advance(held, final=False)

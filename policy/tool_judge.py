@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy import judging
+from policy.arguments import spellings
 from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
 from policy.patterns import NamePattern, Names
 
@@ -41,7 +42,7 @@ class ToolJudge(Policy):
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Ask about the call, if its tool is among those to judge."""
         options = self.options
-        if not self._tools.match(call.name):
+        if not any(self._tools.match(name) for name in spellings(call.name)):
             return ALLOW
         if len(call.arguments.encode("utf-8", "surrogatepass")) > options.max_arguments_bytes:
             return Block("too_large", f"[Sluice: the tool call {call.name!r} was blocked: its arguments are too large to be judged]")

@@ -172,6 +172,8 @@ def test_the_question_carries_what_was_configured() -> None:
 def test_only_the_named_tools_are_judged() -> None:
     assert asked("{}", tools=["write_*", {"re2": "b.sh2"}]) == ALLOW
     assert isinstance(asked("{}", tools="b?sh"), AskJudge)
+    policy = ToolJudge(model="demo-judge", tools="bash").for_call(context())
+    assert isinstance(policy.on_tool_call(tool_call("{}", "b\u200b\uff41sh")), AskJudge)
 
 
 def test_oversize_arguments_are_blocked_unjudged() -> None:

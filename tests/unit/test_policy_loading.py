@@ -68,12 +68,24 @@ def test_a_users_file_is_loaded_without_touching_the_path(tmp_path: Path) -> Non
     assert isinstance(policy, Policy)
     assert vars(policy)["word"] == "y"
     assert sys.path == path
+    [other], _ = load(steps({"use": "inner.mine.Mine"}), search_path=mine(tmp_path), session_version="1")
+    assert type(other) is type(policy)
 
 
 def test_a_changed_file_is_another_revision(tmp_path: Path) -> None:
     first = revision({"use": "inner.mine:Mine"}, search_path=mine(tmp_path))
     assert first == revision({"use": "inner.mine:Mine"}, search_path=mine(tmp_path))
     assert first != revision({"use": "inner.mine:Mine"}, search_path=mine(tmp_path, MINE + "\n# changed\n"))
+
+
+def test_the_revision_covers_the_modules_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = revision({"use": "tool_rules"})
+    read = Path.read_bytes
+    for changed in ("tool_rules.py", "base.py", "arguments.py", "judging.py", "sql.py"):
+        monkeypatch.setattr(Path, "read_bytes", lambda self, c=changed: read(self) + (b"\n" if self.name == c else b""))
+        assert revision({"use": "tool_rules"}) != first
+    monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + (b"\n" if self.name == "text_replace.py" else b""))
+    assert revision({"use": "tool_rules"}) == first
 
 
 def test_an_installed_module_is_found() -> None:

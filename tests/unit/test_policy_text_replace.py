@@ -95,6 +95,15 @@ def test_blocks_and_calls_do_not_share_held_text() -> None:
     assert [one.on_text_end(BLOCK), one.on_text_end(other), two.on_text_end(BLOCK), two.on_text_end(other)] == ["a", "", "", ""]
 
 
+def test_reasoning_is_left_alone_where_asked() -> None:
+    rules = [{"find": "ab", "replace": "-"}]
+    thinking = TextBlock(1, BlockKind.THINKING)
+    for options, expected in (({}, "-"), ({"thinking": False}, "ab")):
+        policy = TextReplace(rules=rules, **options).for_call(CONTEXT)
+        assert policy.on_text("ab", thinking) + policy.on_text_end(thinking) == expected
+        assert policy.on_text("ab", BLOCK) == "-"
+
+
 def test_groups_are_filled_in() -> None:
     assert run(["mail bob@x.org"], rules=[{"pattern": r"(\w+)@(\w+\.org)|(z)", "replace": r"\1 at \2\3"}]) == "mail bob at x.org"
 
