@@ -4,8 +4,10 @@ At most one release of a call is under way; what comes meanwhile waits and is jo
 no answer is repeated as it was: the script knows it by its numbers (DUP).
 """
 
+import contextlib
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -28,6 +30,7 @@ from protocol.records import (
 from streams import layout
 from streams.layout import Entry, Reply, Start
 
+log = logging.getLogger(__name__)
 _judgement = msgspec.json.Decoder(Judgement)
 PROGRESS_BYTES = 128 * 1024
 """Taken-in bytes after which a worker tells the gateway its position though nothing is released."""
@@ -77,6 +80,8 @@ class OwnedCall:
         self.last_heard = time.monotonic()
         self.finishing = False
         self.replaying = False
+        self.broken = False
+        """A bug of ours or of a codec came up in this call: it ends, and no other call notices."""
         self._base = 0
         self._outputs: list[Output] = []
         self._records: list[Record] = []
@@ -90,9 +95,18 @@ class OwnedCall:
 
     def begin(self, body: bytes | None) -> None:
         """Start the session with the request body."""
-        self.session.at(self.start.at)
-        self.session.begin(body)
-        self.collect()
+        with self._contained():
+            self.session.at(self.start.at)
+            self.session.begin(body)
+            self.collect()
+
+    @contextlib.contextmanager
+    def _contained(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            log.error("call broken", extra={"call_id": self.id, "error": type(error).__name__}, exc_info=error)
+            self.broken = True
 
     def take_entry(self, entry: Entry) -> bool:
         """Take one entry of the call's stream; False when one before it is missing. What came before is dropped."""
@@ -102,6 +116,14 @@ class OwnedCall:
             return False
         self.expected = entry.next_seq
         self.last_heard = time.monotonic()
+        if entry.kind == "closed":
+            self.closed = entry
+        with self._contained():
+            self._take(entry)
+            self.collect()
+        return True
+
+    def _take(self, entry: Entry) -> None:
         session = self.session
         session.at(entry.at)
         match entry.kind:
@@ -115,10 +137,8 @@ class OwnedCall:
                 session.eof()
             case "failed":
                 session.failed(entry.text)
-            case "closed":
-                self.closed = entry
-        self.collect()
-        return True
+            case "closed" | "see":
+                pass
 
     def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
         self._unreported += sum(map(len, entry.chunks))
@@ -136,12 +156,16 @@ class OwnedCall:
         if field in self.facts:
             return
         self.facts[field] = value
+        with self._contained():
+            self._take_fact(field, value, at)
+            self.collect()
+
+    def _take_fact(self, field: str, value: bytes, at: int) -> None:
         if field in self.open_asks:
             self._judge(self.open_asks.pop(field), value, at)
         elif field.startswith("c:") and int(field[2:]) in self.open_waits:
             self.open_waits.discard(int(field[2:]))
             self.session.committed(int(field[2:]), value == b"1", at)
-        self.collect()
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
         try:
@@ -185,10 +209,14 @@ class OwnedCall:
         """Show life with the next release."""
         self._keepalive = True
 
-    def next_release(self, now_ms: int) -> Release:
-        """Build the next release from everything that waits; it stays `sending` until `answered`."""
-        if self.sending is not None:
-            return self.sending
+    def next_release(self, now_ms: int) -> Release | None:
+        """Build the next release from everything that waits; it stays `sending` until `answered`. None: the call is broken."""
+        if self.sending is None:
+            with self._contained():
+                self.sending = self._build_release(now_ms)
+        return self.sending
+
+    def _build_release(self, now_ms: int) -> Release:
         number = self.released
         following = self._base + len(self._outputs)
         reply, payload = self._reply(number, following)
@@ -207,7 +235,7 @@ class OwnedCall:
                 )
             )  # fmt: skip
         self._base, self._outputs = following, []
-        self.sending = Release(
+        return Release(
             number,
             following,
             self._digest,
@@ -216,7 +244,6 @@ class OwnedCall:
             encode_records(all_records) if all_records else b"",
             kept,
         )
-        return self.sending
 
     def _reply(self, number: int, following: int) -> tuple[Reply | None, bytes]:
         skip, outputs = max(0, number - self._base), self._outputs

@@ -66,8 +66,11 @@ class Judge:
         question, trial, started, error = ask.question, Trial(), time.monotonic(), ""
         probability: float | None = None
         explanation = ""
+        left_s = ask.deadline_ms / 1000 - time.time()
         try:
-            async with asyncio.timeout(ask.deadline_ms / 1000 - time.time()):
+            if left_s <= 0:
+                raise TimeoutError
+            async with asyncio.timeout(left_s):
                 if question.model == DEMO_JUDGE:
                     trial.attempts, trial.reply = 1, demo_judge.answer(question)
                 else:

@@ -24,6 +24,8 @@ _BACKOFF_S = 0.25
 _MAX_TOKENS = 1_024
 _MAX_BODY = 2**20
 _TOOL = "judgement"
+_DISPENSABLE = ("temperature", "response_format")
+"""Parameters that some models refuse: reasoning models the first, older servers the second. The reply is checked all the same."""
 
 
 class Trial(msgspec.Struct):
@@ -63,23 +65,23 @@ class JudgeModels:
         name = self._config.route(question.model)
         if name is None or name == DEMO:
             raise JudgeUnavailable(f"no upstream is configured for the judge model {question.model!r}")
-        upstream, lukewarm = self._config.upstreams[name], False
+        upstream, body = self._config.upstreams[name], request_body(self._config.upstreams[name], question)
         while True:
             trial.attempts += 1
             try:
-                status, body = await self._post(upstream, request_body(upstream, question, temperature=not lukewarm))
+                status, answer = await self._post(upstream, json.dumps(body).encode())
             except _Again as error:
                 if trial.attempts >= ATTEMPTS:
                     raise JudgeUnavailable(f"{error} ({trial.attempts} attempts)") from error
                 await asyncio.sleep(max(error.after_s, _BACKOFF_S * 2 ** (trial.attempts - 1)))
                 continue
-            if status == 400 and b"temperature" in body and not lukewarm and trial.attempts < ATTEMPTS:
-                # reasoning models refuse the parameter
-                lukewarm = True
+            refused = [option for option in _DISPENSABLE if option in body and option.encode() in answer] if status == 400 else []
+            if refused and trial.attempts < ATTEMPTS:
+                del body[refused[0]]
                 continue
             if status != 200:
                 raise JudgeUnavailable(f"the judge's upstream answered with status {status}")
-            trial.reply = reply_text(upstream, body)
+            trial.reply = reply_text(upstream, answer)
             return
 
     async def _post(self, upstream: Upstream, body: bytes) -> tuple[int, bytes]:
@@ -128,41 +130,55 @@ def _headers(upstream: Upstream) -> dict[str, str]:
     return headers
 
 
-def request_body(upstream: Upstream, question: JudgeQuestion, *, temperature: bool = True) -> bytes:
+def request_body(upstream: Upstream, question: JudgeQuestion) -> dict[str, Any]:
     """Return the request: temperature 0, and the reply's schema enforced as far as the dialect can."""
-    body: dict[str, Any] = {"model": question.model, "temperature": 0} if temperature else {"model": question.model}
+    body: dict[str, Any] = {"model": question.model, "temperature": 0}
     user = {"role": "user", "content": question.prompt}
     if upstream.dialect == "openai":
         schema = {"name": _TOOL, "strict": True, "schema": REPLY_SCHEMA}
-        body |= {
+        return body | {
             "messages": [{"role": "system", "content": question.system}, user],
             "response_format": {"type": "json_schema", "json_schema": schema},
         }
-    else:
-        tool = {"name": _TOOL, "description": "Give the judgement.", "input_schema": REPLY_SCHEMA}
-        choice = {"type": "tool", "name": _TOOL}
-        body |= {"system": question.system, "messages": [user], "max_tokens": _MAX_TOKENS, "tools": [tool], "tool_choice": choice}
-    return json.dumps(body).encode()
+    tool = {"name": _TOOL, "description": "Give the judgement.", "input_schema": REPLY_SCHEMA}
+    choice = {"type": "tool", "name": _TOOL}
+    return body | {"system": question.system, "messages": [user], "max_tokens": _MAX_TOKENS, "tools": [tool], "tool_choice": choice}
 
 
-def reply_text(upstream: Upstream, body: bytes) -> str:
+class _Message(msgspec.Struct):
+    content: str
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+class _Block(msgspec.Struct):
+    type: str
+    name: str = ""
+    # as it came: parsing it here would hide a key that occurs twice
+    input: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Answer(msgspec.Struct):
+    content: list[_Block]
+
+
+def reply_text(upstream: Upstream, answer: bytes) -> str:
     """Return the judge's own words from a whole answer. Raises JudgementInvalid."""
     try:
-        answer = json.loads(body)
-        text = _openai_text(answer) if upstream.dialect == "openai" else _anthropic_text(answer)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+        if upstream.dialect == "openai":
+            [choice] = msgspec.json.decode(answer, type=_Completion).choices
+            text = choice.message.content
+        else:
+            blocks = msgspec.json.decode(answer, type=_Answer).content
+            [block] = [b for b in blocks if b.type == "tool_use" and b.name == _TOOL]
+            text = bytes(block.input).decode()
+    except (ValueError, RecursionError) as error:
         raise JudgementInvalid("the judge's answer has no reply in it") from error
-    if not isinstance(text, str):
-        raise JudgementInvalid("the judge's answer has no reply in it")
     # one character more, so that the parser refuses it
     return text[: MAX_REPLY + 1]
-
-
-def _openai_text(answer: Any) -> Any:
-    [choice] = answer["choices"]
-    return choice["message"]["content"]
-
-
-def _anthropic_text(answer: Any) -> str:
-    [block] = [b for b in answer["content"] if b["type"] == "tool_use" and b["name"] == _TOOL]
-    return json.dumps(block["input"], ensure_ascii=False)

@@ -153,7 +153,11 @@ class PolicyWorker:
                     )
                     entries += [(e, True) for e in claimed[1] if e[1]]
                 if entries:
-                    await asyncio.gather(*(self._claim(shard, e[0].decode(), e[1], takeover) for e, takeover in entries))
+                    claims = (self._claim(shard, e[0].decode(), e[1], takeover) for e, takeover in entries)
+                    for said in await asyncio.gather(*claims, return_exceptions=True):
+                        if isinstance(said, Exception):
+                            # the entry stays pending: this worker or another claims it again after a lease
+                            log.error("claim failed", extra={"error": type(said).__name__}, exc_info=said)
             except (StreamConnectionLost, RedisError) as error:
                 if isinstance(error, RedisError) and "NOGROUP" in str(error):
                     with contextlib.suppress(RedisError, StreamConnectionLost):
@@ -203,6 +207,9 @@ class PolicyWorker:
 
     def _adopt(self, call_id: str, token: str, entry: str, said: list[Any], *, expired: bool) -> None:
         _, released, digest, recorded, policy, revision, takeovers, entries, body, facts = said
+        if not entries:
+            log.error("a call's stream is gone", extra={"call_id": call_id})
+            return
         start = layout.unpack_start(entries[0][1][1])
         fresh = takeovers == b"-1"
         name, loaded, error = self._choose(start, policy.decode() or None, revision.decode())
@@ -319,6 +326,9 @@ class PolicyWorker:
 
     def _after(self, call: OwnedCall) -> None:
         """Do what the call wants after it was fed."""
+        if call.broken:
+            self._close(call, "policy_failed")
+            return
         if call.new_asks or call.new_waits:
             self._known.wait_for(call)
         if call.wants_release:
@@ -386,6 +396,8 @@ class PolicyWorker:
         match outcome:
             case "CLOSE":
                 self._after(call)
+            case "BROKEN":
+                self._close(call, "policy_failed")
             case "GATEWAY_LOST":
                 self._close(call, "gateway_lost")
             case _:

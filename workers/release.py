@@ -59,10 +59,16 @@ class Releaser:
     def _send(self, shard: int, gateway: str, batch: list[OwnedCall], now_ms: int) -> None:
         keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
         args: list[Argument] = [self._max_reply, REPLY_TTL_MS, self._call_ttl_ms]
-        for call in batch:
+        for call in list(batch):
             release = call.next_release(now_ms)
+            if release is None:
+                batch.remove(call)
+                self._on_refused(call, "BROKEN")
+                continue
             keys.append(call.ctl_key)
             args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit)
+        if not batch:
+            return
         future = self._redis.script(scripts.RELEASE, keys, args)
         future.add_done_callback(lambda done: self._answered(batch, done))
 
