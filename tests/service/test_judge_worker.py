@@ -19,7 +19,7 @@ from streams import layout
 from streams.connection import Connection
 from tests.support.waiting import wait_until
 from workers.judge import Judge, JudgeWorker, serve
-from workers.judge_queue import MAX_ATTEMPTS, JudgeQueue, deserialize, open_pool, serialize
+from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
 
 NONCE = "c0ffee"
 GOOD = json.dumps({"nonce": NONCE, "probability": 0.25, "explanation": "reads a file"})
@@ -62,7 +62,7 @@ class Upstream:
         self.seen.append((request.path, dict(request.headers), await request.json()))
         await asyncio.sleep(self.delay_s)
         status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return web.json_response(body, status=status)
+        return body if isinstance(body, web.Response) else web.json_response(body, status=status)
 
 
 @pytest.fixture
@@ -197,6 +197,35 @@ async def test_a_model_that_refuses_a_temperature_is_asked_without(
     upstream.answers = [(400, {"error": {"param": "temperature"}}), (200, openai_answer(GOOD))]
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
     assert (said.probability, "temperature" in upstream.seen[1][2]) == (0.25, False)
+
+
+async def test_a_server_that_knows_no_schemas_is_asked_without(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    upstream.answers = [
+        (400, {"error": "response_format and temperature are unknown"}),
+        (400, {"error": "response_format is unknown"}),
+        (200, openai_answer(GOOD)),
+    ]
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
+    assert (said.probability, said.attempts) == (0.25, 3)
+    assert set(upstream.seen[2][2]) == {"model", "messages"}
+
+
+async def test_a_forced_tool_with_a_key_twice_is_invalid(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+    twice = GOOD.replace("{", '{"probability": 0.9, ', 1)
+    whole = json.dumps(anthropic_answer(GOOD)).replace(GOOD, twice)
+    upstream.answers = [(200, web.Response(text=whole, content_type="application/json"))]
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("claude-x"))
+    assert (said.probability, said.error, said.reply) == (None, "invalid", twice)
+
+
+async def test_past_the_deadline_nobody_is_asked(redis_url: str, redis: Client, upstream: Upstream) -> None:
+    connection = Connection(redis_url, name="test")
+    judge = Judge(runtime(redis_url, upstream), connection)
+    for model in ("demo-judge", "gpt-x"):
+        said = await judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model), in_ms(-0.1)))
+        assert (said.error, said.probability, said.attempts, upstream.seen) == ("deadline", None, 0, [])
 
 
 @pytest.mark.parametrize(
