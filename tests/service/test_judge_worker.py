@@ -2,8 +2,10 @@ import asyncio
 import contextlib
 import json
 import pickle
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from protocol.config import Config, Runtime
 from protocol.errors import JudgeUnavailable
 from streams import layout
 from streams.connection import Connection
+from tests.support.product import Product
 from tests.support.waiting import wait_until
 from workers.judge import Judge, JudgeWorker, serve
 from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
@@ -352,6 +355,26 @@ async def test_a_job_that_vanished_has_died_unless_it_was_answered(queue: JudgeQ
     assert await queue.died(call_id, 0, 0) == 1
     await redis.hset(layout.facts_key(call_id), layout.judgement_field(0, 0), "{}")
     assert await queue.died(call_id, 0, 0) is None
+
+
+async def test_a_judge_killed_over_a_question_is_followed_by_another(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, tmp_path: Path
+) -> None:
+    settings, call_id = runtime(redis_url, upstream), layout.new_call_id()
+    upstream.delay_s = 60
+    config = settings.config.model_dump(mode="json", exclude={"keys"})
+    with Product(tmp_path, redis_url, "postgresql://nobody@127.0.0.1:1/none", config) as product:
+        [judge] = await asyncio.to_thread(product.start, "judge")
+        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+        await until(lambda: len(upstream.seen) == 1)
+        assert await queue.died(call_id, 0, 0) is None
+        judge.kill(signal.SIGKILL)
+        assert await until(lambda: queue.died(call_id, 0, 0)) == 1
+    upstream.delay_s = 0
+    async with judging(settings):
+        await queue.ask(call_id, 0, 0, 1, question("gpt-x"), in_ms(20))
+        said = await answer(redis, call_id)
+    assert (said.probability, said.attempts) == (0.25, 2)
 
 
 async def test_a_stopping_judge_leaves_its_question_to_the_next(
