@@ -29,6 +29,7 @@ class Status:
                 "judge_queue_depth": "Judge jobs waiting or running",
                 "judge_oldest_wait_seconds": "Age of the oldest judge job",
                 "policy_workers": "Live policy workers",
+                "judge_jobs_rejected": "Jobs on the judge queue that were not JSON",
                 "judge_workers": "Live judge workers",
                 "audit_writers": "Live audit writers",
             }.items()
@@ -69,6 +70,7 @@ class Status:
             self._depths["judge_queue_depth"].set(await redis.call("ZCARD", layout.JUDGE_QUEUE))
             oldest = await redis.call("ZRANGE", layout.JUDGE_QUEUE, 0, 0, "WITHSCORES")
             self._depths["judge_oldest_wait_seconds"].set(max(0.0, time.time() - float(oldest[1]) / 1000) if oldest else 0.0)
+            self._depths["judge_jobs_rejected"].set(int(await redis.call("GET", layout.JUDGE_REJECTED) or 0))
             counts = await self.workers()
             for name, role in (("policy_workers", "policy"), ("judge_workers", "judge"), ("audit_writers", "audit")):
                 self._depths[name].set(counts.get(role, 0))

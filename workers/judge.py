@@ -38,6 +38,7 @@ BEAT_TTL_MS = 3_000
 POLL_S = 1
 _JOB_TIMEOUT_S = 660
 _STORE_S = 5.0
+_REJECTED_TTL_S = 604_800
 _encode = msgspec.json.Encoder().encode
 _decode_ask = msgspec.json.Decoder(Ask).decode
 
@@ -90,6 +91,11 @@ class Judge:
             latency_ms=int((time.monotonic() - started) * 1000), attempts=ask.attempt + trial.attempts, error=error,
         )  # fmt: skip
 
+    def note_rejected(self) -> None:
+        """Count a job that is not ours, for all judges together."""
+        self._redis.send_quiet("INCR", layout.JUDGE_REJECTED)
+        self._redis.send_quiet("EXPIRE", layout.JUDGE_REJECTED, _REJECTED_TTL_S)
+
     async def _is_answered(self, ask: Ask) -> bool:
         with contextlib.suppress(StreamConnectionLost, RedisError):
             return bool(await self._redis.call("HEXISTS", layout.facts_key(ask.call_id), layout.judgement_field(ask.block, ask.step)))
@@ -131,6 +137,7 @@ class JudgeWorker(Worker):
             queue_read_limit=2 * MAX_DEPTH, log_results=False,
         )  # fmt: skip
         self.rejected = 0
+        self._note_rejected = judge.note_rejected
         self._bell, self._freed = bell, asyncio.Event()
 
     def _deserialize(self, blob: bytes) -> dict[str, Any]:
@@ -138,6 +145,7 @@ class JudgeWorker(Worker):
             return deserialize(blob)
         except msgspec.DecodeError:
             self.rejected += 1
+            self._note_rejected()
             log.error("a job that is not JSON was rejected", extra={"action": "reject"})
             raise
 

@@ -288,6 +288,8 @@ async def test_a_pickle_is_rejected_and_the_queue_goes_on(redis_url: str, queue:
     assert said.error == ""
     assert not (tmp_path / "owned").exists()
     assert await redis.zscore(layout.JUDGE_QUEUE, "evil") is None
+    assert await redis.get(layout.JUDGE_REJECTED) == b"1"
+    assert await redis.ttl(layout.JUDGE_REJECTED) > 0
 
 
 async def test_rejected_jobs_are_counted(redis_url: str) -> None:
