@@ -13,7 +13,7 @@ from protocol.events import Event
 from protocol.records import Record
 from protocol.request import Dialect, Endpoint
 
-SESSION_VERSION = "1"
+SESSION_VERSION = "2"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old one."""
 
 
@@ -24,6 +24,7 @@ class Dispatch(msgspec.Struct, frozen=True, tag=True):
     dialect: Dialect
     endpoint: Endpoint
     body: bytes | None
+    betas: tuple[str, ...] = ()
 
 
 class Respond(msgspec.Struct, frozen=True, tag=True):
@@ -79,6 +80,8 @@ class CallInfo(msgspec.Struct, frozen=True):
     revision: str
     durable: bool
     max_arguments_bytes: int
+    betas: tuple[str, ...] = ()
+    server_tools: tuple[str, ...] = ()
 
 
 State = Literal["ACTIVE", "ENDED", "FAILED"]

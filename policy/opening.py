@@ -7,7 +7,8 @@ from protocol import codecs, count_tokens, errors_wire
 from protocol.config import DEMO, DEMO_MODELS, Config
 from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError
 from protocol.records import CallRecord
-from protocol.request import ChatRequest, Dialect
+from protocol.request import ChatRequest, Dialect, Endpoint
+from protocol.target import Target
 
 
 def route(config: Config, model: str) -> str:
@@ -36,10 +37,9 @@ def dispatch(call: CallInfo, config: Config, chain: Chain, request: ChatRequest,
             body = count_tokens.encode_count(count_tokens.estimate_tokens(request), estimated=True)
             return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete")
         return Dispatch(upstream, dialect, "count_tokens", None)
-    changed = said is not request or dialect != call.dialect
-    return Dispatch(
-        upstream, dialect, "messages" if dialect == "anthropic" else "chat", codecs.encode_request(dialect, said) if changed else None
-    )
+    endpoint: Endpoint = "messages" if dialect == "anthropic" else "chat"
+    written = codecs.encode_request(said, Target(dialect=dialect), changed=said is not request)
+    return Dispatch(upstream, dialect, endpoint, written.body, written.betas)
 
 
 def refusal(dialect: Dialect, error: PipelineError) -> Respond:

@@ -296,7 +296,7 @@ class Session:
                 return "hold", event.index
             case BlockKind.OTHER:
                 return self._other(slot, event)
-            case BlockKind.OPAQUE:
+            case BlockKind.OPAQUE | BlockKind.SERVER_TOOL_USE:
                 self._withheld = slot.blocked = True
                 self._note("withheld", seq, event.name or "block")
                 return "withheld", event.index

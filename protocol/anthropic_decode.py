@@ -64,7 +64,8 @@ def _reason(reason: str | None) -> StopReason:
 class StreamDecoder:
     """Streamed frames to events."""
 
-    def __init__(self) -> None:
+    def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
+        self._unknown = unknown
         self._message_id: str | None = None
         self._bare = True
         self._open: dict[int, BlockKind] = {}
@@ -255,10 +256,10 @@ def _string(block: dict[str, Any], name: str) -> str:
     return value
 
 
-def decode_whole(body: bytes) -> list[Event]:
+def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a whole answer. Raises RemoteProtocolError."""
     try:
-        message, unknown = read_message(body)
+        message, found = read_message(body)
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
     if message.type == "error":
@@ -273,6 +274,6 @@ def decode_whole(body: bytes) -> list[Event]:
         if isinstance(started[0], BlockStart):
             events.append(BlockStop(index))
     events += _withheld_fields(message)
-    events.extend(map(Opaque, unknown))
+    events.extend(map(Opaque, found))
     events.append(MessageStop(_reason(message.stop_reason), usage, message.stop_sequence, _stop_details(message.stop_details)))
     return events

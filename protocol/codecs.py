@@ -10,6 +10,7 @@ from typing import Protocol
 
 from protocol.events import Event, UpstreamFailed
 from protocol.request import ChatRequest, Dialect, Endpoint
+from protocol.target import Target, Translated
 
 
 class Decoder(Protocol):
@@ -42,18 +43,18 @@ class Encoder(Protocol):
         ...
 
 
-def make_decoder(dialect: Dialect) -> Decoder:
-    """Return the stream decoder for an upstream of `dialect`."""
+def make_decoder(dialect: Dialect, unknown: frozenset[str] = frozenset()) -> Decoder:
+    """Return the stream decoder for an upstream of `dialect`. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
     from protocol import anthropic_decode, openai_decode
 
-    return anthropic_decode.StreamDecoder() if dialect == "anthropic" else openai_decode.StreamDecoder()
+    return anthropic_decode.StreamDecoder(unknown) if dialect == "anthropic" else openai_decode.StreamDecoder(unknown)
 
 
-def decode_whole(dialect: Dialect, body: bytes) -> list[Event]:
+def decode_whole(dialect: Dialect, body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a body of an upstream that did not stream (status 200). Raises RemoteProtocolError."""
     from protocol import anthropic_decode, openai_decode
 
-    return anthropic_decode.decode_whole(body) if dialect == "anthropic" else openai_decode.decode_whole(body)
+    return anthropic_decode.decode_whole(body, unknown) if dialect == "anthropic" else openai_decode.decode_whole(body, unknown)
 
 
 def decode_error(dialect: Dialect, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
@@ -77,15 +78,19 @@ def decode_request(dialect: Dialect, body: bytes, *, endpoint: Endpoint | None =
 
     `endpoint` messages makes max_tokens required; count_tokens has none.
     """
-    from protocol import anthropic_request, openai_request
+    from protocol import anthropic_request_read, openai_request_read
 
     if dialect == "anthropic":
-        return anthropic_request.decode(body, needs_max_tokens=endpoint == "messages")
-    return openai_request.decode(body)
+        return anthropic_request_read.decode(body, needs_max_tokens=endpoint == "messages")
+    return openai_request_read.decode(body)
 
 
-def encode_request(dialect: Dialect, request: ChatRequest) -> bytes:
-    """Encode a request for an upstream of `dialect`. Raises InvalidRequest naming what that dialect cannot express."""
-    from protocol import anthropic_request, openai_request
+def encode_request(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:
+    """Write a request for `target`. Raises InvalidRequest naming what cannot be said there or is not allowed.
 
-    return anthropic_request.encode(request) if dialect == "anthropic" else openai_request.encode(request)
+    Where the dialects are the same, nothing was `changed` by a policy and nothing is to be added, the body is None.
+    """
+    from protocol import anthropic_request_write, openai_request_write
+
+    write = anthropic_request_write.encode if target.dialect == "anthropic" else openai_request_write.encode
+    return write(request, target, changed=changed)

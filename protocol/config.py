@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.request import Dialect
+from protocol.target import Guided
 
 Role = Literal["client", "auditor"]
 Durability = Literal["default", "relaxed"]
@@ -29,6 +30,9 @@ class Upstream(_Strict):
     api_key_file: str | None = None
     headers: dict[str, str] = {}
     native_tools: bool = True
+    """False: tools are written into the prompt and calls are read out of the text (docs/tools.md)."""
+    guided: Guided = ""
+    """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`."""
 
 
 class ModelRoute(_Strict):
@@ -36,6 +40,10 @@ class ModelRoute(_Strict):
 
     match: str
     upstream: Name
+    server_tools: tuple[dict[str, Any], ...] = ()
+    """Server tools added to each request of the keys that may use their family, as the provider's own objects."""
+    mcp_servers: tuple[dict[str, Any], ...] = ()
+    """MCP servers likewise, for keys with the family `mcp`."""
 
 
 class PolicyStep(BaseModel):
@@ -57,6 +65,8 @@ class Key(_Strict):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     roles: tuple[Role, ...] = ("client",)
     policies: tuple[Name, ...] = ("default",)
+    server_tools: tuple[Name, ...] = ()
+    """Families of tools run by the provider that requests with this key may use (web_search, code_execution, mcp, ...)."""
 
 
 class Limits(_Strict):
@@ -123,6 +133,10 @@ class Config(_Strict):
     limits: Limits = Limits()
     durability: Durability = "default"
     keys: tuple[Key, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """What is not modelled and may pass all the same, by the name with which it is recorded as withheld (`block foo`, `event bar`)."""
+    betas: tuple[str, ...] = ()
+    """Names that clients may send in anthropic-beta beyond those Sluice knows."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
 
     @model_validator(mode="after")
@@ -135,6 +149,10 @@ class Config(_Strict):
                 if name not in self.policies:
                     raise ValueError(f"keys: {key.name!r} names the policy {name!r}, which is not under policies")
         return self
+
+    def route_of(self, model: str) -> ModelRoute | None:
+        """Return the first route that matches `model`; the built-in models have none."""
+        return None if model in DEMO_MODELS else next((r for r in self.models if fnmatchcase(model, r.match)), None)
 
     def route(self, model: str) -> str | None:
         """Return the name of the upstream for `model`: the first match, `demo` for the built-in models, None for unknown."""

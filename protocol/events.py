@@ -9,7 +9,7 @@ Must not know: Redis, HTTP, policies.
 """
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,8 +23,10 @@ class BlockKind(StrEnum):
     """Reasoning; may carry a signature."""
     TOOL_USE = "tool_use"
     """A tool call that the client executes."""
+    SERVER_TOOL_USE = "server_tool_use"
+    """A tool call that the provider or an MCP server executes, whatever anybody here decides."""
     OTHER = "other"
-    """Modelled but carried whole (redacted thinking, server tool blocks): `BlockStart.body` has the JSON object."""
+    """Modelled but carried whole (redacted thinking, server tool results): `BlockStart.body` has the JSON object."""
     OPAQUE = "opaque"
     """Anything upstream sent that we do not model; withheld."""
 
@@ -58,8 +60,16 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+Form = Literal["native", "legacy", "prompt"]
+"""How a tool call was written: as the dialect's tool call, as a legacy function call, or as text of the model's."""
+
+
 class MessageStart(msgspec.Struct, frozen=True, tag=True):
-    """The assistant message begins. `id` and `model` are upstream's; `extra` holds modelled fields of the source dialect only."""
+    """The assistant message begins. `id` and `model` are upstream's.
+
+    `extra` holds what only the source dialect has: `dialect`, `usage` (its own object, numbers and words only), `container`,
+    `fields` (unmodelled ones that the setting `unknown` names), and for chat/completions `created`, `system_fingerprint`, ...
+    """
 
     id: str
     model: str
@@ -68,13 +78,19 @@ class MessageStart(msgspec.Struct, frozen=True, tag=True):
 
 
 class BlockStart(msgspec.Struct, frozen=True, tag=True):
-    """A content block begins at `index` (0, 1, ... in order of first appearance). `id` and `name` are set for tool calls."""
+    """A content block begins at `index` (0, 1, ... in order of first appearance).
+
+    Tool calls have `id` and `name`. A text block that is a refusal has the name `refusal`, a thinking block of
+    chat/completions the name of its field, an OTHER block its type. `body` is what the source dialect has beside that:
+    the whole object of an OTHER block; of a SERVER_TOOL_USE block all but id, name and input; else extra fields (`caller`, ...).
+    """
 
     index: int
     kind: BlockKind
     id: str = ""
     name: str = ""
     body: dict[str, Any] | None = None
+    form: Form = "native"
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -91,6 +107,30 @@ class SignatureDelta(msgspec.Struct, frozen=True, tag=True, gc=False):
     signature: str
 
 
+class AttachmentDelta(msgspec.Struct, frozen=True, tag=True):
+    """Something that goes with the text of the block at `index` and is withheld when that text is changed or blocked.
+
+    `field` citation: one citation of the Messages dialect; annotations: the list of chat/completions; logprobs: that
+    dialect's object, for exactly the text deltas of the same chunk; reasoning_details: OpenRouter's list.
+    """
+
+    index: int
+    field: Literal["citation", "annotations", "logprobs", "reasoning_details"]
+    value: Any
+
+
+class RawDelta(msgspec.Struct, frozen=True, tag=True):
+    """A frame of the source dialect that we do not model and the setting `unknown` names; `index` is its block, -1 for none.
+
+    Only an encoder of the same dialect writes it, with its index renumbered; `what` is the name in the setting.
+    """
+
+    what: str
+    index: int
+    body: dict[str, Any]
+    dialect: Literal["openai", "anthropic"]
+
+
 class ArgumentsDelta(msgspec.Struct, frozen=True, tag=True, gc=False):
     """More of the JSON text of the arguments of the tool call at `index`, exactly as upstream wrote it."""
 
@@ -105,12 +145,17 @@ class BlockStop(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class MessageStop(msgspec.Struct, frozen=True, tag=True):
-    """The message is complete. Carries what came at its end: both dialects may correct usage until then."""
+    """The message is complete. Carries what came at its end: both dialects may correct usage until then.
+
+    `extra` holds what only the source dialect has: `usage` (its own object), `container`, `stop_details` (words only;
+    `explanation` apart, because it is text that policies read), `context_management`, `fields`, `total_tokens`.
+    """
 
     stop_reason: StopReason
     usage: Usage = Usage()
     stop_sequence: str | None = None
     extra: dict[str, Any] = {}
+    explanation: str = ""
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -136,4 +181,17 @@ class Opaque(msgspec.Struct, frozen=True, tag=True):
     what: str
 
 
-Event = MessageStart | BlockStart | TextDelta | SignatureDelta | ArgumentsDelta | BlockStop | MessageStop | Ping | UpstreamFailed | Opaque
+Event = (
+    MessageStart
+    | BlockStart
+    | TextDelta
+    | SignatureDelta
+    | AttachmentDelta
+    | RawDelta
+    | ArgumentsDelta
+    | BlockStop
+    | MessageStop
+    | Ping
+    | UpstreamFailed
+    | Opaque
+)

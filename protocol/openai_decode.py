@@ -208,7 +208,8 @@ def _key(position: int, fragment: ToolCall) -> int | str:
 class StreamDecoder:
     """Streamed chunks to events."""
 
-    def __init__(self) -> None:
+    def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
+        self._unknown = unknown
         self._builder = _Builder()
         self._done = False
 
@@ -311,10 +312,10 @@ def _end_of_choice(builder: _Builder, choice: Choice, events: list[Event]) -> No
         builder.finish = choice.finish_reason
 
 
-def decode_whole(body: bytes) -> list[Event]:
+def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a whole answer. Raises RemoteProtocolError."""
     try:
-        answer, unknown = read_chunk(body)
+        answer, found = read_chunk(body)
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
     if answer.error:
@@ -331,6 +332,6 @@ def decode_whole(body: bytes) -> list[Event]:
     if answer.usage is not None:
         builder.count(answer.usage)
     _end_of_choice(builder, choice, events)
-    events.extend(map(Opaque, unknown))
+    events.extend(map(Opaque, found))
     events.append(builder.stop())
     return events

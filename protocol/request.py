@@ -55,20 +55,48 @@ class Turn(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = {}
 
 
+ToolKind = Literal["function", "custom", "client", "server"]
+
+
 class Tool(msgspec.Struct, frozen=True):
-    """A tool the client offers. `schema` is the client's original JSON Schema of the arguments: what arguments are validated against."""
+    """A tool the client offers. `schema` is the client's original JSON Schema of the arguments: what arguments are validated against.
+
+    `kind` function; custom: chat/completions' free-form tool, whose arguments are here always `{"input": text}`; client: a
+    type of the Messages dialect that the client executes (bash, text_editor, memory, computer); server: one that the
+    provider executes. For the last two, `extra` is the JSON object as it came.
+    """
 
     name: str
     description: str = ""
     schema: dict[str, Any] = {}
     extra: dict[str, Any] = {}
+    kind: ToolKind = "function"
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """`mode` auto, none, any (a call is forced) or tool (`name` is forced)."""
+    """`mode` auto, none, any (a call is forced) or tool (`name` is forced). `allowed`: only these tools may be called (empty: all)."""
 
     mode: Literal["auto", "none", "any", "tool"]
     name: str = ""
+    allowed: tuple[str, ...] = ()
+
+
+class ResponseFormat(msgspec.Struct, frozen=True):
+    """The answer's form. `schema` is the client's original: what the answer is validated against."""
+
+    mode: Literal["json_object", "json_schema"]
+    name: str = ""
+    schema: dict[str, Any] = {}
+    strict: bool | None = None
+    description: str = ""
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """How much the model may think. `mode` off, budget (`budget_tokens`), adaptive (the model decides), or "" (only `effort` was said)."""
+
+    mode: Literal["", "off", "budget", "adaptive"] = ""
+    effort: str | None = None
+    budget_tokens: int | None = None
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +117,12 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float | None = None
     stop: tuple[str, ...] = ()
     user: str | None = None
+    response_format: ResponseFormat | None = None
+    reasoning: Reasoning | None = None
+    web_search: dict[str, Any] | None = None
+    """OpenAI `web_search_options`."""
+    legacy_functions: bool = False
+    """The client speaks of `functions` and `function_call`: at most one call, answered in that shape."""
     extra: dict[str, Any] = {}
 
     def tool(self, name: str) -> Tool | None:

@@ -152,6 +152,10 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     session: str
     nonce: str
     deadline: int
+    betas: tuple[str, ...] = ()
+    """The names in the client's anthropic-beta header."""
+    server_tools: tuple[str, ...] = ()
+    """Families of server tools that the key may use."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -182,6 +186,8 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     dialect: Dialect
     endpoint: Endpoint
     body: bytes | None = None
+    betas: tuple[str, ...] = ()
+    """Names for the anthropic-beta header, joined with the upstream's configured ones."""
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):

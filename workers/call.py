@@ -281,7 +281,7 @@ class OwnedCall:
         rendered, events = _Rendered(), []
         for output in outputs:
             if isinstance(output, Dispatch):
-                rendered.dispatch = layout.Dispatch(output.upstream, output.dialect, output.endpoint, output.body)
+                rendered.dispatch = layout.Dispatch(output.upstream, output.dialect, output.endpoint, output.body, output.betas)
             elif isinstance(output, Respond):
                 rendered.status, rendered.headers = output.status, output.headers
                 rendered.data, rendered.late = output.body, output.frame

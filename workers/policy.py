@@ -285,7 +285,7 @@ class PolicyWorker:
         return CallInfo(
             call_id=start.call_id, at=start.at, dialect=start.dialect, endpoint=start.endpoint, key=start.key, session=start.session,
             nonce=start.nonce, gateway=start.gateway, policy=policy, revision=revision, durable=self.config.durability != "relaxed",
-            max_arguments_bytes=self.limits.event_bytes,
+            max_arguments_bytes=self.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
         )  # fmt: skip
 
     # --- entries and facts ---

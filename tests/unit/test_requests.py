@@ -11,6 +11,7 @@ import pytest
 from protocol import codecs
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, Dialect, OtherPart, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
+from protocol.target import Target
 from tests.support.recordings import SHARED, need_recordings
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -91,7 +92,7 @@ def read(dialect: Dialect, body: dict[str, Any]) -> ChatRequest:
 
 
 def write(dialect: Dialect, request: ChatRequest) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(codecs.encode_request(dialect, request))
+    body: dict[str, Any] = json.loads(codecs.encode_request(request, Target(dialect=dialect)).body or b"")
     return body
 
 

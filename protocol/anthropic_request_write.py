@@ -1,4 +1,4 @@
-"""Messages requests: a client's body read, and a request written for a provider of this dialect (protocol.md 1.1, 1.10)."""
+"""Messages requests written for a provider of this dialect (protocol.md 1.1, 1.2)."""
 
 import re
 from hashlib import sha256
@@ -7,160 +7,15 @@ from typing import Any
 import msgspec
 
 from protocol import fields
+from protocol.anthropic_request_read import result_text
 from protocol.fields import invalid
-from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_body, normal_arguments
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
+from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
+from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart
+from protocol.target import Target, Translated
 
 DEFAULT_MAX_TOKENS = 4096
 """What a request gets that names none: the dialect requires one, and a model's own limit would be an expensive default."""
-_MODELLED = frozenset(
-    (
-        "model",
-        "messages",
-        "tools",
-        "tool_choice",
-        "stream",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "stop_sequences",
-    )
-)
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
-
-
-def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
-    """Read a client's body; count_tokens needs no max_tokens. Raises InvalidRequest naming the parameter."""
-    data = loads_body(body)
-    fields.refuse_routing(data)
-    if fields.integer(data, "n", 1) != 1:
-        invalid("n must be 1: every choice would have to be decided on", "n")
-    model = fields.model(data)
-    turns = tuple(_turn(m, f"messages[{i}]") for i, m in enumerate(fields.array(data, "messages")))
-    max_tokens = fields.integer(data, "max_tokens", None)
-    if max_tokens is None and needs_max_tokens:
-        invalid("max_tokens is required", "max_tokens")
-    choice, parallel = _choice(data.get("tool_choice"))
-    return ChatRequest(
-        dialect="anthropic",
-        model=model,
-        system=_system(data.get("system")),
-        turns=turns,
-        tools=tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False))),
-        tool_choice=choice,
-        parallel_tool_calls=parallel,
-        stream=bool(fields.boolean(data, "stream", False)),
-        max_tokens=max_tokens,
-        temperature=fields.number(data, "temperature"),
-        top_p=fields.number(data, "top_p"),
-        stop=_stop(data.get("stop_sequences")),
-        user=fields.string(fields.mapping(data, "metadata"), "user_id", None),
-        # `system` stays here as it came, with what its blocks carry beside their text
-        extra=fields.rest(data, *_MODELLED, *(() if isinstance(data.get("system"), list) else ("system",))),
-    )
-
-
-def _stop(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        invalid("stop_sequences must be a list of strings", "stop_sequences")
-    return tuple(value)
-
-
-def _system(content: Any) -> tuple[str, ...]:
-    if content is None:
-        return ()
-    if isinstance(content, str):
-        return (content,)
-    if not isinstance(content, list) or not all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content):
-        invalid("system must be a string or a list of text blocks", "system")
-    return tuple(p["text"] for p in content)
-
-
-def _turn(message: Any, at: str) -> Turn:
-    if not isinstance(message, dict):
-        invalid(f"{at} must be an object", "messages")
-    role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant", "system"):
-        invalid(f"{at}.role must be user, assistant or system", "messages")
-    extra = fields.rest(message, "role", "content")
-    if isinstance(content, str):
-        return Turn(role, (TextPart(content),), extra)
-    if not isinstance(content, list):
-        invalid(f"{at}.content must be a string or a list of blocks", "messages")
-    return Turn(role, tuple(_part(block, f"{at}.content[{i}]") for i, block in enumerate(content)), extra)
-
-
-def _part(block: Any, at: str) -> Part:
-    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        invalid(f"{at} must be an object with a type", "messages")
-    match block["type"]:
-        case "text":
-            return TextPart(_string(block, "text", at), fields.rest(block, "type", "text"))
-        case "tool_use":
-            value = block.get("input", {})
-            if not isinstance(value, dict):
-                invalid(f"{at}.input must be an object", "messages")
-            extra = fields.rest(block, "type", "id", "name", "input")
-            return ToolUsePart(_string(block, "id", at), _string(block, "name", at), dumps(value).decode(), extra)
-        case "tool_result":
-            content = block.get("content")
-            known = ("type", "tool_use_id", "is_error", *(() if isinstance(content, list) else ("content",)))
-            is_error = block.get("is_error") is True
-            return ToolResultPart(_string(block, "tool_use_id", at), _result(content, at), is_error, fields.rest(block, *known))
-        case kind:
-            return OtherPart(kind, block, "anthropic")
-
-
-def _string(block: dict[str, Any], name: str, at: str) -> str:
-    value = block.get(name)
-    if not isinstance(value, str):
-        invalid(f"{at}.{name} must be a string", "messages")
-    return value
-
-
-def _result(content: Any, at: str) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, list) and all(isinstance(p, dict) for p in content):
-        return "".join(p["text"] if isinstance(p.get("text"), str) else f"[{p.get('type')}]" for p in content)
-    if not isinstance(content, str):
-        invalid(f"{at}.content must be a string or a list of blocks", "messages")
-    return content
-
-
-def _tool(tool: Any, position: int) -> Tool:
-    if not isinstance(tool, dict):
-        invalid(f"tools[{position}] must be an object", "tools")
-    name, kind, description = tool.get("name"), tool.get("type"), tool.get("description")
-    if kind not in ("custom", None):
-        # a provider's own tool: carried as it came, some have no name
-        return Tool(name if isinstance(name, str) else str(kind), extra=tool)
-    if not isinstance(name, str) or not name:
-        invalid(f"tools[{position}].name is missing", "tools")
-    if not isinstance(description, str | None) or not isinstance(tool.get("input_schema"), dict):
-        invalid(f"tools[{position}] must have an object as input_schema and a string as description", "tools")
-    return Tool(name, description or "", tool["input_schema"], fields.rest(tool, "name", "description", "input_schema"))
-
-
-def _choice(value: Any) -> tuple[ToolChoice | None, bool | None]:
-    if value is None:
-        return None, None
-    if not isinstance(value, dict):
-        invalid("tool_choice must be an object", "tool_choice")
-    parallel = False if fields.boolean(value, "disable_parallel_tool_use", False) else None
-    match value:
-        case {"type": "auto" | "any" | "none" as mode}:
-            return ToolChoice(mode), parallel
-        case {"type": "tool", "name": str(name)}:
-            return ToolChoice("tool", name), parallel
-    invalid("tool_choice.type must be auto, any, none or tool with a name", "tool_choice")
-
-
-# --- writing ---
-
-
 _DROPPED = frozenset(
     (
         "frequency_penalty",
@@ -182,8 +37,10 @@ _DROPPED = frozenset(
 """What an OpenAI client may say and this dialect has no word for, and whose absence changes no meaning."""
 
 
-def encode(request: ChatRequest) -> bytes:
+def encode(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:
     """Write the request for a Messages provider. Raises InvalidRequest naming what it cannot say."""
+    if request.dialect == target.dialect and not changed:
+        return Translated(body=None)
     same = request.dialect == "anthropic"
     if not same:
         _refuse_foreign(request)
@@ -208,7 +65,7 @@ def encode(request: ChatRequest) -> bytes:
     if request.user and not same:
         # the vendor asks for an opaque value, and clients put e-mail addresses there
         body["metadata"] = {"user_id": sha256(request.user.encode("utf-8", "replace")).hexdigest()}
-    return dumps(body)
+    return Translated(body=dumps(body))
 
 
 def _refuse_foreign(request: ChatRequest) -> None:
@@ -268,7 +125,7 @@ def _write_result(part: ToolResultPart, *, same: bool) -> dict[str, Any]:
         block["is_error"] = True
     if same:
         original = part.extra.get("content")
-        unchanged = isinstance(original, list) and _result(original, "") == part.text
+        unchanged = isinstance(original, list) and result_text(original, "") == part.text
         block |= part.extra if unchanged else fields.rest(part.extra, "content")
     return block
 

@@ -1,0 +1,73 @@
+"""What a request is written for, and what comes of it: the body, how to read the answer back, what was left out.
+
+Must not know: Redis, HTTP, policies.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from protocol.request import ChatRequest, Dialect, Tool
+
+Guided = Literal["", "ollama", "vllm", "openai"]
+"""How a backend without native tools takes a JSON Schema for its whole answer: `format`, `guided_json`, `response_format`; "" not at all."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """The upstream and what the operator allows. `nonce` is the call's: unknown to model and client."""
+
+    dialect: Dialect
+    native_tools: bool = True
+    guided: Guided = ""
+    families: frozenset[str] = frozenset()
+    """Families of server tools that this key may use (`protocol/data/server_tools.json` names them)."""
+    added_tools: tuple[dict[str, Any], ...] = ()
+    """Server tools that the operator adds, as the provider's objects; those of families that the key may not use are left out."""
+    added_mcp_servers: tuple[dict[str, Any], ...] = ()
+    betas: tuple[str, ...] = ()
+    """What the client's anthropic-beta header names."""
+    allowed_betas: frozenset[str] = frozenset()
+    """Names that the operator allows beyond the known ones."""
+    container: str = ""
+    """The container to go on with: from the record, for clients whose dialect has none."""
+    nonce: str = ""
+
+
+class Restore(msgspec.Struct, frozen=True, kw_only=True):
+    """How an answer is turned back into the client's terms before any policy sees it."""
+
+    names: Mapping[str, str] = {}
+    """Tool names as upstream has them to the client's, where they differ."""
+    json_tool: str = ""
+    """The forced tool that stands for `response_format`: its arguments are the answer's text. "" for none."""
+    prompted: tuple[Tool, ...] | None = None
+    """The tools that were written into the prompt: calls are looked for in the text. None: native tools."""
+    allowed: tuple[str, ...] = ()
+    """With prompted tools: the names that may be called (tool_choice); empty for all."""
+
+
+class Translated(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it goes upstream. `body` None: exactly as the client sent it."""
+
+    body: bytes | None
+    restore: Restore = Restore()
+    dropped: tuple[str, ...] = ()
+    """What was left out, by the client's parameter names, each once, in order: shown in a response header and recorded."""
+    betas: tuple[str, ...] = ()
+    """The anthropic-beta names for upstream, each once."""
+
+
+class Draft(msgspec.Struct, kw_only=True):
+    """What the writers of one request note while they write."""
+
+    request: ChatRequest
+    target: Target
+    dropped: list[str] = []
+    betas: list[str] = []
+    names: dict[str, str] = {}
+
+    def drop(self, name: str) -> None:
+        """Note a parameter that is left out."""
+        if name not in self.dropped:
+            self.dropped.append(name)
