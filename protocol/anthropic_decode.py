@@ -1,17 +1,22 @@
 """Messages answers, streamed and whole, to events. Blocks are addressed by their index, never by "the latest".
 
-Tool calls arrive as deltas, complete in `content_block_start.input`, or inside `message_start.content`: all three give
-the same events. Blocks that we do not model are opaque: their deltas are swallowed by index, so they never touch a
-client's call. An error frame or a cut stream gives UpstreamFailed, never a stop.
+Tool calls, the client's and the provider's, arrive as deltas, complete in `content_block_start.input`, or inside
+`message_start.content`: all three give the same events. Blocks that we do not model are opaque: their deltas are
+swallowed by index, so they never touch a client's call. An error frame or a cut stream gives UpstreamFailed, never a stop.
 """
 
 import re
 from typing import Any
 
-from protocol.anthropic_wire import KNOWN_BLOCK_FIELDS, Delta, Frame, FrameUsage, Message, read_frame, read_message
+from msgspec import UNSET
+
+from protocol.anthropic_blocks import begin_block
+from protocol.anthropic_extras import counts, later_usage, read_extras, read_stop_details
+from protocol.anthropic_wire import DELTAS, Delta, Frame, Message, read_frame, read_message
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
+    AttachmentDelta,
     BlockKind,
     BlockStart,
     BlockStop,
@@ -20,29 +25,23 @@ from protocol.events import (
     MessageStop,
     Opaque,
     Ping,
+    RawDelta,
     SignatureDelta,
     StopReason,
     TextDelta,
     UpstreamFailed,
     Usage,
 )
-from protocol.json_strict import dumps
+from protocol.json_strict import loads_foreign
 from protocol.sse import parse_event
+from protocol.unknown import Unknown, named, split_unknown
 
 _MAX_MESSAGE = 500
 _MAX_NAME = 60
+_EVENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _REASONS = {str(r): r for r in StopReason}
-_MODELLED_DELTAS = frozenset(("text_delta", "input_json_delta", "thinking_delta", "signature_delta"))
-_EXTRA = {"dialect": "anthropic"}
-_STOP_DETAILS = ("type", "category", "recommended_model")
-_WORD = re.compile(r"[A-Za-z0-9._-]{1,80}")
-
-
-def _usage(usage: FrameUsage | None) -> Usage:
-    if usage is None:
-        return Usage()
-    thinking = usage.output_tokens_details.thinking_tokens if usage.output_tokens_details else None
-    return Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens, thinking)
+# a delta that says nothing: what an unmodelled field of a delta is written with, apart from the delta's own content
+_EMPTY_DELTAS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
 
 
 def _failed(error: Any) -> UpstreamFailed:
@@ -62,7 +61,7 @@ def _reason(reason: str | None) -> StopReason:
 
 
 class StreamDecoder:
-    """Streamed frames to events."""
+    """Streamed frames to events. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
 
     def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
         self._unknown = unknown
@@ -70,9 +69,12 @@ class StreamDecoder:
         self._bare = True
         self._open: dict[int, BlockKind] = {}
         self._seen: set[int] = set()
+        self._raw: set[int] = set()
+        self._compactions: dict[int, BlockStart] = {}
         self._stop: tuple[str | None, str | None] = (None, None)
         self._usage = Usage()
         self._extra: dict[str, Any] = {}
+        self._explanation = ""
         self._done = False
 
     def feed(self, chunk: bytes) -> list[Event]:
@@ -83,11 +85,11 @@ class StreamDecoder:
         if self._done:
             return [Opaque("data after the end")]
         try:
-            frame, unknown = read_frame(data)
-            if frame.type == "content_block_delta" and not unknown:
-                return self._delta(frame)
-            return [*self._take(frame), *map(Opaque, unknown)]
-        except ValueError as error:
+            frame, found = read_frame(data)
+            if frame.type == "content_block_delta" and not found:
+                return self._delta(frame, data)
+            return self._take(frame, data, found)
+        except (ValueError, RecursionError) as error:
             self._done = True
             if name == "error":
                 return [_failed(None)]
@@ -96,18 +98,26 @@ class StreamDecoder:
             self._done = True
             raise
 
-    def _take(self, frame: Frame) -> list[Event]:
+    def _take(self, frame: Frame, data: bytes, found: Unknown) -> list[Event]:
+        kept, withheld = split_unknown(found, self._unknown)
+        events = self._by_type(frame, data, kept)
+        # what the frame had no place for
+        withheld += [named(at, name) for at, fields in kept.items() for name in fields]
+        return [*events, *map(Opaque, withheld)]
+
+    def _by_type(self, frame: Frame, data: bytes, fields: Unknown) -> list[Event]:
+        """Decode a frame and take out of `fields`, the unmodelled ones that may pass, those that it carries on."""
         match frame.type:
             case "content_block_delta":
-                return self._delta(frame)
+                return [*self._raw_fields(frame, fields), *self._delta(frame, data)]
             case "content_block_start":
                 return self._start(frame.index, frame.content_block or {})
             case "content_block_stop":
                 return self._end(frame.index)
             case "message_delta":
-                return self._message_delta(frame)
+                return self._message_delta(frame, fields)
             case "message_start":
-                return self._message(frame.message or Message())
+                return self._message(frame.message or Message(), fields)
             case "message_stop":
                 return self._message_stop()
             case "ping":
@@ -115,38 +125,61 @@ class StreamDecoder:
             case "error":
                 self._done = True
                 return [_failed(frame.error)]
-        return [Opaque(f"event {frame.type[:_MAX_NAME]}")]
+        what = named("event", frame.type)
+        # its type becomes a line of the client's stream
+        writable = self._message_id is not None and _EVENT_NAME.fullmatch(frame.type)
+        return [self._unmodelled(what, -1, data) if writable else Opaque(what)]
 
-    def _message(self, message: Message) -> list[Event]:
+    def _message(self, message: Message, fields: Unknown) -> list[Event]:
         if self._message_id is not None:
             if message.id == self._message_id and self._bare:
                 return []
             raise RemoteProtocolError("upstream began another message inside an open one")
         self._message_id = message.id
-        self._usage = _usage(message.usage)
+        start, withheld = _message_start(message, fields, self._unknown)
+        self._usage = start.usage
         self._stop = (message.stop_reason, message.stop_sequence)
-        events: list[Event] = [MessageStart(message.id, message.model, self._usage, _EXTRA)]
+        events: list[Event] = [start]
         for index, block in enumerate(message.content or ()):
             events += self._start(index, block)
             events += self._end(index)
-        return events + _withheld_fields(message)
+        return events + withheld + self._stop_details(message.stop_details)
 
-    def _message_delta(self, frame: Frame) -> list[Event]:
+    def _message_delta(self, frame: Frame, fields: Unknown) -> list[Event]:
         self._in_message()
-        self._usage = self._usage.updated(_usage(frame.usage))
-        if frame.delta is None:
-            return []
-        if frame.delta.stop_reason is not None:
-            self._stop = (frame.delta.stop_reason, frame.delta.stop_sequence)
-        self._extra |= _stop_details(frame.delta.stop_details)
-        return _withheld_fields(frame.delta)
+        self._usage = self._usage.updated(counts(frame.usage))
+        delta = frame.delta or Delta()
+        if delta.stop_reason is not None:
+            self._stop = (delta.stop_reason, delta.stop_sequence)
+        withheld = self._stop_details(delta.stop_details)
+        for holder in (frame, delta):
+            extra, more = read_extras(holder, self._unknown)
+            self._merge({name: value for name, value in extra.items() if value is not None})
+            withheld += map(Opaque, more)
+        if fields:
+            earlier = self._extra.get("fields", {})
+            self._extra["fields"] = earlier | {at: earlier.get(at, {}) | dict(found) for at, found in fields.items()}
+            fields.clear()
+        return withheld
+
+    def _merge(self, extra: dict[str, Any]) -> None:
+        if "usage" in extra:
+            extra["usage"] = later_usage(self._extra.get("usage", {}), extra["usage"])
+        self._extra |= extra
+
+    def _stop_details(self, details: Any) -> list[Event]:
+        words, explanation, withheld = read_stop_details(details, self._unknown)
+        if words:
+            self._extra["stop_details"] = words
+        self._explanation = explanation or self._explanation
+        return [*map(Opaque, withheld)]
 
     def _message_stop(self) -> list[Event]:
         self._in_message()
         self._done = True
         # recorded: a message cut by max_tokens ends without the stop of its last block
-        stops = [BlockStop(index) for index, kind in self._open.items() if kind is not BlockKind.OPAQUE]
-        return [*stops, MessageStop(_reason(self._stop[0]), self._usage, self._stop[1], self._extra)]
+        stops = [event for index in list(self._open) for event in self._end(index)]
+        return [*stops, MessageStop(_reason(self._stop[0]), self._usage, self._stop[1], self._extra, self._explanation)]
 
     def _in_message(self) -> None:
         if self._message_id is None:
@@ -158,18 +191,27 @@ class StreamDecoder:
             raise RemoteProtocolError(f"upstream began block {index} twice")
         self._bare = False
         self._seen.add(index)
-        events = _block_start(index, block)
+        events = begin_block(index, block, self._unknown)
         first = events[0]
-        self._open[index] = first.kind if isinstance(first, BlockStart) else BlockKind.OPAQUE
+        if not isinstance(first, BlockStart):
+            self._open[index] = BlockKind.OPAQUE
+            return events
+        self._open[index] = first.kind
+        if first.name == "compaction" and first.kind is BlockKind.OTHER:
+            # its text comes as a delta, and policies read the block whole
+            self._compactions[index] = first
+            return []
+        if first.kind is BlockKind.OTHER and named("block", first.name) in self._unknown:
+            self._raw.add(index)
         return events
 
-    def _delta(self, frame: Frame) -> list[Event]:
+    def _delta(self, frame: Frame, data: bytes) -> list[Event]:
         delta, index = frame.delta or Delta(), frame.index
         block = self._open.get(index)
         kind = delta.type
         if kind == "text_delta" and block is BlockKind.TEXT:
             return [TextDelta(index, delta.text)]
-        if kind == "input_json_delta" and block is BlockKind.TOOL_USE:
+        if kind == "input_json_delta" and (block is BlockKind.TOOL_USE or block is BlockKind.SERVER_TOOL_USE):
             return [ArgumentsDelta(index, delta.partial_json)] if delta.partial_json else []
         if kind == "thinking_delta" and block is BlockKind.THINKING:
             return [TextDelta(index, delta.thinking)]
@@ -177,15 +219,54 @@ class StreamDecoder:
             return [SignatureDelta(index, delta.signature)]
         if block is None:
             raise RemoteProtocolError(f"upstream sent a delta for block {index}, which is not open")
-        if kind in _MODELLED_DELTAS and block is not BlockKind.OPAQUE:
+        return self._rare_delta(delta, index, block, data)
+
+    def _rare_delta(self, delta: Delta, index: int, block: BlockKind, data: bytes) -> list[Event]:
+        kind, what = delta.type, named("delta", delta.type)
+        if index in self._raw:
+            return [RawDelta(what, index, loads_foreign(data), "anthropic")]
+        if kind == "citations_delta" and block is BlockKind.TEXT:
+            known = isinstance(delta.citation, dict)
+            return [AttachmentDelta(index, "citation", delta.citation) if known else Opaque(what)]
+        if kind == "compaction_delta" and index in self._compactions:
+            start = self._compactions[index]
+            body = {**(start.body or {}), "content": delta.content}
+            if delta.encrypted_content is not UNSET:
+                body["encrypted_content"] = delta.encrypted_content
+            self._compactions[index] = BlockStart(index, start.kind, name=start.name, body=body)
+            return []
+        if kind in DELTAS and block is not BlockKind.OPAQUE:
             raise RemoteProtocolError(f"upstream sent a {kind} for block {index}, which is a {block} block")
-        return [Opaque(f"delta {kind[:_MAX_NAME]}")]
+        return [Opaque(what) if block is BlockKind.OPAQUE else self._unmodelled(what, index, data)]
+
+    def _unmodelled(self, what: str, index: int, data: bytes) -> Event:
+        if what in self._unknown:
+            return RawDelta(what, index, loads_foreign(data), "anthropic")
+        return Opaque(what)
+
+    def _raw_fields(self, frame: Frame, fields: Unknown) -> list[Event]:
+        """Unmodelled fields of a content delta that may pass: each beside a delta of that kind that says nothing."""
+        kind = frame.delta.type if frame.delta else ""
+        if kind not in _EMPTY_DELTAS or self._open.get(frame.index, BlockKind.OPAQUE) is BlockKind.OPAQUE:
+            return []
+        events: list[Event] = []
+        for at, found in fields.items():
+            for name, value in found.items():
+                delta: dict[str, Any] = {"type": kind, _EMPTY_DELTAS[kind]: ""}
+                body: dict[str, Any] = {"type": frame.type, "index": frame.index, "delta": delta}
+                (delta if at == "delta field" else body)[name] = value
+                events.append(RawDelta(named(at, name), frame.index, body, "anthropic"))
+        fields.clear()
+        return events
 
     def _end(self, index: int) -> list[Event]:
         block = self._open.pop(index, None)
         if block is None:
             raise RemoteProtocolError(f"upstream ended block {index}, which is not open")
-        return [] if block is BlockKind.OPAQUE else [BlockStop(index)]
+        if block is BlockKind.OPAQUE:
+            return []
+        held = self._compactions.pop(index, None)
+        return [held, BlockStop(index)] if held else [BlockStop(index)]
 
     def finish(self) -> list[Event]:
         """The stream is over. Without message_stop it was cut."""
@@ -195,65 +276,13 @@ class StreamDecoder:
         return [UpstreamFailed("api_error", "the upstream ended its answer without finishing it")]
 
 
-def _stop_details(details: Any) -> dict[str, Any]:
-    """Why a refusal was one, as far as it is words of a list and not a text that nobody judged."""
-    if not isinstance(details, dict):
-        return {}
-    found = {k: v for k, v in details.items() if k in _STOP_DETAILS and isinstance(v, str) and _WORD.fullmatch(v)}
-    return {"stop_details": found} if found else {}
-
-
-def _withheld_fields(holder: Message | Delta) -> list[Event]:
-    found: list[Event] = [Opaque("container")] if holder.container else []
-    details = holder.stop_details
-    if isinstance(details, dict):
-        found += [Opaque(f"stop_details {str(k)[:_MAX_NAME]}") for k, v in details.items() if v and k not in _STOP_DETAILS]
-    return found
-
-
-def _block_start(index: int, block: dict[str, Any]) -> list[Event]:
-    """The events of a block's start, with what it already contains; an unmodelled block is one Opaque."""
-    kind = _string(block, "type")
-    events: list[Event]
-    match kind:
-        case "text":
-            events = [BlockStart(index, BlockKind.TEXT)]
-            if text := _string(block, "text"):
-                events.append(TextDelta(index, text))
-        case "thinking":
-            events = [BlockStart(index, BlockKind.THINKING)]
-            if text := _string(block, "thinking"):
-                events.append(TextDelta(index, text))
-            if signature := _string(block, "signature"):
-                events.append(SignatureDelta(index, signature))
-        case "tool_use":
-            events = [BlockStart(index, BlockKind.TOOL_USE, id=_string(block, "id"), name=_string(block, "name"))]
-            if block.get("input"):
-                events.append(ArgumentsDelta(index, dumps(block["input"]).decode()))
-        case "redacted_thinking":
-            return [BlockStart(index, BlockKind.OTHER, name="redacted_thinking", body=block)]
-        case _:
-            return [Opaque(f"block {kind[:_MAX_NAME]}")]
-    return events + _more_fields(block, kind)
-
-
-def _more_fields(block: dict[str, Any], kind: str) -> list[Event]:
-    known = KNOWN_BLOCK_FIELDS[kind]
-    found: list[Event] = [Opaque(f"{kind} field {name[:_MAX_NAME]}") for name, value in block.items() if value and name not in known]
-    if block.get("citations"):
-        found.append(Opaque("citations"))
-    if block.get("caller") not in (None, {"type": "direct"}):
-        found.append(Opaque("caller"))
-    return found
-
-
-def _string(block: dict[str, Any], name: str) -> str:
-    value = block.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise RemoteProtocolError("upstream sent something else where its dialect has a string")
-    return value
+def _message_start(message: Message, fields: Unknown, unknown: frozenset[str]) -> tuple[MessageStart, list[Event]]:
+    extra, withheld = read_extras(message, unknown)
+    extra["dialect"] = "anthropic"
+    if fields:
+        extra["fields"] = dict(fields)
+        fields.clear()
+    return MessageStart(message.id, message.model, counts(message.usage), extra), [*map(Opaque, withheld)]
 
 
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
@@ -266,14 +295,17 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
         return [_failed(message.error)]
     if message.type != "message":
         raise RemoteProtocolError("upstream's answer is not a message")
-    usage = _usage(message.usage)
-    events: list[Event] = [MessageStart(message.id, message.model, usage, _EXTRA)]
+    fields, unnamed = split_unknown(found, unknown)
+    start, withheld = _message_start(message, fields, unknown)
+    events: list[Event] = [start]
     for index, block in enumerate(message.content or ()):
-        started = _block_start(index, block)
-        events += started
-        if isinstance(started[0], BlockStart):
+        begun = begin_block(index, block, unknown)
+        events += begun
+        if isinstance(begun[0], BlockStart):
             events.append(BlockStop(index))
-    events += _withheld_fields(message)
-    events.extend(map(Opaque, found))
-    events.append(MessageStop(_reason(message.stop_reason), usage, message.stop_sequence, _stop_details(message.stop_details)))
-    return events
+    details, explanation, more = read_stop_details(message.stop_details, unknown)
+    events += [*withheld, *map(Opaque, [*more, *unnamed])]
+    extra = {name: start.extra[name] for name in ("usage", "container") if start.extra.get(name) is not None}
+    if details:
+        extra["stop_details"] = details
+    return [*events, MessageStop(_reason(message.stop_reason), start.usage, message.stop_sequence, extra, explanation)]

@@ -7,9 +7,10 @@ dropped in silence.
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from protocol.json_strict import loads_foreign
-from protocol.unknown import strip_unknown
+from protocol.unknown import Unknown, take_unknown
 
 
 class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -23,9 +24,10 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     stop_reason: str | None = None
     stop_sequence: str | None = None
     stop_details: Any = None
-    container: Any = None
+    container: Any = UNSET
     citation: Any = None
     content: Any = None
+    encrypted_content: Any = UNSET
     estimated_tokens: Any = None
 
 
@@ -36,7 +38,7 @@ class Details(msgspec.Struct, gc=False):
 
 
 class FrameUsage(msgspec.Struct, gc=False):
-    """Token counts; vendors add their own beside them."""
+    """The token counts that are modelled; vendors add their own beside them."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -46,7 +48,7 @@ class FrameUsage(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A message: whole, or as far as message_start has it."""
+    """A message: whole, or as far as message_start has it. UNSET: the upstream did not say; None: it said null."""
 
     id: str = ""
     type: str = ""
@@ -56,10 +58,11 @@ class Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     stop_reason: str | None = None
     stop_sequence: str | None = None
     stop_details: Any = None
-    container: Any = None
-    context_management: Any = None
-    diagnostics: Any = None
-    usage: FrameUsage | None = None
+    container: Any = UNSET
+    context_management: Any = UNSET
+    input_transformations: Any = UNSET
+    diagnostics: Any = UNSET
+    usage: dict[str, Any] | None = None
     error: Any = None
     request_id: Any = None
 
@@ -72,55 +75,58 @@ class Frame(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     delta: Delta | None = None
     content_block: dict[str, Any] | None = None
     message: Message | None = None
-    usage: FrameUsage | None = None
+    usage: dict[str, Any] | None = None
     error: Any = None
     request_id: Any = None
-    context_management: Any = None
+    context_management: Any = UNSET
+    input_transformations: Any = UNSET
 
 
+DELTAS = frozenset(("text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta", "compaction_delta"))
+"""The kinds of content deltas that are modelled."""
+_EVENTS = frozenset(
+    ("message_start", "message_delta", "message_stop", "content_block_start", "content_block_delta", "content_block_stop", "ping", "error")
+)
 _frames = msgspec.json.Decoder(Frame)
 _messages = msgspec.json.Decoder(Message)
 _BAD = (msgspec.MsgspecError, ValueError, RecursionError)
-KNOWN_BLOCK_FIELDS = {
-    "text": frozenset(("type", "text", "citations")),
-    "thinking": frozenset(("type", "thinking", "signature")),
-    "tool_use": frozenset(("type", "id", "name", "input", "caller")),
-}
-"""The fields of the blocks that become events of their own; other blocks are carried or withheld whole."""
+_NOTHING: Unknown = {}
 
 
-def read_frame(data: bytes) -> tuple[Frame, list[str]]:
-    """Return the frame and the names of its unknown fields. Raises ValueError."""
+def read_frame(data: bytes) -> tuple[Frame, Unknown]:
+    """Return the frame and its unknown fields. Of an event or delta that is not modelled: only the type. Raises ValueError."""
     try:
-        return _frames.decode(data), []
+        return _frames.decode(data), _NOTHING
     except _BAD:
         pass
     try:
         value = loads_foreign(data)
-        if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] not in _EVENTS:
-            return Frame(value["type"]), []
-        found = strip_unknown(value, Frame, "field")
-        if isinstance(value, dict):
-            found += strip_unknown(value.get("delta"), Delta, "delta field") + strip_unknown(value.get("message"), Message, "message field")
+        if not isinstance(value, dict):
+            raise ValueError("not an object")
+        if isinstance(value.get("type"), str) and value["type"] not in _EVENTS:
+            return Frame(value["type"]), _NOTHING
+        delta = value.get("delta")
+        if value.get("type") == "content_block_delta" and isinstance(delta, dict) and delta.get("type") not in DELTAS:
+            value["delta"] = {"type": delta.get("type", "")}
+        found = {
+            "field": take_unknown(value, Frame),
+            "delta field": take_unknown(value.get("delta"), Delta),
+            "message field": take_unknown(value.get("message"), Message),
+        }
         return msgspec.convert(value, Frame), found
     except _BAD as error:
         raise ValueError("not a frame of Messages") from error
 
 
-_EVENTS = frozenset(
-    ("message_start", "message_delta", "message_stop", "content_block_start", "content_block_delta", "content_block_stop", "ping", "error")
-)
-
-
-def read_message(data: bytes) -> tuple[Message, list[str]]:
-    """Return the whole message and the names of its unknown fields. Raises ValueError."""
+def read_message(data: bytes) -> tuple[Message, Unknown]:
+    """Return the whole message and its unknown fields. Raises ValueError."""
     try:
-        return _messages.decode(data), []
+        return _messages.decode(data), _NOTHING
     except _BAD:
         pass
     try:
         value = loads_foreign(data)
-        found = strip_unknown(value, Message, "message field")
+        found = {"message field": take_unknown(value, Message)}
         return msgspec.convert(value, Message), found
     except _BAD as error:
         raise ValueError("not a message of Messages") from error

@@ -10,10 +10,36 @@ from msgspec import Struct
 _EMPTY: tuple[Any, ...] = (None, "", [], {}, False, 0)
 _MAX_NAME = 60
 
+Unknown = dict[str, dict[str, Any]]
+"""Unmodelled fields with content: where they were ("message field", ...), then name and value."""
+
+
+def named(at: str, name: str) -> str:
+    """Return what `Opaque.what` and the setting `unknown` call the field `name`: where it was and its name, shortened."""
+    return f"{at} {name[:_MAX_NAME]}"
+
+
+def take_unknown(value: Any, model: type[Struct]) -> dict[str, Any]:
+    """Take out of the JSON object `value` the fields that `model` lacks; returns those with content."""
+    if not isinstance(value, dict):
+        return {}
+    unknown = [name for name in value if name not in model.__struct_fields__]
+    return {name: found for name in unknown if (found := value.pop(name)) not in _EMPTY}
+
 
 def strip_unknown(value: Any, model: type[Struct], at: str) -> list[str]:
     """Take out of the JSON object `value` the fields that `model` lacks; returns the names of those with content."""
-    if not isinstance(value, dict):
-        return []
-    unknown = [name for name in value if name not in model.__struct_fields__]
-    return [f"{at} {name[:_MAX_NAME]}" for name in unknown if value.pop(name) not in _EMPTY]
+    return [named(at, name) for name in take_unknown(value, model)]
+
+
+def split_unknown(found: Unknown, allowed: frozenset[str]) -> tuple[Unknown, list[str]]:
+    """Part what was found into what the setting `unknown` (`allowed`) lets pass and the names of the rest."""
+    kept: Unknown = {}
+    withheld: list[str] = []
+    for at, fields in found.items():
+        for name, value in fields.items():
+            if named(at, name) in allowed:
+                kept.setdefault(at, {})[name] = value
+            else:
+                withheld.append(named(at, name))
+    return kept, withheld

@@ -40,3 +40,16 @@ def anthropic_answer(body: bytes, *, stream: bool, status: int = 200) -> anthrop
         with client.messages.stream(**ask) as events:
             message: anthropic.types.Message = events.get_final_message()
             return message
+
+
+def anthropic_beta_answer(body: bytes, *, stream: bool, status: int = 200) -> anthropic.types.beta.BetaMessage:
+    """The message that the anthropic SDK's beta helper accumulates: it knows more kinds of blocks and fields."""
+    with httpx2.Client(transport=_transport(body, stream=stream, status=status)) as http:
+        client = anthropic.Anthropic(api_key="k", base_url="http://upstream", http_client=http, max_retries=0)
+        ask: Any = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "x"}]}
+        if not stream:
+            answer: anthropic.types.beta.BetaMessage = client.beta.messages.create(**ask)
+            return answer
+        with client.beta.messages.stream(**ask) as events:
+            message: anthropic.types.beta.BetaMessage = events.get_final_message()
+            return message

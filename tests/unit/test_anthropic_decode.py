@@ -29,8 +29,10 @@ from tests.support.decoding import decode, texts
 from tests.support.recordings import framed, own
 
 EXTRA = {"dialect": "anthropic"}
-START = MessageStart("msg_own1", "model-a", Usage(20, 1, 5, 2), EXTRA)
+RAW_USAGE = {"input_tokens": 20, "output_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2}
+START = MessageStart("msg_own1", "model-a", Usage(20, 1, 5, 2), {**EXTRA, "usage": RAW_USAGE})
 USAGE = Usage(20, 42, 5, 2)
+STOP_EXTRA = {"usage": {"output_tokens": 42}}
 FILES = [
     "anthropic-text.sse",
     "anthropic-tools-parallel.sse",
@@ -112,7 +114,7 @@ def test_text() -> None:
         TextDelta(0, "Welt\u2028\u0000"),
         TextDelta(0, " 😀"),
         BlockStop(0),
-        MessageStop(StopReason.STOP_SEQUENCE, USAGE, "END"),
+        MessageStop(StopReason.STOP_SEQUENCE, USAGE, "END", STOP_EXTRA),
     ]
 
 
@@ -128,7 +130,7 @@ def test_parallel_calls() -> None:
         BlockStop(2),
         BlockStart(3, BlockKind.TOOL_USE, "toolu_c", "refresh"),
         BlockStop(3),
-        MessageStop(StopReason.TOOL_USE, USAGE),
+        MessageStop(StopReason.TOOL_USE, USAGE, None, STOP_EXTRA),
     ]
 
 
@@ -164,8 +166,20 @@ def test_thinking() -> None:
 
 def test_server_blocks_never_touch_a_clients_call() -> None:
     events = decode("anthropic", [own("anthropic-server-tool-among.sse")])
-    assert [e for e in events if isinstance(e, ArgumentsDelta)] == [ArgumentsDelta(0, '{"city":"Paris"}')]
-    assert opaque(events) == ["block server_tool_use", "delta input_json_delta", "block web_search_tool_result"]
+    assert [e for e in events if isinstance(e, BlockStart | ArgumentsDelta)] == [
+        BlockStart(0, BlockKind.TOOL_USE, "toolu_a", "get_weather"),
+        ArgumentsDelta(0, '{"city":"Paris"}'),
+        BlockStart(1, BlockKind.SERVER_TOOL_USE, "srvtoolu_1", "web_search", {"type": "server_tool_use"}),
+        ArgumentsDelta(1, '{"query":"x"}'),
+        BlockStart(
+            2,
+            BlockKind.OTHER,
+            name="web_search_tool_result",
+            body={"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+        ),
+        BlockStart(3, BlockKind.TEXT),
+    ]
+    assert opaque(events) == []
     assert texts(events) == {3: "Found."}
 
 
@@ -182,7 +196,7 @@ def test_errors_and_cuts() -> None:
 
 def test_call_cut_by_max_tokens_is_ended_without_its_own_stop() -> None:
     events = decode("anthropic", [own("anthropic-cut-by-max-tokens.sse")])
-    assert events[-3:] == [ArgumentsDelta(0, '{"file":"a'), BlockStop(0), MessageStop(StopReason.MAX_TOKENS, USAGE)]
+    assert events[-3:] == [ArgumentsDelta(0, '{"file":"a'), BlockStop(0), MessageStop(StopReason.MAX_TOKENS, USAGE, None, STOP_EXTRA)]
 
 
 def test_second_start_with_the_same_id_is_ignored() -> None:
@@ -210,6 +224,11 @@ def test_second_start_with_the_same_id_is_ignored() -> None:
         [message(), start(0, type="tool_use", id="t", name="n", input={}), delta(0, "text_delta", text="a")],
         [message(), start(0, type="tool_use", id=7, name="n", input={})],
         [message(), start(0, type="text", text=["a"])],
+        [message(), TEXT, delta(0, "compaction_delta", content="a")],
+        [message(), start(0, type="tool_use", id="t", name="n", input={}), delta(0, "citations_delta", citation={})],
+        [message(), start(0, type="web_search_tool_result", content=[]), delta(0, "text_delta", text="a")],
+        [message(usage={"input_tokens": "many"})],
+        [message(), {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 1.5}}],
         [message(), *end(None)],
         [message(), *end("surprise")],
         [message(content=7)],
@@ -232,41 +251,49 @@ def test_frames_that_cannot_be_read(data: bytes) -> None:
 
 def test_what_is_not_modelled_is_withheld_and_named() -> None:
     events = stream(
-        message(container={"id": "c"}, novelty=1),
+        message(container={"id": "some prose"}, usage={"note": "some prose"}, novelty=1),
         {"type": "novelty", "content": "x"},
-        start(0, type="text", text="a", citations=[{}], novelty="x"),
-        delta(0, "citations_delta", citation={}),
+        start(0, type="text", text="a", citations="odd", novelty="x"),
+        delta(0, "citations_delta", citation="odd"),
         delta(0, "text_delta", text="b", novelty="x"),
-        delta(0, "novelty"),
+        delta(0, "novelty", text={"odd": 1}, more="x"),
         {**stop(0), "novelty": "x"},
-        start(1, type="tool_use", id="t", name="n", input={}, caller={"type": "code_execution"}),
+        start(1, type="tool_use", id="t", name="n", input={}, caller={"type": "some prose"}),
         stop(1),
-        start(2, type="tool_use", id="u", name="n", input={}, caller={"type": "direct"}),
+        start(2, type="novelty", text="x"),
+        delta(2, "text_delta", text="x"),
         stop(2),
-        *end("refusal", stop_details={"type": "refusal", "explanation": "words"}),
+        *end("refusal", stop_details={"type": "refusal", "novelty": "some prose"}, container={"id": "more prose"}),
     )
     assert opaque(events) == [
         "container",
+        "usage note",
         "message field novelty",
         "event novelty",
-        "text field novelty",
         "citations",
+        "text field novelty",
         "delta citations_delta",
         "delta field novelty",
         "delta novelty",
         "field novelty",
         "caller",
-        "stop_details explanation",
+        "block novelty",
+        "delta text_delta",
+        "stop_details novelty",
+        "container",
     ]
     assert texts(events) == {0: "ab"}
-    assert events[-1] == MessageStop(StopReason.REFUSAL, Usage(output_tokens=3), None, {"stop_details": {"type": "refusal"}})
+    extra = {"stop_details": {"type": "refusal"}, "usage": {"output_tokens": 3}}
+    assert events[-1] == MessageStop(StopReason.REFUSAL, Usage(output_tokens=3), None, extra)
 
 
 def test_usage_is_overwritten_not_added() -> None:
     first = message(usage={"input_tokens": 1, "output_tokens": 1, "output_tokens_details": {"thinking_tokens": 2}})
     last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 61, "output_tokens": 2}}
-    assert stream(first, last, {"type": "message_delta"}, {"type": "message_stop"})[-1] == MessageStop(
-        StopReason.END_TURN, Usage(61, 2, None, None, 2)
+    again = {"type": "message_delta", "usage": {"input_tokens": None, "output_tokens": 4}}
+    usage = {"usage": {"input_tokens": 61, "output_tokens": 4}}
+    assert stream(first, last, again, {"type": "message_delta"}, {"type": "message_stop"})[-1] == MessageStop(
+        StopReason.END_TURN, Usage(61, 4, None, None, 2), None, usage
     )
 
 
@@ -295,12 +322,15 @@ def test_whole_answers() -> None:
         usage={"input_tokens": 1, "output_tokens": 2},
         novelty="x",
     )
+    usage = {"usage": {"input_tokens": 1, "output_tokens": 2}}
     assert events == [
-        MessageStart("m", "x", Usage(1, 2), EXTRA),
+        MessageStart("m", "x", Usage(1, 2), {**EXTRA, **usage}),
         BlockStart(0, BlockKind.TEXT),
         TextDelta(0, "a"),
         BlockStop(0),
-        Opaque("block server_tool_use"),
+        BlockStart(1, BlockKind.SERVER_TOOL_USE, "s", "n", {"type": "server_tool_use"}),
+        ArgumentsDelta(1, '{"a":1}'),
+        BlockStop(1),
         BlockStart(2, BlockKind.TOOL_USE, "t", "n"),
         ArgumentsDelta(2, '{"a":1}'),
         BlockStop(2),
@@ -309,7 +339,7 @@ def test_whole_answers() -> None:
         SignatureDelta(3, "s"),
         BlockStop(3),
         Opaque("message field novelty"),
-        MessageStop(StopReason.END_TURN, Usage(1, 2)),
+        MessageStop(StopReason.END_TURN, Usage(1, 2), None, usage),
     ]
 
 

@@ -34,6 +34,15 @@ DIALECTS: list[Dialect] = ["openai", "anthropic"]
 START = MessageStart("up1", "model-x", Usage(20, 1, 5, 2))
 STOP = MessageStop(StopReason.TOOL_USE, Usage(20, 42, 5, 2, 3))
 
+RAW_START = {"input_tokens": 1, "output_tokens": 1}
+RAW_STOP = {
+    "input_tokens": 1,
+    "output_tokens": 2,
+    "cache_read_input_tokens": 3,
+    "cache_creation_input_tokens": 4,
+    "output_tokens_details": {"thinking_tokens": 5},
+}
+
 
 def text(index: int, *parts: str, kind: BlockKind = BlockKind.TEXT, name: str = "") -> list[Event]:
     return [BlockStart(index, kind, "", name), *[TextDelta(index, p) for p in parts], BlockStop(index)]
@@ -165,13 +174,14 @@ def test_joining_deltas_changes_nothing_for_the_client(client: Dialect, stream: 
 
 @given(st.lists(st.text(min_size=1), min_size=1), st.sampled_from(DIALECTS))
 def test_decoding_what_was_encoded_gives_it_back(parts: list[str], dialect: Dialect) -> None:
-    extra: dict[str, Any] = {"dialect": dialect, **({"content_null": False, "created": 1} if dialect == "openai" else {})}
+    openai = dialect == "openai"
+    extra: dict[str, Any] = {"dialect": dialect, **({"content_null": False, "created": 1} if openai else {"usage": RAW_START})}
     events: list[Event] = [
         MessageStart("m", "x", Usage(1, 1) if dialect == "anthropic" else Usage(), extra),
         *text(0, *parts, kind=BlockKind.THINKING, name="reasoning" if dialect == "openai" else ""),
         *text(1, *parts),
         *call(2, *parts),
-        MessageStop(StopReason.TOOL_USE, Usage(1, 2, 3, 4, 5)),
+        MessageStop(StopReason.TOOL_USE, Usage(1, 2, 3, 4, 5), None, {} if openai else {"usage": RAW_STOP}),
     ]
     data = encode(dialect, events)
     assert decode(dialect, [data]) == events

@@ -1,0 +1,47 @@
+"""Is what a Messages client gets in the order that its dialect prescribes?"""
+
+import json
+from typing import Any
+
+_ENDS = ("message_stop", "error")
+
+
+def read_frames(data: bytes) -> list[dict[str, Any]]:
+    """The frames of a Messages stream; each must have its `event:` line, naming its type."""
+    frames = []
+    for part in data.decode().split("\n\n")[:-1]:
+        name, _, body = part.partition("\n")
+        frame = json.loads(body.removeprefix("data: "))
+        assert name == f"event: {frame['type']}"
+        frames.append(frame)
+    return frames
+
+
+def check_messages_frames(data: bytes) -> None:
+    """Assert: one start, dense indices, one block open at a time, deltas only for it, usage, exactly one end and nothing after it."""
+    frames = [f for f in read_frames(data) if f["type"] != "ping"]
+    assert [f["type"] for f in frames].count("message_start") == 1
+    assert frames[0]["type"] == "message_start"
+    assert frames[0]["message"]["content"] == []
+    assert sum(f["type"] in _ENDS for f in frames) == 1
+    assert frames[-1]["type"] in _ENDS
+    count, is_open = 0, False
+    for number, frame in enumerate(frames[1:], 1):
+        match frame["type"]:
+            case "content_block_start":
+                assert not is_open
+                assert frame["index"] == count
+                count, is_open = count + 1, True
+            case "content_block_delta":
+                assert is_open
+                assert frame["index"] == count - 1
+            case "content_block_stop":
+                assert is_open
+                assert frame["index"] == count - 1
+                is_open = False
+            case "message_delta":
+                assert not is_open
+                assert "output_tokens" in frame["usage"]
+                assert frames[number + 1]["type"] == "message_stop"
+            case "message_stop":
+                assert frames[number - 1]["type"] == "message_delta"
