@@ -4,10 +4,10 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Self
+from typing import Any, Self
 
 from pydantic import ValidationError
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -54,15 +54,26 @@ class KeyStore:
         """Close all connections."""
         await self._engine.dispose()
 
-    async def create(self, name: str, *, roles: tuple[str, ...] = ("client",), policies: tuple[str, ...] = ("default",)) -> str:
-        """Store a new key and return its text. Raises InvalidRequest on a bad name, role or policy, or a name in use."""
+    async def create(
+        self,
+        name: str,
+        *,
+        roles: tuple[str, ...] = ("client",),
+        policies: tuple[str, ...] = ("default",),
+        server_tools: tuple[str, ...] = (),
+    ) -> str:
+        """Store a new key and return its text. Raises InvalidRequest on a bad name, role, policy or family of tools, or a name in use."""
         text = new_key_text()
+        given = {"name": name, "sha256": digest(text), "roles": roles, "policies": policies, "server_tools": server_tools}
         try:
-            key = Key.model_validate({"name": name, "sha256": digest(text), "roles": roles, "policies": policies})
+            key = Key.model_validate(given)
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False)[0]
             raise InvalidRequest(f"{problem['loc'][0]}: {problem['msg']}", param=str(problem["loc"][0])) from None
-        row = {"sha256": bytes.fromhex(key.sha256), "name": key.name, "roles": list(key.roles), "policies": list(key.policies)}
+        row = {
+            "sha256": bytes.fromhex(key.sha256), "name": key.name, "roles": list(key.roles), "policies": list(key.policies),
+            "server_tools": list(key.server_tools),
+        }  # fmt: skip
         async with reading(self._engine) as connection:
             try:
                 await connection.execute(insert(ApiKey).values(row))
@@ -98,7 +109,7 @@ async def load_keys(engine: AsyncEngine) -> list[Key]:
         return [_key(row) for row in await connection.execute(statement)]
 
 
-def _key(row: object) -> Key:
-    return Key.model_validate(
-        {"name": row.name, "sha256": row.sha256.hex(), "roles": tuple(row.roles), "policies": tuple(row.policies)}  # type: ignore[attr-defined]
+def _key(row: Row[Any]) -> Key:
+    return Key(
+        name=row.name, sha256=row.sha256.hex(), roles=tuple(row.roles), policies=tuple(row.policies), server_tools=tuple(row.server_tools)
     )

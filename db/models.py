@@ -215,6 +215,7 @@ class ApiKey(Base):
     policies: Mapped[list[str]] = mapped_column(ARRAY(Text))
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     revoked_at: Mapped[datetime | None]
+    server_tools: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default=text("'{}'"))
 
 
 CALL_TABLES = tuple(name for name, table in Base.metadata.tables.items() if "call_id" in table.primary_key.columns)

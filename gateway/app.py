@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.betas import client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.keyring import KeyRing
@@ -140,7 +141,7 @@ class Gateway:
             body = await self._body(named, receive)
         finally:
             self._uploads -= 1
-        start = self._start(key, dialect, endpoint, named)
+        start = self._start(key, dialect, endpoint, named, client_betas(headers))
         call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=time.monotonic() + self.limits.call_s)
         self.bus.calls[call.id] = call
         self.status.calls.labels(dialect).inc()
@@ -188,12 +189,12 @@ class Gateway:
             if not message.get("more_body"):
                 return b"".join(parts)
 
-    def _start(self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes]) -> Start:
+    def _start(self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...]) -> Start:
         at = time.time_ns() // 1_000_000
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect, endpoint=endpoint, key=key.name,
             policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), 64), session=_text(named.get(b"x-sluice-session"), 200),
-            nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000),
+            nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
         )  # fmt: skip
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:
@@ -252,12 +253,14 @@ class _Relay:
         call = self._call
         while True:
             await call.wait()
-            if call.dispatch is not None:
-                dispatch, call.dispatch = call.dispatch, None
-                self._upstream = asyncio.get_running_loop().create_task(self._upstreams.send(call, dispatch), name="upstream")
             if call.error is not None:
                 await self._fail(call.error)
                 return
+            if call.dispatch is not None:
+                dispatch, call.dispatch = call.dispatch, None
+                # a continued turn: its session has all of the answer before, so only that request's clean-up can be under way
+                await self.stop_upstream()
+                self._upstream = asyncio.get_running_loop().create_task(self._upstreams.send(call, dispatch), name="upstream")
             end = call.end
             if call.has_out or end:
                 data = call.take_out() if call.has_out else b""
@@ -299,8 +302,7 @@ class _Relay:
     async def stop_upstream(self) -> None:
         if self._upstream is not None and not self._upstream.done():
             self._upstream.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._upstream
+            await asyncio.wait({self._upstream})
 
 
 def _timeout(value: bytes | None, default: float) -> float:

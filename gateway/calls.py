@@ -36,13 +36,15 @@ class OpenCall:
         self.end = ""
         self.error: PipelineError | None = None
         self.dispatch: Dispatch | None = None
-        self.first_dispatch = True
+        self._sent = False
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._wake: asyncio.Future[None] | None = None
         # towards the stream
         self.seq = 1
         self.unanswered: list[Entry] = []
+        self.received_bytes = 0
+        """What upstream has sent in this call, over all of its requests."""
         self._pending: list[tuple[EntryKind, list[bytes], int, str]] = []
         self._unprocessed: deque[tuple[int, int]] = deque()
         self._unprocessed_bytes = 0
@@ -67,7 +69,7 @@ class OpenCall:
             return
         self.expected = reply.next
         if reply.dispatch is not None:
-            self.dispatch = reply.dispatch
+            self._take_dispatch(reply.dispatch)
         if reply.status and not self.status:
             self.status, self.headers = reply.status, reply.headers
         data = reply.late if self.head_sent and reply.late else reply.data
@@ -76,6 +78,19 @@ class OpenCall:
             self._out_bytes += len(data)
         self.end = reply.end
         self.wake()
+
+    def _take_dispatch(self, dispatch: Dispatch) -> None:
+        # a continued turn brings a body of its own: the client's request is sent, and paid for, once
+        if dispatch.body is None and self._sent:
+            self.fail(StreamProtocolError("the request would be sent upstream twice"))
+            return
+        self._sent = True
+        self.dispatch = dispatch
+
+    def take_body(self, dispatch: Dispatch) -> bytes:
+        """Return the bytes to send for `dispatch`. The client's own are not kept after that: agents send megabytes."""
+        body, self.body = self.body, b""
+        return body if dispatch.body is None else dispatch.body
 
     def _takes_keepalive(self) -> bool:
         # headers wait 15 s for a true status; from then on errors are frames

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from gateway import demo
+from gateway import betas, demo
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from protocol.config import DEMO, Config, Upstream
@@ -37,7 +37,8 @@ def provider_key(upstream: Upstream) -> str:
 
 
 def _headers(upstream: Upstream) -> dict[str, str]:
-    headers = {"content-type": "application/json", "accept-encoding": "identity", **upstream.headers}
+    configured = {name.lower(): value for name, value in upstream.headers.items()}
+    headers = {"content-type": "application/json", "accept-encoding": "identity", **configured}
     if key := provider_key(upstream):
         if upstream.dialect == "anthropic":
             headers["x-api-key"] = key
@@ -105,18 +106,17 @@ class Upstreams:
         url = upstream.base_url.rstrip("/") + _PATHS[dispatch.endpoint]
         if upstream.dialect == "anthropic" and upstream.base_url.rstrip("/").endswith("/v1"):
             url = upstream.base_url.rstrip("/")[:-3] + _PATHS[dispatch.endpoint]
-        body = call.body if dispatch.body is None else dispatch.body
+        headers = self._headers[dispatch.upstream]
+        if upstream.dialect == "anthropic" and dispatch.betas:
+            headers = headers | {"anthropic-beta": betas.joined(headers.get("anthropic-beta", ""), dispatch.betas)}
         async with asyncio.timeout(self._limits.first_byte_s):
-            request = self._session.post(url, data=body, headers=self._headers[dispatch.upstream], allow_redirects=False)
-            response = await request
+            response = await self._session.post(url, data=call.take_body(dispatch), headers=headers, allow_redirects=False)
         async with response:
-            call.body = b""
             head = response.headers
             await self._take(call, response.status, head.get("content-type", ""), head.get("retry-after", ""), _parts(response))
 
     async def _send_demo(self, call: OpenCall, dispatch: Dispatch) -> None:
-        script = demo.script(dispatch.dialect, dispatch.endpoint, call.body if dispatch.body is None else dispatch.body)
-        call.body = b""
+        script = demo.script(dispatch.dialect, dispatch.endpoint, call.take_body(dispatch))
 
         async def parts() -> AsyncIterator[bytes]:
             for delay_s, data in script.steps:
@@ -130,24 +130,25 @@ class Upstreams:
         if status == 200 and content_type.startswith(_STREAM):
             await self._take_stream(call, parts)
             return
-        body, size = [], 0
+        body = []
         async for data in parts:
-            size += len(data)
-            if size > self._limits.output_bytes:
-                raise _TooLarge
+            self._count(call, data)
             body.append(data)
         if status == 200:
             self._append(call, "body", [b"".join(body)])
         else:
             self._append(call, "status", [b"".join(body)], number=status, text=retry_after)
 
+    def _count(self, call: OpenCall, data: bytes) -> None:
+        call.received_bytes += len(data)
+        if call.received_bytes > self._limits.output_bytes:
+            raise _TooLarge
+
     async def _take_stream(self, call: OpenCall, parts: AsyncIterator[bytes]) -> None:
-        splitter, limits, size = EventSplitter(limits_bytes(self._limits.event_bytes)), self._limits, 0
-        append, mark = self._bus.append, limits.unsent_bytes
+        splitter = EventSplitter(limits_bytes(self._limits.event_bytes))
+        append, mark = self._bus.append, self._limits.unsent_bytes
         async for data in parts:
-            size += len(data)
-            if size > limits.output_bytes:
-                raise _TooLarge
+            self._count(call, data)
             if events := splitter.feed(data):
                 call.append("chunks", events)
                 append(call)

@@ -65,6 +65,7 @@ class Session:
         self.state: State = "ACTIVE"
         self.usage, self.stop_reason, self.status = Usage(), "", 200
         self.request: ChatRequest | None = None
+        self.dropped: tuple[str, ...] = ()
         self._chain: Chain | None = None
         self._decoder: codecs.Decoder | None = None
         self._upstream_dialect: Dialect = call.dialect

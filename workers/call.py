@@ -15,7 +15,7 @@ import msgspec
 from policy.base import Judgement
 from policy.effects import Ask, Dispatch, Output, Respond
 from policy.session import Session
-from protocol import codecs
+from protocol import codecs, dropped
 from protocol.events import Event, TextDelta
 from protocol.records import (
     BlockRecord,
@@ -262,6 +262,8 @@ class OwnedCall:
             rendered.status = 200
             rendered.headers = {"content-type": self._make_encoder().content_type if self.session.request else "application/json"}
         headers = {**rendered.headers, "x-sluice-policy": self.policy_header} if rendered.status else {}
+        if headers and self.session.dropped:
+            headers[dropped.HEADER] = dropped.header_value(self.session.dropped)
         only_keepalive = not outputs[skip:]
         if has_head and not only_keepalive:
             self._head_sent = True

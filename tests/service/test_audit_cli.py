@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from db.insert import AuditInserter
+from db.keys import KeyStore
 from sluice import audit_cli, keys_cli
 from sluice.audit_cli import printable
 from tests.support.record import call_id, call_record, fresh_database, tool_call_record, whole_call
@@ -154,3 +155,22 @@ def test_keys_are_made_listed_and_revoked(url: str) -> None:
     assert keys("revoke", "dev").stdout == "revoked dev\n"
     assert keys("revoke", "dev", "--json").exit_code == 1
     assert "ci" in keys("list").stdout
+
+
+def test_a_key_may_use_the_server_tools_it_was_made_with_and_no_others(url: str) -> None:
+    two = ("--server-tool", "web_search", "--server-tool", "code_execution")
+    made = json.loads(keys("create", "--name", "researcher", *two, "--json").stdout)
+    assert made["server_tools"] == ["web_search", "code_execution"]
+    keys("create", "--name", "plain")
+    listed = {k["name"]: k["server_tools"] for k in json.loads(keys("list", "--json").stdout)["items"]}
+    assert listed == {"researcher": ["web_search", "code_execution"], "plain": []}
+    assert "web_search, code_execution" in keys("list").stdout
+
+    async def load() -> dict[str, tuple[str, ...]]:
+        store = KeyStore.open(url)
+        try:
+            return {key.name: key.server_tools for key in await store.load()}
+        finally:
+            await store.close()
+
+    assert asyncio.run(load()) == {"researcher": ("web_search", "code_execution"), "plain": ()}

@@ -1,0 +1,190 @@
+"""A gateway's relay with several requests upstream in one call, on a real Valkey and a real HTTP upstream; the worker's part is played."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gateway.app import ClientGone, _Relay
+from gateway.bus import Bus
+from gateway.calls import OpenCall
+from gateway.upstream import Upstreams
+from protocol.config import Config, Limits, Upstream
+from protocol.errors import StreamProtocolError
+from streams import layout
+from streams.layout import Dispatch, Entry, Reply
+from tests.support.replay import Replay, replaying, stream
+from tests.support.replay import Reply as Answer
+
+FIRST, SECOND = b"event: a\ndata: 1\n\n", b"event: b\ndata: 2\n\n"
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Replay]:
+    with replaying() as server:
+        yield server
+
+
+class Place:
+    """One open call of a gateway, and what its client got."""
+
+    def __init__(self, bus: Bus, upstreams: Upstreams, body: bytes) -> None:
+        self.bus, self.sent = bus, list[MutableMapping[str, Any]]()
+        self.call = OpenCall(layout.new_call_id(), "anthropic", "messages", body, activity_s=30, deadline=time.monotonic() + 60)
+        bus.calls[self.call.id] = self.call
+        self.relay = _Relay(self.call, upstreams, self._send)
+        self.task = asyncio.get_running_loop().create_task(self.relay.run())
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        self.sent.append(message)
+
+    def reply(self, **fields: Any) -> None:
+        """What a worker releases next."""
+        number = self.call.expected
+        self.call.on_reply(Reply(self.call.id, number, number + 1, **fields))
+
+    def dispatch(self, body: bytes | None, *betas: str, upstream: str = "anthropic") -> None:
+        """A worker's approved request."""
+        self.reply(dispatch=Dispatch(upstream, "anthropic" if upstream == "anthropic" else "openai", "messages", body, betas))
+
+    async def entries(self, wanted: Callable[[list[Entry]], bool]) -> list[Entry]:
+        """The call's stream, as soon as it is as `wanted`."""
+        async with asyncio.timeout(10):
+            while True:
+                found = await self.bus.redis.call("XRANGE", self.call.stream_key, "-", "+")
+                entries = [layout.unpack_entry(fields[1]) for _, fields in found]
+                if wanted(entries):
+                    return entries
+                await asyncio.sleep(0.005)
+
+    async def end(self) -> None:
+        """What the HTTP handler does at its end."""
+        self.task.cancel()
+        await asyncio.wait({self.task})
+        await self.relay.stop_upstream()
+
+
+@asynccontextmanager
+async def opened(redis_url: str, server: Replay, *, body: bytes = b'{"first": 1}', limits: Limits | None = None) -> AsyncIterator[Place]:
+    config = Config(
+        upstreams={
+            "anthropic": Upstream(dialect="anthropic", base_url=server.url, headers={"Anthropic-Beta": "own-1, own-2"}),
+            "openai": Upstream(dialect="openai", base_url=server.url + "/v1"),
+        },
+        limits=limits or Limits(),
+    )
+    bus = Bus(redis_url, layout.new_call_id(), config.limits, 1)
+    upstreams = Upstreams(config, bus)
+    await bus.open()
+    await upstreams.open()
+    place = Place(bus, upstreams, body)
+    try:
+        yield place
+    finally:
+        await place.end()
+        await upstreams.close()
+        await bus.redis.call("DEL", place.call.stream_key)
+        await bus.close()
+
+
+def ends(count: int) -> Callable[[list[Entry]], bool]:
+    """Are there `count` ends of answers?"""
+    return lambda entries: sum(e.kind in ("eof", "body", "status", "failed") for e in entries) == count
+
+
+def answers(count: int) -> Callable[[list[Entry]], bool]:
+    """Are there `count` entries with chunks?"""
+    return lambda entries: sum(e.kind == "chunks" for e in entries) == count
+
+
+async def test_a_second_request_is_sent_in_one_call_and_its_answer_follows_the_first(redis_url: str, upstream: Replay) -> None:
+    upstream.answer(stream(FIRST), stream(SECOND))
+    async with opened(redis_url, upstream) as place:
+        place.dispatch(None)
+        await place.entries(ends(1))
+        place.dispatch(b'{"second": 2}')
+        entries = await place.entries(ends(2))
+        assert [(e.seq, e.kind, e.chunks) for e in entries] == [
+            (1, "chunks", [FIRST]), (2, "eof", []), (3, "chunks", [SECOND]), (4, "eof", []),
+        ]  # fmt: skip
+        assert [a.raw for a in upstream.asked] == [b'{"first": 1}', b'{"second": 2}']
+        assert place.call.body == b""
+        place.reply(status=200, headers={"content-type": "text/event-stream"}, data=b"done", end="complete")
+        await asyncio.wait({place.task}, timeout=5)
+        assert place.relay.complete
+        assert [m.get("body") for m in place.sent] == [None, b"done"]
+
+
+async def test_whole_bodies_follow_each_other_too(redis_url: str, upstream: Replay) -> None:
+    upstream.answer(Answer(b'{"a": 1}'), Answer(b'{"b": 2}'))
+    async with opened(redis_url, upstream) as place:
+        place.dispatch(b"{}")
+        await place.entries(ends(1))
+        place.dispatch(b"{}")
+        assert [e.chunks for e in await place.entries(ends(2))] == [[b'{"a": 1}'], [b'{"b": 2}']]
+
+
+async def test_the_clients_own_body_is_never_sent_twice(redis_url: str, upstream: Replay) -> None:
+    upstream.answer(stream(FIRST))
+    async with opened(redis_url, upstream) as place:
+        place.dispatch(None)
+        await place.entries(ends(1))
+        place.dispatch(None)
+        await asyncio.wait({place.task}, timeout=5)
+        assert isinstance(place.call.error, StreamProtocolError)
+        assert len(upstream.asked) == 1
+
+
+async def test_a_client_that_goes_away_cancels_the_request_under_way(redis_url: str, upstream: Replay) -> None:
+    for before in (0, 1):
+        upstream.answer(*[stream(FIRST)] * before, stream(SECOND, ending="hang"))
+        async with opened(redis_url, upstream) as place:
+            for number in range(before + 1):
+                place.dispatch(b"{}")
+                await place.entries(answers(number + 1))
+            place.call.fail(ClientGone("gone"))
+            await asyncio.wait({place.task}, timeout=5)
+            running = place.relay._upstream
+            assert running is not None and not running.done()
+            await place.relay.stop_upstream()
+            assert running.cancelled()
+            assert not place.relay.complete
+
+
+async def test_the_time_to_the_first_byte_begins_anew(redis_url: str, upstream: Replay) -> None:
+    upstream.answer(stream(FIRST + SECOND, cutting="events", gap_s=0.7), stream(SECOND))
+    async with opened(redis_url, upstream, limits=Limits(first_byte_s=1.0, idle_s=1.0)) as place:
+        place.dispatch(b"{}")
+        await place.entries(ends(1))
+        place.dispatch(b"{}")
+        assert [e.kind for e in await place.entries(ends(2)) if e.kind != "chunks"] == ["eof", "eof"]
+        upstream.answer(stream(FIRST, ending="hang"))
+        place.dispatch(b"{}")
+        assert (await place.entries(ends(3)))[-1].text == "upstream_timeout"
+
+
+async def test_what_upstream_may_send_is_counted_over_all_requests_of_a_call(redis_url: str, upstream: Replay) -> None:
+    upstream.answer(stream(FIRST * 10))
+    async with opened(redis_url, upstream, limits=Limits(output_bytes=len(FIRST) * 15)) as place:
+        place.dispatch(b"{}")
+        await place.entries(ends(1))
+        place.dispatch(b"{}")
+        assert [(e.kind, e.text) for e in await place.entries(ends(2)) if e.kind != "chunks"] == [
+            ("eof", ""),
+            ("failed", "upstream_too_large"),
+        ]
+
+
+async def test_betas_join_the_operators_and_go_to_the_messages_dialect_alone(redis_url: str, upstream: Replay) -> None:
+    upstream.answer(Answer(b"{}"))
+    async with opened(redis_url, upstream) as place:
+        place.dispatch(b"{}", "web-fetch-2025-09-10", "own-2")
+        await place.entries(ends(1))
+        place.dispatch(b"{}")
+        await place.entries(ends(2))
+        place.reply(dispatch=Dispatch("openai", "openai", "chat", b"{}", ("web-fetch-2025-09-10",)))
+        await place.entries(ends(3))
+        assert [a.headers.get("anthropic-beta") for a in upstream.asked] == ["own-1,own-2,web-fetch-2025-09-10", "own-1, own-2", None]
