@@ -11,7 +11,7 @@ import msgspec
 from protocol.request import ChatRequest, Dialect, Tool
 
 Guided = Literal["", "ollama", "vllm", "openai"]
-"""How a backend without native tools takes a JSON Schema for its whole answer: `format`, `guided_json`, `response_format`; "" not at all."""
+"""How a backend without native tools takes a JSON Schema for its answer: `format`, `guided_json`, `response_format`; "" not at all."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
