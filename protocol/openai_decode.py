@@ -6,28 +6,18 @@ interleave). The finish reason may come twice, with content beside it, and usage
 [DONE] or at the end of the stream, with what was said last. A stream without a finish reason was cut: never a made-up stop.
 """
 
-from hashlib import sha256
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from protocol.errors import RemoteProtocolError
-from protocol.events import (
-    ArgumentsDelta,
-    BlockKind,
-    BlockStart,
-    BlockStop,
-    Event,
-    MessageStart,
-    MessageStop,
-    Opaque,
-    StopReason,
-    TextDelta,
-    UpstreamFailed,
-    Usage,
-)
-from protocol.openai_wire import Choice, Chunk, ChunkUsage, Delta, Function, ToolCall, read_chunk
+from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, RawDelta, StopReason, UpstreamFailed, Usage
+from protocol.openai_attached import are_annotations, logprobs_of, readable_reasoning
+from protocol.openai_blocks import Blocks
+from protocol.openai_wire import Choice, Chunk, ChunkUsage, Delta, Unknown, read_chunk, read_usage
 from protocol.sse import parse_event
+from protocol.tame import is_tame
 
 _FINISH = {
     "stop": StopReason.END_TURN,
@@ -48,7 +38,9 @@ _FINISH = {
     "insufficient_system_resource": None,
 }
 """What a finish reason means; None: upstream failed and says it this way."""
-_WITHHELD = ("refusal", "function_call", "annotations", "audio", "reasoning_details")
+_TOP_FIELDS = ("prompt_filter_results", "provider", "moderation")
+_CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
+"""What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
 _MAX_MESSAGE = 500
 _MAX_DONE = 20
 _CUT = "the upstream ended its answer without finishing it"
@@ -62,155 +54,225 @@ def _usage(usage: ChunkUsage) -> Usage:
     return Usage(fresh, usage.completion_tokens, cached, written, completion.reasoning_tokens if completion else None)
 
 
-def _failed(error: Any) -> UpstreamFailed:
+def _failed(payload: Any) -> UpstreamFailed:
     """Rebuild an error payload from its message alone. Groq's carries the rejected call, and its message speaks of it."""
     kind, message = "api_error", "the upstream reported an error"
+    error = payload.get("error") or payload if isinstance(payload, dict) else None
     if isinstance(error, dict):
         if error.get("type") == "rate_limit_error" or error.get("code") in (429, "429", "rate_limit_exceeded"):
             kind = "rate_limit_error"
-        if "failed_generation" in error:
+        if "failed_generation" in error or "failed_generation" in payload or error.get("code") == "tool_use_failed":
             message = "the upstream refused a tool call that its model wrote"
         elif isinstance(error.get("message"), str):
             message = error["message"][:_MAX_MESSAGE]
     return UpstreamFailed(kind, message)
 
 
-class _Call:
-    """A tool call that is being told. It begins, for the reader, when its name is known."""
+class _Message:
+    """One message: its blocks, and what is said about it as a whole."""
 
-    __slots__ = ("block", "id", "name", "waiting")
-
-    def __init__(self, block: int, id: str) -> None:
-        self.block, self.id, self.name = block, id, ""
-        self.waiting: list[str] = []
-
-
-class _Builder:
-    """Blocks of one message, numbered as their content comes."""
-
-    def __init__(self) -> None:
-        self.started = False
-        self.usage = Usage()
-        self.total: int | None = None
+    def __init__(self, unknown: frozenset[str]) -> None:
+        self._unknown = unknown
+        self.blocks = Blocks()
+        self.started = self._refused = False
         self.finish: str | None = None
-        self._seed = ""
-        self._next = 0
-        self._open: tuple[int, BlockKind] | None = None
-        self._calls: dict[int | str, _Call] = {}
-        self._last: _Call | None = None
-        self._open_calls: list[_Call] = []
+        self._usage = Usage()
+        self._total: int | None = None
+        self._usage_object: Any = None
+        self._fields: dict[str, Any] = {}
+        self._filters: Any = None
+        self._native: Any = None
+        self._early: list[Event] = []
 
-    def start(self, chunk: Chunk, choice: Choice | None) -> MessageStart:
-        """Begin the message with the first chunk that has a choice."""
+    def take(self, chunk: Chunk, found: list[Unknown], content_of: Callable[[Choice], Delta | None], events: list[Event]) -> None:
+        """Take a chunk of a stream, or a whole answer; `content_of` a choice is what it says."""
+        if chunk.usage:
+            self._count(chunk.usage)
+        if chunk.moderation or (not self.started and (chunk.prompt_filter_results or chunk.provider)):
+            self._fields |= _tame(chunk, _TOP_FIELDS)
+        called: list[int] = []
+        for choice in chunk.choices or ():
+            if choice.index != 0:
+                events.append(Opaque("choice"))
+                continue
+            content = content_of(choice)
+            if not self.started:
+                events.append(self._start(chunk, choice, content))
+                events += self._early
+            if content is not None or choice.logprobs:
+                called = self._content(content or Delta(), choice.logprobs, events)
+            if choice.content_filter_results:
+                self._filters = choice.content_filter_results
+            if choice.finish_reason:
+                if self.finish is None:
+                    self.blocks.close(events)
+                self.finish, self._native = choice.finish_reason, choice.native_finish_reason
+        if found:
+            self._unmodelled(found, called, events)
+
+    def _start(self, chunk: Chunk, choice: Choice, content: Delta | None) -> MessageStart:
         self.started = True
-        self._seed = f"{chunk.id}:{chunk.created}"
-        first = (choice.delta or choice.message) if choice is not None else None
-        extra: dict[str, Any] = {"dialect": "openai", "content_null": first is None or first.content is None}
-        own = {
+        self.blocks.seed = f"{chunk.id}:{chunk.created}"
+        extra: dict[str, Any] = {"dialect": "openai", "content_null": content is None or content.content is None}
+        own: dict[str, Any] = {
             "created": chunk.created if isinstance(chunk.created, int) else None,
             "system_fingerprint": chunk.system_fingerprint,
             "service_tier": chunk.service_tier,
+            "fields": self._fields or None,
+            "choice": _tame(choice, _CHOICE_FIELDS) or None,
+            # whole answers say that there are none
+            "message": {"annotations": []} if content is not None and content.annotations == [] else None,
         }
+        self._fields = {}
         extra |= {name: value for name, value in own.items() if value is not None}
         return MessageStart(chunk.id or "", chunk.model or "", Usage(), extra)
 
-    def count(self, usage: ChunkUsage) -> None:
+    def _count(self, usage: Any) -> None:
         """Take usage; what is said last counts."""
-        self.usage = self.usage.updated(_usage(usage))
-        self.total = usage.total_tokens if usage.total_tokens is not None else self.total
+        try:
+            counts = read_usage(usage)
+        except ValueError as error:
+            raise RemoteProtocolError("upstream sent usage that is not one of its dialect") from error
+        self._usage = self._usage.updated(_usage(counts))
+        self._usage_object = usage
+        self._total = counts.total_tokens if counts.total_tokens is not None else self._total
 
-    def text(self, kind: BlockKind, text: str, events: list[Event], name: str = "") -> None:
-        """Add text or reasoning; `name` is the field in which reasoning came."""
-        opened = self._open
-        if opened is None or opened[1] is not kind:
-            self.close_text(events)
-            opened = self._open = (self._next, kind)
-            self._next += 1
-            events.append(BlockStart(opened[0], kind, "", name))
-        events.append(TextDelta(opened[0], text))
+    # --- what the model says ---
 
-    def close_text(self, events: list[Event]) -> None:
-        """End the open text or thinking block."""
-        if self._open is not None:
-            events.append(BlockStop(self._open[0]))
-            self._open = None
+    def _content(self, delta: Delta, logprobs: Any, events: list[Event]) -> list[int]:
+        """Take what a choice says; returns the blocks of its tool calls."""
+        blocks = self.blocks
+        if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
+            self._reasoning(delta, events)
+        if logprobs:
+            logprobs = self._split(logprobs, delta, events)
+        if delta.content:
+            blocks.text(BlockKind.TEXT, delta.content, events)
+            if logprobs:
+                blocks.attach(BlockKind.TEXT, "", "logprobs", logprobs.get("content"), events)
+        called: list[int] = []
+        if delta.tool_calls:
+            for position, call in enumerate(delta.tool_calls):
+                if call.type not in (None, "function", "custom", ""):
+                    events.append(Opaque("tool call of another type"))
+                    called.append(-1)
+                else:
+                    called.append(blocks.call(position, call, events))
+        if delta.refusal or delta.function_call or delta.annotations or delta.audio:
+            self._seldom(delta, logprobs, events)
+        return called
 
-    def call(self, position: int, fragment: ToolCall, events: list[Event]) -> None:
-        """Add a fragment of a tool call."""
-        function = fragment.function or Function()
-        call = self._find(position, fragment, function.name)
-        if call is None:
-            self.close_text(events)
-            call = self._last = self._calls[_key(position, fragment)] = _Call(self._next, fragment.id or "")
-            self._next += 1
-            self._open_calls.append(call)
-        elif call not in self._open_calls:
-            raise RemoteProtocolError("upstream added to a tool call after the finish")
-        self._last = call
-        if function.name and not call.name:
-            call.name = function.name
-            call.id = call.id or fragment.id or self._made_up_id(call.block)
-            events.append(BlockStart(call.block, BlockKind.TOOL_USE, call.id, call.name))
-            events.extend(ArgumentsDelta(call.block, text) for text in call.waiting)
-        elif function.name and function.name != call.name:
-            raise RemoteProtocolError("upstream gave a tool call two names")
-        elif fragment.id and not call.id:
-            call.id = fragment.id
-        if function.arguments:
-            if call.name:
-                events.append(ArgumentsDelta(call.block, function.arguments))
-            else:
-                call.waiting.append(function.arguments)
+    def _reasoning(self, delta: Delta, events: list[Event]) -> None:
+        blocks, details = self.blocks, delta.reasoning_details
+        thought, name = (delta.reasoning_content, "reasoning_content") if delta.reasoning_content else (delta.reasoning or "", "reasoning")
+        shown = readable_reasoning(details) if details else ""
+        if not thought and shown:
+            thought, name = shown, blocks.reasoning_name()
+        if thought:
+            blocks.text(BlockKind.THINKING, thought, events, name)
+        if delta.reasoning and delta.reasoning != thought:
+            self._withhold("delta field reasoning", None, events)
+        if details and (shown is None or shown not in ("", thought)):
+            self._withhold("reasoning_details", {"reasoning_details": details}, events)
+        elif details:
+            blocks.attach_details(details, events)
 
-    def _find(self, position: int, fragment: ToolCall, name: str | None) -> _Call | None:
-        """The call that a fragment belongs to, None for a new one: vendors repeat index 0 with new ids, or send no index."""
-        if fragment.index is None and not fragment.id:
-            return None if name else self._last
-        call = self._calls.get(_key(position, fragment))
-        if call is not None and call.id and fragment.id and fragment.id != call.id:
-            return None
-        return call
+    def _split(self, logprobs: Any, delta: Delta, events: list[Event]) -> dict[str, Any]:
+        """Return the log probabilities by the text that they are of."""
+        parts = logprobs_of(logprobs, {"content": delta.content or "", "refusal": delta.refusal or ""})
+        if parts is None:
+            body = {"choices": [{"index": 0, "delta": {}, "logprobs": logprobs}]}
+            self._release(Unknown("logprobs", body), -1, events)
+        return parts or {}
 
-    def _made_up_id(self, block: int) -> str:
-        # the same bytes give the same id; other messages of the conversation give others
-        return f"call_{block}_{sha256(self._seed.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    def _seldom(self, delta: Delta, logprobs: Any, events: list[Event]) -> None:
+        blocks = self.blocks
+        if delta.annotations and not (
+            are_annotations(delta.annotations) and blocks.attach(BlockKind.TEXT, "", "annotations", delta.annotations, events)
+        ):
+            self._withhold("annotations", {"annotations": delta.annotations}, events)
+        if delta.refusal:
+            self._refused = True
+            blocks.text(BlockKind.TEXT, delta.refusal, events, "refusal")
+            if logprobs:
+                blocks.attach(BlockKind.TEXT, "refusal", "logprobs", logprobs.get("refusal"), events)
+        if delta.function_call is not None:
+            blocks.legacy_call(delta.function_call, events)
+        if delta.audio:
+            self._withhold("audio", {"audio": delta.audio}, events)
 
-    def close(self, events: list[Event]) -> None:
-        """End everything that is open: the finish came."""
-        self.close_text(events)
-        for call in self._open_calls:
-            if not call.name:
-                raise RemoteProtocolError("upstream sent a tool call without a name")
-            events.append(BlockStop(call.block))
-        self._open_calls = []
+    # --- what we do not model ---
 
-    def stop(self) -> Event:
+    def _withhold(self, what: str, delta: dict[str, Any] | None, events: list[Event]) -> None:
+        self._release(Unknown(what, None if delta is None else {"choices": [{"index": 0, "delta": delta}]}), -1, events)
+
+    def _unmodelled(self, found: list[Unknown], called: list[int], events: list[Event]) -> None:
+        for unknown in found:
+            block = called[unknown.call] if 0 <= unknown.call < len(called) else -1
+            # of a call that is itself withheld nothing goes out
+            self._release(unknown if block >= 0 or unknown.call < 0 else Unknown(unknown.what), block, events)
+
+    def _release(self, unknown: Unknown, block: int, events: list[Event]) -> None:
+        """Withhold what the setting `unknown` does not name. What it names waits for the message to begin."""
+        if unknown.body is None or unknown.what not in self._unknown:
+            events.append(Opaque(unknown.what))
+        else:
+            (events if self.started else self._early).append(RawDelta(unknown.what, block, unknown.body, "openai"))
+
+    # --- the end ---
+
+    def end(self) -> list[Event]:
         """The end, by what was said last; a finished message with tool calls stops for them whatever word the vendor used."""
+        events: list[Event] = []
+        # content may come after the finish
+        self.blocks.close(events)
+        events.append(self._stop())
+        return events
+
+    def _stop(self) -> Event:
         if self.finish not in _FINISH:
             raise RemoteProtocolError("upstream ended its answer with an unknown finish reason")
         reason = _FINISH[self.finish]
         if reason is None:
             return UpstreamFailed("api_error", _CUT)
-        if self._calls and reason is StopReason.END_TURN:
+        if self.blocks.has_calls and reason is StopReason.END_TURN:
             reason = StopReason.TOOL_USE
-        usage = self.usage
+        extra: dict[str, Any] = {"fields": self._fields} if self._fields else {}
+        if self._refused and reason is StopReason.END_TURN:
+            # applications of this dialect know a refusal by its text, and the word stays what it was
+            reason = StopReason.REFUSAL
+            extra["finish_reason"] = "stop"
+        of_choice = {"content_filter_results": self._filters, "native_finish_reason": self._native}
+        if kept := {name: value for name, value in of_choice.items() if value and is_tame(value)}:
+            extra["choice"] = kept
+        return MessageStop(reason, self._usage, None, extra | self._kept_usage())
+
+    def _kept_usage(self) -> dict[str, Any]:
+        """The usage object for clients of the same dialect; else at least a total that does not add up."""
+        if self._usage_object and is_tame(self._usage_object):
+            return {"usage": self._usage_object}
+        usage = self._usage
         counted = sum(n or 0 for n in (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens))
-        extra = {"total_tokens": self.total} if self.total not in (None, counted) else {}
-        return MessageStop(reason, usage, None, extra)
+        return {"total_tokens": self._total} if self._total not in (None, counted) else {}
 
 
-def _key(position: int, fragment: ToolCall) -> int | str:
-    if fragment.index is not None:
-        return fragment.index
-    return fragment.id or f"#{position}"
+def _tame(holder: Chunk | Choice, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(holder, name)) and is_tame(value)}
+
+
+def _delta_of(choice: Choice) -> Delta | None:
+    return choice.delta
+
+
+def _message_of(choice: Choice) -> Delta | None:
+    return choice.message
 
 
 class StreamDecoder:
     """Streamed chunks to events."""
 
     def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
-        self._unknown = unknown
-        self._builder = _Builder()
+        self._message = _Message(unknown)
         self._done = False
 
     def feed(self, chunk: bytes) -> list[Event]:
@@ -233,45 +295,30 @@ class StreamDecoder:
 
     def _error(self, payload: Any) -> list[Event]:
         self._done = True
-        inner = payload.get("error") if isinstance(payload, dict) else None
-        return [_failed(inner if inner is not None else payload)]
+        return [_failed(payload)]
 
     def _chunk(self, data: bytes) -> list[Event]:
         try:
-            chunk, unknown = read_chunk(data)
+            chunk, found = read_chunk(data)
         except ValueError as error:
             if isinstance(payload := _json_or_none(data), dict) and payload.get("error"):
                 return self._error(payload)
             raise RemoteProtocolError("upstream sent a chunk that is not one of its dialect") from error
         if chunk.error:
             return self._error({"error": chunk.error})
-        builder = self._builder
         events: list[Event] = []
-        if chunk.usage is not None:
-            builder.count(chunk.usage)
+        self._message.take(chunk, found, _delta_of, events)
         for choice in chunk.choices or ():
-            if choice.index != 0:
-                events.append(Opaque("choice"))
-                continue
-            if not builder.started:
-                events.append(builder.start(chunk, choice))
-            if choice.delta is not None:
-                _content(builder, choice.delta, events)
-            if choice.message is not None:
+            if choice.message is not None and choice.index == 0:
                 events.append(Opaque("message in a stream"))
-            _end_of_choice(builder, choice, events)
-        events.extend(map(Opaque, unknown))
         return events
 
     def _finish(self) -> list[Event]:
         self._done = True
-        builder = self._builder
-        if builder.finish is None:
+        message = self._message
+        if message.finish is None:
             return [UpstreamFailed("api_error", _CUT)]
-        events: list[Event] = []
-        builder.close(events)
-        events.append(builder.stop())
-        return events
+        return message.end()
 
     def finish(self) -> list[Event]:
         """The stream is over; some vendors send no [DONE]."""
@@ -285,33 +332,6 @@ def _json_or_none(data: bytes) -> Any:
         return None
 
 
-def _content(builder: _Builder, delta: Delta, events: list[Event]) -> None:
-    if delta.reasoning_content:
-        builder.text(BlockKind.THINKING, delta.reasoning_content, events, "reasoning_content")
-    elif delta.reasoning:
-        builder.text(BlockKind.THINKING, delta.reasoning, events, "reasoning")
-    if delta.content:
-        builder.text(BlockKind.TEXT, delta.content, events)
-    if delta.tool_calls:
-        for position, call in enumerate(delta.tool_calls):
-            if call.custom is not None or call.type not in (None, "function", ""):
-                events.append(Opaque("tool call of another type"))
-            else:
-                builder.call(position, call, events)
-    if delta.refusal or delta.function_call or delta.annotations or delta.audio or delta.reasoning_details:
-        events.extend(Opaque(name) for name in _WITHHELD if getattr(delta, name))
-
-
-def _end_of_choice(builder: _Builder, choice: Choice, events: list[Event]) -> None:
-    logprobs = choice.logprobs
-    if logprobs and not (isinstance(logprobs, dict) and not any(logprobs.values())):
-        events.append(Opaque("logprobs"))
-    if choice.finish_reason:
-        if builder.finish is None:
-            builder.close(events)
-        builder.finish = choice.finish_reason
-
-
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a whole answer. Raises RemoteProtocolError."""
     try:
@@ -319,19 +339,16 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
     if answer.error:
-        return [_failed(answer.error)]
+        return [_failed({"error": answer.error})]
     choice = next((c for c in answer.choices or () if c.index == 0), None)
     if choice is None or choice.message is None:
         raise RemoteProtocolError("upstream's answer has no message")
     if not choice.finish_reason:
         raise RemoteProtocolError("upstream's answer has no finish reason")
-    builder = _Builder()
-    events: list[Event] = [builder.start(answer, choice)]
-    events.extend(Opaque("choice") for c in answer.choices or () if c is not choice)
-    _content(builder, choice.message, events)
-    if answer.usage is not None:
-        builder.count(answer.usage)
-    _end_of_choice(builder, choice, events)
-    events.extend(map(Opaque, found))
-    events.append(builder.stop())
-    return events
+    for other in answer.choices or ():
+        if other is not choice and other.index == 0:
+            other.index = 1
+    message = _Message(unknown)
+    events: list[Event] = []
+    message.take(answer, found, _message_of, events)
+    return events + message.end()

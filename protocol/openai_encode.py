@@ -1,7 +1,8 @@
-"""Events to chat/completions answers, streamed and whole (protocol.md 1.3, 1.4).
+"""Events to streamed chat/completions answers (protocol.md 1.3, 1.4). Whole bodies: `protocol.openai_encode_whole`.
 
-The SDK's helper wants tool indices dense from 0, id, name and role exactly once, and nothing after the usage chunk.
-What upstream said in this same dialect (id, time of creation, the name of the reasoning field) comes out again.
+The SDK's helper wants tool indices dense from 0, id, name and role exactly once, lists in a delta at most once, and nothing
+after the usage chunk. What upstream said in this same dialect (id, time of creation, usage, the name of the reasoning field)
+comes out again.
 """
 
 from collections.abc import Sequence
@@ -13,51 +14,25 @@ from protocol import errors_wire
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
+    AttachmentDelta,
     BlockKind,
     BlockStart,
     BlockStop,
     Event,
     MessageStart,
     MessageStop,
-    StopReason,
+    RawDelta,
     TextDelta,
     UpstreamFailed,
-    Usage,
 )
 from protocol.json_strict import dumps
+from protocol.openai_encode_whole import WholeEncoder
+from protocol.openai_message import Message, Tool, custom_input, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
 
 _json = msgspec.json.encode
-_FINISH = {
-    StopReason.END_TURN: "stop",
-    StopReason.STOP_SEQUENCE: "stop",
-    StopReason.TOOL_USE: "tool_calls",
-    StopReason.MAX_TOKENS: "length",
-    StopReason.CONTEXT_WINDOW: "length",
-    StopReason.REFUSAL: "content_filter",
-    StopReason.PAUSE_TURN: "length",
-    StopReason.COMPACTION: "length",
-}
-_OWN = ("created", "system_fingerprint", "service_tier")
-_REASONING_FIELDS = ("reasoning_content", "reasoning")
-_SUFFIX = b'},"finish_reason":null}]}\n\n'
-
-
-def _usage(stop: MessageStop) -> dict[str, Any] | None:
-    usage: Usage = stop.usage
-    if usage == Usage():
-        return None
-    read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
-    prompt, completion = (usage.input_tokens or 0) + read + written, usage.output_tokens or 0
-    total = stop.extra.get("total_tokens", prompt + completion)
-    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
-    if usage.cache_read_tokens is not None or usage.cache_write_tokens is not None:
-        body["prompt_tokens_details"] = {"cached_tokens": read}
-        if usage.cache_write_tokens:
-            body["prompt_tokens_details"]["cache_write_tokens"] = written
-    if usage.thinking_tokens is not None:
-        body["completion_tokens_details"] = {"reasoning_tokens": usage.thinking_tokens}
-    return body
+_NOT_FINISHED = b',"finish_reason":null}]}\n\n'
+_SUFFIX = b"}" + _NOT_FINISHED
 
 
 def _text(text: str) -> bytes:
@@ -67,198 +42,166 @@ def _text(text: str) -> bytes:
         return dumps(text)
 
 
-class _Encoder:
+class _Text:
+    """An open text or thinking block: what stands before its text in a frame, and how long it is (-1: not counted)."""
+
+    __slots__ = ("length", "prefix")
+
+    def __init__(self, prefix: bytes) -> None:
+        self.prefix, self.length = prefix, 0
+
+
+class StreamEncoder:
+    """Frames for a client that streams."""
+
     content_type = "text/event-stream; charset=utf-8"
 
     def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
-        self._request = request
-        self._id, self._model = f"chatcmpl-{call_id}", request.model
-        self._own: dict[str, Any] = {"created": created}
-        self._null_content = False
-        self._blocks: dict[int, BlockStart] = {}
-        self._calls: dict[int, int] = {}
-        self._started = self._ended = False
-
-    def _start(self, event: MessageStart) -> None:
-        if self._started:
-            raise LocalProtocolError("a message began twice")
-        self._started = True
-        self._model = event.model or self._request.model
-        if event.extra.get("dialect") == "openai":
-            self._id = event.id or self._id
-            self._own |= {k: event.extra[k] for k in _OWN if k in event.extra}
-            self._null_content = event.extra.get("content_null", False)
-
-    def _begin(self, event: BlockStart) -> None:
-        if not self._started or event.index in self._blocks:
-            raise LocalProtocolError(f"block {event.index} began twice or before its message")
-        if event.kind is BlockKind.OPAQUE:
-            raise LocalProtocolError("an opaque block was about to be released")
-        self._blocks[event.index] = event
-        if event.kind is BlockKind.TOOL_USE:
-            self._calls[event.index] = len(self._calls)
-
-    def _block(self, index: int) -> BlockStart:
-        if index not in self._blocks:
-            raise LocalProtocolError(f"content for block {index}, which did not begin")
-        return self._blocks[index]
-
-    def _call(self, index: int) -> int:
-        if index not in self._calls:
-            raise LocalProtocolError(f"arguments for block {index}, which is no tool call")
-        return self._calls[index]
-
-    def _check(self) -> None:
-        if self._ended:
-            raise LocalProtocolError("an event after the end of the message")
-
-    def _end(self) -> None:
-        if not self._started:
-            raise LocalProtocolError("a message ended before it began")
-        self._ended = True
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self._id, "object": kind, "model": self._model, **self._own}
-
-
-def _reasoning_field(block: BlockStart) -> str:
-    return block.name if block.name in _REASONING_FIELDS else "reasoning_content"
-
-
-class StreamEncoder(_Encoder):
-    """Frames for a client that streams."""
-
-    def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
-        super().__init__(request, call_id, created)
+        self._message = Message(request, call_id, created)
+        self._include_usage = request.include_usage
         self._frame = self._delta = b""
-        self._prefixes: dict[int, bytes] = {}
-        self._with_arguments: set[int] = set()
+        self._open: dict[int, _Text] = {}
+        self._annotations: list[Any] = []
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Return the frames for `events`."""
         out: list[bytes] = []
         for event in events:
-            self._check()
-            if type(event) is TextDelta and event.index in self._prefixes:
-                out += (self._prefixes[event.index], _text(event.text), _SUFFIX)
+            if type(event) is TextDelta and (opened := self._open.get(event.index)) is not None:
+                opened.length += len(event.text)
+                out += (opened.prefix, _text(event.text), _SUFFIX)
             else:
                 self._other(event, out)
         return b"".join(out)
 
     def _other(self, event: Event, out: list[bytes]) -> None:
+        message = self._message
+        message.check()
         match event:
             case MessageStart():
-                self._start(event)
-                self._frame = b"data: " + dumps(self._head("chat.completion.chunk"))[:-1]
-                self._delta = self._frame + b',"choices":[{"index":0,"delta":{'
-                out += (self._delta, b'"role":"assistant","content":', b"null" if self._null_content else b'""', _SUFFIX)
+                self._start(event, out)
             case BlockStart():
-                self._begin(event)
                 self._block_start(event, out)
             case TextDelta():
                 raise LocalProtocolError(f"text for block {event.index}, which is not open for it")
             case ArgumentsDelta():
-                if event.text:
-                    self._with_arguments.add(event.index)
-                    self._arguments(event.index, event.text, out)
+                self._arguments(event, out)
+            case AttachmentDelta():
+                self._attachment(event, out)
+            case RawDelta():
+                self._raw(event, out)
             case BlockStop():
-                if self._block(event.index).kind is BlockKind.TOOL_USE and event.index not in self._with_arguments:
-                    self._arguments(event.index, "{}", out)
-                self._prefixes.pop(event.index, None)
+                self._block_stop(event, out)
             case MessageStop():
-                self._end()
-                out += (self._frame, b',"choices":[{"index":0,"delta":{},"finish_reason":', _json(_FINISH[event.stop_reason]), b"}]}\n\n")
-                if self._request.include_usage and (usage := _usage(event)):
-                    out += (self._frame, b',"choices":[],"usage":', _json(usage), b"}\n\n")
-                out.append(b"data: [DONE]\n\n")
+                self._stop(event, out)
             case UpstreamFailed():
-                self._ended = True
+                self._close()
                 out.append(errors_wire.error_frame("openai", event.kind, event.message, None))
             case _:
                 # signatures have no place in this dialect
                 pass
 
-    def _block_start(self, event: BlockStart, out: list[bytes]) -> None:
-        match event.kind:
-            case BlockKind.TEXT:
-                self._prefixes[event.index] = self._delta + b'"content":'
-            case BlockKind.THINKING:
-                self._prefixes[event.index] = self._delta + b'"%s":' % _reasoning_field(event).encode()
-            case BlockKind.TOOL_USE:
-                function = {"name": event.name, "arguments": ""}
-                call = {"index": self._calls[event.index], "id": event.id, "type": "function", "function": function}
-                out += (self._delta, b'"tool_calls":[', dumps(call), b"]", _SUFFIX)
-            case _:
-                # carried whole in the other dialect, invisible in this one
-                pass
+    def _close(self) -> None:
+        self._message.ended = True
+        self._open = {}
 
-    def _arguments(self, index: int, text: str, out: list[bytes]) -> None:
-        out += (self._delta, b'"tool_calls":[{"index":%d,"function":{"arguments":%s}}]' % (self._call(index), _text(text)), _SUFFIX)
+    def _put(self, delta: dict[str, Any], out: list[bytes]) -> None:
+        out += (self._delta, dumps(delta)[1:-1], _SUFFIX)
+
+    def _start(self, event: MessageStart, out: list[bytes]) -> None:
+        message = self._message
+        message.start(event)
+        self._frame = b"data: " + dumps(message.head("chat.completion.chunk"))[:-1]
+        self._delta = self._frame + b',"choices":[{"index":0,"delta":{'
+        delta: dict[str, Any] = {"role": "assistant", "content": None if message.is_content_null else ""}
+        choice: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": None}
+        body: dict[str, Any] = {"choices": [choice]}
+        if message.is_same:
+            delta |= event.extra.get("message") or {}
+            choice |= event.extra.get("choice") or {}
+            body |= event.extra.get("fields") or {}
+        out += (self._frame, b",", dumps(body)[1:], b"\n\n")
+
+    def _block_start(self, event: BlockStart, out: list[bytes]) -> None:
+        tool = self._message.begin(event)
+        if event.kind in (BlockKind.TEXT, BlockKind.THINKING):
+            self._open[event.index] = _Text(self._delta + b'"%s":' % text_field(event).encode())
+        elif tool is not None:
+            self._put(tool.opening(), out)
+
+    def _arguments(self, event: ArgumentsDelta, out: list[bytes]) -> None:
+        tool = self._message.tool(event.index, event.text)
+        if tool is None or not event.text:
+            return
+        tool.has_arguments = True
+        if tool.form == "custom":
+            tool.arguments.append(event.text)
+        else:
+            self._tool_text(tool, event.text, out)
+
+    def _tool_text(self, tool: Tool, text: str, out: list[bytes]) -> None:
+        out += (self._delta, tool.prefix, _text(text), tool.suffix, _SUFFIX)
+
+    def _block_stop(self, event: BlockStop, out: list[bytes]) -> None:
+        opened = self._open.pop(event.index, None)
+        tool = self._message.end_block(event.index, opened.length if opened is not None else 0)
+        if tool is None:
+            return
+        if tool.form == "custom":
+            self._tool_text(tool, custom_input("".join(tool.arguments)), out)
+        elif not tool.has_arguments:
+            self._tool_text(tool, "{}", out)
+
+    def _attachment(self, event: AttachmentDelta, out: list[bytes]) -> None:
+        opened = self._open.get(event.index)
+        if opened is None:
+            raise LocalProtocolError(f"{event.field} for block {event.index}, which is not open for it")
+        match event.field:
+            case "citation":
+                self._message.vendor.cite(event.value)
+            case "annotations":
+                # a second list in a delta breaks the SDK's helper: one list, at the end
+                self._annotations += event.value
+            case "logprobs" | "reasoning_details":
+                piece = b'"%s":%s' % (event.field.encode(), dumps(event.value))
+                # in the chunk of its text, where that was written just now
+                beside = len(out) > 2 and out[-1] is _SUFFIX and out[-3] is opened.prefix
+                if beside:
+                    out.pop()
+                else:
+                    out.append(self._delta)
+                if event.field == "logprobs":
+                    out += (b"},", piece, _NOT_FINISHED)
+                else:
+                    out += (b",", piece, _SUFFIX) if beside else (piece, _SUFFIX)
+
+    def _raw(self, event: RawDelta, out: list[bytes]) -> None:
+        if (body := with_call_index(event, self._message)) is not None:
+            out += (self._frame, b",", dumps({"choices": [], **body})[1:], b"\n\n")
+
+    def _stop(self, event: MessageStop, out: list[bytes]) -> None:
+        message = self._message
+        message.end()
+        if (said := refusal(message, event)) is not None:
+            self._put({"refusal": said}, out)
+        if annotations := [*self._annotations, *message.vendor.annotations]:
+            self._put({"annotations": annotations}, out)
+        choice: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": finish_word(message, event)}
+        body: dict[str, Any] = {"choices": [choice]}
+        if message.is_same:
+            choice |= event.extra.get("choice") or {}
+            body |= event.extra.get("fields") or {}
+        if own := message.vendor.object(event):
+            body["sluice"] = own
+        out += (self._frame, b",", dumps(body)[1:], b"\n\n")
+        if self._include_usage and (usage := usage_object(message, event)):
+            out += (self._frame, b',"choices":[],"usage":', dumps(usage), b"}\n\n")
+        out.append(b"data: [DONE]\n\n")
+        self._close()
 
     def keepalive(self) -> bytes:
         """A comment: SDKs skip it."""
         return b": keepalive\n\n"
-
-
-class WholeEncoder(_Encoder):
-    """The one body for a client that does not stream."""
-
-    content_type = "application/json"
-
-    def __init__(self, request: ChatRequest, call_id: str, created: int) -> None:
-        super().__init__(request, call_id, created)
-        self._texts: dict[str, list[str]] = {"content": []}
-        self._arguments: dict[int, list[str]] = {}
-
-    def encode(self, events: Sequence[Event]) -> bytes:
-        """Return the body with MessageStop, nothing before."""
-        body = b""
-        for event in events:
-            self._check()
-            match event:
-                case TextDelta():
-                    block = self._block(event.index)
-                    if block.kind not in (BlockKind.TEXT, BlockKind.THINKING):
-                        raise LocalProtocolError(f"text for block {event.index}, which is not open for it")
-                    field = "content" if block.kind is BlockKind.TEXT else _reasoning_field(block)
-                    self._texts.setdefault(field, []).append(event.text)
-                case ArgumentsDelta():
-                    self._call(event.index)
-                    self._arguments.setdefault(event.index, []).append(event.text)
-                case MessageStart():
-                    self._start(event)
-                case BlockStart():
-                    self._begin(event)
-                case MessageStop():
-                    self._end()
-                    body = self._body(event)
-                case UpstreamFailed():
-                    self._ended = True
-                    body = errors_wire.failed_response("openai", event)[2]
-                case _:
-                    pass
-        return body
-
-    def _body(self, stop: MessageStop) -> bytes:
-        content = "".join(self._texts.pop("content"))
-        nothing = None if self._calls or self._null_content else ""
-        message: dict[str, Any] = {"role": "assistant", "content": content or nothing, "refusal": None}
-        message |= {field: "".join(texts) for field, texts in self._texts.items()}
-        if self._calls:
-            message["tool_calls"] = [self._tool(index) for index in self._calls]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISH[stop.stop_reason]}
-        body = self._head("chat.completion") | {"choices": [choice]}
-        if usage := _usage(stop):
-            body["usage"] = usage
-        return dumps(body)
-
-    def _tool(self, index: int) -> dict[str, Any]:
-        block, arguments = self._blocks[index], "".join(self._arguments.get(index, ()))
-        return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments or "{}"}}
-
-    def keepalive(self) -> bytes:
-        """None exists in the middle of a body."""
-        return b""
 
 
 def make(request: ChatRequest, *, call_id: str, created: int) -> StreamEncoder | WholeEncoder:

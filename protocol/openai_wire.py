@@ -4,12 +4,25 @@ Fields that name no content (filters, fingerprints, timing) are known and left o
 hold model output in another shape, so it is named, withheld and recorded, never dropped in silence.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from protocol.json_strict import dumps, loads_foreign
-from protocol.unknown import strip_unknown
+from protocol.unknown import named, take_unknown
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A field that nobody listed here, by the name that the setting `unknown` has for it.
+
+    `body` is the piece of a chunk that holds it, None where it has no place of its own (a part of the text); `call` is the
+    position of the tool call in the chunk that it belongs to, -1 for none.
+    """
+
+    what: str
+    body: dict[str, Any] | None = None
+    call: int = -1
 
 
 class Function(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -19,6 +32,13 @@ class Function(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     arguments: str | None = None
 
 
+class Custom(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """The free-form tool of a tool call, or a fragment of it."""
+
+    name: str | None = None
+    input: str | None = None
+
+
 class ToolCall(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A tool call, or a fragment of it."""
 
@@ -26,7 +46,7 @@ class ToolCall(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     id: str | None = None
     type: str | None = None
     function: Function | None = None
-    custom: Any = None
+    custom: Custom | None = None
 
 
 class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -37,8 +57,8 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[ToolCall] | None = None
-    refusal: Any = None
-    function_call: Any = None
+    refusal: str | None = None
+    function_call: Function | None = None
     annotations: Any = None
     audio: Any = None
     reasoning_details: Any = None
@@ -94,58 +114,130 @@ class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     created: Any = None
     model: str | None = None
     choices: list[Choice] | None = None
-    usage: ChunkUsage | None = None
+    usage: Any = None
     system_fingerprint: str | None = None
     service_tier: str | None = None
     obfuscation: Any = None
     error: Any = None
     provider: Any = None
+    moderation: Any = None
     prompt_filter_results: Any = None
     prompt_token_ids: Any = None
     kv_transfer_params: Any = None
     x_groq: Any = None
 
 
+_MAX_NAME = 60
 _decoder = msgspec.json.Decoder(Chunk)
 
 
-def read_chunk(data: bytes) -> tuple[Chunk, list[str]]:
-    """Return the chunk and the names of its unknown fields. Raises ValueError."""
+def read_usage(value: Any) -> ChunkUsage:
+    """Return the counts of a usage object. Raises ValueError."""
+    try:
+        return msgspec.convert(value, ChunkUsage)
+    except msgspec.ValidationError as error:
+        raise ValueError("not the usage of chat/completions") from error
+
+
+def read_chunk(data: bytes) -> tuple[Chunk, list[Unknown]]:
+    """Return the chunk and what of it is not modelled. Raises ValueError."""
     try:
         return _decoder.decode(data), []
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return _read_slowly(data)
 
 
-def _read_slowly(data: bytes) -> tuple[Chunk, list[str]]:
+def _read_slowly(data: bytes) -> tuple[Chunk, list[Unknown]]:
     try:
         value = loads_foreign(data)
-        found = strip_unknown(value, Chunk, "field")
+        found = [Unknown(what, {name: item}) for what, name, item in _take(value, Chunk, "field")]
         choices = value.get("choices") if isinstance(value, dict) else None
         for choice in choices if isinstance(choices, list) else ():
-            found += strip_unknown(choice, Choice, "choice field")
-            if isinstance(choice, dict):
-                found += _strip_delta(choice.get("delta")) + _strip_delta(choice.get("message"))
+            of_choice = _strip_choice(choice)
+            # another choice is withheld as a whole
+            if isinstance(choice, dict) and choice.get("index", 0) == 0:
+                found += of_choice
         return msgspec.convert(value, Chunk), found
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError("not a chunk of chat/completions") from error
 
 
-def _strip_delta(delta: Any) -> list[str]:
-    found = strip_unknown(delta, Delta, "delta field")
+def _take(value: Any, model: type[msgspec.Struct], at: str) -> list[tuple[str, str, Any]]:
+    """Take out what `model` lacks; full name, key and value of each."""
+    return [(named(at, name), name, item) for name, item in take_unknown(value, model).items()]
+
+
+def _choice_of(**fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, **fields}]}
+
+
+def _strip_choice(choice: Any) -> list[Unknown]:
+    found = [Unknown(what, _choice_of(**{name: item})) for what, name, item in _take(choice, Choice, "choice field")]
+    if isinstance(choice, dict):
+        found += _strip_delta(choice.get("delta")) + _strip_delta(choice.get("message"))
+    return found
+
+
+def _strip_delta(delta: Any) -> list[Unknown]:
+    found = [Unknown(what, _choice_of(delta={name: item})) for what, name, item in _take(delta, Delta, "delta field")]
     if not isinstance(delta, dict):
         return found
     if isinstance(delta.get("content"), list):
-        # Mistral: parts; only their text is modelled
-        texts = [p["text"] for p in delta["content"] if isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str)]
-        if len(texts) != len(delta["content"]):
-            found.append("content part")
-        delta["content"] = "".join(texts)
-    for call in delta["tool_calls"] if isinstance(delta.get("tool_calls"), list) else ():
-        found += strip_unknown(call, ToolCall, "tool call field")
-        function = call.get("function") if isinstance(call, dict) else None
-        found += strip_unknown(function, Function, "function field")
-        if isinstance(function, dict) and isinstance(function.get("arguments"), dict):
-            # some vendors send the object itself
-            function["arguments"] = dumps(function["arguments"]).decode()
+        found += _join_parts(delta, delta["content"])
+    for position, call in enumerate(delta["tool_calls"] if isinstance(delta.get("tool_calls"), list) else ()):
+        found += _strip_call(call, position)
+    found += _strip_function(delta.get("function_call"), lambda fields: {"function_call": fields}, -1)
     return found
+
+
+def _strip_call(call: Any, position: int) -> list[Unknown]:
+    def at(fields: dict[str, Any]) -> dict[str, Any]:
+        return {"tool_calls": [{"index": 0, **fields}]}
+
+    taken = _take(call, ToolCall, "tool call field")
+    found = [Unknown(what, _choice_of(delta=at({name: item})), position) for what, name, item in taken]
+    if isinstance(call, dict):
+        found += _strip_function(call.get("function"), lambda fields: at({"function": fields}), position)
+        taken = _take(call.get("custom"), Custom, "custom tool field")
+        found += [Unknown(what, _choice_of(delta=at({"custom": {name: item}})), position) for what, name, item in taken]
+    return found
+
+
+def _strip_function(function: Any, at: Callable[[dict[str, Any]], dict[str, Any]], position: int) -> list[Unknown]:
+    taken = _take(function, Function, "function field")
+    if isinstance(function, dict) and isinstance(function.get("arguments"), dict):
+        # some vendors send the object itself
+        function["arguments"] = dumps(function["arguments"]).decode()
+    return [Unknown(what, _choice_of(delta=at({name: item})), position) for what, name, item in taken]
+
+
+def _join_parts(delta: dict[str, Any], parts: list[Any]) -> list[Unknown]:
+    """Put Mistral's parts into the fields that others have: text into the content, thinking into the reasoning."""
+    texts: list[str] = []
+    thoughts: list[str] = []
+    found: list[Unknown] = []
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "thinking" and isinstance(part.get("thinking"), list):
+            found += _odd_fields(part, ("type", "thinking", "closed"))
+            for inner in part["thinking"]:
+                found += _text_part(inner, thoughts)
+        else:
+            found += _text_part(part, texts)
+    delta["content"] = "".join(texts)
+    if thoughts:
+        said = delta.get("reasoning_content")
+        delta["reasoning_content"] = (said if isinstance(said, str) else "") + "".join(thoughts)
+    return found
+
+
+def _text_part(part: Any, texts: list[str]) -> list[Unknown]:
+    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        texts.append(part["text"])
+        return _odd_fields(part, ("type", "text"))
+    kind = part.get("type") if isinstance(part, dict) else None
+    return [Unknown(f"content part {kind[:_MAX_NAME]}" if isinstance(kind, str) else "content part")]
+
+
+def _odd_fields(part: dict[str, Any], known: tuple[str, ...]) -> list[Unknown]:
+    return [Unknown(f"content part field {name[:_MAX_NAME]}") for name, item in part.items() if name not in known and item]

@@ -27,11 +27,6 @@ def take_unknown(value: Any, model: type[Struct]) -> dict[str, Any]:
     return {name: found for name in unknown if (found := value.pop(name)) not in _EMPTY}
 
 
-def strip_unknown(value: Any, model: type[Struct], at: str) -> list[str]:
-    """Take out of the JSON object `value` the fields that `model` lacks; returns the names of those with content."""
-    return [named(at, name) for name in take_unknown(value, model)]
-
-
 def split_unknown(found: Unknown, allowed: frozenset[str]) -> tuple[Unknown, list[str]]:
     """Part what was found into what the setting `unknown` (`allowed`) lets pass and the names of the rest."""
     kept: Unknown = {}

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -184,7 +185,12 @@ def test_decoding_what_was_encoded_gives_it_back(parts: list[str], dialect: Dial
         MessageStop(StopReason.TOOL_USE, Usage(1, 2, 3, 4, 5), None, {} if openai else {"usage": RAW_STOP}),
     ]
     data = encode(dialect, events)
-    assert decode(dialect, [data]) == events
+    decoded = decode(dialect, [data])
+    if dialect == "openai" and isinstance(stop := decoded[-1], MessageStop):
+        # beside the counts there is the object that they were read from
+        assert stop.extra.keys() == {"usage"}
+        decoded[-1] = msgspec.structs.replace(stop, extra={})
+    assert decoded == events
 
 
 ODD = ["a", "\ud83d", "\ude00", "\u0000", "\u2028", "</script>", '"\\', "😀"]

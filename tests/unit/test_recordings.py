@@ -135,6 +135,9 @@ def comparable(dialect: Dialect, answer: Any) -> Any:
     found = answer.model_dump(exclude={"usage"})
     for block in found["content"] if dialect == "anthropic" else ():
         block.pop("caller", None), block.pop("citations", None)
+    for choice in found["choices"] if dialect == "openai" else ():
+        choice["message"].pop("annotations", None), choice["message"].pop("reasoning_details", None)
+    found.pop("sluice", None)
     return found
 
 

@@ -272,7 +272,7 @@ def test_an_error_before_the_first_byte_keeps_its_status() -> None:
 def test_unmodelled_fields_are_withheld_and_recorded() -> None:
     session = make()
     session.take()
-    session.chunks(1, [chunk({"content": "x", "refusal": "covert"}), chunk(finish="stop"), DONE])
+    session.chunks(1, [chunk({"content": "x", "audio": {"transcript": "covert"}}), chunk(finish="stop"), DONE])
     taken = session.take()
     assert "covert" not in repr(taken.outputs)
     assert [r.kind for r in taken.records if isinstance(r, EventRecord)] == ["withheld"]
