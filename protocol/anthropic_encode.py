@@ -147,8 +147,12 @@ class _Encoder:
         if not self._started or self._open is not None:
             raise LocalProtocolError("a block began inside an open one or before its message")
         self._open = event
-        self._count += 1
+        self._count += not self._is_foreign(event)
         return self._count - 1
+
+    def _is_foreign(self, block: BlockStart) -> bool:
+        """Is it an object of the other dialect, which no client of this one can read?"""
+        return block.kind is BlockKind.OTHER and not self._same
 
     def _in(self, index: int, *kinds: BlockKind) -> BlockStart:
         block = self._open
@@ -203,9 +207,10 @@ class StreamEncoder(_Encoder):
                 self._in(event.index, BlockKind.THINKING)
                 out += (_DELTA % (self._count - 1, b'signature_delta","signature'), _text(event.signature), _END)
             case BlockStop():
-                self._in(event.index)
+                block = self._in(event.index)
                 self._open, self._text_index = None, -1
-                out.append(_frame("content_block_stop", {"index": self._count - 1}))
+                if not self._is_foreign(block):
+                    out.append(_frame("content_block_stop", {"index": self._count - 1}))
             case AttachmentDelta():
                 if self._attach(event):
                     out.append(self._delta({"type": "citations_delta", "citation": event.value}))
@@ -226,6 +231,8 @@ class StreamEncoder(_Encoder):
 
     def _block_start(self, event: BlockStart, out: list[bytes]) -> None:
         index, block = self._begin(event), _block(event, same=self._same)
+        if self._is_foreign(event):
+            return
         if event.kind in (BlockKind.TEXT, BlockKind.THINKING):
             field = b'text_delta","text' if event.kind is BlockKind.TEXT else b'thinking_delta","thinking'
             self._text_index, self._prefix = event.index, _DELTA % (index, field)
@@ -291,7 +298,9 @@ class WholeEncoder(_Encoder):
                 case BlockStart():
                     self._begin(event)
                     self._parts, self._signature, self._citations = [], "", []
-                    self._body["content"].append(_block(event, same=self._same))
+                    block = _block(event, same=self._same)
+                    if not self._is_foreign(event):
+                        self._body["content"].append(block)
                 case BlockStop():
                     self._block_stop(self._in(event.index))
                 case MessageStop():
@@ -307,6 +316,8 @@ class WholeEncoder(_Encoder):
 
     def _block_stop(self, block: BlockStart) -> None:
         self._open = None
+        if self._is_foreign(block):
+            return
         body, text = self._body["content"][-1], "".join(self._parts)
         match block.kind:
             case BlockKind.TEXT:
@@ -317,7 +328,7 @@ class WholeEncoder(_Encoder):
                 body["thinking"], body["signature"] = text, self._signature
             case BlockKind.TOOL_USE | BlockKind.SERVER_TOOL_USE:
                 body["input"] = _input(text)
-            case BlockKind.OTHER if block.name == "fallback" and self._same:
+            case BlockKind.OTHER if block.name == "fallback":
                 # a streamed message begins with the model that was asked; a whole one names the model that answered
                 match body.get("to"):
                     case {"model": str(model)}:

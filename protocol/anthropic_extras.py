@@ -16,6 +16,7 @@ from protocol.tame import is_tame, tame_fields
 
 _WORDS = ("container", "context_management", "input_transformations", "diagnostics")
 # sent back as it came, to retry on another model; as opaque as a signature
+_TOKEN_NAME = "stop_details fallback_credit_token"
 _TOKEN = re.compile(r"[A-Za-z0-9_.:=+/-]{1,4096}")
 
 
@@ -56,13 +57,11 @@ def read_stop_details(details: Any, unknown: frozenset[str]) -> tuple[dict[str, 
         return {}, "", [] if details is None else ["stop_details"]
     rest = dict(details)
     explanation = rest.pop("explanation") if isinstance(rest.get("explanation"), str) else ""
-    token = rest.pop("fallback_credit_token", None)
     words, withheld = tame_fields(rest, "stop_details", unknown)
-    if isinstance(token, str):
-        if _TOKEN.fullmatch(token):
-            words["fallback_credit_token"] = token
-        else:
-            withheld.append("stop_details fallback_credit_token")
+    token = rest.get("fallback_credit_token")
+    if _TOKEN_NAME in withheld and isinstance(token, str) and _TOKEN.fullmatch(token):
+        words["fallback_credit_token"] = token
+        withheld.remove(_TOKEN_NAME)
     return words, explanation, withheld
 
 

@@ -14,7 +14,6 @@ from protocol.events import (
     BlockKind,
     BlockStart,
     BlockStop,
-    Event,
     MessageStart,
     MessageStop,
     Opaque,
@@ -26,6 +25,7 @@ from protocol.events import (
     Usage,
 )
 from tests.support.decoding import decode, texts
+from tests.support.frames import delta, end, message, opaque, start, stop, stream, whole
 from tests.support.recordings import framed, own
 
 EXTRA = {"dialect": "anthropic"}
@@ -44,38 +44,13 @@ FILES = [
     "anthropic-cut.sse",
     "anthropic-cut-by-max-tokens.sse",
     "anthropic-same-start-twice.sse",
+    "anthropic-every-field.sse",
+    "anthropic-compaction.sse",
+    "anthropic-refusal.sse",
 ]
 
 
-def stream(*frames: dict[str, Any]) -> list[Event]:
-    return decode("anthropic", [framed("anthropic", [json.dumps(f) for f in frames])])
-
-
-def message(**fields: Any) -> dict[str, Any]:
-    return {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": [], **fields}}
-
-
-def start(index: int, **block: Any) -> dict[str, Any]:
-    return {"type": "content_block_start", "index": index, "content_block": block}
-
-
-def delta(index: int, kind: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
-
-
-def stop(index: int) -> dict[str, Any]:
-    return {"type": "content_block_stop", "index": index}
-
-
-def end(reason: str | None = "end_turn", **fields: Any) -> list[dict[str, Any]]:
-    return [{"type": "message_delta", "delta": {"stop_reason": reason, **fields}, "usage": {"output_tokens": 3}}, {"type": "message_stop"}]
-
-
 TEXT = start(0, type="text", text="")
-
-
-def opaque(events: list[Event]) -> list[str]:
-    return [e.what for e in events if isinstance(e, Opaque)]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -306,11 +281,6 @@ def test_half_surrogates_pass() -> None:
     body = framed("anthropic", [json.dumps(message()), json.dumps(TEXT)])
     body += b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}\n\n'
     assert texts(decode("anthropic", [body])) == {0: "\ud83d"}
-
-
-def whole(*content: dict[str, Any], **fields: Any) -> list[Event]:
-    body = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": content, "stop_reason": "end_turn", **fields}
-    return codecs.decode_whole("anthropic", json.dumps(body).encode())
 
 
 def test_whole_answers() -> None:

@@ -220,7 +220,8 @@ def test_upstream_failure_is_an_error_and_nothing_after_it(client: Dialect, stre
 def test_other_blocks_are_whole_in_their_dialect_and_invisible_in_the_other(stream: bool) -> None:
     body = {"type": "redacted_thinking", "data": "x"}
     other: list[Event] = [BlockStart(0, BlockKind.OTHER, name="redacted_thinking", body=body), BlockStop(0)]
-    events: list[Event] = [START, *other, *text(1, "a"), Ping(), Opaque("x"), STOP]
+    start = MessageStart("up1", "model-x", Usage(20, 1, 5, 2), {"dialect": "anthropic"})
+    events: list[Event] = [start, *other, *text(1, "a"), Ping(), Opaque("x"), STOP]
     assert openai_answer(encode("openai", events, stream=stream), stream=stream).choices[0].message.content == "a"
     content = anthropic_answer(encode("anthropic", events, stream=stream), stream=stream).content
     assert [b.type for b in content] == ["redacted_thinking", "text"]
