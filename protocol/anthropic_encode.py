@@ -254,8 +254,6 @@ class StreamEncoder(_Encoder):
         if event.index >= 0:
             self._in(event.index)
             body["index"] = self._count - 1
-        elif not self._started:
-            raise LocalProtocolError("an event before its message")
         out.append(_frame(str(body.pop("type")), body))
 
     def keepalive(self) -> bytes:

@@ -193,6 +193,11 @@ def test_a_named_block_is_carried_whole_and_its_deltas_are_raw() -> None:
     ]
     assert whole(BLOCK, unknown=("block novelty",))[1:-1] == [begun, BlockStop(0)]
     assert opaque(stream(*frames, unknown=("block other",))) == ["block novelty", "delta text_delta", "delta more"]
+    assert whole(BLOCK)[1:-1] == [Opaque("block novelty")]
+
+
+def test_an_empty_field_is_not_worth_a_record() -> None:
+    assert opaque(whole({"type": "text", "text": "a", "novelty": None})) == []
 
 
 def test_named_events_and_deltas_are_raw() -> None:
