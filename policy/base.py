@@ -32,10 +32,16 @@ class TextBlock(msgspec.Struct, frozen=True):
     kind: BlockKind
 
 
+Executor = Literal["client", "provider", "mcp", "nested"]
+"""Who runs a tool call: the client; the provider, while it answers; an MCP server that the provider asks; code that the provider runs."""
+
+
 class ToolCall(msgspec.Struct, frozen=True):
     """A complete tool call.
 
     `arguments` is its exact JSON text, `value` the decoded object, `tool` the client's definition (None: undeclared).
+    Only where `executor` is `client` can a block prevent the call: the others already run. Blocking one of those ends the
+    turn, so that neither its result nor what builds on it reaches the client; replacing its arguments counts as a block.
     """
 
     block: int
@@ -45,11 +51,16 @@ class ToolCall(msgspec.Struct, frozen=True):
     arguments: str
     value: dict[str, Any]
     tool: Tool | None
-    executor: Literal["client", "provider", "mcp", "nested"] = "client"
+    executor: Executor = "client"
 
 
 class OtherBlock(msgspec.Struct, frozen=True):
-    """A modelled block that is carried whole (redacted thinking, server tool calls and results): its type and JSON object."""
+    """What is carried whole: its type and JSON object, strings of any model or page in it.
+
+    A block (redacted thinking, the result of a call that the provider ran, ...), or what goes with a piece of text:
+    `citation` and `annotations`, which hold copies of text and addresses under that one key. What the setting `unknown`
+    lets through comes here too, by its name there.
+    """
 
     index: int
     type: str
@@ -151,5 +162,5 @@ class Policy:
         return Block("judge_unavailable")
 
     def on_other(self, block: OtherBlock) -> Verdict:
-        """Decide about a block carried whole. Replace and AskJudge are faults here."""
+        """Decide about what is carried whole. Replace and AskJudge are faults here."""
         return ALLOW

@@ -3,19 +3,25 @@
 What comes out does not depend on how upstream cut the text. With literals alone, only an end of the text that may be
 the beginning of a literal is held back. RE2 cannot say whether text may be the beginning of a match, so with a
 pattern in the list the last `max_match` characters are held back until more text or the end of the block comes.
+
+What is carried whole (results of tools that the provider runs, citations) cannot be changed: it is withheld where a rule
+would have replaced something in it.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from policy.base import Context, Policy, TextBlock
+from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Verdict
 from policy.patterns import Pattern, compile_re2
 from protocol.events import BlockKind
 
 _GROUP = re.compile(r"\\([0-9])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SEALED = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature"})
+"""Fields that only the provider can read: their letters mean nothing."""
 Match = tuple[int, int, str]
 """Start, end and what stands in its place."""
 
@@ -96,6 +102,15 @@ class TextReplace(Policy):
         held = self._held.pop(block.index, None)
         return self._advance(held, final=True) if held is not None else ""
 
+    def on_other(self, block: OtherBlock) -> Verdict:
+        """Withhold what holds a text that would have been replaced."""
+        sealed = _SEALED | {"data"} if block.type == "redacted_thinking" else _SEALED
+        return Block("text") if any(self._matches(text) for text in _texts(block.body, sealed)) else ALLOW
+
+    def _matches(self, text: str) -> bool:
+        searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
+        return self._next(text, searched, 0, len(text)) is not None
+
     def _advance(self, held: _Held, *, final: bool) -> str:
         text, position, out = held.text, held.position, []
         # RE2 reads UTF-8, which has no lone surrogates
@@ -164,6 +179,20 @@ class TextReplace(Policy):
                 return start, left + match.end(), _filled(replace, match, text, left)
             position = start + 1
         return None
+
+
+def _texts(body: dict[str, Any], sealed: frozenset[str]) -> Iterator[str]:
+    """Give every string and key in `body`, but for the strings of sealed fields. JSON may be deeper than Python's stack."""
+    waiting: list[Any] = [body]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            yield from value
+            waiting += [inner for key, inner in value.items() if not (key in sealed and isinstance(inner, str))]
 
 
 def _filled(template: str, match: Any, text: str, offset: int) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from policy.arguments import scalars, spellings, texts
-from policy.base import ALLOW, Block, Context, Policy, Replace, ToolCall, Verdict
+from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict
 from policy.patterns import NamePattern, Names, Pattern, compile_re2
 from policy.schemas import compile_client_schema, compile_schema
 from policy.sql import Kind, NotOneStatement, check_dialect, kinds_of
@@ -38,9 +38,10 @@ class Sql(_Strict):
 class Rule(_Strict):
     """What calls a rule is about.
 
-    `tool`: names, by shell pattern or `{re2: ...}`, one or a list. `argument_matches`: an RE2 pattern. Deny: found in any
-    string, key or list of strings of the arguments, or in their exact text. Allow: matches each value whole.
-    `argument`: look only at this top-level argument. `schema`: the arguments are valid under this JSON Schema. `sql`: see Sql.
+    `tool`: names, by shell pattern or `{re2: ...}`, one or a list. `executor`: who runs the call, one or a list; none is
+    everybody. `argument_matches`: an RE2 pattern. Deny: found in any string, key or list of strings of the arguments, or in
+    their exact text. Allow: matches each value whole. `argument`: look only at this top-level argument. `schema`: the
+    arguments are valid under this JSON Schema. `sql`: see Sql.
     """
 
     tool: NamePattern | list[NamePattern] = "*"
@@ -48,6 +49,7 @@ class Rule(_Strict):
     argument: str | None = None
     schema_: Annotated[dict[str, Any] | None, AfterValidator(_check_schema), Field(alias="schema")] = None
     sql: Sql | None = None
+    executor: Executor | Annotated[list[Executor], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -74,7 +76,8 @@ class DenyRule(Rule):
 class Options(_Strict):
     """Options of `tool_rules`.
 
-    With `allow`, what no allow rule matches is blocked; with `validate_schema`, what does not fit its tool's own schema.
+    With `allow`, what no allow rule matches is blocked; with `validate_schema`, what does not fit its tool's own schema,
+    of calls that the client runs: providers check the arguments of their own tools.
     """
 
     allow: tuple[Rule, ...] | None = None
@@ -88,13 +91,16 @@ class _Compiled:
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self._names = Names(rule.tool)
+        executors = [rule.executor] if isinstance(rule.executor, str) else rule.executor
+        self._executors = None if executors is None else frozenset(executors)
         self._pattern = compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
         self._schema = compile_schema(rule.schema_) if rule.schema_ is not None else None
 
     def denies(self, call: ToolCall) -> bool:
         """Do all conditions hold, or cannot be decided?"""
         return (
-            any(self._names.match(name) for name in spellings(call.name))
+            (self._executors is None or call.executor in self._executors)
+            and any(self._names.match(name) for name in spellings(call.name))
             and (self._schema is None or bool(self._schema.is_valid(call.value)))
             and (self._pattern is None or self._finds(call))
             and (self.rule.sql is None or _sql_denies(self.rule.sql, call))
@@ -103,7 +109,8 @@ class _Compiled:
     def allows(self, call: ToolCall) -> bool:
         """Do all conditions surely hold?"""
         return (
-            self._names.match(call.name)
+            (self._executors is None or call.executor in self._executors)
+            and self._names.match(call.name)
             and (self._schema is None or bool(self._schema.is_valid(call.value)))
             and (self._pattern is None or self._covers(call))
             and (self.rule.sql is None or _sql_allows(self.rule.sql, call))
@@ -167,7 +174,7 @@ class ToolRules(Policy):
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
-        if self.options.validate_schema and not self._fits(call):
+        if self.options.validate_schema and call.executor == "client" and not self._fits(call):
             return Block("schema", f"[Sluice: the tool call {call.name!r} was blocked: its arguments do not fit the tool's schema]")
         matching = [rule for compiled, rule in self._deny if compiled.denies(call)]
         for rule in matching:
@@ -180,7 +187,7 @@ class ToolRules(Policy):
         return ALLOW
 
     def _fits(self, call: ToolCall) -> bool:
-        if call.tool is None:
+        if call.tool is None or call.tool.kind == "server":
             return False
         if call.name not in self._schemas:
             try:

@@ -5,7 +5,10 @@ from protocol.events import BlockKind
 
 
 class Uppercase(Policy):
-    """Turn the answer's text into capitals. Reasoning stays: its signature vouches for the original."""
+    """Turn the answer's text into capitals. Reasoning stays: its signature vouches for the original.
+
+    Results of tools and citations pass as they are: this is an example of form, and keeps nothing secret.
+    """
 
     name = "uppercase"
 

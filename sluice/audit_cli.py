@@ -126,7 +126,7 @@ def show(
         if not isinstance(value, list):
             facts.add_row(name, _cell(value))
     console.print(facts)
-    console.print(_table("tool calls", found["tool_calls"], TOOL_COLUMNS))
+    console.print(_table("tool calls", found["tool_calls"], _tool_columns(found["tool_calls"])))
     for title in ("blocks", "judgements", "events"):
         if found[title]:
             console.print(_table(title, found[title], tuple((name, name) for name in found[title][0])))
@@ -197,7 +197,8 @@ def _show_list(of: ListName, given: list[tuple[str, str]], columns: Sequence[tup
     if as_json:
         _print_json(page)
         return
-    Console().print(_table(of, page["items"], columns))
+    shown = _tool_columns(page["items"]) if of == "tool-calls" else columns
+    Console().print(_table(of, page["items"], shown))
     if page["next_cursor"]:
         typer.echo(f"more: --cursor {page['next_cursor']}", err=True)
 
@@ -274,6 +275,13 @@ def fail(error: PipelineError | StartError, as_json: bool) -> int:
 
 def _print_json(value: object) -> None:
     typer.echo(json.dumps(value, ensure_ascii=True))
+
+
+def _tool_columns(items: Sequence[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """The columns for these tool calls: who runs them is told where that is not the client for all."""
+    if all(item["executor"] == "client" for item in items):
+        return TOOL_COLUMNS
+    return (*TOOL_COLUMNS[:3], ("run by", "executor"), *TOOL_COLUMNS[3:])
 
 
 def _table(title: str, items: Sequence[dict[str, Any]], columns: Sequence[tuple[str, str]]) -> Table:

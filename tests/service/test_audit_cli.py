@@ -113,6 +113,21 @@ def test_model_text_cannot_drive_the_terminal(call: str, url: str) -> None:
     assert printable("a\u202eb\ud800\n\u00e9") == "a\\u202eb\\ud800\\n\u00e9"
 
 
+def test_who_runs_a_call_is_told_where_it_is_not_the_client(call: str, url: str) -> None:
+    assert "run by" not in audit("tool-calls").stdout
+    assert "run by" not in audit("show", call).stdout
+    searched = call_id()
+
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            await inserter.insert([call_record(searched), tool_call_record(searched, name="web_search", executor="provider")], {})
+
+    asyncio.run(insert())
+    for shown in (audit("tool-calls").stdout, audit("show", searched).stdout):
+        assert "run by" in shown
+        assert "provider" in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy import judging
-from policy.base import ALLOW, Allow, AskJudge, Block, Context, Judgement, Policy, ToolCall
+from policy.base import ALLOW, Allow, AskJudge, Block, Context, Executor, Judgement, Policy, ToolCall
 from policy.chain import Chain, Decision
 from policy.judging import JudgementInvalid, parse_reply, sealed
 from policy.loading import load
@@ -115,7 +115,7 @@ def test_the_envelope_holds_whatever_is_in_it(case: dict[str, Any]) -> None:
     first, body, last, _ = prompt.split("\n", 3)
     assert (first, last) == (f"<envelope {NONCE}>", f"</envelope {NONCE}>")
     assert NONCE not in body
-    assert json.loads(body)["call"] == {"name": case["tool"], "arguments": case["arguments"]}
+    assert json.loads(body)["call"] == {"name": case["tool"], "arguments": case["arguments"], "run_by": "the client"}
 
 
 def test_the_judge_sees_the_tail_but_no_system_prompt() -> None:
@@ -151,6 +151,23 @@ def test_a_large_schema_is_cut_and_an_undeclared_tool_has_none() -> None:
         prompts.append(verdict.question.prompt)
     assert "characters left out" in prompts[0]
     assert '"tool":null' in prompts[1]
+
+
+@pytest.mark.parametrize(
+    ("executor", "said"),
+    [("client", "the client"), ("provider", "provider"), ("mcp", "MCP server"), ("nested", "code that the model wrote")],
+)
+def test_the_judge_is_told_who_runs_the_call(executor: Executor, said: str) -> None:
+    policy = ToolJudge(model="demo-judge").for_call(context())
+    verdict = policy.on_tool_call(msgspec.structs.replace(tool_call("{}"), executor=executor))
+    assert isinstance(verdict, AskJudge)
+    assert said in json.loads(verdict.question.prompt.split("\n")[1])["call"]["run_by"]
+
+
+def test_a_tool_of_the_providers_types_is_shown_by_its_type() -> None:
+    tool = Tool("web_search", extra={"type": "web_search_20250305", "user_location": {"city": "secret"}}, kind="server")
+    prompt = judging.prompt(context(), ToolCall(0, 0, "id", "web_search", "{}", {}, tool, "provider"), tail=0, tail_bytes=0)
+    assert json.loads(prompt.split("\n")[1])["tool"] == {"name": "web_search", "type": "web_search_20250305"}
 
 
 def test_invisible_characters_are_shown_and_named() -> None:

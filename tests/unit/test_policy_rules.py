@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from policy import sql
 from policy.arguments import scalars, spellings, texts
-from policy.base import ALLOW, Block, Context, Replace, ToolCall, Verdict
+from policy.base import ALLOW, Block, Context, Executor, Replace, ToolCall, Verdict
 from policy.patterns import Names
 from policy.schemas import compile_client_schema, compile_schema
 from policy.sql import NotOneStatement, check_dialect, kinds_of
@@ -316,3 +316,47 @@ def test_patterns_that_explode_elsewhere_are_linear(pattern: str) -> None:
     began = time.process_time()
     decide({"command": "a" * 50_000 + "!"}, deny=[{"argument_matches": pattern}])
     assert time.process_time() - began < 2
+
+
+# --- who runs the call ---
+
+
+def run_by(executor: Executor, name: str = "web_search", tool: Tool | None = None, **options: Any) -> Verdict:
+    policy = ToolRules(**options).for_call(CONTEXT)
+    return policy.on_tool_call(ToolCall(0, 0, "id", name, '{"query":"x"}', {"query": "x"}, tool, executor))
+
+
+EXECUTORS: list[Executor] = ["client", "provider", "mcp", "nested"]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_rule_may_be_about_calls_of_one_executor_or_of_some(executor: Executor) -> None:
+    assert reason(run_by(executor, deny=[{"executor": "mcp", "reason": "no_mcp"}])) == ("no_mcp" if executor == "mcp" else "")
+    some = reason(run_by(executor, deny=[{"executor": ["mcp", "nested"]}]))
+    assert some == ("rule" if executor in ("mcp", "nested") else "")
+    assert reason(run_by(executor, deny=[{"tool": "web_*"}])) == "rule"
+    assert reason(run_by(executor, deny=[{"tool": "other", "executor": EXECUTORS}])) == ""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_allow_list_covers_calls_that_the_provider_runs(executor: Executor) -> None:
+    assert reason(run_by(executor, allow=[{"tool": "bash"}])) == "not_allowed"
+    assert reason(run_by(executor, allow=[{"tool": "web_*"}])) == ""
+    only = [{"tool": "web_*", "executor": ["provider", "nested"]}]
+    assert reason(run_by(executor, allow=only)) == ("" if executor in ("provider", "nested") else "not_allowed")
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_only_the_clients_calls_are_held_against_their_declaration(executor: Executor) -> None:
+    expected = "schema" if executor == "client" else ""
+    strict = Tool("web_search", schema={"type": "object", "required": ["q"]})
+    assert reason(run_by(executor, validate_schema=True)) == expected
+    assert reason(run_by(executor, tool=strict, validate_schema=True)) == expected
+    # a client has nothing to run a server tool with
+    assert reason(run_by(executor, tool=Tool("web_search", kind="server"), validate_schema=True)) == expected
+
+
+@pytest.mark.parametrize("executor", ["somebody", [], ["client", "somebody"], 1])
+def test_an_unknown_executor_is_refused_at_load(executor: Any) -> None:
+    with pytest.raises(ValueError, match="executor"):
+        ToolRules(deny=[{"executor": executor}])

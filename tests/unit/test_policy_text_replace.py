@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.base import Context, TextBlock
+from policy.base import ALLOW, Block, Context, OtherBlock, TextBlock, Verdict
 from policy.text_replace import TextReplace
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
@@ -126,3 +126,65 @@ def test_bad_rules_are_refused_at_load(rule: dict[str, str], complaint: str) -> 
 
 def test_a_hostile_text_costs_linear_time() -> None:
     run(["a" * 20_000], rules=[{"pattern": "(a|a)*b", "replace": ""}], max_match=64)
+
+
+# --- what is carried whole ---
+
+RULES = [{"find": "Project Falcon", "replace": "the project"}, {"pattern": r"sk-[a-z0-9]{4,20}", "replace": "[key]"}]
+
+
+def other(type: str, body: dict[str, Any], **options: Any) -> Verdict:
+    return TextReplace(**{"rules": RULES, **options}).for_call(CONTEXT).on_other(OtherBlock(0, type, body))
+
+
+@pytest.mark.parametrize(
+    ("type", "body"),
+    [
+        ("web_search_tool_result", {"content": [{"title": "x"}, {"title": "About Project Falcon", "encrypted_content": "x"}]}),
+        ("mcp_tool_result", {"content": [{"type": "text", "text": "the key is sk-abcd1234."}]}),
+        ("code_execution_tool_result", {"content": {"stdout": "", "stderr": "Project Falcon\n"}}),
+        ("citation", {"citation": {"cited_text": "Project Falcon", "url": "https://x.example"}}),
+        ("annotations", {"annotations": [{"url_citation": {"url": "https://x.example/?k=sk-abcd1234"}}]}),
+        ("block foo", {"anything": {"Project Falcon": 1}}),
+        ("redacted_thinking", {"data": "x", "note": "sk-abcd1234"}),
+        ("mcp_tool_result", {"data": "sk-abcd1234"}),
+        ("mcp_tool_result", {"signature": {"inner": "sk-abcd1234"}}),
+        ("mcp_tool_result", {"content": "\ud800 sk-abcd1234"}),
+    ],
+)
+def test_what_is_carried_whole_and_holds_a_text_to_replace_is_blocked(type: str, body: dict[str, Any]) -> None:
+    assert other(type, body) == Block("text")
+
+
+@pytest.mark.parametrize(
+    ("type", "body"),
+    [
+        ("web_search_tool_result", {"content": [{"title": "Nothing of it", "page_age": None, "n": 1.5}]}),
+        ("web_search_tool_result", {"content": [{"encrypted_content": "sk-abcd1234"}]}),
+        ("citation", {"citation": {"cited_text": "x", "encrypted_index": "sk-abcd1234"}}),
+        ("thinking", {"signature": "sk-abcd1234"}),
+        ("encrypted_code_execution_result", {"encrypted_stdout": "sk-abcd1234"}),
+        ("redacted_thinking", {"data": "sk-abcd1234"}),
+        ("x", {}),
+    ],
+)
+def test_what_holds_none_passes_and_so_do_letters_that_only_the_provider_can_read(type: str, body: dict[str, Any]) -> None:
+    assert other(type, body) == ALLOW
+
+
+@given(patterns, literals, st.text("abc \n\u00e9", max_size=60), st.integers(1, 8))
+def test_a_text_carried_whole_is_blocked_exactly_where_the_rules_would_change_it(
+    chosen: list[str], finds: list[str], text: str, longest: int
+) -> None:
+    rules = [{"pattern": p, "replace": "<!>"} for p in chosen] + [{"find": f, "replace": "<!>"} for f in finds]
+    changed = run([text], rules=rules, max_match=longest) != text
+    assert (other("x", {"": text}, rules=rules, max_match=longest) == Block("text")) is changed
+
+
+def test_a_deep_body_is_searched_to_its_end() -> None:
+    body: Any = "Project Falcon"
+    for _ in range(100_000):
+        body = [body]
+    assert other("x", {"x": body}) == Block("text")
+    while isinstance(body, list):
+        body = body.pop()
