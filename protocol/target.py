@@ -32,6 +32,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     container: str = ""
     """The container to go on with: from the record, for clients whose dialect has none."""
     nonce: str = ""
+    unknown: frozenset[str] = frozenset()
+    """What is not modelled and may pass all the same, as the setting `unknown` names it: here `parameter NAME`."""
 
 
 class Restore(msgspec.Struct, frozen=True, kw_only=True):
