@@ -1,0 +1,341 @@
+"""Assistant turns built from raw events equal what the SDK accumulates, and come back into a request unchanged or not at all."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol.anthropic_turn import StoredTurn, TurnBuilder, lookup_ids, pack_turns, unpack_turns, with_turns
+from protocol.json_strict import dumps
+from protocol.request import ChatRequest, OtherPart, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.sse import EventSplitter
+from tests.support.recordings import framed, need_recordings, own, recordings
+from tests.support.sdk import anthropic_beta_answer
+
+ANTHROPIC = {r.name: r for r in recordings() if r.dialect == "anthropic"}
+BROKEN = [n for n, r in ANTHROPIC.items() if r.must or "error_type" in r.facts]
+WHOLE = [n for n in ANTHROPIC if n not in BROKEN]
+THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
+REDACTED: dict[str, Any] = {"type": "redacted_thinking", "data": "ZW5j"}
+SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"encrypted_content": "Zm9v"}]}
+USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}}
+CITED: dict[str, Any] = {
+    "type": "text",
+    "text": "It rains.",
+    "citations": [{"type": "web_search_result_location", "encrypted_index": "eA"}],
+}
+ASKED = Reasoning(effort="high")
+
+
+def built(*raw: bytes) -> TurnBuilder:
+    builder = TurnBuilder()
+    for chunk in raw:
+        builder.take(chunk)
+    return builder
+
+
+def events(body: bytes) -> list[bytes]:
+    splitter = EventSplitter(2**24)
+    return [*splitter.feed(body), *splitter.finish()]
+
+
+def streamed(content: list[dict[str, Any]], reason: str, *, container: str = "", identity: str = "msg_1") -> list[bytes]:
+    frames: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": identity, "type": "message", "content": []}}]
+    for index, block in enumerate(content):
+        frames += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
+    delta = {"stop_reason": reason, "container": {"id": container, "expires_at": "2030-01-01T00:00:00Z"} if container else None}
+    frames += [{"type": "message_delta", "delta": delta}, {"type": "message_stop"}]
+    return events(framed("anthropic", [json.dumps(f) for f in frames]))
+
+
+def raw_stream(*lines: str) -> list[bytes]:
+    return events(framed("anthropic", list(lines)))
+
+
+START = '{"type":"message_start","message":{"id":"msg_1","type":"message","content":[]}}'
+STOPS = (
+    '{"type":"content_block_stop","index":0}',
+    '{"type":"message_delta","delta":{"stop_reason":"tool_use"}}',
+    '{"type":"message_stop"}',
+)
+
+
+def call_of(arguments: str) -> list[bytes]:
+    block = '{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s","name":"n","input":{}}}'
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": arguments}}
+    return raw_stream(START, block, json.dumps(delta), *STOPS)
+
+
+# --- building ---
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_content_is_what_the_sdk_accumulates(name: str) -> None:
+    need_recordings()
+    recording = ANTHROPIC[name]
+    builder = built(*(events(recording.body) if recording.is_stream else [recording.body]))
+    message = anthropic_beta_answer(recording.body, stream=recording.is_stream)
+    assert builder.complete
+    assert builder.content() == [b.to_dict(mode="json") for b in message.content if b.type != "text" or b.text.strip()]
+    assert builder.stop_reason == message.stop_reason
+    assert builder.container == (message.container.id if message.container else "")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_recording_that_broke_is_no_turn(name: str) -> None:
+    recording = ANTHROPIC[name]
+    assert not built(*(events(recording.body) if recording.is_stream else [recording.body])).complete
+
+
+@pytest.mark.parametrize(
+    "name", ["anthropic-cut.sse", "anthropic-error.sse", "anthropic-cut-by-max-tokens.sse", "anthropic-spliced.sse"]
+)  # fmt: skip
+def test_a_broken_stream_is_no_turn(name: str) -> None:
+    assert not built(*events(own(name))).complete
+
+
+@pytest.mark.parametrize("name", ["anthropic-tool-in-message-start.sse", "anthropic-tool-full-input.sse"])
+def test_calls_come_whole_wherever_they_are(name: str) -> None:
+    builder = built(*events(own(name)))
+    assert builder.complete
+    assert [b["input"] for b in builder.content() if b["type"] == "tool_use"] == [
+        b.input for b in anthropic_beta_answer(own(name), stream=True).content if b.type == "tool_use"
+    ]
+
+
+def test_a_message_that_begins_twice_is_one_turn() -> None:
+    builder = built(*events(own("anthropic-same-start-twice.sse")))
+    assert builder.complete and builder.content()
+
+
+def test_every_cut_of_a_stream_is_incomplete() -> None:
+    chunks = streamed([THINKING, CITED, USE], "tool_use")
+    assert [built(*chunks[:n]).complete for n in range(len(chunks) + 1)] == [False] * len(chunks) + [True]
+
+
+def test_segments_of_a_paused_turn_are_one_turn() -> None:
+    builder = built(*streamed([THINKING, SEARCH], "pause_turn", container="c_1"))
+    assert (builder.complete, builder.is_paused) == (True, True)
+    for chunk in streamed([FOUND, USE], "tool_use", identity="msg_2"):
+        builder.take(chunk)
+    assert (builder.complete, builder.is_paused) == (True, False)
+    assert (builder.content(), builder.container) == ([THINKING, SEARCH, FOUND, USE], "c_1")
+
+
+def test_whole_answers_are_segments_too() -> None:
+    answers = [{"id": "1", "type": "message", "content": [SEARCH], "stop_reason": "pause_turn"},
+               {"id": "2", "type": "message", "content": [FOUND], "stop_reason": "end_turn", "container": {"id": "c"}}]  # fmt: skip
+    builder = built(*(json.dumps(a).encode() for a in answers))
+    assert (builder.complete, builder.content(), builder.container) == (True, [SEARCH, FOUND], "c")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (START, *STOPS[1:], START),
+        (START, START.replace("msg_1", "msg_2"), *STOPS[1:]),
+        (START, '{"type":"content_block_foo","index":0}', *STOPS[1:]),
+        (START, '{"type":"content_block_start","index":1,"content_block":{"type":"text","text":""}}', *STOPS[1:]),
+        (START, '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}', *STOPS[1:]),
+        (START, '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}',
+         '{"type":"content_block_delta","index":0,"delta":{"type":"new_delta","text":"x"}}', *STOPS),
+        (START, '{"type":"error","error":{"type":"overloaded_error","message":"m"}}', *STOPS[1:]),
+        (START, '{"type":"message_stop"}'),
+        STOPS[1:],
+        ('{"type":"message_start","message":{"type":"message","content":[]}}', *STOPS[1:]),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_is_no_turn(lines: tuple[str, ...]) -> None:
+    assert not built(*raw_stream(*lines)).complete
+
+
+def test_chunks_of_the_other_dialect_are_no_turn() -> None:
+    assert not built(b'data: {"id":"x","choices":[]}\n\n', b"data: [DONE]\n\n").complete
+    assert not built(b'{"error":{"message":"m"}}').complete
+
+
+@pytest.mark.parametrize("arguments", ['{"a":1', "[1]", '{"a":1,"a":2}', '{"a":NaN}', '{"a":' * 200 + "1" + "}" * 200])
+def test_arguments_that_are_no_plain_object_are_no_turn(arguments: str) -> None:
+    assert not built(*call_of(arguments)).complete
+
+
+@pytest.mark.parametrize("number", ["1", "1.5", "123456789012345678901234567890", "1e400", "0.1000000000000000055511151231257827021"])
+def test_numbers_come_out_as_they_went_in(number: str) -> None:
+    builder = built(*call_of('{"a":' + number + "}"))
+    assert builder.complete
+    stored = unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ())]))
+    for content in (builder.content(), stored[0].content):
+        assert dumps(content[0]["input"]) == b'{"a":' + number.encode() + b"}"
+
+
+def test_lone_surrogates_pass_through() -> None:
+    delta = '{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a\\ud800"}}'
+    block = '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}'
+    builder = built(*raw_stream(START, block, delta, *STOPS))
+    assert builder.content() == [{"type": "text", "text": "a\ud800"}]
+    assert unpack_turns(pack_turns([StoredTurn("c", builder.content(), "", ())]))[0].content == builder.content()
+
+
+def test_blank_text_is_left_out_because_the_api_refuses_it() -> None:
+    assert built(*streamed([{"type": "text", "text": "\n\n"}, USE], "tool_use")).content() == [USE]
+
+
+# --- merging ---
+
+
+def stored(content: list[dict[str, Any]], *ids: str, call: str = "c1", container: str = "", upstream: str = "") -> StoredTurn:
+    return StoredTurn(call, content, container, ids or ("toolu_1",), upstream)
+
+
+def request(*turns: Turn, reasoning: Reasoning | None = ASKED) -> ChatRequest:
+    return ChatRequest(dialect="openai", model="m", turns=turns, reasoning=reasoning)
+
+
+def use(identity: str = "toolu_1", arguments: str = '{"city": "Paris"}') -> ToolUsePart:
+    return ToolUsePart(identity, "get_weather", arguments)
+
+
+def asks(text: str = "q") -> Turn:
+    return Turn("user", (TextPart(text),))
+
+
+def says(*parts: TextPart | ToolUsePart) -> Turn:
+    return Turn("assistant", parts)
+
+
+def answers(*ids: str) -> Turn:
+    return Turn("user", tuple(ToolResultPart(i, "rain") for i in ids or ("toolu_1",)))
+
+
+def other(block: dict[str, Any]) -> OtherPart:
+    return OtherPart(block["type"], block, "anthropic")
+
+
+def test_case_8_the_turn_begins_with_the_exact_thinking_block() -> None:
+    asked = request(asks(), says(use()), answers())
+    made, container, dropped = with_turns(asked, [stored([THINKING, REDACTED, USE], container="c_1")])
+    assert made.turns[1].parts == (other(THINKING), other(REDACTED), use())
+    assert (made.turns[0], made.turns[2], made.reasoning) == (asked.turns[0], asked.turns[2], ASKED)
+    assert (container, dropped) == ("c_1", [])
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "name"), [(Reasoning(effort="low"), "reasoning_effort"), (Reasoning(mode="budget", budget_tokens=2000), "thinking")]
+)
+def test_case_8_with_an_unknown_turn_thinking_is_off_and_nothing_is_forged(reasoning: Reasoning, name: str) -> None:
+    asked = request(asks(), says(TextPart("Let me see."), use("toolu_9")), answers("toolu_9"), reasoning=reasoning)
+    made, container, dropped = with_turns(asked, [stored([THINKING, USE])])
+    assert made == msgspec.structs.replace(asked, reasoning=Reasoning(mode="off"))
+    assert (container, dropped) == ("", [name])
+
+
+def test_with_thinking_off_no_thinking_is_sent_back() -> None:
+    turns = (asks(), says(use()), answers(), says(use("toolu_9")), answers("toolu_9"))
+    made, _, dropped = with_turns(request(*turns), [stored([THINKING, CITED, USE])])
+    assert (made.turns[1].parts, dropped) == ((use(),), ["reasoning_effort"])
+    made, _, dropped = with_turns(request(*turns[:3], reasoning=Reasoning(mode="off")), [stored([THINKING, USE])])
+    assert (made.turns[1].parts, dropped) == ((use(),), [])
+
+
+def test_an_unknown_turn_before_the_users_last_word_leaves_thinking_on() -> None:
+    asked = request(asks(), says(use("toolu_9")), answers("toolu_9"), says(TextPart("rain")), asks("and now?"))
+    assert with_turns(asked, []) == (asked, "", [])
+
+
+def test_without_reasoning_an_unknown_turn_changes_nothing() -> None:
+    asked = request(asks(), says(use("toolu_9")), answers("toolu_9"), reasoning=None)
+    assert with_turns(asked, [stored([THINKING, USE])]) == (asked, "", [])
+
+
+def test_case_13_a_server_call_without_result_stays_and_its_late_result_too() -> None:
+    late = {"type": "tool_use", "id": "toolu_2", "name": "get_weather", "input": {}}
+    asked = request(asks(), says(use()), answers(), says(use("toolu_2", "{}")), answers("toolu_2"))
+    made, _, dropped = with_turns(asked, [stored([SEARCH, USE]), stored([FOUND, late], "toolu_2", call="c2")])
+    assert made.turns[1].parts == (other(SEARCH), use())
+    assert made.turns[3].parts == (other(FOUND), use("toolu_2", "{}"))
+    assert dropped == []
+
+
+def test_a_result_whose_call_is_not_in_the_request_is_left_out() -> None:
+    made, _, _ = with_turns(request(asks(), says(use()), answers()), [stored([FOUND, THINKING, USE])])
+    assert made.turns[1].parts == (other(THINKING), use())
+
+
+def test_found_pages_and_citations_come_back_whole() -> None:
+    asked = request(asks(), says(TextPart("It rains."), use()), answers())
+    made, _, _ = with_turns(asked, [stored([THINKING, SEARCH, FOUND, CITED, USE])])
+    assert made.turns[1].parts == (other(THINKING), other(SEARCH), other(FOUND), other(CITED), use())
+
+
+@pytest.mark.parametrize(
+    ("content", "want"),
+    [
+        ([THINKING, CITED, SEARCH, {"type": "text", "text": "More."}, USE], ["thinking", "=IT RAINS.", "server_tool_use", "toolu_1"]),
+        ([THINKING, SEARCH, USE], ["thinking", "server_tool_use", "=IT RAINS.", "toolu_1"]),
+    ],
+)
+def test_the_clients_text_stays_where_a_policy_changed_it(content: list[dict[str, Any]], want: list[str]) -> None:
+    made, _, _ = with_turns(request(asks(), says(TextPart("IT RAINS."), use()), answers()), [stored(content)])
+    found = [f"={p.text}" if isinstance(p, TextPart) else getattr(p, "id", None) or getattr(p, "kind", "") for p in made.turns[1].parts]
+    assert found == want
+
+
+def test_a_client_that_trims_gets_the_recorded_text() -> None:
+    made, _, _ = with_turns(request(asks(), says(TextPart("It rains.\n"), use()), answers()), [stored([CITED, USE])])
+    assert made.turns[1].parts == (other(CITED), use())
+
+
+def test_the_clients_arguments_stay_and_a_blocked_call_stays_out() -> None:
+    blocked = {"type": "tool_use", "id": "toolu_2", "name": "bash", "input": {}}
+    asked = request(asks(), says(use(arguments='{"city": "Rome"}')), answers())
+    made, _, _ = with_turns(asked, [stored([THINKING, USE, blocked])])
+    assert made.turns[1].parts == (other(THINKING), use(arguments='{"city": "Rome"}'))
+
+
+def test_a_call_from_code_at_the_provider_keeps_its_caller() -> None:
+    caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
+    made, _, _ = with_turns(request(asks(), says(use(arguments='{"city": "Rome"}')), answers()), [stored([USE | {"caller": caller}])])
+    [part] = made.turns[1].parts
+    assert isinstance(part, OtherPart)
+    assert json.loads(dumps(part.body)) == USE | {"caller": caller, "input": {"city": "Rome"}}
+    made, _, _ = with_turns(request(asks(), says(use()), answers()), [stored([USE | {"caller": {"type": "direct"}}])])
+    assert made.turns[1].parts == (use(),)
+
+
+ID_CASES: dict[str, tuple[Turn, list[StoredTurn]]] = {
+    "forged": (says(use("toolu_x")), [stored([THINKING, USE])]),
+    "partly forged": (says(use(), use("toolu_x")), [stored([THINKING, USE])]),
+    "twice in one turn": (says(use(), use()), [stored([THINKING, USE])]),
+    "of two recorded turns": (says(use()), [stored([THINKING, USE]), stored([THINKING, USE], call="c2")]),
+    "mixed from two turns": (
+        says(use(), use("toolu_2")), [stored([THINKING, USE]), stored([THINKING, USE | {"id": "toolu_2"}], "toolu_2", call="c2")],
+    ),
+    "of another provider's turn": (says(use()), [stored([THINKING, USE], upstream="other")]),
+    "not in the recorded content": (says(use()), [stored([THINKING])]),
+    "thinking without signature": (says(use()), [stored([{"type": "thinking", "thinking": "x", "signature": ""}, USE])]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ID_CASES)
+def test_ids_that_are_not_of_exactly_one_turn_put_nothing_in(case: str) -> None:
+    turn, found = ID_CASES[case]
+    asked = request(asks(), turn, answers())
+    made, _, dropped = with_turns(asked, found, upstream="claude")
+    assert (made.turns, made.reasoning, dropped) == (asked.turns, Reasoning(mode="off"), ["reasoning_effort"])
+
+
+def test_a_recorded_turn_is_used_once() -> None:
+    asked = request(asks(), says(use()), answers(), says(use()), answers())
+    made, _, dropped = with_turns(asked, [stored([SEARCH, FOUND, USE])])
+    assert [p.kind for t in made.turns for p in t.parts if isinstance(p, OtherPart)] == ["server_tool_use", "web_search_tool_result"]
+    assert dropped == ["reasoning_effort"]
+
+
+def test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect() -> None:
+    turns = [says(use("a"), use("b")), answers("x"), says(use("a"), use("")), Turn("user", (use("u"),))]
+    assert lookup_ids(request(*turns)) == ("a", "b")
+    assert lookup_ids(msgspec.structs.replace(request(*turns), dialect="anthropic")) == ()
+    many = request(*(says(use(str(n))) for n in range(1000)))
+    assert lookup_ids(many) == tuple(map(str, range(744, 1000)))
