@@ -119,6 +119,7 @@ class StreamDecoder:
             case "message_start":
                 return self._message(frame.message or Message(), fields)
             case "message_stop":
+                self._keep_fields(fields, "last ")
                 return self._message_stop()
             case "ping":
                 return [Ping()]
@@ -156,11 +157,14 @@ class StreamDecoder:
             extra, more = read_extras(holder, self._unknown)
             self._merge({name: value for name, value in extra.items() if value is not None})
             withheld += map(Opaque, more)
+        self._keep_fields(fields)
+        return withheld
+
+    def _keep_fields(self, fields: Unknown, frame: str = "") -> None:
         if fields:
             earlier = self._extra.get("fields", {})
-            self._extra["fields"] = earlier | {at: earlier.get(at, {}) | dict(found) for at, found in fields.items()}
+            self._extra["fields"] = earlier | {frame + at: earlier.get(frame + at, {}) | found for at, found in fields.items()}
             fields.clear()
-        return withheld
 
     def _merge(self, extra: dict[str, Any]) -> None:
         if "usage" in extra:

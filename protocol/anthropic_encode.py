@@ -222,7 +222,7 @@ class StreamEncoder(_Encoder):
                 container = {"container": extra["container"]} if "container" in extra else {}
                 delta = {**_stop(event), **container, **_fields(extra, "delta field")}
                 out.append(_frame("message_delta", {"delta": delta, "usage": self._stop_usage(event), **self._stop_extras(event)}))
-                out.append(_frame("message_stop", {}))
+                out.append(_frame("message_stop", _fields(extra, "last field")))
             case UpstreamFailed():
                 self._ended = True
                 out.append(errors_wire.error_frame("anthropic", event.kind, event.message, None))
@@ -339,7 +339,8 @@ class WholeEncoder(_Encoder):
         usage = self._stop_usage(event)
         if self._same:
             usage = later_usage(self._body["usage"], usage)
-        self._body |= {**_stop(event), "usage": usage, **self._stop_extras(event), **_fields(extra, "delta field")}
+        self._body |= {**_stop(event), "usage": usage, **self._stop_extras(event)}
+        self._body |= _fields(extra, "delta field") | _fields(extra, "last field")
         if extra.get("container") is not None:
             self._body["container"] = extra["container"]
 

@@ -26,7 +26,7 @@ def counts(usage: dict[str, Any] | None) -> Usage:
         return Usage()
     try:
         known = msgspec.convert(usage, FrameUsage)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise RemoteProtocolError("upstream sent something else where its dialect has a number of tokens") from error
     thinking = known.output_tokens_details.thinking_tokens if known.output_tokens_details else None
     return Usage(known.input_tokens, known.output_tokens, known.cache_read_input_tokens, known.cache_creation_input_tokens, thinking)

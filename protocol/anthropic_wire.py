@@ -105,9 +105,9 @@ def read_frame(data: bytes) -> tuple[Frame, Unknown]:
             raise ValueError("not an object")
         if isinstance(value.get("type"), str) and value["type"] not in _EVENTS:
             return Frame(value["type"]), _NOTHING
-        delta = value.get("delta")
-        if value.get("type") == "content_block_delta" and isinstance(delta, dict) and delta.get("type") not in DELTAS:
-            value["delta"] = {"type": delta.get("type", "")}
+        match value:
+            case {"type": "content_block_delta", "delta": {"type": str(kind)}} if kind not in DELTAS:
+                value["delta"] = {"type": kind}
         found = {
             "field": take_unknown(value, Frame),
             "delta field": take_unknown(value.get("delta"), Delta),

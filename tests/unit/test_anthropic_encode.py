@@ -151,7 +151,7 @@ def test_named_frames_and_fields_come_out_where_they_were() -> None:
             "usage": {"output_tokens": 3},
             "two": 2,
         },
-        {"type": "message_stop"},
+        {"type": "message_stop", "two": 3},
     ]
     events = stream(*sent, unknown=unknown)
     got = read_frames(encode(events))
@@ -161,7 +161,7 @@ def test_named_frames_and_fields_come_out_where_they_were() -> None:
     assert got == [*want, *beside, stop(1), *sent[11:]]
     check_messages_frames(encode([e for e in events if not (isinstance(e, RawDelta) and e.index < 0)]))
     answer = body(events)
-    assert (answer["one"], answer["two"], answer["three"]) == (1, 2, 3)
+    assert (answer["one"], answer["two"], answer["three"]) == (1, 3, 3)
     assert answer["content"] == [{"type": "novelty", "a": 1}, {"type": "text", "text": "a", "four": 4}]
 
 
