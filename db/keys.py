@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from db.engine import open_engine
 from db.models import ApiKey
 from db.queries import reading
+from protocol.added_tools import check_families
 from protocol.config import Key
 from protocol.errors import InvalidRequest, NotFound
 
@@ -70,6 +71,10 @@ class KeyStore:
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False)[0]
             raise InvalidRequest(f"{problem['loc'][0]}: {problem['msg']}", param=str(problem["loc"][0])) from None
+        try:
+            check_families(key.server_tools)
+        except ValueError as error:
+            raise InvalidRequest(str(error), param="server_tool") from None
         row = {
             "sha256": bytes.fromhex(key.sha256), "name": key.name, "roles": list(key.roles), "policies": list(key.policies),
             "server_tools": list(key.server_tools),

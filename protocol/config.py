@@ -7,14 +7,25 @@ variable here, never held.
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from protocol.added_tools import check_families, check_servers, check_tools
 from protocol.request import Dialect
 from protocol.target import Guided
 
 Role = Literal["client", "auditor"]
 Durability = Literal["default", "relaxed"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+
+
+def _check_unknown(what: str) -> str:
+    if what != what.strip() or not what or len(what) > 160 or not what.isprintable():
+        raise ValueError("name what was withheld as the record does, for example `block foo`")
+    return what
+
+
+Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 
 
 class _Strict(BaseModel):
@@ -34,6 +45,12 @@ class Upstream(_Strict):
     guided: Guided = ""
     """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`."""
 
+    @model_validator(mode="after")
+    def _guides_what_it_can(self) -> "Upstream":
+        if self.guided and (self.native_tools or self.dialect != "openai"):
+            raise ValueError("`guided` is for upstreams of the dialect openai with `native_tools: false`")
+        return self
+
 
 class ModelRoute(_Strict):
     """Models whose name matches `match` (shell pattern) go to `upstream`; the first match wins."""
@@ -44,6 +61,12 @@ class ModelRoute(_Strict):
     """Server tools added to each request of the keys that may use their family, as the provider's own objects."""
     mcp_servers: tuple[dict[str, Any], ...] = ()
     """MCP servers likewise, for keys with the family `mcp`."""
+
+    @model_validator(mode="after")
+    def _adds_what_is_known(self) -> "ModelRoute":
+        check_servers(self.mcp_servers)
+        check_tools(self.server_tools, self.mcp_servers)
+        return self
 
 
 class PolicyStep(BaseModel):
@@ -133,9 +156,9 @@ class Config(_Strict):
     limits: Limits = Limits()
     durability: Durability = "default"
     keys: tuple[Key, ...] = ()
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[Unmodelled, ...] = ()
     """What is not modelled and may pass all the same, by the name with which it is recorded as withheld (`block foo`, `event bar`)."""
-    betas: tuple[str, ...] = ()
+    betas: tuple[Beta, ...] = ()
     """Names that clients may send in anthropic-beta beyond those Sluice knows."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
 
@@ -144,10 +167,16 @@ class Config(_Strict):
         for route in self.models:
             if route.upstream not in self.upstreams:
                 raise ValueError(f"models: {route.match!r} names the upstream {route.upstream!r}, which is not under upstreams")
+            if (route.server_tools or route.mcp_servers) and self.upstreams[route.upstream].dialect != "anthropic":
+                raise ValueError(f"models: {route.match!r} adds server tools, which only upstreams of the dialect anthropic take")
         for key in self.keys:
             for name in key.policies:
                 if name not in self.policies:
                     raise ValueError(f"keys: {key.name!r} names the policy {name!r}, which is not under policies")
+            try:
+                check_families(key.server_tools)
+            except ValueError as error:
+                raise ValueError(f"keys: {key.name!r}: {error}") from None
         return self
 
     def route_of(self, model: str) -> ModelRoute | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 HEADER = "x-sluice-dropped"
 MAX_BYTES = 500
-_ODD = re.compile(r"[^A-Za-z0-9_.\[\]-]")
+_ODD = re.compile(r"[^A-Za-z0-9_.:\[\] -]")
 _MORE = "..."
 
 

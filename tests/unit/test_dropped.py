@@ -23,7 +23,7 @@ CHUNK = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": 
         ((), ""),
         (("seed",), "seed"),
         (("seed", "logit_bias"), "seed,logit_bias"),
-        (("messages[2].name", "a,b\r\nc\u00e9"), "messages[2].name,a?b??c?"),
+        (("messages[2].name", "anthropic-beta: x", "a,b\r\nc\u00e9"), "messages[2].name,anthropic-beta: x,a?b??c?"),
     ],
 )
 def test_names_are_separated_by_commas_and_nothing_else_gets_in(names: tuple[str, ...], value: str) -> None:
