@@ -177,6 +177,9 @@ def test_a_key_may_use_the_server_tools_it_was_made_with_and_no_others(url: str)
     made = json.loads(keys("create", "--name", "researcher", *two, "--json").stdout)
     assert made["server_tools"] == ["web_search", "code_execution"]
     keys("create", "--name", "plain")
+    refused = keys("create", "--name", "x", "--server-tool", "everything")
+    assert refused.exit_code == 2
+    assert "--server-tool: 'everything' is no family of server tools; there are " in refused.stderr
     listed = {k["name"]: k["server_tools"] for k in json.loads(keys("list", "--json").stdout)["items"]}
     assert listed == {"researcher": ["web_search", "code_execution"], "plain": []}
     assert "web_search, code_execution" in keys("list").stdout

@@ -1,0 +1,110 @@
+"""What the configuration says about server tools, betas and unmodelled things: taken as it stands, or refused at start with its place."""
+
+import json
+
+import pytest
+
+from protocol.config import Config
+from protocol.server_tool_data import table
+from sluice.errors import SettingsError
+from sluice.settings import parse_config
+
+SHA = "0" * 64
+BASE = """
+upstreams:
+  a: {dialect: anthropic, base_url: "https://a.example"}
+  o: {dialect: openai, base_url: "https://o.example/v1"}
+"""
+SEARCH = '{type: web_search_20250305, name: web_search, max_uses: 3, allowed_domains: ["docs.example"]}'
+SERVER = '{type: url, name: tracker, url: "https://mcp.example/sse", authorization_token: t}'
+
+
+def read(text: str) -> Config:
+    return parse_config(BASE + text, "x.yaml")
+
+
+def route(tools: str = "", servers: str = "", upstream: str = "a") -> str:
+    return f'models: [{{match: "claude-*", upstream: {upstream}, server_tools: [{tools}], mcp_servers: [{servers}]}}]'
+
+
+def test_the_operators_tools_and_servers_are_kept_as_the_providers_objects() -> None:
+    toolset = "{type: mcp_toolset, mcp_server_name: tracker}"
+    config = read(route(f"{SEARCH}, {toolset}", SERVER))
+    assert config.models[0].server_tools[0] == {
+        "type": "web_search_20250305", "name": "web_search", "max_uses": 3, "allowed_domains": ["docs.example"]
+    }  # fmt: skip
+    assert config.models[0].server_tools[1] == {"type": "mcp_toolset", "mcp_server_name": "tracker"}
+    assert config.models[0].mcp_servers[0]["authorization_token"] == "t"
+
+
+@pytest.mark.parametrize("family", sorted(table().families))
+def test_a_key_may_name_every_family(family: str) -> None:
+    assert read(f"keys: [{{name: k, sha256: '{SHA}', server_tools: [{family}]}}]").keys[0].server_tools == (family,)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            f"keys: [{{name: k, sha256: '{SHA}', server_tools: [web_serach]}}]",
+            "keys: 'k': 'web_serach' is no family of server tools; there are ",
+        ),
+        (route("{name: web_search}"), "models.0: 'None' is no type of a server tool"),
+        (route("{type: web_search_20990101, name: web_search}"), "models.0: 'web_search_20990101' is no type of a server tool"),
+        (route("{type: bash_20250124, name: bash}"), "models.0: 'bash_20250124' is no type of a server tool"),
+        (route("{type: web_search_20250305}"), "models.0: web_search_20250305 needs the name 'web_search'"),
+        (route("{type: web_search_20250305, name: search}"), "models.0: web_search_20250305 needs the name 'web_search'"),
+        (route(f"{SEARCH}, {{type: web_search_20260209, name: web_search}}"), "models.0: the tool 'web_search' is there twice"),
+        (
+            route("{type: mcp_toolset, mcp_server_name: other}", SERVER),
+            "models.0: mcp_toolset needs an mcp_server_name that is among mcp_servers",
+        ),
+        (route("{type: mcp_toolset}"), "models.0: mcp_toolset needs an mcp_server_name"),
+        (route("web_search"), "models.0.server_tools.0: "),
+        (route(SEARCH, upstream="o"), "models: 'claude-*' adds server tools, which only upstreams of the dialect anthropic take"),
+        (route("", SERVER, upstream="o"), "models: 'claude-*' adds server tools"),
+        (route("", '{type: url, url: "https://mcp.example"}'), "models.0: an MCP server needs a name"),
+        (route("", '{type: url, name: 7, url: "https://mcp.example"}'), "models.0: an MCP server needs a name"),
+        (route("", '{name: t, url: "https://mcp.example"}'), "models.0: the MCP server 't' needs `type: url`"),
+        (route("", "{type: url, name: t}"), "models.0: the MCP server 't' needs a url of https or http"),
+        (route("", "{type: url, name: t, url: 7}"), "models.0: the MCP server 't' needs a url of https or http"),
+        (route("", '{type: url, name: t, url: "file:///etc/passwd"}'), "models.0: the MCP server 't' needs a url of https or http"),
+        (route("", '{type: url, name: t, url: "https://"}'), "models.0: the MCP server 't' needs a url of https or http"),
+        (route("", '{type: url, name: t, url: "https://[x"}'), "models.0: the MCP server 't' needs a url of https or http"),
+        (route("", f"{SERVER}, {SERVER}"), "models.0: the MCP server 'tracker' is there twice"),
+        ("betas: [ok-1, 'not ok']", "x.yaml: betas.1: "),
+        ("betas: ['a,b']", "x.yaml: betas.0: "),
+        ("unknown: ['']", "x.yaml: unknown.0: name what was withheld as the record does"),
+        ("unknown: [block foo, ' x']", "x.yaml: unknown.1: name what was withheld"),
+        ("unknown: [block]\nunknowns: []", "x.yaml: unknowns: is not known"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_start_with_its_place(text: str, sentence: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        read(text)
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "accepted"),
+    [
+        ({"dialect": "openai", "native_tools": False, "guided": "vllm"}, True),
+        ({"dialect": "openai", "native_tools": False}, True),
+        ({"dialect": "openai", "guided": "vllm"}, False),
+        ({"dialect": "anthropic", "native_tools": False, "guided": "openai"}, False),
+        ({"dialect": "openai", "native_tools": False, "guided": "other"}, False),
+    ],
+)
+def test_guided_is_for_prompted_tools_of_chat_completions(upstream: dict[str, object], accepted: bool) -> None:
+    text = f"upstreams: {{u: {json.dumps(upstream | {'base_url': 'http://u.example/v1'})}}}"
+    if accepted:
+        assert parse_config(text, "x.yaml").upstreams["u"].guided == upstream.get("guided", "")
+    else:
+        with pytest.raises(SettingsError, match=r"x\.yaml: upstreams\.u.*guided"):
+            parse_config(text, "x.yaml")
+
+
+def test_names_that_pass_are_taken_as_they_stand() -> None:
+    config = read("unknown: [block foo, event bar.baz, parameter x]\nbetas: [own-2026-01-01]")
+    assert (config.unknown, config.betas) == (("block foo", "event bar.baz", "parameter x"), ("own-2026-01-01",))
