@@ -13,6 +13,7 @@ from policy.base import Block, Judgement, OtherBlock, TextBlock
 from policy.chain import Chain, Decided
 from policy.effects import Ask
 from policy.outbox import Outbox
+from policy.schemas import AnswerCheck
 from policy.slots import Continue, End, Slot, Slots, TextRun
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
@@ -30,7 +31,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.records import ToolReleaseRecord, VerdictName
-from protocol.request import ChatRequest
+from protocol.request import ChatRequest, Dialect
 from protocol.text_calls import CallScanner, FoundCall
 
 Mark = tuple[VerdictName, int]
@@ -53,11 +54,15 @@ class Blocks:
         """Those of this answer, by id; with policies that read results, an approved one waits for its result to be approved too."""
         self._results: dict[str, tuple[Block | None, str]] = {}
         """What was said of results whose call is not yet decided."""
-        self._history = toolcalls.provider_calls(request)
+        self._history: dict[str, toolcalls.ProviderCall] = {}
+        self._answer: AnswerCheck | None = None
 
-    def look_at(self, request: ChatRequest) -> None:
+    def look_at(self, sent: ChatRequest, dialect: Dialect) -> None:
         """Take the request as it goes upstream: it may hold provider-run calls whose results come in this answer."""
-        self._history |= toolcalls.provider_calls(request)
+        self._history |= toolcalls.provider_calls(sent)
+        form = sent.response_format
+        if form is not None and form.schema and dialect != self.call.dialect and self._answer is None:
+            self._answer = AnswerCheck(form.schema)
 
     # --- events ---
 
@@ -176,6 +181,8 @@ class Blocks:
 
     def _release_text(self, slot: Slot, run: TextRun, text: str) -> None:
         if text:
+            if self._answer is not None and slot.kind is BlockKind.TEXT:
+                self._answer.add(text)
             self._begin(slot)
             self.slots.put(slot, TextDelta(slot.index, text))
 
@@ -245,7 +252,7 @@ class Blocks:
         return "allow", event.index
 
     def _raw(self, event: RawDelta, seq: int) -> Mark:
-        said, who = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
+        said, _ = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
         slot = self.slots.by_index.get(event.index)
         if isinstance(said, Block) or event.dialect != self.call.dialect or (slot is not None and (slot.blocked or slot.done)):
             self._outbox.withhold(event.what, seq)
@@ -401,6 +408,8 @@ class Blocks:
         """Upstream ended its message. Raises RemoteProtocolError where a block is open."""
         for slot in self.slots.unfinished():
             raise RemoteProtocolError(f"upstream ended the message with block {slot.index} open")
+        if self._answer is not None and isinstance(end, MessageStop) and end.stop_reason is StopReason.END_TURN:
+            self._outbox.note("answer", -1, self._answer.problem() or "it fits its schema")
         self._end_of_segment(end)
 
     def fail(self, end: UpstreamFailed) -> None:

@@ -248,7 +248,7 @@ class Session:
             self._out.note("dropped", 0, ", ".join(self.dropped))
         if not self._segment and opening.may_pause(self.call, self._upstream):
             self._turn = TurnBuilder()
-        self._blocks.look_at(self._approved)
+        self._blocks.look_at(self._approved, self._upstream.dialect)
         self._out.put(sent)
 
     def _count(self, raw: bytes) -> Mark:

@@ -26,7 +26,7 @@ from protocol.events import (
     TextDelta,
 )
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord
-from protocol.request import ChatRequest, Dialect, OtherPart, Tool, ToolChoice, Turn
+from protocol.request import ChatRequest, Dialect, OtherPart, ResponseFormat, Tool, ToolChoice, Turn
 
 SEARCH = {"type": "server_tool_use"}
 CITATION = {"type": "char_location", "cited_text": "secret"}
@@ -86,11 +86,14 @@ class Rewrite(Policy):
 class Run:
     """Blocks with policies; `out` is what was released, `end` how it ended."""
 
-    def __init__(self, *policies: Policy, durable: bool = False, dialect: Dialect = "anthropic", **request: Any) -> None:
+    def __init__(
+        self, *policies: Policy, durable: bool = False, dialect: Dialect = "anthropic", upstream: Dialect = "anthropic", **request: Any
+    ) -> None:
         asked = ChatRequest(dialect=dialect, model="m", **request)
         call = CallInfo("c", 1, dialect, "messages", "k", "", "n", "g", "p", "r", durable, 10_000)
         self.outbox = Outbox(call)
         self.blocks = Blocks(self.outbox, Chain(policies, Context("c", "n", "k", "", asked)), asked)
+        self.blocks.look_at(asked, upstream)
         self.out: list[Any] = []
         self.records: list[Any] = []
         self.asks: list[Any] = []
@@ -379,3 +382,14 @@ def test_text_that_a_policy_made_is_searched_too() -> None:
             return text.replace("X", SUSPECT)
 
     assert Run(Make(), Deny()).feed(*text(0, "X")).rows("verdict") == [("block",)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [('{"n": 1}', "it fits its schema"), ('{"n": "1"}', "it does not fit its schema"), ("one", "it is not JSON")]
+)
+def test_an_answer_is_checked_against_the_clients_own_schema(answer: str, said: str) -> None:
+    form = ResponseFormat("json_schema", "n", {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]})
+    run = Run(dialect="openai", response_format=form).feed(*text(0, answer)).finish()
+    assert run.notes("answer") == [f"-1: {said}"]
+    same = Run(dialect="openai", upstream="openai", response_format=form).feed(*text(0, answer)).finish()
+    assert same.notes("answer") == []
