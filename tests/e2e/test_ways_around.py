@@ -165,7 +165,8 @@ def test_a_denied_call_reaches_no_client(place: tuple[Product, Replay], client: 
 def test_a_denied_call_in_a_whole_answer_reaches_no_client(place: tuple[Product, Replay], client: Dialect, block: dict[str, Any]) -> None:
     product, replay = place
     session = new_session()
-    replay.answer(Reply(json.dumps(START | {"content": [TEXT, block, RESULT], "stop_reason": "end_turn", "stop_sequence": None}).encode()))
+    content = [TEXT, block, *([] if block["type"] == "tool_use" else [RESULT])]
+    replay.answer(Reply(json.dumps(START | {"content": content, "stop_reason": "end_turn", "stop_sequence": None}).encode()))
     answer = post(product, client, "anthropic", session, [{"role": "user", "content": "go"}])
     assert (answer.status_code, DANGER in answer.text) == (200, False)
     assert denied(product, session) == ["block"]
