@@ -99,9 +99,9 @@ class Session:
 
     def turns(self, stored: Sequence[StoredTurn]) -> None:
         """Take the recorded turns that were asked for, and send the request."""
-        if self._approved is None or self._stopped or self._sent:
+        if self._approved is None or self._upstream is None or self._stopped or self._sent:
             return
-        self._approved, container, dropped = anthropic_turn.with_turns(self._approved, stored)
+        self._approved, container, dropped = anthropic_turn.with_turns(self._approved, stored, upstream=self._upstream.name)
         self.dropped = tuple(dropped)
         self._dispatch(container)
 
