@@ -13,7 +13,7 @@ from db.insert import AuditInserter
 from db.turns import TurnReader
 from protocol.anthropic_turn import StoredTurn
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
-from tests.support.record import NOW, call_id, call_record, chunks_record, fresh_database, rows, tool_call_record
+from tests.support.record import NOW, call_id, call_record, chunks_record, fresh_database, tool_call_record
 from tests.support.turns import streamed
 
 LONG_AGO = NOW - 3_600_000
