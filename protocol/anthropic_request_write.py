@@ -1,171 +1,129 @@
 """Messages requests written for a provider of this dialect (protocol.md 1.1, 1.2)."""
 
-import re
-from hashlib import sha256
 from typing import Any
 
-import msgspec
-
-from protocol import fields
+from protocol import anthropic_options_write, claude_models, fields
+from protocol.anthropic_messages_write import MessageWriter, read_input
+from protocol.anthropic_names import names_of
+from protocol.anthropic_options_write import DEFAULT_MAX_TOKENS, thinks_by_budget
 from protocol.anthropic_request_read import result_text
+from protocol.anthropic_tools_write import ToolPart, write_tools
 from protocol.fields import invalid
-from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
+from protocol.json_strict import dumps
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart
-from protocol.target import Target, Translated
-
-DEFAULT_MAX_TOKENS = 4096
-"""What a request gets that names none: the dialect requires one, and a model's own limit would be an expensive default."""
-_ID = re.compile(r"[^a-zA-Z0-9_-]")
-_DROPPED = frozenset(
-    (
-        "frequency_penalty",
-        "logit_bias",
-        "max_completion_tokens",
-        "metadata",
-        "n",
-        "presence_penalty",
-        "prompt_cache_key",
-        "reasoning_effort",
-        "safety_identifier",
-        "seed",
-        "service_tier",
-        "store",
-        "stream_options",
-        "verbosity",
-    )
-)
-"""What an OpenAI client may say and this dialect has no word for, and whose absence changes no meaning."""
+from protocol.server_tools import apply
+from protocol.target import Draft, Restore, Target, Translated
 
 
 def encode(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:
-    """Write the request for a Messages provider. Raises InvalidRequest naming what it cannot say."""
-    if request.dialect == target.dialect and not changed:
-        return Translated(body=None)
-    same = request.dialect == "anthropic"
-    if not same:
-        _refuse_foreign(request)
-    body: dict[str, Any] = dict(request.extra) if same else {}
+    """Write the request for a Messages provider. Raises InvalidRequest naming what it cannot say or the key may not use."""
+    draft = Draft(request=request, target=target)
+    if request.dialect == "anthropic":
+        return _encode_same(draft, changed=changed)
+    body, restore = _crossed(draft)
+    apply(draft, body)
+    return Translated(body=dumps(body), restore=restore, dropped=tuple(draft.dropped), betas=tuple(draft.betas))
+
+
+def _crossed(draft: Draft) -> tuple[dict[str, Any], Restore]:
+    request, row = draft.request, claude_models.row(draft.request.model)
+    names = names_of(request)
+    writer = MessageWriter(draft, row, names)
+    body: dict[str, Any] = {"model": request.model, **anthropic_options_write.write_extra(draft)}
+    anthropic_options_write.write_thinking(draft, row, body)
+    system, body["messages"] = writer.system(), writer.turns()
+    part = write_tools(draft, row, names, thinks_by_budget=thinks_by_budget(body))
+    _add_tools(body, part)
+    writer.limit_marks(sum("cache_control" in tool for tool in part.tools))
+    if part.instruction:
+        system.append({"type": "text", "text": part.instruction})
+    if system:
+        body["system"] = system
+    if request.stream:
+        body["stream"] = True
+    anthropic_options_write.write_sampling(draft, row, body)
+    anthropic_options_write.write_account(draft, body)
+    if draft.target.container:
+        body["container"] = draft.target.container
+    return body, Restore(names=names.changed(), json_tool=part.json_tool)
+
+
+def _add_tools(body: dict[str, Any], part: ToolPart) -> None:
+    if part.tools:
+        body["tools"] = part.tools
+        if part.choice:
+            body["tool_choice"] = part.choice
+    if part.output_format:
+        body["output_config"] = {**body.get("output_config", {}), "format": part.output_format}
+
+
+def _encode_same(draft: Draft, *, changed: bool) -> Translated:
+    request, target = draft.request, draft.target
+    body: dict[str, Any] = dict(request.extra)
     original = body.pop("system", None)
-    body |= {"model": request.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS, "messages": _write_turns(request, same=same)}
+    # where nothing changes the messages go out as they came, and here they are only looked at
+    body |= {"model": request.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS, "messages": _turns(request, read=changed)}
     if any(map(str.strip, request.system)):
         unchanged = isinstance(original, list) and [p["text"] for p in original] == list(request.system)
         body["system"] = original if unchanged else [{"type": "text", "text": text} for text in request.system if text.strip()]
-    if tools := [_write_tool(t, same=same) for t in request.tools] or _tools_of_history(request, same=same):
-        body["tools"] = tools
+    if request.tools:
+        body["tools"] = [_write_tool(t) for t in request.tools]
         if choice := _write_choice(request):
             body["tool_choice"] = choice
     if request.stream:
         body["stream"] = True
-    if request.temperature is not None:
-        body["temperature"] = request.temperature if same else min(1.0, max(0.0, request.temperature))
-    if request.top_p is not None:
-        body["top_p"] = request.top_p
-    if stop := [s for s in request.stop if same or s.strip()]:
-        body["stop_sequences"] = stop
-    if request.user and not same:
-        # the vendor asks for an opaque value, and clients put e-mail addresses there
-        body["metadata"] = {"user_id": sha256(request.user.encode("utf-8", "replace")).hexdigest()}
-    return Translated(body=dumps(body))
+    for name, value in (("temperature", request.temperature), ("top_p", request.top_p), ("stop_sequences", list(request.stop) or None)):
+        if value is not None:
+            body[name] = value
+    if target.container and not body.get("container"):
+        body["container"] = target.container
+        changed = True
+        body["messages"] = _turns(request, read=True)
+    if apply(draft, body) and not changed:
+        changed = True
+        body["messages"] = _turns(request, read=True)
+    written = dumps(body) if changed else None
+    return Translated(body=written, dropped=tuple(draft.dropped), betas=tuple(draft.betas))
 
 
-def _refuse_foreign(request: ChatRequest) -> None:
-    for name, value in request.extra.items():
-        harmless = name in _DROPPED or value in (None, False) or (name == "response_format" and value == {"type": "text"})
-        if not harmless and not (name == "modalities" and value == ["text"]):
-            invalid(f"{name} cannot be sent to this model's provider", name)
+def _turns(request: ChatRequest, *, read: bool) -> list[dict[str, Any]]:
+    return [{"role": t.role, "content": [_write_part(p, read=read) for p in t.parts], **t.extra} for t in request.turns]
 
 
-def _write_turns(request: ChatRequest, *, same: bool) -> list[dict[str, Any]]:
-    if same:
-        return [{"role": t.role, "content": [_write_part(p, same=True) for p in t.parts], **t.extra} for t in request.turns]
-    turns: list[dict[str, Any]] = []
-    for turn in request.turns:
-        role = "assistant" if turn.role == "assistant" else "user"
-        blocks = [_write_part(p, same=False) for p in turn.parts if not (isinstance(p, TextPart) and not p.text.strip())]
-        if turn.role == "system":
-            blocks = [{"type": "text", "text": f"[system message] {b['text']}"} for b in blocks]
-        if turn.role == "assistant" and isinstance(refusal := turn.extra.get("refusal"), str) and refusal.strip():
-            blocks.insert(0, {"type": "text", "text": refusal})
-        if blocks and turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += blocks
-        elif blocks:
-            turns.append({"role": role, "content": blocks})
-    for written in turns:
-        if written["role"] == "user":
-            # the API wants results before anything else of their turn
-            written["content"].sort(key=lambda b: b["type"] != "tool_result")
-    if not turns:
-        invalid("messages has no content for this model's provider", "messages")
-    last = turns[-1]["content"][-1]
-    if turns[-1]["role"] == "assistant" and last["type"] == "text":
-        # the API refuses trailing whitespace in a prefill
-        last["text"] = last["text"].rstrip()
-    return turns
-
-
-def _write_part(part: Part, *, same: bool) -> dict[str, Any]:
+def _write_part(part: Part, *, read: bool) -> dict[str, Any]:
     match part:
         case TextPart():
-            return {"type": "text", "text": part.text, **(part.extra if same else {})}
+            return {"type": "text", "text": part.text, **part.extra}
         case ToolUsePart():
-            identity = part.id if same else _safe_id(part.id)
-            return {"type": "tool_use", "id": identity, "name": part.name, "input": _input(part), **(part.extra if same else {})}
+            value = {"input": read_input(part)} if read else {}
+            return {"type": "tool_use", "id": part.id, "name": part.name, **value, **part.extra}
         case ToolResultPart():
-            return _write_result(part, same=same)
+            return _write_result(part)
         case OtherPart(dialect="anthropic"):
             return part.body
         case _:
             invalid(f"a {part.kind} part cannot be sent to this model's provider", "messages")
 
 
-def _write_result(part: ToolResultPart, *, same: bool) -> dict[str, Any]:
-    identity = part.tool_call_id if same else _safe_id(part.tool_call_id)
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": identity, "content": part.text}
+def _write_result(part: ToolResultPart) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": part.text}
     if part.is_error:
         block["is_error"] = True
-    if same:
-        original = part.extra.get("content")
-        unchanged = isinstance(original, list) and result_text(original, "") == part.text
-        block |= part.extra if unchanged else fields.rest(part.extra, "content")
-    return block
+    original = part.extra.get("content")
+    unchanged = isinstance(original, list) and result_text(original, "") == part.text
+    return block | (part.extra if unchanged else fields.rest(part.extra, "content"))
 
 
-def _safe_id(text: str) -> str:
-    return _ID.sub("_", text) or "call_0"
-
-
-def _input(part: ToolUsePart) -> msgspec.Raw:
-    text = normal_arguments(part.arguments)
-    try:
-        loads_arguments(text)
-        return msgspec.Raw(text.encode())
-    except AmbiguousJson as error:
-        invalid(f"the arguments of the tool call {part.id[:60]!r} cannot be read: {error}", "messages")
-
-
-def _write_tool(tool: Tool, *, same: bool) -> dict[str, Any]:
-    if same and tool.extra.get("type", "custom") not in ("custom", None):
+def _write_tool(tool: Tool) -> dict[str, Any]:
+    if tool.extra.get("type", "custom") not in ("custom", None):
         return tool.extra
     schema = tool.schema or {"type": "object", "properties": {}}
-    body: dict[str, Any] = {"name": tool.name, "input_schema": {"type": "object", **schema}}
-    if tool.description:
-        body["description"] = tool.description
-    strict = {"strict": True} if tool.extra.get("strict") else {}
-    return body | (tool.extra if same else strict)
-
-
-def _tools_of_history(request: ChatRequest, *, same: bool) -> list[dict[str, Any]]:
-    """Definitions for calls in the history of a request that offers no tools: the API wants them there."""
-    if same:
-        return []
-    names = dict.fromkeys(p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
-    return [{"name": name, "input_schema": {"type": "object"}} for name in names]
+    description = {"description": tool.description} if tool.description else {}
+    return {"name": tool.name, "input_schema": {"type": "object", **schema}, **description, **tool.extra}
 
 
 def _write_choice(request: ChatRequest) -> dict[str, Any] | None:
     choice = request.tool_choice
-    if not request.tools:
-        return {"type": "none"}
     if choice is None and request.parallel_tool_calls is not False:
         return None
     body: dict[str, Any] = {"type": choice.mode if choice else "auto"}

@@ -18,13 +18,21 @@ class TextPart(msgspec.Struct, frozen=True, tag="text"):
     extra: dict[str, Any] = {}
 
 
+CallForm = Literal["function", "custom", "legacy"]
+"""How chat/completions wrote a call or its result: tool_calls of type function or custom, or the older function_call."""
+
+
 class ToolUsePart(msgspec.Struct, frozen=True, tag="tool_use"):
-    """A tool call of an earlier assistant turn. `arguments` is JSON text."""
+    """A tool call of an earlier assistant turn. `arguments` is JSON text; of a custom tool, `{"input": text}`.
+
+    The older function_call has no id: it gets one that no other call of the request has.
+    """
 
     id: str
     name: str
     arguments: str
     extra: dict[str, Any] = {}
+    form: CallForm = "function"
 
 
 class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
@@ -34,6 +42,7 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
     text: str
     is_error: bool = False
     extra: dict[str, Any] = {}
+    form: CallForm = "function"
 
 
 class OtherPart(msgspec.Struct, frozen=True, tag="other"):
@@ -71,6 +80,8 @@ class Tool(msgspec.Struct, frozen=True):
     schema: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     kind: ToolKind = "function"
+    outer: dict[str, Any] = {}
+    """chat/completions: what is beside `function` or `custom` in the tool's object."""
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
@@ -124,6 +135,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     legacy_functions: bool = False
     """The client speaks of `functions` and `function_call`: at most one call, answered in that shape."""
     extra: dict[str, Any] = {}
+    system_messages: tuple[dict[str, Any], ...] = ()
+    """chat/completions: the messages that `system` was read from, as they came; they may mark what to cache."""
 
     def tool(self, name: str) -> Tool | None:
         """Return the offered tool of that name."""

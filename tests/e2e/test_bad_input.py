@@ -222,7 +222,7 @@ COMMON: list[tuple[dict[str, Any], str]] = [
 OPENAI: list[tuple[dict[str, Any], str]] = [
     ({"stop": 7}, "stop"),
     ({"stream_options": 7}, "stream_options"),
-    ({"functions": [{"name": "f"}]}, "functions"),
+    ({"functions": [{"name": 7}]}, "functions"),
     ({"function_call": "auto"}, "function_call"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"user": 7}, "user"),

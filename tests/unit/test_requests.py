@@ -11,6 +11,7 @@ import pytest
 from protocol import codecs
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, Dialect, OtherPart, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
+from protocol.server_tool_data import table
 from protocol.target import Target
 from tests.support.recordings import SHARED, need_recordings
 
@@ -81,6 +82,7 @@ ANTHROPIC: dict[str, Any] = {
     "metadata": {"user_id": "u1"},
     "top_k": 5,
 }
+EVERY = frozenset(table().families)
 MINIMAL: dict[str, dict[str, Any]] = {
     "openai": {"model": "m", "messages": [{"role": "user", "content": "x"}]},
     "anthropic": {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]},
@@ -92,7 +94,7 @@ def read(dialect: Dialect, body: dict[str, Any]) -> ChatRequest:
 
 
 def write(dialect: Dialect, request: ChatRequest) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(codecs.encode_request(request, Target(dialect=dialect)).body or b"")
+    body: dict[str, Any] = json.loads(codecs.encode_request(request, Target(dialect=dialect, families=EVERY)).body or b"")
     return body
 
 
@@ -159,7 +161,7 @@ def test_openai_to_anthropic() -> None:
             },
         ],
         "tools": [
-            {"name": "get_weather", "description": "d", "input_schema": SCHEMA, "strict": True},
+            {"name": "get_weather", "description": "d", "input_schema": SCHEMA | {"additionalProperties": False}, "strict": True},
             {"name": "refresh", "input_schema": {"type": "object", "properties": {}}},
         ],
         "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
@@ -207,7 +209,7 @@ def test_same_dialect_keeps_what_is_not_modelled() -> None:
     body["messages"][0]["content"] = "Weather?"
     assert body == ANTHROPIC
     again = write("openai", read("openai", OPENAI))
-    assert [m["role"] for m in again["messages"]] == ["system", "system", "user", "assistant", "tool", "tool", "user"]
+    assert [m["role"] for m in again["messages"]] == ["system", "developer", "user", "assistant", "tool", "tool", "user"]
     assert again["messages"][2]["name"] == "ann"
     assert again["messages"][5] == OPENAI["messages"][5]
     for field in ("tools", "seed", "max_completion_tokens", "stop", "user", "temperature", "stream_options"):
@@ -338,9 +340,9 @@ def test_provider_tools_stay_in_their_dialect() -> None:
 @pytest.mark.parametrize(
     ("dialect", "changes", "param"),
     [
-        ("openai", {"response_format": {"type": "json_object"}}, "response_format"),
         ("openai", {"logprobs": True}, "logprobs"),
-        ("openai", {"web_search_options": {}}, "web_search_options"),
+        ("openai", {"response_format": {"type": "grammar"}}, "response_format"),
+        ("openai", {"web_search_options": {"depth": 3}}, "web_search_options"),
         ("openai", {"prediction": {"type": "content"}}, "prediction"),
         ("anthropic", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
         ("anthropic", {"mcp_servers": [{}]}, "mcp_servers"),
@@ -415,7 +417,7 @@ ONLY: list[tuple[Dialect, dict[str, Any], str]] = [
     ("openai", {"stream_options": "x"}, "stream_options"),
     ("openai", {"stream_options": {"include_usage": 1}}, "include_usage"),
     ("openai", {"parallel_tool_calls": 1}, "parallel_tool_calls"),
-    ("openai", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools"),
+    ("openai", {"tools": [{"type": "custom", "custom": {"name": 7}}]}, "tools"),
     ("openai", {"tools": [{"function": {"name": "x", "parameters": []}}]}, "tools"),
     ("openai", {"messages": [{"role": "system", "content": [{"type": "image_url"}]}]}, "messages"),
     ("openai", {"messages": [{"role": "tool", "content": "x"}]}, "messages"),
