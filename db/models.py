@@ -103,6 +103,7 @@ class ToolCall(Base):
     __table_args__ = (
         Index("tool_calls_name_idx", "name", "call_id"),
         Index("tool_calls_search_idx", "search", postgresql_using="gin"),
+        Index("tool_calls_tool_call_id_idx", "tool_call_id", "call_id"),
         PARTITIONED,
     )
 

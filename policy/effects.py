@@ -52,7 +52,8 @@ class Taken(msgspec.Struct):
     """Everything since the last `take`: `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
 
     `waits` are blocks whose tool call waits for its commit (the record with `notify` is among `records`).
-    `end` is the reason with which the answer is complete, or empty.
+    `end` is the reason with which the answer is complete, or empty. `lookups`: find the recorded turns with these tool call
+    ids and give them to `turns`.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Taken(msgspec.Struct):
     asks: list[Ask]
     waits: list[int]
     end: str
+    lookups: tuple[str, ...] = ()
 
 
 class CallInfo(msgspec.Struct, frozen=True):

@@ -1,45 +1,79 @@
 """The beginning of a call: from a decoded request to an approved one for an upstream, or to a refusal."""
 
+import msgspec
+
 from policy.base import Block
 from policy.chain import Chain
 from policy.effects import CallInfo, Dispatch, Respond
-from protocol import codecs, count_tokens, errors_wire
+from protocol import anthropic_turn, codecs, count_tokens, errors_wire
 from protocol.config import DEMO, DEMO_MODELS, Config
-from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError
+from protocol.errors import Forbidden, NotFound, PipelineError
 from protocol.records import CallRecord
 from protocol.request import ChatRequest, Dialect, Endpoint
-from protocol.target import Target
+from protocol.target import Target, Translated
 
 
-def route(config: Config, model: str) -> str:
-    """Return the upstream's name for `model`. Raises NotFound."""
-    upstream = config.route(model)
-    if upstream is None:
+class Upstream(msgspec.Struct, frozen=True):
+    """Where a call goes: the provider's name, and what its requests are written for."""
+
+    name: str
+    dialect: Dialect
+    target: Target
+
+
+def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
+    """Return the upstream for the request's model. Raises NotFound."""
+    model = request.model
+    name = config.route(model)
+    if name is None:
         raise NotFound(f"there is no model {model[:100]!r} here; GET /v1/models lists them", code="model_not_found", param="model")
-    return upstream
+    own = frozenset(config.betas)
+    if name == DEMO:
+        dialect: Dialect = DEMO_MODELS.get(model) or call.dialect
+        return Upstream(name, dialect, Target(dialect=dialect, families=frozenset(call.server_tools), betas=call.betas, allowed_betas=own))
+    provider, matched = config.upstreams[name], config.route_of(model)
+    target = Target(
+        dialect=provider.dialect, native_tools=provider.native_tools, guided=provider.guided, families=frozenset(call.server_tools),
+        added_tools=matched.server_tools if matched else (), added_mcp_servers=matched.mcp_servers if matched else (),
+        betas=call.betas, allowed_betas=own, nonce=call.nonce,
+    )  # fmt: skip
+    return Upstream(name, provider.dialect, target)
 
 
-def dispatch(call: CallInfo, config: Config, chain: Chain, request: ChatRequest, upstream: str) -> Dispatch | Respond:
-    """Run the request hooks and translate. Raises RequestError where a policy blocks or the upstream's dialect cannot say it."""
+def approve(chain: Chain, request: ChatRequest) -> ChatRequest:
+    """Run the request hooks. Raises Forbidden where a policy blocks."""
     said, who = chain.on_request(request)
     if isinstance(said, Block):
         raise Forbidden(said.message or f"the policy {who!r} blocked this request: {said.reason}", code="blocked_by_policy")
-    dialect: Dialect = call.dialect
-    if upstream == DEMO:
-        dialect = DEMO_MODELS.get(request.model) or call.dialect
-    else:
-        provider = config.upstreams[upstream]
-        dialect = provider.dialect
-        if not provider.native_tools and said.tools:
-            raise InvalidRequest(f"the model {request.model!r} has no native tool calls, which tools need in this version", param="tools")
+    return said
+
+
+def lookup_ids(call: CallInfo, upstream: Upstream, request: ChatRequest) -> tuple[str, ...]:
+    """The tool calls whose turns must be looked up in the record: a client of chat/completions cannot send them back whole."""
+    if call.dialect != "openai" or upstream.dialect != "anthropic" or upstream.name == DEMO or not upstream.target.native_tools:
+        return ()
+    return anthropic_turn.lookup_ids(request)
+
+
+def may_pause(call: CallInfo, upstream: Upstream) -> bool:
+    """May this upstream pause its turn, and the client not know what that is? Only turns with server tools are paused."""
+    return call.dialect != "anthropic" and upstream.dialect == "anthropic" and bool(call.server_tools)
+
+
+def dispatch(
+    call: CallInfo, upstream: Upstream, request: ChatRequest, container: str, *, changed: bool
+) -> tuple[Dispatch | Respond, Translated | None]:
+    """Translate an approved request. Raises RequestError where the upstream's dialect cannot say it."""
+    target = upstream.target if not container else msgspec.structs.replace(upstream.target, container=container)
     if call.endpoint == "count_tokens":
-        if dialect != "anthropic":
+        if target.dialect != "anthropic":
             body = count_tokens.encode_count(count_tokens.estimate_tokens(request), estimated=True)
-            return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete")
-        return Dispatch(upstream, dialect, "count_tokens", None)
-    endpoint: Endpoint = "messages" if dialect == "anthropic" else "chat"
-    written = codecs.encode_request(said, Target(dialect=dialect), changed=said is not request)
-    return Dispatch(upstream, dialect, endpoint, written.body, written.betas)
+            return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete"), None
+        translated = codecs.encode_request(request, target, changed=False)
+        return Dispatch(upstream.name, target.dialect, "count_tokens", None, translated.betas), None
+    endpoint: Endpoint = "messages" if target.dialect == "anthropic" else "chat"
+    translated = codecs.encode_request(request, target, changed=changed)
+    return Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas), translated
 
 
 def refusal(dialect: Dialect, error: PipelineError) -> Respond:

@@ -1,15 +1,43 @@
-"""The content blocks of one message waiting for their turn: only the first may emit.
+"""The content blocks of one answer waiting for their turn: only the first may emit.
 
 Theory. Every block has a slot, in the order in which blocks began, and the end of the message is the last slot. The
 first slot's events go straight out; the others keep theirs. A slot that is done leaves the queue, and the next one's
 kept events go out. So blocks keep their order, and a held block holds up what follows it but nothing before it.
+
+A text block in which something stands that a client may read as a tool call has several slots: the text before, the
+suspect, the text after. `index` is the block's, `key` the slot's own: facts and records go by it.
 """
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any, Literal
 
 from policy.chain import Decided, Decision
-from protocol.events import BlockKind, Event, MessageStop, UpstreamFailed
+from protocol.events import BlockKind, BlockStart, Event, Form, MessageStop, UpstreamFailed
+from protocol.text_calls import CallScanner
+
+FIRST_SUSPECT = 1_000_000
+"""Keys of slots that are no block of their own begin here."""
+Executor = Literal["client", "provider", "mcp", "nested"]
+
+
+class Continue:
+    """The upstream paused its turn: go on with another request once everything before is released."""
+
+
+End = MessageStop | UpstreamFailed | Continue
+
+
+class TextRun:
+    """What the slots of one text or thinking block share."""
+
+    __slots__ = ("blocked", "changed", "kept", "scanner", "start", "started")
+
+    def __init__(self, start: BlockStart, scanner: CallScanner | None) -> None:
+        self.start, self.scanner = start, scanner
+        self.started = self.blocked = self.changed = False
+        self.kept: list[Event] = []
+        """Attachments and signatures, which go out at the end if the text did as it came."""
 
 
 class Slot:
@@ -18,36 +46,42 @@ class Slot:
     __slots__ = (
         "arguments",
         "blocked",
-        "changed",
+        "body",
         "decided",
         "decision",
         "done",
         "end",
         "events",
+        "executor",
+        "form",
         "id",
         "index",
+        "key",
         "kind",
         "name",
         "ordinal",
+        "released",
+        "result",
+        "run",
         "size",
-        "started",
     )
 
-    def __init__(self, index: int, kind: BlockKind | None, *, id: str = "", name: str = "") -> None:
-        self.index, self.kind, self.id, self.name = index, kind, id, name
+    def __init__(self, index: int, kind: BlockKind | None, *, key: int | None = None, id: str = "", name: str = "") -> None:
+        self.index, self.key, self.kind, self.id, self.name = index, index if key is None else key, kind, id, name
+        self.body: dict[str, Any] | None = None
+        self.form: Form = "native"
+        self.executor: Executor = "client"
         self.ordinal = -1
         self.events: list[Event] = []
-        self.done = self.blocked = self.changed = self.started = False
+        self.done = self.blocked = self.released = False
         self.arguments: list[str] = []
         self.size = 0
         self.decision: Decision | None = None
         self.decided: Decided | None = None
-        self.end: MessageStop | UpstreamFailed | None = None
-
-    @property
-    def is_text(self) -> bool:
-        """Does this block hold text or reasoning?"""
-        return self.kind is BlockKind.TEXT or self.kind is BlockKind.THINKING
+        self.result: list[Event] = []
+        """What is released instead of a call, where the decision is about the call of a result."""
+        self.run: TextRun | None = None
+        self.end: End | None = None
 
     @property
     def is_unfinished(self) -> bool:
@@ -62,13 +96,28 @@ class Slots:
         self._emit = emit
         self._queue: deque[Slot] = deque()
         self.by_index: dict[int, Slot] = {}
+        """The slot that a block's next event belongs to."""
+        self.by_key: dict[int, Slot] = {}
         self.next_index = 0
+        self._next_key = FIRST_SUSPECT
 
     def add(self, slot: Slot) -> None:
         """Put a slot at the end."""
         self._queue.append(slot)
-        self.by_index[slot.index] = slot
-        self.next_index = max(self.next_index, slot.index + 1)
+        self.by_key[slot.key] = slot
+        if slot.key < FIRST_SUSPECT:
+            self.by_index[slot.index] = slot
+            self.next_index = max(self.next_index, slot.index + 1)
+
+    def new_key(self) -> int:
+        """A key for a slot that is no block of its own."""
+        self._next_key += 1
+        return self._next_key - 1
+
+    def insert_after(self, slot: Slot, later: Slot) -> None:
+        """Put `later`, which is no block of its own, right behind `slot`."""
+        self._queue.insert(self._queue.index(slot) + 1, later)
+        self.by_key[later.key] = later
 
     def put(self, slot: Slot, event: Event) -> None:
         """Let `slot` say `event`: now if it is its turn, else when it is."""
@@ -81,13 +130,26 @@ class Slots:
         """The blocks that upstream has not ended."""
         return [s for s in self._queue if s.is_unfinished]
 
+    def waiting(self) -> list[Slot]:
+        """All that is not done."""
+        return [s for s in self._queue if not s.done]
+
     def drop(self, slot: Slot) -> None:
         """Take out a block that can never be approved; text that is already going out stays where it is."""
-        if not (slot is self._queue[0] and slot.is_text):
+        if not (slot is self._queue[0] and slot.run is not None):
             self._queue.remove(slot)
         slot.done = True
 
-    def pump(self) -> MessageStop | UpstreamFailed | None:
+    def cut_after(self, slot: Slot) -> list[Slot]:
+        """Take out everything behind `slot`, and return it."""
+        cut: list[Slot] = []
+        while self._queue and self._queue[-1] is not slot:
+            later = self._queue.pop()
+            later.done = True
+            cut.append(later)
+        return cut[::-1]
+
+    def pump(self) -> End | None:
         """Let every slot whose turn has come say what it kept; returns the end once everything before it is out."""
         while self._queue and self._queue[0].done:
             slot = self._queue.popleft()

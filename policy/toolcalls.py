@@ -1,16 +1,16 @@
 """A complete tool call: parsed strictly, decided by the chain, recorded, and what the client gets for it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from policy.base import Judgement, ToolCall
 from policy.chain import Chain, Decided, Decision
 from policy.effects import CallInfo
 from policy.schemas import compile_client_schema
-from policy.slots import Slot
+from policy.slots import Executor, Slot
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
-from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.records import JudgementRecord, ToolCallRecord, to_bytes
-from protocol.request import ChatRequest, Dialect, Tool
+from protocol.request import ChatRequest, Dialect, OtherPart, Tool
 
 
 class Schemas:
@@ -43,7 +43,7 @@ def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int) -> No
     except AmbiguousJson as error:
         slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {slot.name!r} were blocked: {error}]", None)
         return
-    call = ToolCall(slot.index, slot.ordinal, slot.id, slot.name, text, value, request.tool(slot.name))
+    call = ToolCall(slot.key, slot.ordinal, slot.id, slot.name, text, value, request.tool(slot.name), slot.executor)
     slot.decision = Decision(chain, call)
     slot.decision.advance()
 
@@ -55,8 +55,12 @@ def settle(slot: Slot, schemas: Schemas) -> bool | None:
         return None
     valid = schemas.is_valid(decision.call.tool, decision.call.value)
     slot.decided = decision.decided
-    if slot.decided is not None and slot.decided.verdict == "replace" and valid is False:
-        slot.decided = Decided("block", "schema", slot.decided.policy, "", None)
+    if slot.decided is not None and slot.decided.verdict == "replace":
+        if slot.executor != "client" or slot.result:
+            # it runs, or stands in the text, with the arguments it has
+            slot.decided = Decided("block", "cannot_replace", slot.decided.policy, "", None)
+        elif valid is False:
+            slot.decided = Decided("block", "schema", slot.decided.policy, "", None)
     return valid
 
 
@@ -65,25 +69,67 @@ def record(call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, no
     decided = slot.decided
     assert decided is not None
     return ToolCallRecord(
-        call_id=call.call_id, block=slot.index, index=slot.ordinal, at=at, tool_call_id=slot.id, name=slot.name,
+        call_id=call.call_id, block=slot.key, index=slot.ordinal, at=at, tool_call_id=slot.id, name=slot.name,
         arguments=to_bytes("".join(slot.arguments)), released_arguments=None if decided.arguments is None else to_bytes(decided.arguments),
-        executor="client", form="native", verdict=decided.verdict, reason=decided.reason, policy=decided.policy,
+        executor=slot.executor, form=slot.form, verdict=decided.verdict, reason=decided.reason, policy=decided.policy,
         schema_valid=schema_valid, notify=notify,
     )  # fmt: skip
 
 
 def released(slot: Slot, dialect: Dialect) -> list[Event]:
-    """What the client gets: the call, or a text block in its place that says what happened."""
+    """What the client gets: the call (or the result, or the text that is a call), or text in its place that says what happened."""
     decided = slot.decided
     assert decided is not None
     if decided.arguments is None:
         who = f" by the policy {decided.policy!r}" if decided.policy else ""
         message = decided.message or f"[Sluice: the tool call {slot.name!r} was blocked{who}: {decided.reason}]"
+        if slot.key != slot.index:
+            return [TextDelta(slot.index, message)]
         # chat/completions has no blocks: without a gap the notice would stick to the text before it
         gap = "\n\n" if dialect == "openai" and slot.index > 0 else ""
         return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, gap + message), BlockStop(slot.index)]
-    start = BlockStart(slot.index, BlockKind.TOOL_USE, id=slot.id, name=slot.name)
+    if slot.result:
+        return slot.result
+    assert slot.kind is not None
+    start = BlockStart(slot.index, slot.kind, slot.id, slot.name, slot.body, slot.form)
     return [start, ArgumentsDelta(slot.index, decided.arguments), BlockStop(slot.index)]
+
+
+def executor_of(start: BlockStart) -> Executor:
+    """Who runs a call: the client (also where code of the provider asked for it), the provider, an MCP server, the provider's code."""
+    if start.kind is BlockKind.TOOL_USE:
+        return "client"
+    body = start.body or {}
+    if body.get("type") == "mcp_tool_use":
+        return "mcp"
+    caller = body.get("caller")
+    return "provider" if caller is None or (isinstance(caller, dict) and caller.get("type") == "direct") else "nested"
+
+
+class ProviderCall(NamedTuple):
+    """A provider-run call of an earlier answer."""
+
+    name: str
+    arguments: str
+    executor: Executor
+
+
+def provider_calls(request: ChatRequest) -> dict[str, ProviderCall]:
+    """The provider-run calls in a request's history, by id."""
+    found: dict[str, ProviderCall] = {}
+    for turn in request.turns:
+        for part in turn.parts:
+            if isinstance(part, OtherPart) and part.kind in ("server_tool_use", "mcp_tool_use"):
+                body = part.body
+                start = BlockStart(0, BlockKind.SERVER_TOOL_USE, body=body)
+                arguments = dumps(body.get("input") or {}).decode()
+                found[str(body.get("id"))] = ProviderCall(str(body.get("name")), arguments, executor_of(start))
+    return found
+
+
+def name_of_result(kind: str) -> str:
+    """The tool's name as far as the type of its result tells it."""
+    return kind.removesuffix("_tool_result") or kind
 
 
 def judged(call: CallInfo, slot: Slot, judgement: Judgement, at: int) -> JudgementRecord:
@@ -92,7 +138,7 @@ def judged(call: CallInfo, slot: Slot, judgement: Judgement, at: int) -> Judgeme
     assert decision is not None and decision.question is not None
     question = decision.question
     return JudgementRecord(
-        call_id=call.call_id, block=slot.index, step=decision.step, at=at, model=question.model, policy=decision.asker,
+        call_id=call.call_id, block=slot.key, step=decision.step, at=at, model=question.model, policy=decision.asker,
         probability=judgement.probability, threshold=question.threshold, explanation=judgement.explanation,
         prompt=to_bytes(judgement.prompt or question.prompt), reply=to_bytes(judgement.reply),
         latency_ms=judgement.latency_ms, attempts=judgement.attempts, error=judgement.error,

@@ -5,10 +5,12 @@ Must not know: requests. What is added to which is `protocol.server_tools`' work
 
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+
+from pydantic import HttpUrl, TypeAdapter, ValidationError
 
 from protocol.server_tool_data import table, tool_type
 
+_address = TypeAdapter(HttpUrl)
 Added = dict[str, Any]
 """A tool or MCP server as the provider's own object."""
 
@@ -58,7 +60,6 @@ def check_servers(servers: Sequence[Added]) -> None:
 
 def _is_address(url: object) -> bool:
     try:
-        parts = urlsplit(url) if isinstance(url, str) and url.isprintable() else None
-    except ValueError:
+        return isinstance(url, str) and url.isprintable() and bool(_address.validate_python(url).host)
+    except ValidationError:
         return False
-    return parts is not None and parts.scheme in ("https", "http") and bool(parts.hostname)

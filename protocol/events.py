@@ -59,6 +59,12 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             *(b if b is not None else a for a, b in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(later), strict=True))
         )
 
+    def plus(self, more: "Usage") -> "Usage":
+        """Return these counts and those of `more` together: of another answer, not of a later word about this one."""
+        return Usage(
+            *(a if b is None else b if a is None else a + b for a, b in zip(*map(msgspec.structs.astuple, (self, more)), strict=True))
+        )
+
 
 Form = Literal["native", "legacy", "prompt"]
 """How a tool call was written: as the dialect's tool call, as a legacy function call, or as text of the model's."""

@@ -306,10 +306,8 @@ class OwnedCall:
         records: list[Record] = [*(self.sending.records if self.sending is not None else []), *self._chunks, *self._records]
         self._chunks, self._records = [], []
         session = self.session
-        for ask in self.open_asks.values():
-            records.append(self._withheld(ask.block, now_ms))
-        for block in self.open_waits:
-            records.append(self._withheld(block, now_ms))
+        undecided = [*(ask.block for ask in self.open_asks.values()), *self.open_waits]
+        records += [self._withheld(block, now_ms) for block in undecided if not session.has_verdict(block)]
         if reason == "complete":
             reason = self._end or "unfinished"
         records.append(

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,15 @@ def config(replay: Replay) -> dict[str, Any]:
 
 
 @contextmanager
-def replayed(folder: Path, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
-    """Run a product whose upstreams are a replay server."""
+def replayed(
+    folder: Path, redis_url: str, database_url: str, make: Callable[[Replay], dict[str, Any]] = config
+) -> Iterator[tuple[Product, Replay]]:
+    """Run a product whose upstreams are a replay server; `make` gives its configuration."""
     before = {name: os.environ.get(name) for name in _ENV.values()}
     os.environ.update({_ENV[d]: PROVIDER_KEYS[d] for d in _ENV})
     try:
         with replaying() as replay:
-            with running(folder, redis_url, database_url, config(replay)) as product:
+            with running(folder, redis_url, database_url, make(replay)) as product:
                 yield product, replay
     finally:
         for name, value in before.items():

@@ -9,9 +9,9 @@ import pytest
 from protocol.anthropic_turn import StoredTurn, TurnBuilder, lookup_ids, pack_turns, unpack_turns, with_turns
 from protocol.json_strict import dumps
 from protocol.request import ChatRequest, OtherPart, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
-from protocol.sse import EventSplitter
 from tests.support.recordings import framed, need_recordings, own, recordings
 from tests.support.sdk import anthropic_beta_answer
+from tests.support.turns import events, streamed
 
 ANTHROPIC = {r.name: r for r in recordings() if r.dialect == "anthropic"}
 BROKEN = [n for n, r in ANTHROPIC.items() if r.must or "error_type" in r.facts]
@@ -34,20 +34,6 @@ def built(*raw: bytes) -> TurnBuilder:
     for chunk in raw:
         builder.take(chunk)
     return builder
-
-
-def events(body: bytes) -> list[bytes]:
-    splitter = EventSplitter(2**24)
-    return [*splitter.feed(body), *splitter.finish()]
-
-
-def streamed(content: list[dict[str, Any]], reason: str, *, container: str = "", identity: str = "msg_1") -> list[bytes]:
-    frames: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": identity, "type": "message", "content": []}}]
-    for index, block in enumerate(content):
-        frames += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
-    delta = {"stop_reason": reason, "container": {"id": container, "expires_at": "2030-01-01T00:00:00Z"} if container else None}
-    frames += [{"type": "message_delta", "delta": delta}, {"type": "message_stop"}]
-    return events(framed("anthropic", [json.dumps(f) for f in frames]))
 
 
 def raw_stream(*lines: str) -> list[bytes]:

@@ -1,0 +1,18 @@
+"""An index that finds a tool call by the id that its client has."""
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Index the ids, in every partition."""
+    op.execute("CREATE INDEX tool_calls_tool_call_id_idx ON tool_calls (tool_call_id, call_id)")
+
+
+def downgrade() -> None:
+    """Drop the index."""
+    op.execute("DROP INDEX tool_calls_tool_call_id_idx")

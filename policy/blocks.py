@@ -1,0 +1,443 @@
+"""The content blocks of one answer on their way through the policies: text, tool calls, blocks carried whole.
+
+Theory. Text passes the text policies piece by piece; what they release is searched for calls that a client may read out of
+text. A tool call is held until it is complete, decided and, where that is asked for, committed. A call that the provider
+runs is decided like any other, but a block cannot undo it: it ends the turn, and with it the upstream's work. A block
+carried whole is decided whole; a result stays with its call, because the API takes neither without the other.
+"""
+
+from collections.abc import Iterator
+
+from policy import toolcalls
+from policy.base import Block, Judgement, OtherBlock, TextBlock
+from policy.chain import Chain, Decided
+from policy.effects import Ask
+from policy.outbox import Outbox
+from policy.schemas import AnswerCheck
+from policy.slots import Continue, End, Slot, Slots, TextRun
+from protocol.errors import RemoteProtocolError
+from protocol.events import (
+    ArgumentsDelta,
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStop,
+    RawDelta,
+    SignatureDelta,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+)
+from protocol.records import ToolReleaseRecord, VerdictName
+from protocol.request import ChatRequest, Dialect
+from protocol.text_calls import CallScanner, FoundCall
+
+Mark = tuple[VerdictName, int]
+"""The verdict on a chunk as far as it is known, and the block it belongs to (-1: none)."""
+_CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
+
+
+class Blocks:
+    """All blocks of one call, over all its segments. `cut` is set once a provider-run call was denied: nothing more is taken."""
+
+    def __init__(self, outbox: Outbox, chain: Chain, request: ChatRequest) -> None:
+        self._outbox, self._chain, self._request = outbox, chain, request
+        self.call = outbox.call
+        self.slots = Slots(outbox.emit)
+        self.client_calls = self.survivors = 0
+        self.is_cut = self._at_end = False
+        self._ledger = 0
+        self._schemas = toolcalls.Schemas()
+        self._provider_calls: dict[str, Slot] = {}
+        """Those of this answer, by id; with policies that read results, an approved one waits for its result to be approved too."""
+        self._results: dict[str, tuple[Block | None, str]] = {}
+        """What was said of results whose call is not yet decided."""
+        self._history: dict[str, toolcalls.ProviderCall] = {}
+        self._answer: AnswerCheck | None = None
+
+    def look_at(self, sent: ChatRequest, dialect: Dialect) -> None:
+        """Take the request as it goes upstream: it may hold provider-run calls whose results come in this answer."""
+        self._history |= toolcalls.provider_calls(sent)
+        form = sent.response_format
+        if form is not None and form.schema and dialect != self.call.dialect and self._answer is None:
+            self._answer = AnswerCheck(form.schema)
+
+    # --- events ---
+
+    def take(self, event: Event, seq: int) -> Mark:
+        """Take an event of a block. Raises RemoteProtocolError."""
+        match event:
+            case TextDelta():
+                return self._text(event)
+            case ArgumentsDelta():
+                return self._arguments(event)
+            case BlockStart():
+                return self._start(event, seq)
+            case BlockStop():
+                return self._stop(event)
+            case SignatureDelta() | AttachmentDelta():
+                return self._attachment(event, seq)
+            case RawDelta():
+                return self._raw(event, seq)
+            case _:
+                return "allow", -1
+
+    def _start(self, event: BlockStart, seq: int) -> Mark:
+        if event.index in self.slots.by_index:
+            raise RemoteProtocolError(f"upstream began block {event.index} twice")
+        slot = Slot(event.index, event.kind, id=event.id, name=event.name)
+        slot.body, slot.form = event.body, event.form
+        self.slots.add(slot)
+        match event.kind:
+            case BlockKind.TEXT | BlockKind.THINKING:
+                is_searched = self._chain.reads_calls and event.kind is BlockKind.TEXT
+                slot.run = TextRun(event, CallScanner(None, reasoning=False) if is_searched else None)
+                # with policies that read text the block begins with the first text that they release
+                if not self._chain.reads_text:
+                    self._begin(slot)
+                return "allow", event.index
+            case BlockKind.TOOL_USE | BlockKind.SERVER_TOOL_USE:
+                slot.executor = toolcalls.executor_of(event)
+                if event.kind is BlockKind.SERVER_TOOL_USE:
+                    self._provider_calls[event.id] = slot
+                self._number(slot)
+                return "hold", event.index
+            case BlockKind.OTHER:
+                return self._other(slot)
+            case BlockKind.OPAQUE:
+                slot.blocked = True
+                self._outbox.withhold(event.name or "block", seq)
+                return "withheld", event.index
+
+    def _number(self, slot: Slot) -> None:
+        slot.ordinal = self._ledger
+        self._ledger += 1
+        if slot.kind is BlockKind.TOOL_USE:
+            self.client_calls += 1
+
+    def _stop(self, event: BlockStop) -> Mark:
+        slot = self.slots.by_index.get(event.index)
+        if slot is None or slot.done:
+            raise RemoteProtocolError(f"upstream ended block {event.index}, which is not open")
+        if slot.run is not None:
+            self._text_stop(slot, slot.run)
+            return "allow", event.index
+        if slot.kind in _CALLS or slot.result:
+            self._decide(slot)
+            return "hold", event.index
+        if not slot.blocked:
+            self.slots.put(slot, event)
+        slot.done = True
+        return "allow", event.index
+
+    # --- text ---
+
+    def _text(self, event: TextDelta) -> Mark:
+        index = event.index
+        slot = self.slots.by_index.get(index)
+        if slot is None or slot.run is None or slot.done:
+            raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
+        run = slot.run
+        if run.blocked:
+            return "block", index
+        if not self._chain.reads_text:
+            return ("allow" if self._search(slot, run, event.text) else "hold"), index
+        assert slot.kind is not None
+        said, who = self._chain.on_text(event.text, TextBlock(index, slot.kind))
+        if isinstance(said, Block):
+            self._block_text(slot, run, said, who)
+            return "block", index
+        verdict: VerdictName = "allow"
+        if said != event.text:
+            run.changed, verdict = True, "replace"
+        self._search(slot, run, said)
+        return verdict, index
+
+    def _search(self, slot: Slot, run: TextRun, text: str) -> bool:
+        """Release text, but for what may be a call in it; False where some of it is held."""
+        if run.scanner is None:
+            self._release_text(slot, run, text)
+            return True
+        size = 0
+        for piece in run.scanner.feed(text):
+            size += self._piece(run, slot.index, piece)
+        return size >= len(text)
+
+    def _piece(self, run: TextRun, index: int, piece: object) -> int:
+        if isinstance(piece, FoundCall):
+            self._suspect(run, index, piece)
+            return len(piece.raw)
+        text = str(piece)
+        self._release_text(self.slots.by_index[index], run, text)
+        return len(text)
+
+    def _begin(self, slot: Slot) -> None:
+        assert slot.run is not None
+        if not slot.run.started:
+            slot.run.started = True
+            self.slots.put(slot, slot.run.start)
+
+    def _release_text(self, slot: Slot, run: TextRun, text: str) -> None:
+        if text:
+            if self._answer is not None and slot.kind is BlockKind.TEXT:
+                self._answer.add(text)
+            self._begin(slot)
+            self.slots.put(slot, TextDelta(slot.index, text))
+
+    def _suspect(self, run: TextRun, index: int, found: FoundCall) -> None:
+        """A call written as text, which a client may run: the text before goes on, this waits for its verdict, the rest behind it."""
+        before = self.slots.by_index[index]
+        self._begin(before)
+        suspect = Slot(index, BlockKind.TOOL_USE, key=self.slots.new_key(), name=found.name)
+        suspect.form, suspect.arguments, suspect.size = "prompt", [found.arguments], len(found.arguments)
+        suspect.result = [TextDelta(index, found.raw)]
+        suspect.ordinal, self._ledger = self._ledger, self._ledger + 1
+        after = Slot(index, before.kind, key=self.slots.new_key(), name=before.name)
+        after.run = run
+        self.slots.insert_after(before, suspect)
+        self.slots.insert_after(suspect, after)
+        self.slots.by_index[index] = after
+        before.done = True
+        self._decide(suspect)
+
+    def _block_text(self, slot: Slot, run: TextRun, block: Block, who: str) -> None:
+        run.blocked = self._outbox.withheld = True
+        self._outbox.block_record(slot, "block", block.reason, who)
+        if slot.kind is BlockKind.TEXT:
+            self._release_text(slot, run, block.message or f"[Sluice: text was withheld by the policy {who!r}: {block.reason}]")
+
+    def _text_stop(self, slot: Slot, run: TextRun) -> None:
+        if not run.blocked and self._chain.reads_text:
+            assert slot.kind is not None
+            said, who = self._chain.on_text_end(TextBlock(slot.index, slot.kind))
+            if isinstance(said, Block):
+                self._block_text(slot, run, said, who)
+            else:
+                run.changed = run.changed or bool(said)
+                self._search(slot, run, said)
+        if not run.blocked:
+            for piece in run.scanner.finish() if run.scanner is not None else ():
+                self._piece(run, slot.index, piece)
+            slot = self.slots.by_index[slot.index]
+            self._outbox.block_record(slot, "replace" if run.changed else "allow", "", "")
+            if not run.changed:
+                for event in run.kept:
+                    self._begin(slot)
+                    self.slots.put(slot, event)
+        if run.started:
+            self.slots.put(slot, BlockStop(slot.index))
+        slot.done = True
+
+    def _attachment(self, event: SignatureDelta | AttachmentDelta, seq: int) -> Mark:
+        slot = self.slots.by_index.get(event.index)
+        if slot is None or slot.run is None or slot.done:
+            raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
+        run, what = slot.run, event.field if isinstance(event, AttachmentDelta) else "signature"
+        # they vouch for text that the client did not get, or copy it
+        if run.changed or run.blocked or (what == "logprobs" and self._chain.reads_text):
+            self._outbox.note("withheld", seq, what)
+            return "withheld", event.index
+        if what in ("citation", "annotations") and self._chain.reads_other:
+            assert isinstance(event, AttachmentDelta)
+            said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value}))
+            if isinstance(said, Block):
+                self._outbox.note("withheld", seq, f"{what}: {said.reason} ({who})")
+                return "block", event.index
+        if self._chain.reads_text:
+            run.kept.append(event)
+            return "hold", event.index
+        self.slots.put(slot, event)
+        return "allow", event.index
+
+    def _raw(self, event: RawDelta, seq: int) -> Mark:
+        said, _ = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
+        slot = self.slots.by_index.get(event.index)
+        if isinstance(said, Block) or event.dialect != self.call.dialect or (slot is not None and (slot.blocked or slot.done)):
+            self._outbox.withhold(event.what, seq)
+            return "withheld", event.index
+        if slot is None:
+            slot = Slot(-1, None, key=self.slots.new_key())
+            self.slots.add(slot)
+            slot.done = True
+        self.slots.put(slot, event)
+        return "allow", event.index
+
+    # --- blocks carried whole ---
+
+    def _other(self, slot: Slot) -> Mark:
+        body = slot.body or {}
+        start = BlockStart(slot.index, BlockKind.OTHER, name=slot.name, body=body)
+        call_id = body.get("tool_use_id")
+        call = self._provider_calls.get(call_id) if isinstance(call_id, str) else None
+        said, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
+        block = said if isinstance(said, Block) else None
+        if call is not None:
+            self._results[call.id] = block, who
+            if call.released and not call.done:
+                self._pair(call)
+        if block is not None:
+            slot.blocked = self._outbox.withheld = True
+            self._outbox.block_record(slot, "block", block.reason, who)
+            return "block", slot.index
+        if isinstance(call_id, str) and call is None:
+            return self._late_result(slot, start, call_id)
+        self._outbox.block_record(slot, "allow", "", "")
+        self.slots.put(slot, start)
+        return "allow", slot.index
+
+    def _pair(self, call: Slot) -> None:
+        """Let a call go the way of its result."""
+        block, who = self._results[call.id]
+        if block is not None:
+            message = block.message or f"[Sluice: the result of {call.name!r} was withheld by the policy {who!r}: {block.reason}]"
+            call.decided = Decided("block", block.reason, who, message, None)
+            self._outbox.block_record(call, "withheld", block.reason, who)
+        self._fill(call, self._outbox.at)
+
+    def _late_result(self, slot: Slot, start: BlockStart, call_id: str) -> Mark:
+        """The result of a call in an earlier answer: whoever denies the call gets its result withheld."""
+        known = self._history.get(call_id)
+        slot.result = [start, BlockStop(slot.index)]
+        slot.id, slot.name = call_id, known.name if known else toolcalls.name_of_result(slot.name)
+        slot.arguments = [known.arguments if known else ""]
+        slot.executor = known.executor if known else "mcp" if slot.name == "mcp" else "provider"
+        self._number(slot)
+        return "hold", slot.index
+
+    # --- tool calls ---
+
+    def _arguments(self, event: ArgumentsDelta) -> Mark:
+        slot = self.slots.by_index.get(event.index)
+        if slot is None or slot.kind not in _CALLS or slot.done:
+            raise RemoteProtocolError(f"upstream sent arguments for block {event.index}, which is no open tool call")
+        slot.size += len(event.text)
+        if slot.size <= self.call.max_arguments_bytes:
+            slot.arguments.append(event.text)
+        return "hold", event.index
+
+    def _decide(self, slot: Slot) -> None:
+        request, choice = self._request, self._request.tool_choice
+        if slot.kind is BlockKind.TOOL_USE and not slot.result:
+            if request.legacy_functions and self.client_calls > 1:
+                slot.decided = Decided(
+                    "block", "one_call", "", "[Sluice: a second call, which this client cannot take, was left out]", None
+                )
+            elif choice is not None and choice.allowed and slot.name not in choice.allowed:
+                slot.decided = Decided("block", "tool_choice", "", "", None)
+        if slot.decided is None:
+            toolcalls.decide(slot, self._chain, request, self.call.max_arguments_bytes)
+        self._settle(slot, self._outbox.at)
+
+    def judgement(self, key: int, step: int, judgement: Judgement, at: int) -> None:
+        """Take the answer to an ask. Late or repeated answers change nothing."""
+        slot = self.slots.by_key.get(key)
+        decision = slot.decision if slot is not None else None
+        if slot is None or slot.done or decision is None or decision.question is None or decision.step != step:
+            return
+        self._outbox.records.append(toolcalls.judged(self.call, slot, judgement, at))
+        decision.advance(judgement)
+        self._settle(slot, at)
+
+    def committed(self, key: int, ok: bool, at: int) -> None:
+        """Take the commit of a tool call's record; not `ok` means that it was not waited for any longer."""
+        slot = self.slots.by_key.get(key)
+        if slot is None or slot.done or slot.released or slot.decided is None or slot.decided.verdict == "block":
+            return
+        if not ok:
+            slot.decided = Decided("block", "audit_unavailable", slot.decided.policy, "", None)
+            self._outbox.block_record(slot, "block", "audit_unavailable", "")
+        self._decided(slot, at)
+
+    def _settle(self, slot: Slot, at: int) -> None:
+        decision = slot.decision
+        if slot.decided is None and decision is not None and decision.question is not None:
+            self._outbox.asks.append(Ask(slot.key, decision.step, decision.question))
+            return
+        valid = toolcalls.settle(slot, self._schemas)
+        assert slot.decided is not None
+        wait = slot.decided.arguments is not None and self.call.durable
+        self._outbox.records.append(toolcalls.record(self.call, slot, at, schema_valid=valid, notify=wait))
+        if wait:
+            self._outbox.waits.append(slot.key)
+        else:
+            self._decided(slot, at)
+
+    def _decided(self, slot: Slot, at: int) -> None:
+        assert slot.decided is not None
+        if slot.executor != "client" and slot.decided.arguments is None:
+            self._fill(slot, at)
+            self._cut(slot)
+            return
+        if slot.kind is BlockKind.SERVER_TOOL_USE and slot.id in self._results:
+            self._pair(slot)
+        elif slot.kind is BlockKind.SERVER_TOOL_USE and self._chain.reads_other and not self._at_end:
+            slot.released = True
+        else:
+            self._fill(slot, at)
+
+    def _fill(self, slot: Slot, at: int) -> None:
+        """Put what the client gets for a decided call into its slot."""
+        assert slot.decided is not None
+        if slot.decided.arguments is None:
+            self._outbox.withheld = True
+        elif slot.kind is BlockKind.TOOL_USE and not slot.result:
+            self.survivors += 1
+        for event in toolcalls.released(slot, self.call.dialect):
+            self.slots.put(slot, event)
+        self._outbox.records.append(ToolReleaseRecord(call_id=self.call.call_id, block=slot.key, at=at))
+        slot.done = True
+
+    def _cut(self, slot: Slot) -> None:
+        """End the turn behind a denied call that the provider is running: nothing that builds on it goes out."""
+        for later in self.slots.cut_after(slot):
+            if later.end is not None:
+                continue
+            if later.decided is None and (later.kind in _CALLS or later.result):
+                later.decided = Decided("block", "after_denied", "", "", None)
+                self._outbox.records.append(toolcalls.record(self.call, later, self._outbox.at, schema_valid=None, notify=False))
+            else:
+                self._outbox.block_record(later, "withheld", "after_denied", "")
+        self.is_cut = True
+        self._add_end(MessageStop(StopReason.TOOL_USE if self.survivors else StopReason.END_TURN))
+
+    # --- the end ---
+
+    def finish(self, end: MessageStop | Continue) -> None:
+        """Upstream ended its message. Raises RemoteProtocolError where a block is open."""
+        for slot in self.slots.unfinished():
+            raise RemoteProtocolError(f"upstream ended the message with block {slot.index} open")
+        if self._answer is not None and isinstance(end, MessageStop) and end.stop_reason is StopReason.END_TURN:
+            self._outbox.note("answer", -1, self._answer.problem() or "it fits its schema")
+        self._end_of_segment(end)
+
+    def fail(self, end: UpstreamFailed) -> None:
+        """The answer failed: a block that upstream did not finish can never be approved."""
+        for slot in self.slots.unfinished():
+            self.slots.drop(slot)
+            self._outbox.block_record(slot, "withheld", "unfinished", "")
+        self._end_of_segment(end)
+
+    def _end_of_segment(self, end: MessageStop | UpstreamFailed | Continue) -> None:
+        # calls whose result did not come go out without it: it may come in the next answer
+        self._at_end = True
+        for slot in self._provider_calls.values():
+            if slot.released and not slot.done:
+                self._fill(slot, self._outbox.at)
+        self._add_end(end)
+
+    def go_on(self) -> int:
+        """Begin another segment; returns what its block indices must be raised by."""
+        self._at_end = False
+        return self.slots.next_index
+
+    def _add_end(self, end: End) -> None:
+        slot = Slot(-1, None, key=self.slots.new_key())
+        slot.end, slot.done = end, True
+        self.slots.add(slot)
+
+    def pump(self) -> Iterator[End]:
+        """Release what may go out; gives each end that is reached."""
+        while (end := self.slots.pump()) is not None:
+            yield end

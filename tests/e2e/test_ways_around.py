@@ -1,0 +1,193 @@
+"""The ways around a judge (protocol.md): a policy that denies the call wins, whatever form the call comes in, for clients of both dialects.
+
+What is denied everywhere is a call whose arguments say DANGER; the word must be in no byte that a client gets, and the denial on record.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from protocol.request import Dialect
+from tests.support.clients import DIALECTS
+from tests.support.product import KEY, Product
+from tests.support.replay import Replay, Reply, stream
+from tests.support.upstreams import MODEL, call_of, config, new_session, replayed
+
+DANGER = "wipe-the-disk"
+INPUT = {"command": DANGER}
+PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+START = {"type": "message", "role": "assistant", "id": "msg_1", "model": "claude-x", "usage": {"input_tokens": 3, "output_tokens": 1}}
+CALLER = {"type": "code_execution_20250825", "tool_id": "srvtoolu_0"}
+FULL_CALL = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": INPUT}
+SERVER_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "bash_code_execution", "input": INPUT}
+MCP_CALL = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "shell", "server_name": "box", "input": INPUT}
+RESULT = {"type": "bash_code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": {"type": "x", "stdout": DANGER}}
+TEXT = {"type": "text", "text": "Well."}
+HISTORY: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "bash_code_execution", "input": INPUT}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+    def made(replay: Replay) -> dict[str, Any]:
+        rules = [{"tool": "*", "argument_matches": DANGER}]
+        base = config(replay)
+        families = ["web_search", "code_execution", "mcp"]
+        keys = [key | {"policies": ["guard"], "server_tools": families} for key in base["keys"]]
+        return base | {"policies": {"guard": [{"use": "tool_rules", "deny": rules}]}, "keys": keys}
+
+    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+        yield running
+
+
+def frames(*events: dict[str, Any]) -> bytes:
+    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
+
+
+def ended(reason: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    delta = {"stop_reason": reason, "stop_sequence": None}
+    return {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 9}}, {"type": "message_stop"}
+
+
+def at_start(*blocks: dict[str, Any], reason: str = "tool_use") -> bytes:
+    """A stream whose blocks are complete when they begin."""
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": START | {"content": []}}]
+    for index, block in enumerate(blocks):
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_stop", "index": index},
+        ]
+    return frames(*events, *ended(reason))
+
+
+def in_deltas(block: dict[str, Any], reason: str = "tool_use") -> bytes:
+    text = json.dumps(block["input"])
+    behind: list[dict[str, Any]] = [
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": f"It says {DANGER}."}},
+        {"type": "content_block_stop", "index": 1},
+    ]
+    pieces = [{"type": "input_json_delta", "partial_json": text[:14]}, {"type": "input_json_delta", "partial_json": text[14:]}]
+    return frames(
+        {"type": "message_start", "message": START | {"content": []}},
+        {"type": "content_block_start", "index": 0, "content_block": block | {"input": {}}},
+        *({"type": "content_block_delta", "index": 0, "delta": p} for p in pieces),
+        {"type": "content_block_stop", "index": 0},
+        *(behind if reason == "end_turn" else ()),
+        *ended(reason),
+    )
+
+
+def chunks(*deltas: dict[str, Any], finish: str = "tool_calls") -> bytes:
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
+    rows = [{**head, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
+    rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    return b"".join(f"data: {json.dumps(r)}\n\n".encode() for r in rows) + b"data: [DONE]\n\n"
+
+
+ARGUMENTS = json.dumps(INPUT)
+ERROR = {"error": {"message": f"bad call {DANGER}", "failed_generation": ARGUMENTS, "type": "invalid_request_error"}}
+NAMED = {"name": "bash", "arguments": ARGUMENTS}
+CALL = json.dumps({"name": "bash", "arguments": INPUT})
+AS_TEXT = [
+    CALL,
+    f"<tool_call>{CALL}</tool_call>",
+    "```json\n" + json.dumps({"tool": "bash", "parameters": INPUT}) + "\n```",
+    json.dumps({"tool_calls": [{"function": NAMED}]}),
+    "{'name': 'bash', 'arguments': {'command': '" + DANGER + "',}}",
+]
+ANTHROPIC: dict[str, bytes] = {
+    "deltas": in_deltas(FULL_CALL),
+    "complete at block start": at_start(TEXT, FULL_CALL),
+    "inside message_start": frames(
+        {"type": "message_start", "message": START | {"content": [FULL_CALL], "stop_reason": "tool_use"}}, {"type": "message_stop"}
+    ),
+    "server tool": in_deltas(SERVER_CALL, "end_turn"),
+    "server tool complete at start": at_start(SERVER_CALL, RESULT, TEXT, reason="end_turn"),
+    "mcp": in_deltas(MCP_CALL, "end_turn"),
+    "nested server tool": at_start(SERVER_CALL | {"caller": CALLER}, RESULT, reason="end_turn"),
+    "nested client tool": at_start(FULL_CALL | {"caller": CALLER}),
+    **{f"text {n}": at_start(TEXT, {"type": "text", "text": t}, reason="end_turn") for n, t in enumerate(AS_TEXT)},
+}
+OPENAI: dict[str, bytes] = {
+    "deltas": chunks(
+        {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "bash", "arguments": ARGUMENTS[:14]}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": ARGUMENTS[14:]}}]},
+    ),
+    "without index": chunks({"tool_calls": [{"id": "call_1", "function": NAMED}]}),
+    "legacy": chunks({"function_call": NAMED}, finish="function_call"),
+    "custom": chunks({"tool_calls": [{"index": 0, "id": "call_1", "type": "custom", "custom": {"name": "bash", "input": DANGER}}]}),
+    "second choice": chunks({"content": "ok"}, finish="stop")
+    .replace(b'"index": 0', b'"index": 1', 1)
+    .replace(b'"ok"', f'"{DANGER}"'.encode()),
+    "unknown field": chunks({"content": "ok", "tool_uses": [NAMED]}, finish="stop"),
+    "error frame": chunks({"content": "so "}).partition(b"\n\n")[0] + b"\n\nevent: error\ndata: " + json.dumps(ERROR).encode() + b"\n\n",
+    "logprobs": b"data: "
+    + json.dumps(
+        {"id": "x", "choices": [{"index": 0, "delta": {"content": "ok"}, "logprobs": {"content": [{"token": DANGER, "logprob": 0}]}}]}
+    ).encode()
+    + b"\n\n"
+    + chunks(finish="stop"),
+    "reasoning details": chunks({"reasoning": "hm", "reasoning_details": [{"type": "reasoning.text", "text": DANGER}]}, finish="stop"),
+    **{f"text {n}": chunks({"content": "Well. "}, *({"content": c} for c in t), finish="stop") for n, t in enumerate(AS_TEXT)},
+}
+NO_ROW = {"second choice", "unknown field", "error frame", "logprobs", "reasoning details"}
+CASES = [("anthropic", n) for n in ANTHROPIC] + [("openai", n) for n in OPENAI]
+
+
+def post(product: Product, client: Dialect, upstream: Dialect, session: str, messages: list[Any], **more: Any) -> httpx.Response:
+    body = {"model": MODEL[upstream], "max_tokens": 100, "messages": messages, **more}
+    headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
+    return httpx.post(product.url + PATHS[client], json=body, headers=headers, timeout=30)
+
+
+def denied(product: Product, session: str) -> list[str]:
+    listed = product.audit("tool-calls", call_id=call_of(product, session)["call_id"])["items"]
+    return [c["verdict"] for c in listed if DANGER in (c["arguments"] or "")]
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize(("upstream", "case"), CASES, ids=[f"{u}: {n}" for u, n in CASES])
+def test_a_denied_call_reaches_no_client(place: tuple[Product, Replay], client: Dialect, upstream: Dialect, case: str) -> None:
+    product, replay = place
+    session = new_session()
+    replay.answer(stream((ANTHROPIC if upstream == "anthropic" else OPENAI)[case], cutting="events"))
+    answer = post(product, client, upstream, session, [{"role": "user", "content": "go"}], stream=True)
+    assert answer.status_code == 200, answer.text
+    assert DANGER not in answer.text
+    if case not in NO_ROW:
+        assert denied(product, session) == ["block"]
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("block", [FULL_CALL, SERVER_CALL, MCP_CALL, FULL_CALL | {"caller": CALLER}], ids=lambda b: b["type"])
+def test_a_denied_call_in_a_whole_answer_reaches_no_client(place: tuple[Product, Replay], client: Dialect, block: dict[str, Any]) -> None:
+    product, replay = place
+    session = new_session()
+    content = [TEXT, block, *([] if block["type"] == "tool_use" else [RESULT])]
+    replay.answer(Reply(json.dumps(START | {"content": content, "stop_reason": "end_turn", "stop_sequence": None}).encode()))
+    answer = post(product, client, "anthropic", session, [{"role": "user", "content": "go"}])
+    assert (answer.status_code, DANGER in answer.text) == (200, False)
+    assert denied(product, session) == ["block"]
+
+
+def test_the_result_of_a_denied_call_in_an_earlier_answer_reaches_no_client(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    session = new_session()
+    replay.answer(stream(at_start(RESULT, {"type": "text", "text": f"It says {DANGER}."}, reason="end_turn"), cutting="events"))
+    turns = [{"role": "user", "content": "go"}, {"role": "assistant", "content": [HISTORY]}]
+    answer = post(product, "anthropic", "anthropic", session, turns, stream=True)
+    assert (answer.status_code, DANGER in answer.text) == (200, False), answer.text
+    assert denied(product, session) == ["block"]
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+def test_a_client_gets_a_whole_turn_in_place_of_a_denied_provider_call(place: tuple[Product, Replay], client: Dialect) -> None:
+    product, replay = place
+    replay.answer(stream(ANTHROPIC["server tool"], cutting="events"))
+    answer = post(product, client, "anthropic", new_session(), [{"role": "user", "content": "go"}], stream=True)
+    assert "was blocked by the policy 'tool_rules'" in answer.text
+    last = "data: [DONE]" if client == "openai" else '{"type":"message_stop"}'
+    assert answer.text.rstrip().endswith(last)
+    assert ('"finish_reason":"stop"' if client == "openai" else '"stop_reason":"end_turn"') in answer.text

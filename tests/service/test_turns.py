@@ -1,0 +1,243 @@
+"""Recorded turns on a real PostgreSQL: found by the ids of their tool calls, for the same key, whole or not at all."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import db.turns
+from db.insert import AuditInserter
+from db.turns import TurnReader
+from protocol.anthropic_turn import StoredTurn
+from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
+from tests.support.record import NOW, call_id, call_record, chunks_record, fresh_database, tool_call_record
+from tests.support.turns import streamed
+
+LONG_AGO = NOW - 3_600_000
+THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
+SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"encrypted_content": "Zm9v"}]}
+USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
+CONTENT = [THINKING, SEARCH, FOUND, USE]
+
+
+@pytest.fixture
+def url(database_url: str) -> Iterator[str]:
+    with fresh_database(database_url) as fresh:
+        yield fresh
+
+
+@pytest.fixture
+async def reader(url: str) -> AsyncIterator[TurnReader]:
+    async with opened(url) as found:
+        yield found
+
+
+@asynccontextmanager
+async def opened(url: str, *, durable: bool = True) -> AsyncIterator[TurnReader]:
+    found = TurnReader.open(url, durable=durable)
+    yield found
+    await found.close()
+
+
+async def insert(url: str, *records: Record) -> None:
+    async with AuditInserter(url) as inserter:
+        assert not await inserter.insert(records, {})
+
+
+def released(call: str, identity: str = "toolu_1", **changes: Any) -> Record:
+    values = {"tool_call_id": identity, "verdict": "allow", "released_arguments": b"{}", "block": 3}
+    return tool_call_record(call, **{**values, **changes})
+
+
+def ended(call: str, at: int = LONG_AGO) -> EndRecord:
+    return EndRecord(call_id=call, at=at, state="ENDED", reason="complete", status=200)
+
+
+def turn_of(call: str, chunks: list[bytes] | None = None, **changes: Any) -> list[Record]:
+    """A call on record whole, with one released tool call."""
+    raw = streamed(CONTENT, "tool_use") if chunks is None else chunks
+    return [call_record(call, key="k", upstream="claude", **changes), chunks_record(call, raw), released(call), ended(call)]
+
+
+async def test_a_turn_is_found_by_the_id_of_its_call(url: str, reader: TurnReader) -> None:
+    call = call_id()
+    await insert(url, *turn_of(call))
+    want = [StoredTurn(call, CONTENT, "", ("toolu_1",), "claude")]
+    assert await reader.find("k", ["toolu_0", "toolu_1"]) == want
+    assert await reader.find("k", ["toolu_1"]) == want, "from memory too"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"verdict": "block", "released_arguments": None},
+        {"executor": "provider"},
+        {"tool_call_id": "toolu_2"},
+    ],
+)  # fmt: skip
+async def test_only_what_the_client_received_counts(url: str, reader: TurnReader, changes: dict[str, Any]) -> None:
+    call = call_id()
+    records = turn_of(call)
+    await insert(url, *records[:2], released(call, **changes), records[3])
+    assert await reader.find("k", ["toolu_1"]) == []
+
+
+async def test_a_turn_of_another_key_is_not_found(url: str, reader: TurnReader) -> None:
+    await insert(url, *turn_of(call_id()))
+    assert await reader.find("other", ["toolu_1"]) == []
+
+
+async def test_the_same_id_under_another_key_disturbs_nobody(url: str, reader: TurnReader) -> None:
+    mine, theirs = call_id(), call_id()
+    await insert(url, *turn_of(mine), call_record(theirs, key="other"), *turn_of(theirs)[1:])
+    assert [t.call_id for t in await reader.find("k", ["toolu_1"])] == [mine]
+
+
+async def test_an_id_of_two_calls_is_of_none(url: str, reader: TurnReader) -> None:
+    await insert(url, *turn_of(call_id()), *turn_of(call_id()))
+    assert await reader.find("k", ["toolu_1"]) == []
+
+
+async def test_a_call_overruled_later_was_not_received(url: str, reader: TurnReader) -> None:
+    call = call_id()
+    late = BlockRecord(call_id=call, block=3, at=NOW, kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
+    await insert(url, *turn_of(call), late)
+    assert await reader.find("k", ["toolu_1"]) == []
+
+
+@pytest.mark.parametrize("kind", ["other", "server_tool_use"])
+async def test_what_a_policy_kept_from_the_client_does_not_come_back(url: str, reader: TurnReader, kind: str) -> None:
+    call = call_id()
+    await insert(url, *turn_of(call), BlockRecord(call_id=call, block=2, at=NOW, kind=kind, verdict="block", reason="r", policy="p"))
+    assert await reader.find("k", ["toolu_1"]) == []
+
+
+async def test_a_denied_call_of_the_providers_does_not_come_back(url: str, reader: TurnReader) -> None:
+    call = call_id()
+    await insert(url, *turn_of(call), released(call, "srvtoolu_1", block=1, executor="provider", verdict="block", released_arguments=None))
+    assert await reader.find("k", ["toolu_1"]) == []
+
+
+@pytest.mark.parametrize("seqs", [range(2, 99), range(1, 6), [*range(1, 3), *range(4, 99)]], ids=["no first", "no end", "a gap"])
+async def test_a_turn_with_a_chunk_missing_is_not_found(url: str, reader: TurnReader, seqs: range | list[int]) -> None:
+    call = call_id()
+    chunks = [chunks_record(call, [raw], seq=seq) for seq, raw in enumerate(streamed(CONTENT, "tool_use"), 1) if seq in seqs]
+    first, _, third, last = turn_of(call)
+    await insert(url, first, *chunks, third, last)
+    began = time.monotonic()
+    assert await reader.find("k", ["toolu_1"]) == []
+    assert time.monotonic() - began < 1, "a call that ended long ago is not waited for"
+
+
+async def test_an_end_that_is_still_on_its_way_is_waited_for(url: str, reader: TurnReader) -> None:
+    call = call_id()
+    raw = streamed(CONTENT, "tool_use")
+    await insert(url, call_record(call, key="k"), chunks_record(call, raw[:4]), released(call))
+    finding = asyncio.create_task(reader.find("k", ["toolu_1"]))
+    done, _ = await asyncio.wait({finding}, timeout=0.3)
+    assert not done
+    await insert(url, chunks_record(call, raw[5:], seq=6))
+    await insert(url, chunks_record(call, raw[4:5], seq=5), ended(call, NOW))
+    assert [t.content for t in await finding] == [CONTENT]
+
+
+async def test_an_end_that_does_not_come_is_waited_for_only_so_long(url: str, reader: TurnReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(db.turns, "FIND_S", 0.5)
+    whole, cut = call_id(), call_id()
+    await insert(url, *turn_of(whole))
+    await insert(url, call_record(cut, key="k"), chunks_record(cut, streamed([USE | {"id": "toolu_2"}], "tool_use")[:3]))
+    await insert(url, released(cut, "toolu_2"))
+    began = time.monotonic()
+    assert [t.call_id for t in await reader.find("k", ["toolu_1", "toolu_2"])] == [whole]
+    assert 0.4 < time.monotonic() - began < 1.5
+
+
+def segments(call: str) -> list[ChunksRecord]:
+    """A turn that was paused once; the end of its first answer has the number between."""
+    first = streamed([THINKING, SEARCH], "pause_turn", container="c_1")
+    return [
+        chunks_record(call, first),
+        chunks_record(call, streamed([FOUND, USE], "tool_use", identity="msg_2"), seq=len(first) + 2),
+    ]
+
+
+async def test_the_answers_of_a_paused_turn_are_one_turn(url: str, reader: TurnReader) -> None:
+    call = call_id()
+    await insert(url, call_record(call, key="k"), *segments(call), released(call))
+    [turn] = await reader.find("k", ["toolu_1"])
+    assert (turn.content, turn.container) == (CONTENT, "c_1")
+
+
+async def test_a_paused_turn_that_nobody_went_on_with_is_a_turn_once_its_call_ended(url: str, reader: TurnReader) -> None:
+    call = call_id()
+    await insert(url, *turn_of(call, streamed([THINKING, USE, SEARCH], "pause_turn")))
+    assert [t.content for t in await reader.find("k", ["toolu_1"])] == [[THINKING, USE, SEARCH]]
+
+
+async def test_an_expired_container_is_not_gone_on_with(url: str, reader: TurnReader) -> None:
+    call = call_id()
+    raw = [c.replace(b"2030-01-01", b"2020-01-01") for c in streamed(CONTENT, "tool_use", container="c_1")]
+    await insert(url, *turn_of(call, raw))
+    assert [t.container for t in await reader.find("k", ["toolu_1"])] == [""]
+
+
+async def test_an_answer_of_the_other_dialect_is_no_turn(url: str, reader: TurnReader) -> None:
+    await insert(url, *turn_of(call_id(), [b'data: {"id":"x","choices":[]}\n\n', b"data: [DONE]\n\n"]))
+    assert await reader.find("k", ["toolu_1"]) == []
+
+
+async def test_a_turn_too_large_is_left_out_and_the_newest_come_first(
+    url: str, reader: TurnReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, large = call_id(NOW - 2000), call_id(NOW - 1000), call_id(NOW)
+    raw = streamed(CONTENT, "tool_use")
+    padded = [*raw, b": " + b"x" * 4000 + b"\n\n"]
+    size = sum(map(len, raw))
+    monkeypatch.setattr(db.turns, "MAX_CALL_BYTES", 2 * size)
+    monkeypatch.setattr(db.turns, "MAX_BYTES", size + 10)
+    for call, identity, chunks in (old, "a", raw), (new, "b", raw), (large, "c", padded):
+        await insert(url, call_record(call, key="k"), chunks_record(call, chunks), released(call, identity), ended(call))
+    assert [t.call_id for t in await reader.find("k", ["a", "b", "c"])] == [new]
+
+
+async def test_ids_of_any_text_are_looked_up(url: str, reader: TurnReader) -> None:
+    call = call_id()
+    await insert(url, call_record(call, key="k\ud800"), chunks_record(call, streamed(CONTENT, "tool_use")), released(call, "a\0'\ud800"))
+    assert [t.tool_call_ids for t in await reader.find("k\ud800", ["a\0'\ud800", "%"])] == [("a\0'\ud800",)]
+
+
+async def test_where_calls_are_released_before_they_are_on_record_they_are_waited_for(url: str) -> None:
+    call = call_id()
+    async with opened(url, durable=False) as patient, opened(url) as strict:
+        finding = asyncio.create_task(patient.find("k", ["toolu_1"]))
+        assert await strict.find("k", ["toolu_1"]) == []
+        await insert(url, *turn_of(call))
+        assert [t.call_id for t in await finding] == [call]
+
+
+async def test_a_database_that_is_away_finds_nothing() -> None:
+    async with opened("postgresql://u:p@127.0.0.1:1/none") as reader:
+        assert await reader.find("k", ["toolu_1"]) == []
+
+
+async def test_a_database_that_does_not_answer_finds_nothing_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(db.turns, "FIND_S", 0.3)
+    held: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with opened(f"postgresql://u:p@127.0.0.1:{port}/none") as reader:
+        began = time.monotonic()
+        assert await reader.find("k", ["toolu_1"]) == []
+        assert time.monotonic() - began < 1
+        for writer in held:
+            writer.close()
+    server.close()
+
+
+async def test_a_look_up_may_not_write(reader: TurnReader) -> None:
+    async with reader._engine.connect() as connection:
+        assert (await connection.exec_driver_sql("SHOW default_transaction_read_only")).scalar() == "on"

@@ -1,0 +1,395 @@
+"""Content blocks on their way through the policies: provider-run calls, their results, attachments, calls written as text."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
+from policy.blocks import Blocks
+from policy.chain import Chain
+from policy.effects import CallInfo
+from policy.outbox import Outbox
+from policy.slots import End
+from protocol.events import (
+    ArgumentsDelta,
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStop,
+    RawDelta,
+    SignatureDelta,
+    StopReason,
+    TextDelta,
+)
+from protocol.records import BlockRecord, EventRecord, ToolCallRecord
+from protocol.request import ChatRequest, Dialect, OtherPart, ResponseFormat, Tool, ToolChoice, Turn
+
+SEARCH = {"type": "server_tool_use"}
+CITATION = {"type": "char_location", "cited_text": "secret"}
+
+
+class Deny(Policy):
+    """Denies calls by a word in their arguments or name."""
+
+    name = "deny"
+
+    def __init__(self, word: str = "rm") -> None:
+        self.word = word
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return Block("denied") if self.word in call.arguments or self.word in call.name else ALLOW
+
+
+class Ask(Policy):
+    name = "ask"
+    asks = True
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return AskJudge(JudgeQuestion("demo-judge", "s", "p", "n", 0.5, None, {}))
+
+    def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
+        return ALLOW if judgement.probability == 0 else Block("judge")
+
+
+class NoSecrets(Policy):
+    """Reads blocks carried whole."""
+
+    name = "no_secrets"
+
+    def on_other(self, block: OtherBlock) -> Verdict:
+        return Block("secret") if "secret" in json.dumps(block.body) else ALLOW
+
+
+class Shout(Policy):
+    def on_text(self, text: str, block: TextBlock) -> str:
+        return text.upper()
+
+
+class Same(Policy):
+    """Reads text and leaves it alone."""
+
+    def on_text(self, text: str, block: TextBlock) -> str:
+        return text
+
+
+class Rewrite(Policy):
+    name = "rewrite"
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return Replace("{}")
+
+
+class Run:
+    """Blocks with policies; `out` is what was released, `end` how it ended."""
+
+    def __init__(
+        self, *policies: Policy, durable: bool = False, dialect: Dialect = "anthropic", upstream: Dialect = "anthropic", **request: Any
+    ) -> None:
+        asked = ChatRequest(dialect=dialect, model="m", **request)
+        call = CallInfo("c", 1, dialect, "messages", "k", "", "n", "g", "p", "r", durable, 10_000)
+        self.outbox = Outbox(call)
+        self.blocks = Blocks(self.outbox, Chain(policies, Context("c", "n", "k", "", asked)), asked)
+        self.blocks.look_at(asked, upstream)
+        self.out: list[Any] = []
+        self.records: list[Any] = []
+        self.asks: list[Any] = []
+        self.waits: list[int] = []
+        self.end: End | None = None
+
+    def feed(self, *events: Event) -> "Run":
+        for event in events:
+            if not self.blocks.is_cut:
+                self.blocks.take(event, 1)
+                self.collect()
+        return self
+
+    def collect(self) -> None:
+        for end in self.blocks.pump():
+            self.end = end
+        taken = self.outbox.take()
+        self.out += taken.outputs
+        self.records += taken.records
+        self.asks += taken.asks
+        self.waits += taken.waits
+
+    def finish(self, reason: StopReason = StopReason.END_TURN) -> "Run":
+        self.blocks.finish(MessageStop(reason))
+        self.collect()
+        return self
+
+    def judge(self, key: int, probability: float) -> "Run":
+        self.blocks.judgement(key, 0, Judgement(probability=probability), 5)
+        self.collect()
+        return self
+
+    @property
+    def text(self) -> str:
+        return "".join(e.text for e in self.out if isinstance(e, TextDelta))
+
+    @property
+    def kinds(self) -> list[str]:
+        return [e.kind.value for e in self.out if isinstance(e, BlockStart)]
+
+    def rows(self, *fields: str) -> list[tuple[Any, ...]]:
+        return [tuple(getattr(r, f) for f in fields) for r in self.records if isinstance(r, ToolCallRecord)]
+
+    def notes(self, kind: str) -> list[str]:
+        return [r.detail for r in self.records if isinstance(r, EventRecord) and r.kind == kind]
+
+
+def text(index: int, *pieces: str, kind: BlockKind = BlockKind.TEXT) -> list[Event]:
+    return [BlockStart(index, kind), *(TextDelta(index, p) for p in pieces), BlockStop(index)]
+
+
+def server(index: int, name: str = "web_search", arguments: str = '{"query":"x"}', *, body: dict[str, Any] = SEARCH) -> list[Event]:
+    start = BlockStart(index, BlockKind.SERVER_TOOL_USE, f"srvtoolu_{index}", name, body)
+    return [start, ArgumentsDelta(index, arguments), BlockStop(index)]
+
+
+def result(index: int, of: str, kind: str = "web_search_tool_result", content: str = "found") -> list[Event]:
+    body = {"type": kind, "tool_use_id": of, "content": content}
+    return [BlockStart(index, BlockKind.OTHER, name=kind, body=body), BlockStop(index)]
+
+
+def client(index: int, name: str = "bash", arguments: str = "{}") -> list[Event]:
+    return [BlockStart(index, BlockKind.TOOL_USE, f"toolu_{index}", name), ArgumentsDelta(index, arguments), BlockStop(index)]
+
+
+def flat(*parts: Iterable[Event]) -> list[Event]:
+    return [event for part in parts for event in part]
+
+
+SEARCHED = flat(text(0, "Let me look."), server(1), result(2, "srvtoolu_1"), text(3, "Found it."))
+
+
+@pytest.mark.parametrize(
+    "policies", [[], [Deny()], [NoSecrets()], [Same()], [Deny(), NoSecrets(), Same()]], ids=["none", "calls", "blocks", "text", "all"]
+)
+def test_a_server_tool_turn_comes_out_as_it_came(policies: Sequence[Policy]) -> None:
+    run = Run(*policies).feed(*SEARCHED).finish()
+    assert run.out == SEARCHED
+    assert isinstance(run.end, MessageStop)
+    assert run.rows("name", "executor", "verdict", "tool_call_id") == [("web_search", "provider", "allow", "srvtoolu_1")]
+
+
+@pytest.mark.parametrize(
+    ("body", "executor"),
+    [
+        (SEARCH, "provider"),
+        (SEARCH | {"caller": {"type": "direct"}}, "provider"),
+        (SEARCH | {"caller": {"type": "code_execution_20250825", "tool_id": "s"}}, "nested"),
+        ({"type": "mcp_tool_use", "server_name": "s"}, "mcp"),
+    ],
+)
+def test_the_ledger_says_who_executes(body: dict[str, Any], executor: str) -> None:
+    assert Run().feed(*server(0, body=body)).rows("executor") == [(executor,)]
+
+
+def test_a_client_call_that_code_asked_for_is_executed_by_the_client() -> None:
+    start = BlockStart(0, BlockKind.TOOL_USE, "toolu_1", "roll", {"caller": {"type": "code_execution_20250825"}})
+    run = Run().feed(start, ArgumentsDelta(0, '{"a":1}'), BlockStop(0))
+    assert run.rows("executor") == [("client",)]
+    assert run.out[0] == start
+
+
+@pytest.mark.parametrize(
+    "body", [SEARCH, {"type": "mcp_tool_use", "server_name": "s"}, SEARCH | {"caller": {"type": "code_execution_20250825"}}]
+)
+def test_a_denied_provider_call_ends_the_turn(body: dict[str, Any]) -> None:
+    run = Run(Deny()).feed(*text(0, "Now:"), *server(1, arguments='{"q":"rm -rf"}', body=body))
+    assert run.blocks.is_cut
+    assert isinstance(run.end, MessageStop)
+    assert run.end.stop_reason is StopReason.END_TURN
+    assert run.kinds == ["text", "text"]
+    assert run.text == "Now:[Sluice: the tool call 'web_search' was blocked by the policy 'deny': denied]"
+    assert run.rows("verdict", "released_arguments") == [("block", None)]
+
+
+def test_nothing_behind_a_denied_provider_call_goes_out_though_it_came_before_the_verdict() -> None:
+    run = Run(Ask()).feed(*server(0), *result(1, "srvtoolu_0"), *text(2, "the secret is 42"), *client(3)).finish(StopReason.TOOL_USE)
+    assert run.out == []
+    run.judge(0, 1.0)
+    assert "42" not in run.text
+    assert run.kinds == ["text"]
+    assert isinstance(run.end, MessageStop)
+    assert run.rows("name", "verdict", "reason") == [("web_search", "block", "judge"), ("bash", "block", "after_denied")]
+    run.judge(3, 0.0)
+    assert run.kinds == ["text"], "a judgement after the end changes nothing"
+
+
+def test_a_client_call_before_a_denied_provider_call_survives() -> None:
+    run = Run(Deny()).feed(*client(0), *server(1, arguments='{"q":"rm"}'))
+    assert run.kinds == ["tool_use", "text"]
+    assert isinstance(run.end, MessageStop)
+    assert run.end.stop_reason is StopReason.TOOL_USE
+
+
+def test_a_replacement_for_a_provider_call_is_a_block() -> None:
+    run = Run(Rewrite()).feed(*server(0))
+    assert run.rows("verdict", "reason") == [("block", "cannot_replace")]
+    assert run.blocks.is_cut
+
+
+def test_a_blocked_result_takes_its_call_with_it() -> None:
+    run = Run(NoSecrets()).feed(*server(0), *result(1, "srvtoolu_0", content="a secret"), *text(2, "on we go")).finish()
+    assert run.kinds == ["text", "text"]
+    assert run.text == "[Sluice: the result of 'web_search' was withheld by the policy 'no_secrets': secret]on we go"
+    verdicts = [(r.block, r.verdict, r.reason) for r in run.records if isinstance(r, BlockRecord)]
+    assert (1, "block", "secret") in verdicts
+    assert (0, "withheld", "secret") in verdicts
+
+
+def test_a_result_blocked_before_its_call_is_judged_takes_it_too() -> None:
+    run = Run(NoSecrets(), Ask()).feed(*server(0), *result(1, "srvtoolu_0", content="a secret")).finish()
+    run.judge(0, 0.0)
+    assert run.kinds == ["text"]
+
+
+def test_a_provider_call_without_its_result_goes_out_at_the_end() -> None:
+    run = Run(NoSecrets()).feed(*client(0), *server(1))
+    assert run.kinds == ["tool_use"]
+    assert run.finish(StopReason.TOOL_USE).kinds == ["tool_use", "server_tool_use"]
+
+
+HISTORY = (
+    Turn(
+        "assistant",
+        (
+            OtherPart(
+                "server_tool_use", {"type": "server_tool_use", "id": "srvtoolu_9", "name": "web_search", "input": {"q": "rm"}}, "anthropic"
+            ),
+        ),
+    ),
+)
+
+
+def test_the_result_of_a_call_in_an_earlier_answer_is_withheld_where_the_call_is_denied() -> None:
+    run = Run(Deny(), turns=HISTORY).feed(*result(0, "srvtoolu_9"), *text(1, "so"))
+    assert run.blocks.is_cut
+    assert run.kinds == ["text"]
+    assert run.rows("name", "arguments", "verdict", "executor") == [("web_search", b'{"q":"rm"}', "block", "provider")]
+
+
+def test_the_result_of_an_earlier_call_comes_out_where_the_call_is_allowed() -> None:
+    events = flat(result(0, "srvtoolu_9"), text(1, "so"))
+    run = Run(Deny("never"), turns=HISTORY).feed(*events).finish()
+    assert run.out == events
+    assert run.rows("name", "verdict") == [("web_search", "allow")]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("web_search_tool_result", "web_search"), ("mcp_tool_result", "mcp")])
+def test_a_result_of_a_call_nobody_knows_is_decided_by_its_name(kind: str, name: str) -> None:
+    assert Run(Deny(name)).feed(*result(0, "srvtoolu_x", kind)).rows("name", "verdict") == [(name, "block")]
+    assert Run(Deny()).feed(*result(0, "srvtoolu_x", kind)).out == result(0, "srvtoolu_x", kind)
+
+
+# --- attachments ---
+
+CITED: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, "as he said"), AttachmentDelta(0, "citation", CITATION), BlockStop(0)]
+
+
+def test_attachments_go_with_their_text() -> None:
+    assert Run().feed(*CITED).out == CITED
+    assert Run(Same()).feed(*CITED).out == CITED
+
+
+def test_changed_text_loses_what_vouches_for_it() -> None:
+    signed: list[Event] = [BlockStart(1, BlockKind.THINKING), TextDelta(1, "hm"), SignatureDelta(1, "sig"), BlockStop(1)]
+    run = Run(Shout()).feed(*CITED, *signed)
+    assert not [e for e in run.out if isinstance(e, AttachmentDelta | SignatureDelta)]
+    assert run.text == "AS HE SAIDHM"
+    assert run.notes("withheld") == ["1: citation", "1: signature"]
+
+
+def test_a_citation_is_decided_as_a_block_of_its_own() -> None:
+    run = Run(NoSecrets()).feed(*CITED)
+    assert [type(e) for e in run.out] == [BlockStart, TextDelta, BlockStop]
+    assert run.notes("withheld") == ["1: citation: secret (no_secrets)"]
+
+
+def test_logprobs_do_not_pass_a_policy_that_reads_text() -> None:
+    events: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, "a"), AttachmentDelta(0, "logprobs", {}), BlockStop(0)]
+    assert Run().feed(*events).out == events
+    assert len(Run(Same()).feed(*events).out) == 3
+
+
+def test_a_frame_that_the_setting_names_passes_in_its_own_dialect_alone() -> None:
+    raw = RawDelta("event foo", -1, {"type": "foo"}, "anthropic")
+    assert Run().feed(raw, *CITED).out == [raw, *CITED]
+    crossed = Run(dialect="openai").feed(raw)
+    assert crossed.out == []
+    assert crossed.notes("withheld") == ["1: event foo"]
+
+
+# --- calls ---
+
+
+def test_a_call_outside_the_allowed_tools_is_blocked() -> None:
+    run = Run(tools=(Tool("bash"), Tool("ls")), tool_choice=ToolChoice("auto", allowed=("ls",))).feed(*client(0), *client(1, "ls"))
+    assert run.rows("name", "verdict", "reason") == [("bash", "block", "tool_choice"), ("ls", "allow", "")]
+
+
+def test_a_legacy_client_gets_one_call() -> None:
+    run = Run(legacy_functions=True).feed(*client(0), *client(1))
+    assert run.rows("verdict", "reason") == [("allow", ""), ("block", "one_call")]
+
+
+SUSPECT = '<tool_call>{"name": "bash", "arguments": {"command": "rm -rf /"}}</tool_call>'
+
+
+def test_text_that_a_client_would_parse_as_a_call_is_decided_as_one() -> None:
+    run = Run(Deny()).feed(*text(0, "Sure. ", SUSPECT, " Done.")).finish()
+    assert run.text == "Sure. [Sluice: the tool call 'bash' was blocked by the policy 'deny': denied] Done."
+    assert run.kinds == ["text"]
+    assert run.rows("name", "form", "executor", "verdict") == [("bash", "prompt", "client", "block")]
+
+
+def test_an_allowed_suspect_stays_text() -> None:
+    run = Run(Deny("never")).feed(*text(0, "Sure. " + SUSPECT + " Done.")).finish()
+    assert run.text == "Sure. " + SUSPECT + " Done."
+    assert (run.kinds, run.rows("name", "verdict")) == (["text"], [("bash", "allow")])
+
+
+def test_what_follows_a_suspect_waits_for_its_verdict() -> None:
+    run = Run(Ask()).feed(*text(0, "a ", SUSPECT, " b"), *text(1, "c")).finish()
+    assert run.text == "a "
+    key = run.asks[0].block
+    run.judge(key, 0.0)
+    assert run.text == "a " + SUSPECT + " bc"
+    assert [type(e) for e in run.out].count(BlockStop) == 2
+    assert isinstance(run.end, MessageStop)
+
+
+def test_a_suspect_waits_for_its_commit() -> None:
+    run = Run(Deny("never"), durable=True).feed(*text(0, SUSPECT)).finish()
+    assert run.text == ""
+    run.blocks.committed(run.waits[0], True, 5)
+    run.collect()
+    assert run.text == SUSPECT
+
+
+def test_without_policies_about_calls_text_is_not_searched() -> None:
+    assert Run(NoSecrets()).feed(*text(0, SUSPECT)).rows("name") == []
+
+
+def test_text_that_a_policy_made_is_searched_too() -> None:
+    class Make(Policy):
+        def on_text(self, text: str, block: TextBlock) -> str:
+            return text.replace("X", SUSPECT)
+
+    assert Run(Make(), Deny()).feed(*text(0, "X")).rows("verdict") == [("block",)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [('{"n": 1}', "it fits its schema"), ('{"n": "1"}', "it does not fit its schema"), ("one", "it is not JSON")]
+)
+def test_an_answer_is_checked_against_the_clients_own_schema(answer: str, said: str) -> None:
+    form = ResponseFormat("json_schema", "n", {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]})
+    run = Run(dialect="openai", response_format=form).feed(*text(0, answer)).finish()
+    assert run.notes("answer") == [f"-1: {said}"]
+    same = Run(dialect="openai", upstream="openai", response_format=form).feed(*text(0, answer)).finish()
+    assert same.notes("answer") == []
