@@ -21,7 +21,8 @@ from protocol.events import BlockKind
 _GROUP = re.compile(r"\\([0-9])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SEALED = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature"})
-"""Fields that only the provider can read: their letters mean nothing."""
+"""Fields that only the provider can read: their letters mean nothing, as long as they are base64."""
+_BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*")
 Match = tuple[int, int, str]
 """Start, end and what stands in its place."""
 
@@ -182,7 +183,7 @@ class TextReplace(Policy):
 
 
 def _texts(body: dict[str, Any], sealed: frozenset[str]) -> Iterator[str]:
-    """Give every string and key in `body`, but for the strings of sealed fields. JSON may be deeper than Python's stack."""
+    """Give every string and key in `body`, but for what sealed fields hold. JSON may be deeper than Python's stack."""
     waiting: list[Any] = [body]
     while waiting:
         value = waiting.pop()
@@ -192,7 +193,11 @@ def _texts(body: dict[str, Any], sealed: frozenset[str]) -> Iterator[str]:
             waiting += value
         elif isinstance(value, dict):
             yield from value
-            waiting += [inner for key, inner in value.items() if not (key in sealed and isinstance(inner, str))]
+            waiting += [inner for key, inner in value.items() if not (key in sealed and _is_sealed(inner))]
+
+
+def _is_sealed(value: object) -> bool:
+    return isinstance(value, str) and _BASE64.fullmatch(value) is not None
 
 
 def _filled(template: str, match: Any, text: str, offset: int) -> str:

@@ -148,6 +148,7 @@ def other(type: str, body: dict[str, Any], **options: Any) -> Verdict:
         ("block foo", {"anything": {"Project Falcon": 1}}),
         ("redacted_thinking", {"data": "x", "note": "sk-abcd1234"}),
         ("mcp_tool_result", {"data": "sk-abcd1234"}),
+        ("mcp_tool_result", {"encrypted_content": "Project Falcon, in words"}),
         ("mcp_tool_result", {"signature": {"inner": "sk-abcd1234"}}),
         ("mcp_tool_result", {"content": "\ud800 sk-abcd1234"}),
     ],
