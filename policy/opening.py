@@ -35,7 +35,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
     target = Target(
         dialect=provider.dialect, native_tools=provider.native_tools, guided=provider.guided, families=frozenset(call.server_tools),
         added_tools=matched.server_tools if matched else (), added_mcp_servers=matched.mcp_servers if matched else (),
-        betas=call.betas, allowed_betas=own, nonce=call.nonce,
+        betas=call.betas, allowed_betas=own, nonce=call.nonce, unknown=frozenset(config.unknown),
     )  # fmt: skip
     return Upstream(name, provider.dialect, target)
 

@@ -66,11 +66,13 @@ def pieces(reply: Reply) -> list[bytes]:
 
 
 class Replay:
-    """The server. `replies` are its next answers, of which the last stays; `asked` is what it was asked since the last `answer`."""
+    """The server. `replies` are its next answers, of which the last stays; `asked` is what it was asked since the last `answer`,
+    `left` how many hanging answers were closed by those who asked."""
 
     def __init__(self) -> None:
         self.replies = [Reply()]
         self.asked: list[Asked] = []
+        self.left = 0
         self.port = 0
         self._closing: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -91,6 +93,7 @@ class Replay:
         """Answer with one reply after the other, from then on with the last, and forget what was asked."""
         assert replies
         self.asked.clear()
+        self.left = 0
         self.replies = list(replies)
 
     def start(self) -> None:
@@ -137,13 +140,20 @@ class Replay:
                 await asyncio.sleep(reply.gap_s)
             await response.write(piece)
         if reply.ending == "hang":
-            assert self._closing is not None
-            await self._closing.wait()
+            await self._hang(request)
         if not reply.ending:
             await response.write_eof()
         elif request.transport is not None:
             request.transport.abort()
         return response
+
+    async def _hang(self, request: web.Request) -> None:
+        assert self._closing is not None
+        while not self._closing.is_set():
+            if request.transport is None or request.transport.is_closing():
+                self.left += 1
+                return
+            await asyncio.sleep(0.01)
 
 
 @contextmanager
