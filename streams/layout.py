@@ -8,7 +8,7 @@ moves no open call.
     body:ID      string   the request body; read by workers and the audit writer, which deletes it after the call's end
     ctl:ID       hash     the lease: t owner token, n next output, h hash at n, s last recorded seq, e dispatch entry,
                           p policy, r revision, k takeovers, kn the n of the last takeover
-    facts:ID     hash     set once per field: j:BLOCK:STEP judgement, c:BLOCK commit
+    facts:ID     hash     set once per field: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded turns
     beat:ID:...  string   a judge job's heartbeat
     gw:GATEWAY   string   the gateway is alive and has read its replies up to this id
     reply:GATEWAY stream  what workers release, for one gateway process
@@ -106,6 +106,10 @@ def judgement_field(block: int, step: int) -> str:
 def commit_field(block: int) -> str:
     """The fact that the tool call in `block` is committed (`1`) or will not be waited for (`late`)."""
     return f"c:{block}"
+
+
+TURNS_FIELD = "t"
+"""The fact that is what the record holds of turns in the request: a takeover sends what the first owner sent."""
 
 
 def judge_job_id(call_id: str, block: int, step: int, attempt: int) -> str:

@@ -29,6 +29,7 @@ from protocol.records import (
 )
 from streams import layout
 from streams.layout import Entry, Reply, Start
+from workers.turns import unpack_fact
 
 log = logging.getLogger(__name__)
 _judgement = msgspec.json.Decoder(Judgement)
@@ -70,8 +71,12 @@ class OwnedCall:
         self.facts: dict[str, bytes] = {}
         self.open_asks: dict[str, Ask] = {}
         self.open_waits: set[int] = set()
+        self.open_lookup: tuple[str, ...] = ()
         self.new_asks: list[Ask] = []
         self.new_waits: list[int] = []
+        self.new_lookup: tuple[str, ...] = ()
+        self.is_looking = False
+        """A lookup of recorded turns is under way."""
         self.encoder: codecs.Encoder | None = None
         self.sending: Release | None = None
         self.retry_at = 0.0
@@ -152,7 +157,7 @@ class OwnedCall:
         )  # fmt: skip
 
     def take_fact(self, field: str, value: bytes, at: int) -> None:
-        """Take a judgement or a commit; the first value of a field is the only one there is."""
+        """Take a judgement, a commit or recorded turns; the first value of a field is the only one there is."""
         if field in self.facts:
             return
         self.facts[field] = value
@@ -166,6 +171,9 @@ class OwnedCall:
         elif field.startswith("c:") and int(field[2:]) in self.open_waits:
             self.open_waits.discard(int(field[2:]))
             self.session.committed(int(field[2:]), value == b"1", at)
+        elif field == layout.TURNS_FIELD and self.open_lookup:
+            self.open_lookup = ()
+            self.session.turns(unpack_fact(value))
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
         try:
@@ -182,8 +190,13 @@ class OwnedCall:
             self._records += taken.records
             self._digest = taken.digest
             self._end = taken.end or self._end
-            if not taken.asks and not taken.waits:
+            if not taken.asks and not taken.waits and not taken.lookups:
                 return
+            if taken.lookups:
+                if value := self.facts.get(layout.TURNS_FIELD):
+                    self.session.turns(unpack_fact(value))
+                else:
+                    self.open_lookup = self.new_lookup = taken.lookups
             for block in taken.waits:
                 if value := self.facts.get(layout.commit_field(block)):
                     self.session.committed(block, value == b"1", self.start.at)

@@ -1,4 +1,4 @@
-"""What a call waits for, and what it then gets: judgements and commits, each set once in Redis.
+"""What a call waits for, and what it then gets: judgements, commits and recorded turns, each set once in Redis.
 
 A deadline that passed is set by the same set-once as a judgement or a commit, so a second owner cannot reach another
 answer: the session acts on nothing but facts.
@@ -19,6 +19,7 @@ from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from workers.call import OwnedCall, now_ms
 from workers.judge_queue import JudgeQueue
+from workers.turns import TurnLookup
 
 _pack_judgement = msgspec.json.Encoder().encode
 
@@ -30,13 +31,14 @@ class Facts:
         self,
         redis: Connection,
         judges: JudgeQueue,
+        turns: TurnLookup,
         limits: Limits,
         *,
         is_mine: Callable[[OwnedCall], bool],
         after: Callable[[OwnedCall], None],
         spawn: Callable[[Coroutine[Any, Any, Any], str], None],
     ) -> None:
-        self._redis, self._judges, self._limits = redis, judges, limits
+        self._redis, self._judges, self._turns, self._limits = redis, judges, turns, limits
         self._is_mine, self._after, self._spawn = is_mine, after, spawn
 
     def wait_for(self, call: OwnedCall) -> None:
@@ -49,6 +51,9 @@ class Facts:
             self._spawn(self._ask(call, ask, 0), "ask")
         for block in waits:
             loop.call_later(self._limits.commit_s, self._commit_late, call, block)
+        if call.new_lookup:
+            call.new_lookup = ()
+            self._spawn(self._look_up(call), "lookup")
 
     def _deadline_s(self, ask: Ask) -> float:
         return self._limits.judge_s if ask.question.deadline_s is None else ask.question.deadline_s
@@ -70,6 +75,17 @@ class Facts:
         if self._is_mine(call) and block in call.open_waits:
             self._spawn(self._set(call, layout.commit_field(block), b"late"), "commit late")
 
+    async def _look_up(self, call: OwnedCall) -> None:
+        """Look up the turns that a call wants; what comes of it is a fact, so that nobody looks a second time."""
+        if call.is_looking:
+            return
+        call.is_looking = True
+        try:
+            value = await self._turns.find(call.start.key, call.open_lookup)
+            await self._set(call, layout.TURNS_FIELD, value)
+        finally:
+            call.is_looking = False
+
     async def _set(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Set a fact once; whoever was first is what the session gets."""
         ttl_ms = int(self._limits.call_ttl_s * 1000)
@@ -90,8 +106,8 @@ class Facts:
                     self._after(call)
 
     async def look_after(self, call: OwnedCall) -> None:
-        """Read all facts of a call that waits (a hint may be lost), and ask again where a judge died over a question."""
-        if not call.open_asks and not call.open_waits:
+        """Read all facts of a call that waits (a hint may be lost), and ask again where a judge died or a lookup got lost."""
+        if not call.open_asks and not call.open_waits and not call.open_lookup:
             return
         with contextlib.suppress(StreamConnectionLost, RedisError):
             found = await self._redis.call("HGETALL", layout.facts_key(call.id))
@@ -102,7 +118,9 @@ class Facts:
                 attempt = await self._judges.died(call.id, ask.block, ask.step)
                 if attempt is not None:
                     await self._ask(call, ask, attempt)
+            if call.open_lookup:
+                await self._look_up(call)
 
     async def close(self) -> None:
-        """Close the connections to the judge queue."""
-        await self._judges.close()
+        """Close the connections to the judge queue and the record."""
+        await asyncio.gather(self._judges.close(), self._turns.close())

@@ -29,6 +29,7 @@ from workers.call import OwnedCall, now_ms
 from workers.facts import Facts
 from workers.judge_queue import JudgeQueue
 from workers.release import Releaser
+from workers.turns import TurnLookup
 
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
@@ -60,8 +61,9 @@ class PolicyWorker:
             self._redis, max_reply=self.limits.reply_entries, call_ttl_ms=int(self.limits.call_ttl_s * 1000), on_refused=self._refused
         )
         self._known = Facts(
-            self._redis, JudgeQueue(settings.redis_url), self.limits, is_mine=self._is_mine, after=self._after, spawn=self._spawn
-        )
+            self._redis, JudgeQueue(settings.redis_url), TurnLookup(settings.database_url, durable=config.durability != "relaxed"),
+            self.limits, is_mine=self._is_mine, after=self._after, spawn=self._spawn,
+        )  # fmt: skip
         self._reading: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = asyncio.Event()
@@ -329,7 +331,7 @@ class PolicyWorker:
         if call.broken:
             self._close(call, "policy_failed")
             return
-        if call.new_asks or call.new_waits:
+        if call.new_asks or call.new_waits or call.new_lookup:
             self._known.wait_for(call)
         if call.wants_release:
             self._releaser.add(call)

@@ -180,7 +180,7 @@ async def test_a_paused_turn_that_nobody_went_on_with_is_a_turn_once_its_call_en
 
 async def test_an_expired_container_is_not_gone_on_with(url: str, reader: TurnReader) -> None:
     call = call_id()
-    raw = [c.replace(b"2030-01-01", b"2020-01-01") for c in streamed(CONTENT, "tool_use", container="c_1")]
+    raw = [c.replace(b"2099-01-01", b"2020-01-01") for c in streamed(CONTENT, "tool_use", container="c_1")]
     await insert(url, *turn_of(call, raw))
     assert [t.container for t in await reader.find("k", ["toolu_1"])] == [""]
 

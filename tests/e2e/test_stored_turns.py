@@ -1,0 +1,153 @@
+"""The next request of a chat/completions client to a Messages upstream: its assistant turns are those that the upstream sent."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.clients import MODES, Mode, Said, ask, openai_client, results, tool
+from tests.support.product import CLIENT_KEY, Product
+from tests.support.replay import Replay, Reply, stream
+from tests.support.turns import streamed
+from tests.support.upstreams import config, replayed
+
+MODEL = "claude-sonnet-4-5"
+THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2lnbmF0dXJl" * 20}
+REDACTED: dict[str, Any] = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}
+USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_01", "name": "get_weather", "input": {"city": "Paris"}}
+SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_01", "name": "web_search", "input": {"query": "x", "n": 1.5}}
+FOUND: dict[str, Any] = {
+    "type": "web_search_tool_result", "tool_use_id": "srvtoolu_01",
+    "content": [{"type": "web_search_result", "title": "t", "url": "https://example.org", "encrypted_content": "Zm9v", "page_age": None}],
+}  # fmt: skip
+PLACE = {"type": "web_search_result_location", "cited_text": "rain", "url": "https://example.org", "title": "t", "encrypted_index": "eA"}
+CITED: dict[str, Any] = {"type": "text", "text": "It rains.", "citations": [PLACE]}
+CONTAINER = {"id": "container_01", "expires_at": "2099-01-01T00:00:00Z"}
+TOOLS: Any = [tool("openai", "get_weather", city="string")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+    def made(replay: Replay) -> dict[str, Any]:
+        base = config(replay)
+        searching = {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+        routes = [route | (searching if route["match"] == "claude-*" else {}) for route in base["models"]]
+        keys = [key | {"server_tools": ["web_search"], "policies": ["default", "noop", "upper"]} for key in base["keys"]]
+        return base | {"keys": keys, "models": routes}
+
+    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+        yield running
+
+
+def answer(content: list[dict[str, Any]], reason: str, *, whole: bool, identity: str) -> Reply:
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    about = {"id": identity, "role": "assistant", "model": MODEL, "stop_sequence": None, "usage": usage}
+    if whole:
+        return Reply(json.dumps({**about, "type": "message", "content": content, "stop_reason": reason, "container": CONTAINER}).encode())
+    chunks = b"".join(streamed(content, reason, container=CONTAINER["id"], about=about))
+    return stream(chunks, cutting="random", seed=len(chunks))
+
+
+def unique(content: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
+    """The content with ids of this test's own: the record remembers those of others."""
+    return [
+        {**block, **({"id": f"{block['id']}_{mark}"} if "id" in block else {}),
+         **({"tool_use_id": f"{block['tool_use_id']}_{mark}"} if "tool_use_id" in block else {})}
+        for block in content
+    ]  # fmt: skip
+
+
+def asking(product: Product, mode: Mode, messages: Any, *, policy: str = "noop", **more: Any) -> Said:
+    return ask(
+        product.url, "openai", mode, messages, model=MODEL, tools=TOOLS, headers={"x-sluice-policy": policy}, max_tokens=20_000, **more
+    )
+
+
+def round_trip(place: tuple[Product, Replay], mode: Mode, content: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """Ask, run the tool, ask again; returns the second request as upstream got it."""
+    product, replay = place
+    whole = mode == "whole"
+    replay.answer(
+        answer(content, "tool_use", whole=whole, identity="msg_01"),
+        answer([{"type": "text", "text": "Take an umbrella."}], "end_turn", whole=whole, identity="msg_02"),
+    )
+    said = asking(product, mode, "Weather?", **more)
+    assert said.stop == "tool_calls"
+    last = asking(product, mode, [{"role": "user", "content": "Weather?"}, *results("openai", said, ["rain"] * len(said.calls))], **more)
+    assert last.text.upper() == "TAKE AN UMBRELLA."
+    body: dict[str, Any] = replay.asked[1].body
+    return body
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_case_8_the_second_request_begins_its_turn_with_the_exact_thinking(place: tuple[Product, Replay], mode: Mode) -> None:
+    content = unique([THINKING, REDACTED, USE], f"think_{mode}")
+    body = round_trip(place, mode, content, reasoning_effort="high")
+    assert [m["role"] for m in body["messages"]] == ["user", "assistant", "user"]
+    assert body["messages"][1]["content"] == content
+    assert body["thinking"]["type"] == "enabled"
+    assert [b["tool_use_id"] for b in body["messages"][2]["content"]] == [content[2]["id"]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_search_found_comes_back_with_its_container(place: tuple[Product, Replay], mode: Mode) -> None:
+    content = unique([THINKING, {"type": "text", "text": "Searching. "}, SEARCH, FOUND, CITED, USE], f"search_{mode}")
+    body = round_trip(place, mode, content)
+    assert body["messages"][1]["content"] == content
+    assert body["container"] == CONTAINER["id"]
+
+
+def test_case_13_an_unanswered_server_call_stays_and_its_late_result_comes_back_too(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    first = unique([THINKING, SEARCH, USE], "late")
+    second = [unique([FOUND], "late")[0], unique([USE], "later")[0]]
+    replay.answer(
+        answer(first, "tool_use", whole=False, identity="msg_01"),
+        answer(second, "tool_use", whole=False, identity="msg_02"),
+        answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_03"),
+    )
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Weather?"}]
+    for _ in range(2):
+        messages += results("openai", asking(product, "iterate", messages), ["rain"])
+    assert asking(product, "iterate", messages).text == "Done."
+    sent = replay.asked[2].body["messages"]
+    assert [m["content"] for m in sent if m["role"] == "assistant"] == [first, second]
+
+
+def test_case_8_with_an_unknown_id_thinking_is_off_and_nothing_is_forged(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    replay.answer(answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_01"))
+    call = {"id": "toolu_unknown", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+    messages: Any = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "Let me see."},
+        {"role": "tool", "tool_call_id": "toolu_unknown", "content": "rain"},
+    ]
+    with openai_client(product.url) as client:
+        said = client.chat.completions.with_raw_response.create(
+            model=MODEL, messages=messages, tools=TOOLS, reasoning_effort="high", max_tokens=20_000, stream=True
+        )  # fmt: skip
+    assert "reasoning_effort" in said.headers["x-sluice-dropped"].split(",")
+    body = replay.asked[0].body
+    assert body["messages"][1]["content"] == [
+        {"type": "tool_use", "id": "toolu_unknown", "name": "get_weather", "input": {"city": "Paris"}}
+    ]
+    assert body.get("thinking", {"type": "disabled"}) == {"type": "disabled"}
+
+
+def test_a_turn_of_another_key_is_not_put_in(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    content = unique([THINKING, USE], "foreign")
+    replay.answer(answer(content, "tool_use", whole=False, identity="msg_01"))
+    said = asking(product, "iterate", "Weather?")
+    messages = [{"role": "user", "content": "Weather?"}, *results("openai", said, ["rain"])]
+    replay.answer(answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_02"))
+    asking(product, "iterate", messages, key=CLIENT_KEY)
+    assert replay.asked[0].body["messages"][1]["content"] == [content[1]]
+
+
+def test_text_that_a_policy_changed_stays_changed(place: tuple[Product, Replay]) -> None:
+    content = unique([THINKING, CITED, USE], "upper")
+    body = round_trip(place, "iterate", content, policy="upper")
+    assert body["messages"][1]["content"] == [THINKING, {"type": "text", "text": "IT RAINS."}, content[2]]

@@ -1,0 +1,92 @@
+"""Recorded turns as a fact of an owned call: asked for once, fed once, the same for whoever takes the call over."""
+
+import json
+from typing import Any
+
+import pytest
+
+from policy.effects import CallInfo
+from policy.session import Session
+from protocol.anthropic_turn import StoredTurn, pack_turns, unpack_turns
+from protocol.config import Config
+from streams import layout
+from streams.layout import Start
+from workers.call import OwnedCall
+from workers.turns import NONE, pack_newest, unpack_fact
+
+START = Start(
+    call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",
+    nonce="n", deadline=2,
+)  # fmt: skip
+CALL = {"id": "toolu_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+BODY = json.dumps(
+    {
+        "model": "claude-x",
+        "messages": [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "toolu_1", "content": "y"},
+        ],
+    }
+).encode()
+THINKING: dict[str, Any] = {"type": "thinking", "thinking": "t", "signature": "s"}
+USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
+STORED = [StoredTurn("c", [THINKING, USE], "", ("toolu_1",), "claude")]
+UPSTREAM = {"dialect": "anthropic", "base_url": "http://127.0.0.1:1", "api_key_env": "X"}
+
+
+def make(facts: dict[str, bytes] | None = None) -> OwnedCall:
+    config = Config.model_validate({"upstreams": {"claude": UPSTREAM}, "models": [{"match": "claude-*", "upstream": "claude"}]})
+    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
+    call = OwnedCall(START, "t", "1-0", Session(info, [], config), policy_header="p@r", released=0, digest="", recorded=0)
+    call.facts = facts or {}
+    call.begin(BODY)
+    return call
+
+
+def sent(call: OwnedCall) -> Any:
+    release = call.next_release(1)
+    assert release is not None
+    dispatch = layout.unpack_reply(release.reply).dispatch
+    assert dispatch is not None and dispatch.body is not None
+    return json.loads(dispatch.body)["messages"][1]["content"], release.digest
+
+
+def test_a_call_waits_for_its_turns_and_then_sends_them() -> None:
+    call = make()
+    assert (call.open_lookup, call.new_lookup) == (("toolu_1",), ("toolu_1",))
+    release = call.next_release(1)
+    assert release is not None and not release.reply, "the record of the call goes out, the request not yet"
+    call.answered("OK")
+    call.take_fact(layout.TURNS_FIELD, pack_turns(STORED), 2)
+    assert call.open_lookup == ()
+    assert sent(call)[0] == [THINKING, USE]
+
+
+def test_a_second_owner_sends_what_the_first_found_without_asking() -> None:
+    first, value = make(), pack_turns(STORED)
+    first.take_fact(layout.TURNS_FIELD, value, 2)
+    second = make({layout.TURNS_FIELD: value})
+    assert (second.open_lookup, second.new_lookup) == ((), ())
+    assert sent(second) == sent(first)
+
+
+def test_the_first_answer_is_the_only_one() -> None:
+    call = make()
+    call.take_fact(layout.TURNS_FIELD, NONE, 2)
+    call.take_fact(layout.TURNS_FIELD, pack_turns(STORED), 3)
+    assert sent(call)[0] == [USE]
+
+
+@pytest.mark.parametrize("value", [b"x", b"{}", b'[{"call_id":1}]', b"\xff", b"[" * 5000])
+def test_a_fact_that_cannot_be_read_holds_no_turns(value: bytes) -> None:
+    assert unpack_fact(value) == []
+
+
+def test_the_oldest_turns_are_left_out_where_all_are_too_large() -> None:
+    turns = [StoredTurn(str(n), [{"type": "text", "text": "x" * 100}], "", ()) for n in range(5)]
+    assert unpack_turns(pack_newest(turns)) == turns
+    found = pack_newest(turns, max_bytes=500)
+    assert len(found) <= 500
+    assert unpack_turns(found) == turns[-len(unpack_turns(found)) :] != []
+    assert pack_newest(turns, max_bytes=50) == NONE
