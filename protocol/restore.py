@@ -1,15 +1,69 @@
-"""Placeholder, replaced by what turns an upstream's answer back into the client's terms."""
+"""An upstream's answer in the client's own terms, before any policy sees it: tool names, and the answer that a forced tool stood for."""
 
-from protocol.events import Event
+from typing import Any
+
+import msgspec
+
+from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStop, StopReason, TextDelta, UpstreamFailed
 from protocol.target import Restore
 
 
 class Restorer:
-    """Leaves events as they are."""
+    """One answer's events, in order. Deterministic: a replay gives the same."""
 
     def __init__(self, restore: Restore, *, call_id: str) -> None:
-        pass
+        self._names, self._json_tool = restore.names, restore.json_tool
+        self._call_id = call_id
+        self._answers: set[int] = set()
+        """Blocks that are the forced tool: their arguments are the answer's text."""
+        self._others = False
+        self._preamble: list[Event] = []
+        self._in_preamble: set[int] = set()
 
     def feed(self, events: list[Event]) -> list[Event]:
-        """Return the events."""
-        return events
+        """Return the events in the client's terms; what an answer in JSON must not have before it is left out."""
+        out: list[Event] = []
+        for event in events:
+            self._take(event, out)
+        return out
+
+    def _take(self, event: Event, out: list[Event]) -> None:
+        if self._json_tool and self._is_preamble(event):
+            self._preamble.append(event)
+            return
+        match event:
+            case BlockStart(kind=BlockKind.TOOL_USE) if event.name == self._json_tool:
+                # text beside the forced tool would spoil the answer's JSON
+                self._preamble = []
+                self._answers.add(event.index)
+                out.append(BlockStart(event.index, BlockKind.TEXT))
+                return
+            case BlockStart(kind=BlockKind.TOOL_USE):
+                self._others = True
+                self._let_go(out)
+                event = msgspec.structs.replace(event, name=self._names.get(event.name, event.name))
+            case ArgumentsDelta() if event.index in self._answers:
+                event = TextDelta(event.index, event.text)
+            case MessageStop():
+                self._let_go(out)
+                if self._answers and not self._others and event.stop_reason is StopReason.TOOL_USE:
+                    event = msgspec.structs.replace(event, stop_reason=StopReason.END_TURN)
+            case UpstreamFailed():
+                self._let_go(out)
+            case _:
+                pass
+        out.append(event)
+
+    def _is_preamble(self, event: Event) -> bool:
+        index: Any = getattr(event, "index", -1)
+        if isinstance(event, BlockStart) and event.kind is BlockKind.TEXT and not self._answers and not self._others:
+            self._in_preamble.add(index)
+        elif index not in self._in_preamble:
+            return False
+        elif isinstance(event, BlockStop):
+            self._in_preamble.discard(index)
+        return True
+
+    def _let_go(self, out: list[Event]) -> None:
+        out += self._preamble
+        self._preamble = []

@@ -1,0 +1,40 @@
+"""An answer in the client's terms: names of tools, and the forced tool that stands for `response_format`."""
+
+from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, StopReason, TextDelta
+from protocol.restore import Restorer
+from protocol.target import Restore
+
+START = MessageStart("m", "x")
+
+
+def call(index: int, name: str, arguments: str) -> list[Event]:
+    return [BlockStart(index, BlockKind.TOOL_USE, f"t{index}", name), ArgumentsDelta(index, arguments), BlockStop(index)]
+
+
+def text(index: int, said: str) -> list[Event]:
+    return [BlockStart(index, BlockKind.TEXT), TextDelta(index, said), BlockStop(index)]
+
+
+def restored(restore: Restore, events: list[Event]) -> list[Event]:
+    restorer = Restorer(restore, call_id="c")
+    return [e for event in events for e in restorer.feed([event])]
+
+
+def test_a_tool_has_the_name_that_the_client_gave_it() -> None:
+    out = restored(Restore(names={"a_b": "a.b"}), [START, *call(0, "a_b", "{}"), *call(1, "c", "{}")])
+    assert [e.name for e in out if isinstance(e, BlockStart)] == ["a.b", "c"]
+
+
+def test_the_forced_tool_is_the_answer() -> None:
+    events = [START, *text(0, "Here:"), *call(1, "json", '{"n":1}'), MessageStop(StopReason.TOOL_USE)]
+    assert restored(Restore(json_tool="json"), events) == [START, *text(1, '{"n":1}'), MessageStop(StopReason.END_TURN)]
+
+
+def test_a_users_tool_beside_the_forced_one_is_a_call() -> None:
+    events = [START, *text(0, "Let me look."), *call(1, "look", "{}"), MessageStop(StopReason.TOOL_USE)]
+    assert restored(Restore(json_tool="json"), events) == events
+
+
+def test_text_without_any_call_is_the_answer() -> None:
+    events = [START, *text(0, "No."), MessageStop(StopReason.END_TURN)]
+    assert restored(Restore(json_tool="json"), events) == events
