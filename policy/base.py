@@ -52,6 +52,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     value: dict[str, Any]
     tool: Tool | None
     executor: Executor = "client"
+    server: str = ""
+    """The name of the MCP server that runs it."""
 
 
 class OtherBlock(msgspec.Struct, frozen=True):

@@ -99,7 +99,7 @@ class Blocks:
                     self._begin(slot)
                 return "allow", event.index
             case BlockKind.TOOL_USE | BlockKind.SERVER_TOOL_USE:
-                slot.executor = toolcalls.executor_of(event)
+                slot.executor, slot.server = toolcalls.executor_of(event), toolcalls.server_of(event.body)
                 if event.kind is BlockKind.SERVER_TOOL_USE:
                     self._provider_calls[event.id] = slot
                 self._number(slot)
@@ -302,6 +302,7 @@ class Blocks:
         slot.result = [start, BlockStop(slot.index)]
         slot.id, slot.name = call_id, known.name if known else toolcalls.name_of_result(slot.name)
         slot.arguments = [known.arguments if known else ""]
+        slot.server = known.server if known else ""
         slot.executor = known.executor if known else "mcp" if slot.name == "mcp" else "provider"
         self._number(slot)
         return "hold", slot.index

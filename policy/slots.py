@@ -10,15 +10,15 @@ suspect, the text after. `index` is the block's, `key` the slot's own: facts and
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
+from policy.base import Executor
 from policy.chain import Decided, Decision
 from protocol.events import BlockKind, BlockStart, Event, Form, MessageStop, UpstreamFailed
 from protocol.text_calls import CallScanner
 
 FIRST_SUSPECT = 1_000_000
 """Keys of slots that are no block of their own begin here."""
-Executor = Literal["client", "provider", "mcp", "nested"]
 
 
 class Continue:
@@ -63,6 +63,7 @@ class Slot:
         "released",
         "result",
         "run",
+        "server",
         "size",
     )
 
@@ -71,6 +72,7 @@ class Slot:
         self.body: dict[str, Any] | None = None
         self.form: Form = "native"
         self.executor: Executor = "client"
+        self.server = ""
         self.ordinal = -1
         self.events: list[Event] = []
         self.done = self.blocked = self.released = False

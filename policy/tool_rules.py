@@ -39,9 +39,9 @@ class Rule(_Strict):
     """What calls a rule is about.
 
     `tool`: names, by shell pattern or `{re2: ...}`, one or a list. `executor`: who runs the call, one or a list; none is
-    everybody. `argument_matches`: an RE2 pattern. Deny: found in any string, key or list of strings of the arguments, or in
-    their exact text. Allow: matches each value whole. `argument`: look only at this top-level argument. `schema`: the
-    arguments are valid under this JSON Schema. `sql`: see Sql.
+    everybody. `server`: the MCP server that runs it, as `tool`. `argument_matches`: an RE2 pattern. Deny: found in any
+    string, key or list of strings of the arguments, or in their exact text. Allow: matches each value whole. `argument`:
+    look only at this top-level argument. `schema`: the arguments are valid under this JSON Schema. `sql`: see Sql.
     """
 
     tool: NamePattern | list[NamePattern] = "*"
@@ -50,6 +50,7 @@ class Rule(_Strict):
     schema_: Annotated[dict[str, Any] | None, AfterValidator(_check_schema), Field(alias="schema")] = None
     sql: Sql | None = None
     executor: Executor | Annotated[list[Executor], Field(min_length=1)] | None = None
+    server: NamePattern | list[NamePattern] | None = None
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -93,13 +94,14 @@ class _Compiled:
         self._names = Names(rule.tool)
         executors = [rule.executor] if isinstance(rule.executor, str) else rule.executor
         self._executors = None if executors is None else frozenset(executors)
+        self._servers = None if rule.server is None else Names(rule.server)
         self._pattern = compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
         self._schema = compile_schema(rule.schema_) if rule.schema_ is not None else None
 
     def denies(self, call: ToolCall) -> bool:
         """Do all conditions hold, or cannot be decided?"""
         return (
-            (self._executors is None or call.executor in self._executors)
+            self._runs(call)
             and any(self._names.match(name) for name in spellings(call.name))
             and (self._schema is None or bool(self._schema.is_valid(call.value)))
             and (self._pattern is None or self._finds(call))
@@ -109,12 +111,16 @@ class _Compiled:
     def allows(self, call: ToolCall) -> bool:
         """Do all conditions surely hold?"""
         return (
-            (self._executors is None or call.executor in self._executors)
+            self._runs(call)
             and self._names.match(call.name)
             and (self._schema is None or bool(self._schema.is_valid(call.value)))
             and (self._pattern is None or self._covers(call))
             and (self.rule.sql is None or _sql_allows(self.rule.sql, call))
         )
+
+    def _runs(self, call: ToolCall) -> bool:
+        by_executor = self._executors is None or call.executor in self._executors
+        return by_executor and (self._servers is None or (bool(call.server) and self._servers.match(call.server)))
 
     def _finds(self, call: ToolCall) -> bool:
         key = self.rule.argument

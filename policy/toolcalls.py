@@ -2,11 +2,11 @@
 
 from typing import Any, NamedTuple
 
-from policy.base import Judgement, ToolCall
+from policy.base import Executor, Judgement, ToolCall
 from policy.chain import Chain, Decided, Decision
 from policy.effects import CallInfo
 from policy.schemas import compile_client_schema
-from policy.slots import Executor, Slot
+from policy.slots import Slot
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.records import JudgementRecord, ToolCallRecord, to_bytes
@@ -43,7 +43,7 @@ def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int) -> No
     except AmbiguousJson as error:
         slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {slot.name!r} were blocked: {error}]", None)
         return
-    call = ToolCall(slot.key, slot.ordinal, slot.id, slot.name, text, value, request.tool(slot.name), slot.executor)
+    call = ToolCall(slot.key, slot.ordinal, slot.id, slot.name, text, value, request.tool(slot.name), slot.executor, slot.server)
     slot.decision = Decision(chain, call)
     slot.decision.advance()
 
@@ -106,12 +106,19 @@ def executor_of(start: BlockStart) -> Executor:
     return "provider" if caller is None or (isinstance(caller, dict) and caller.get("type") == "direct") else "nested"
 
 
+def server_of(body: dict[str, Any] | None) -> str:
+    """The MCP server that a call or result names, or an empty string."""
+    name = (body or {}).get("server_name")
+    return name if isinstance(name, str) else ""
+
+
 class ProviderCall(NamedTuple):
     """A provider-run call of an earlier answer."""
 
     name: str
     arguments: str
     executor: Executor
+    server: str
 
 
 def provider_calls(request: ChatRequest) -> dict[str, ProviderCall]:
@@ -123,7 +130,7 @@ def provider_calls(request: ChatRequest) -> dict[str, ProviderCall]:
                 body = part.body
                 start = BlockStart(0, BlockKind.SERVER_TOOL_USE, body=body)
                 arguments = dumps(body.get("input") or {}).decode()
-                found[str(body.get("id"))] = ProviderCall(str(body.get("name")), arguments, executor_of(start))
+                found[str(body.get("id"))] = ProviderCall(str(body.get("name")), arguments, executor_of(start), server_of(body))
     return found
 
 

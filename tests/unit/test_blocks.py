@@ -287,6 +287,18 @@ def test_a_result_of_a_call_nobody_knows_is_decided_by_its_name(kind: str, name:
     assert Run(Deny()).feed(*result(0, "srvtoolu_x", kind)).out == result(0, "srvtoolu_x", kind)
 
 
+def test_a_call_names_its_mcp_server_in_its_own_answer_and_in_a_later_one() -> None:
+    class NoBox(Policy):
+        def on_tool_call(self, call: ToolCall) -> Verdict:
+            return Block("box") if call.server == "box" else ALLOW
+
+    body = {"type": "mcp_tool_use", "server_name": "box"}
+    assert Run(NoBox()).feed(*server(0, body=body)).rows("verdict") == [("block",)]
+    earlier = OtherPart("mcp_tool_use", body | {"id": "mcptoolu_1", "name": "x", "input": {}}, "anthropic")
+    late = Run(NoBox(), turns=(Turn("assistant", (earlier,)),)).feed(*result(0, "mcptoolu_1", "mcp_tool_result"))
+    assert late.rows("verdict", "executor") == [("block", "mcp")]
+
+
 # --- attachments ---
 
 CITED: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, "as he said"), AttachmentDelta(0, "citation", CITATION), BlockStop(0)]

@@ -338,6 +338,12 @@ def test_a_rule_may_be_about_calls_of_one_executor_or_of_some(executor: Executor
     assert reason(run_by(executor, deny=[{"tool": "other", "executor": EXECUTORS}])) == ""
 
 
+def test_a_rule_may_be_about_the_calls_of_one_mcp_server() -> None:
+    rules = ToolRules(deny=[{"tool": "*", "server": "box*"}]).for_call(CONTEXT)
+    calls = [ToolCall(0, 0, "i", "x", "{}", {}, None, "mcp", server) for server in ("box-1", "shelf", "")]
+    assert [reason(rules.on_tool_call(c)) for c in calls] == ["rule", "", ""]
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_an_allow_list_covers_calls_that_the_provider_runs(executor: Executor) -> None:
     assert reason(run_by(executor, allow=[{"tool": "bash"}])) == "not_allowed"
