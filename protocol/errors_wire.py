@@ -14,17 +14,21 @@ from protocol.request import Dialect
 
 _MAX_MESSAGE = 500
 _MAX_HEADER = 40
-_CONTEXT = re.compile(r"context.length|context window|too long", re.IGNORECASE)
+_CONTEXT = re.compile(r"context.length|context.window|context limit|(?:prompt|input|request) is too long|maximum number of tokens", re.I)
+_CONTEXT_CODE = "context_length_exceeded"
+_NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,100}")
 _KIND_OF_STATUS = {
     400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "timeout_error",
     409: "conflict_error",
     413: "request_too_large",
     422: "invalid_request_error",
     429: "rate_limit_error",
+    498: "overloaded_error",
     500: "api_error",
     503: "overloaded_error",
     504: "timeout_error",
@@ -43,6 +47,8 @@ _TO_OPENAI: dict[str, tuple[int, str, str | None]] = {
     "timeout_error": (504, "api_error", "timeout"),
     "overloaded_error": (503, "api_error", "overloaded"),
 }
+_OWN_CODES = frozenset(("invalid_request_error", "permission_error", "not_found_error", "conflict_error"))
+"""Failures of which an upstream of the same dialect may name the code: these are about the request."""
 _TO_ANTHROPIC = {
     "invalid_request_error": 400,
     "authentication_error": 502,
@@ -64,27 +70,48 @@ _NOT_THE_CLIENTS = {
 _ANTHROPIC_OF_STATUS = _KIND_OF_STATUS | {502: "api_error"}
 
 
-def _kind(status: int) -> str:
+def kind_of_status(status: int) -> str:
+    """Return what an upstream's status means, as a Messages error type."""
     return _KIND_OF_STATUS.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
+
+
+def upstream_sentence(payload: Any) -> str | None:
+    """Return the sentence of an upstream's error payload, None if it has none.
+
+    Groq's payload carries the call that it rejected, and its sentence speaks of it: that one is told in our words.
+    """
+    error = payload.get("error") if isinstance(payload, dict) else None
+    if not isinstance(error, dict):
+        return None
+    if "failed_generation" in error or "failed_generation" in payload or error.get("code") == "tool_use_failed":
+        return "the upstream refused a tool call that its model wrote"
+    message = error.get("message")
+    return message[:_MAX_MESSAGE] if isinstance(message, str) else None
 
 
 def decode_error(dialect: Dialect, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
     """Read an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""
-    kind, message = _kind(status), f"the upstream answered with status {status}"
+    kind, code, param = kind_of_status(status), "", ""
     try:
         parsed = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         parsed = None
     error: Any = parsed.get("error") if isinstance(parsed, dict) else None
-    if isinstance(error, dict) and "failed_generation" not in error:
-        if isinstance(error.get("message"), str):
-            message = error["message"][:_MAX_MESSAGE]
-        if dialect == "anthropic" and isinstance(error.get("type"), str) and error["type"] in _TO_ANTHROPIC:
-            kind = error["type"]
-        elif dialect == "openai" and error.get("code") == "insufficient_quota":
-            # OpenAI says 429 for an account without money
-            kind = "billing_error"
-    return UpstreamFailed(kind, message, status, retry_after)
+    if isinstance(error, dict):
+        if dialect == "anthropic":
+            if isinstance(error.get("type"), str) and error["type"] in _TO_ANTHROPIC:
+                kind = error["type"]
+        else:
+            code, param = _name(error.get("code")), _name(error.get("param"))
+            if code == "insufficient_quota":
+                # OpenAI says 429 for an account without money
+                kind = "billing_error"
+    message = upstream_sentence(parsed) or f"the upstream answered with status {status}"
+    return UpstreamFailed(kind, message, status, retry_after, code, param)
+
+
+def _name(value: Any) -> str:
+    return value if isinstance(value, str) and _NAME.fullmatch(value) else ""
 
 
 _GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
@@ -115,11 +142,21 @@ def failed_response(dialect: Dialect, failed: UpstreamFailed) -> tuple[int, dict
     if failed.kind in _NOT_THE_CLIENTS or failed.status == 0:
         headers["x-should-retry"] = "false"
     if dialect == "anthropic":
-        return _TO_ANTHROPIC.get(failed.kind, 500), headers, _anthropic(failed.kind, message)
-    status, kind, code = _TO_OPENAI.get(failed.kind, (502, "api_error", None))
-    if failed.kind == "invalid_request_error" and _CONTEXT.search(message):
-        code = "context_length_exceeded"
-    return status, headers, _openai(kind, message, code, None)
+        status = _TO_ANTHROPIC.get(failed.kind, 500)
+        if failed.kind == "api_error" and failed.status == 502:
+            # a bad gateway is one in both dialects: it tells "out of reach" from "failed", and the SDK retries both
+            status = 502
+        return status, headers, _anthropic(failed.kind, message)
+    status, kind, code = _to_openai(failed.kind, message, failed.code)
+    return status, headers, _openai(kind, message, code, failed.param if failed.kind in _OWN_CODES and failed.param else None)
+
+
+def _to_openai(kind: str, message: str, own_code: str) -> tuple[int, str, str | None]:
+    """Status, type and code by table 1.8; requests that upstream refused keep the code that it gave them."""
+    status, openai_kind, code = _TO_OPENAI.get(kind, (502, "api_error", None))
+    if kind == "invalid_request_error" and _CONTEXT.search(message):
+        return status, openai_kind, _CONTEXT_CODE
+    return status, openai_kind, own_code if own_code and kind in _OWN_CODES else code
 
 
 def error_body(dialect: Dialect, error: PipelineError) -> bytes:
@@ -139,7 +176,7 @@ def error_frame(dialect: Dialect, kind: str, message: str, code: str | None) -> 
     message = _NOT_THE_CLIENTS.get(kind, message)
     if dialect == "anthropic":
         return b"event: error\ndata: " + _anthropic(kind, message) + b"\n\n"
-    _, openai_kind, openai_code = _TO_OPENAI.get(kind, (502, "api_error", None))
+    _, openai_kind, openai_code = _to_openai(kind, message, "")
     return b"data: " + _openai(openai_kind, message, code or openai_code, None) + b"\n\n"
 
 

@@ -172,13 +172,16 @@ class UpstreamFailed(msgspec.Struct, frozen=True, tag=True):
     """Upstream reported an error instead of (`status` set) or within (`status` 0) its answer.
 
     `kind` is a Messages error type (`overloaded_error`, ...). `message` is upstream's own sentence; the
-    payload is never forwarded: it can carry a rejected tool call (Groq's `failed_generation`).
+    payload is never forwarded: it can carry a rejected tool call (Groq's `failed_generation`). `code` and `param` are
+    names that a chat/completions upstream gave, for clients of that dialect.
     """
 
     kind: str
     message: str
     status: int = 0
     retry_after: str | None = None
+    code: str = ""
+    param: str = ""
 
 
 class Opaque(msgspec.Struct, frozen=True, tag=True):

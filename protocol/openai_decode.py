@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from protocol import errors_wire
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, RawDelta, StopReason, UpstreamFailed, Usage
 from protocol.openai_attached import are_annotations, logprobs_of, readable_reasoning
@@ -41,7 +42,6 @@ _FINISH = {
 _TOP_FIELDS = ("prompt_filter_results", "provider", "moderation")
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
-_MAX_MESSAGE = 500
 _MAX_DONE = 20
 _CUT = "the upstream ended its answer without finishing it"
 
@@ -55,17 +55,24 @@ def _usage(usage: ChunkUsage) -> Usage:
 
 
 def _failed(payload: Any) -> UpstreamFailed:
-    """Rebuild an error payload from its message alone. Groq's carries the rejected call, and its message speaks of it."""
-    kind, message = "api_error", "the upstream reported an error"
-    error = payload.get("error") or payload if isinstance(payload, dict) else None
-    if isinstance(error, dict):
-        if error.get("type") == "rate_limit_error" or error.get("code") in (429, "429", "rate_limit_exceeded"):
-            kind = "rate_limit_error"
-        if "failed_generation" in error or "failed_generation" in payload or error.get("code") == "tool_use_failed":
-            message = "the upstream refused a tool call that its model wrote"
-        elif isinstance(error.get("message"), str):
-            message = error["message"][:_MAX_MESSAGE]
-    return UpstreamFailed(kind, message)
+    """Rebuild an error payload from its message alone."""
+    if isinstance(payload, dict) and not isinstance(payload.get("error"), dict):
+        payload = {"error": payload}
+    code = payload["error"].get("code") if isinstance(payload, dict) else None
+    kind = "api_error"
+    if code in ("429", "rate_limit_exceeded") or (isinstance(payload, dict) and payload["error"].get("type") == "rate_limit_error"):
+        kind = "rate_limit_error"
+    elif isinstance(code, int) and 400 <= code < 600:
+        # a status, which came too late to be one
+        kind = errors_wire.kind_of_status(code)
+    return UpstreamFailed(kind, errors_wire.upstream_sentence(payload) or "the upstream reported an error")
+
+
+def _error_of(chunk: Chunk, found: list[Unknown]) -> dict[str, Any]:
+    payload = {"error": chunk.error}
+    for unknown in found:
+        payload |= unknown.body or {}
+    return payload
 
 
 class _Message:
@@ -305,7 +312,7 @@ class StreamDecoder:
                 return self._error(payload)
             raise RemoteProtocolError("upstream sent a chunk that is not one of its dialect") from error
         if chunk.error:
-            return self._error({"error": chunk.error})
+            return self._error(_error_of(chunk, found))
         events: list[Event] = []
         self._message.take(chunk, found, _delta_of, events)
         for choice in chunk.choices or ():
@@ -339,7 +346,7 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     except ValueError as error:
         raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
     if answer.error:
-        return [_failed({"error": answer.error})]
+        return [_failed(_error_of(answer, found))]
     choice = next((c for c in answer.choices or () if c.index == 0), None)
     if choice is None or choice.message is None:
         raise RemoteProtocolError("upstream's answer has no message")

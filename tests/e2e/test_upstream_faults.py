@@ -138,7 +138,7 @@ def test_a_redirect_is_not_followed(product: Product, upstream: Replay, client: 
 def test_an_upstream_that_is_not_there(product: Product, client: Dialect, mode: Any) -> None:
     session = new_session()
     failed = failure(product, client, "nobody-x", mode=mode, session=session)
-    assert failed.status == (502 if client == "openai" else 500)
+    assert failed.status == 502
     assert "cannot be reached" in failed.error["message"]
     assert call_of(product, session)["state"] == "FAILED"
 

@@ -1,6 +1,7 @@
 """Errors on the wire, both dialects, as the official SDKs raise them; and token counts."""
 
 import json
+from typing import Any
 
 import anthropic
 import openai
@@ -10,6 +11,7 @@ from protocol import codecs, count_tokens, errors_wire
 from protocol.errors import Forbidden, InvalidRequest, NotFound, Overloaded, PipelineError, RemoteProtocolError, TooLarge, Unauthenticated
 from protocol.events import UpstreamFailed
 from protocol.request import ChatRequest, Dialect, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from tests.support.decoding import decode
 from tests.support.sdk import anthropic_answer, openai_answer
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
@@ -71,7 +73,7 @@ def test_context_overflow_and_headers() -> None:
             "openai",
             400,
             b'{"error":{"message":"m","failed_generation":"rm"}}',
-            ("invalid_request_error", "the upstream answered with status 400"),
+            ("invalid_request_error", "the upstream refused a tool call that its model wrote"),
         ),
         ("openai", 400, b'{"error":{"message":7}}', ("invalid_request_error", "the upstream answered with status 400")),
         ("openai", 400, b"[1]", ("invalid_request_error", "the upstream answered with status 400")),
@@ -82,7 +84,126 @@ def test_context_overflow_and_headers() -> None:
     ],
 )
 def test_upstream_error_bodies(dialect: Dialect, status: int, body: bytes, expected: tuple[str, str]) -> None:
-    assert codecs.decode_error(dialect, status, body, "3") == UpstreamFailed(*expected, status, "3")
+    failed = codecs.decode_error(dialect, status, body, "3")
+    assert (failed.kind, failed.message, failed.status, failed.retry_after) == (*expected, status, "3")
+
+
+TABLE: list[tuple[Dialect, int, dict[str, Any], tuple[int, str, str | None], tuple[int, str]]] = [
+    # upstream, its status and error; what a client gets: status, type, code in chat/completions; status, type in Messages
+    ("anthropic", 400, {"type": "invalid_request_error"}, (400, "invalid_request_error", None), (400, "invalid_request_error")),
+    ("anthropic", 401, {"type": "authentication_error"}, (502, "api_error", "upstream_authentication"), (502, "api_error")),
+    ("anthropic", 402, {"type": "billing_error"}, (502, "api_error", "upstream_billing"), (502, "api_error")),
+    ("anthropic", 403, {"type": "permission_error"}, (403, "permission_error", None), (403, "permission_error")),
+    ("anthropic", 404, {"type": "not_found_error"}, (404, "invalid_request_error", "model_not_found"), (404, "not_found_error")),
+    ("anthropic", 409, {"type": "conflict_error"}, (409, "conflict_error", None), (409, "conflict_error")),
+    ("anthropic", 413, {"type": "request_too_large"}, (413, "invalid_request_error", "request_too_large"), (413, "request_too_large")),
+    ("anthropic", 429, {"type": "rate_limit_error"}, (429, "rate_limit_error", "rate_limit_exceeded"), (429, "rate_limit_error")),
+    ("anthropic", 500, {"type": "api_error"}, (502, "api_error", None), (500, "api_error")),
+    ("anthropic", 502, {}, (502, "api_error", None), (502, "api_error")),
+    ("anthropic", 504, {"type": "timeout_error"}, (504, "api_error", "timeout"), (504, "timeout_error")),
+    ("anthropic", 529, {"type": "overloaded_error"}, (503, "api_error", "overloaded"), (529, "overloaded_error")),
+    ("openai", 400, {"code": "content_filter"}, (400, "invalid_request_error", "content_filter"), (400, "invalid_request_error")),
+    ("openai", 400, {"code": "a sentence, not a code"}, (400, "invalid_request_error", None), (400, "invalid_request_error")),
+    ("openai", 401, {"code": "invalid_api_key"}, (502, "api_error", "upstream_authentication"), (502, "api_error")),
+    ("openai", 403, {"code": "unsupported_country"}, (403, "permission_error", "unsupported_country"), (403, "permission_error")),
+    ("openai", 404, {"code": "model_not_found"}, (404, "invalid_request_error", "model_not_found"), (404, "not_found_error")),
+    ("openai", 408, {}, (504, "api_error", "timeout"), (504, "timeout_error")),
+    ("openai", 409, {}, (409, "conflict_error", None), (409, "conflict_error")),
+    ("openai", 413, {}, (413, "invalid_request_error", "request_too_large"), (413, "request_too_large")),
+    ("openai", 422, {}, (400, "invalid_request_error", None), (400, "invalid_request_error")),
+    ("openai", 429, {"code": "rate_limit_exceeded"}, (429, "rate_limit_error", "rate_limit_exceeded"), (429, "rate_limit_error")),
+    ("openai", 429, {"code": "insufficient_quota"}, (502, "api_error", "upstream_billing"), (502, "api_error")),
+    ("openai", 498, {}, (503, "api_error", "overloaded"), (529, "overloaded_error")),
+    ("openai", 500, {"code": "server_error"}, (502, "api_error", None), (500, "api_error")),
+    ("openai", 502, {}, (502, "api_error", None), (502, "api_error")),
+    ("openai", 503, {}, (503, "api_error", "overloaded"), (529, "overloaded_error")),
+    ("openai", 504, {}, (504, "api_error", "timeout"), (504, "timeout_error")),
+]
+
+
+@pytest.mark.parametrize(("upstream", "status", "error", "for_openai", "for_anthropic"), TABLE)
+def test_upstream_errors_in_both_directions(
+    upstream: Dialect, status: int, error: dict[str, Any], for_openai: tuple[int, str, str | None], for_anthropic: tuple[int, str]
+) -> None:
+    body = json.dumps({"type": "error", "error": {"message": "it says sk-secret", "param": None, **error}}).encode()
+    failed = codecs.decode_error(upstream, status, body, "9")
+    account = for_anthropic == (502, "api_error") and status != 502
+    got, headers, answer = errors_wire.failed_response("openai", failed)
+    told = json.loads(answer)["error"]
+    assert (got, told["type"], told["code"]) == for_openai
+    with pytest.raises(openai.APIStatusError) as raised:
+        openai_answer(answer, stream=False, status=got)
+    assert raised.value.code == for_openai[2]
+    other, other_headers, answer = errors_wire.failed_response("anthropic", failed)
+    assert (other, json.loads(answer)["error"]["type"]) == for_anthropic
+    with pytest.raises(anthropic.APIStatusError) as theirs:
+        anthropic_answer(answer, stream=False, status=other)
+    assert theirs.value.status_code == other
+    for name, value in (("retry-after", "9"), ("x-should-retry", "false" if account else None)):
+        assert (headers.get(name), other_headers.get(name)) == (value, value)
+    assert (told["message"], json.loads(answer)["error"]["message"]) == ((told["message"],) * 2)
+    assert ("sk-secret" in told["message"]) is not account
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("prompt is too long: 205000 tokens > 200000 maximum", "context_length_exceeded"),
+        ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000", "context_length_exceeded"),
+        ("This model's maximum context length is 8192 tokens.", "context_length_exceeded"),
+        ("tools.0.name: string is too long", None),
+    ],
+)
+def test_context_overflow_has_its_code_in_answers_and_frames(message: str, code: str | None) -> None:
+    failed = codecs.decode_error(
+        "anthropic", 400, json.dumps({"error": {"type": "invalid_request_error", "message": message}}).encode(), None
+    )
+    assert json.loads(errors_wire.failed_response("openai", failed)[2])["error"]["code"] == code
+    assert json.loads(errors_wire.error_frame("openai", failed.kind, failed.message, None)[6:])["error"]["code"] == code
+
+
+def test_an_openai_error_keeps_its_code_and_parameter_for_openai_clients() -> None:
+    error = {
+        "message": "m",
+        "type": "invalid_request_error",
+        "code": "invalid_function_parameters",
+        "param": "tools[0].function.parameters",
+    }
+    failed = codecs.decode_error("openai", 400, json.dumps({"error": error}).encode(), None)
+    assert json.loads(errors_wire.failed_response("openai", failed)[2])["error"] == error
+    for odd in (7, "no name at all", "x" * 200):
+        failed = codecs.decode_error("openai", 400, json.dumps({"error": error | {"param": odd}}).encode(), None)
+        assert json.loads(errors_wire.failed_response("openai", failed)[2])["error"]["param"] is None
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"error": {"message": "call rm -rf", "failed_generation": "rm -rf"}},
+        {"error": {"message": "call rm -rf"}, "failed_generation": "rm -rf"},
+        {"error": {"message": "call rm -rf", "code": "tool_use_failed"}},
+    ],
+)
+def test_a_rejected_call_never_leaks(payload: dict[str, Any]) -> None:
+    failed = [codecs.decode_error("openai", 400, json.dumps(payload).encode(), None)]
+    failed += [e for e in decode("openai", [b"data: " + json.dumps(payload).encode() + b"\n\n"]) if isinstance(e, UpstreamFailed)]
+    failed += [e for e in codecs.decode_whole("openai", json.dumps(payload).encode()) if isinstance(e, UpstreamFailed)]
+    assert len(failed) == 3
+    for failure in failed:
+        for dialect in DIALECTS:
+            assert b"rm -rf" not in errors_wire.failed_response(dialect, failure)[2]
+            assert b"rm -rf" not in errors_wire.error_frame(dialect, failure.kind, failure.message, None)
+
+
+def test_an_upstream_out_of_reach_is_a_bad_gateway_that_both_sdks_retry() -> None:
+    failed = errors_wire.gateway_failure("upstream_unreachable")
+    status, headers, body = errors_wire.failed_response("anthropic", failed)
+    assert (status, "x-should-retry" in headers, json.loads(body)["error"]["type"]) == (502, False, "api_error")
+    with pytest.raises(anthropic.InternalServerError):
+        anthropic_answer(body, stream=False, status=status)
+    status, _, body = errors_wire.failed_response("openai", failed)
+    with pytest.raises(openai.InternalServerError):
+        openai_answer(body, stream=False, status=status)
 
 
 @pytest.mark.parametrize(
