@@ -177,7 +177,7 @@ class StreamEncoder:
 
     def _raw(self, event: RawDelta, out: list[bytes]) -> None:
         if (body := with_call_index(event, self._message)) is not None:
-            out += (self._frame, b",", dumps({"choices": [], **body})[1:], b"\n\n")
+            out += (self._frame, b",", dumps(body)[1:], b"\n\n")
 
     def _stop(self, event: MessageStop, out: list[bytes]) -> None:
         message = self._message

@@ -137,11 +137,9 @@ def _merge_piece(body: dict[str, Any], choice: dict[str, Any], told: dict[str, A
         if name != "choices":
             body[name] = value
             continue
-        for name_of_choice, item in value[0].items():
-            if name_of_choice == "delta":
-                _merge(told, item, _MAX_MERGE)
-            elif name_of_choice not in ("index", "finish_reason"):
-                choice[name_of_choice] = item
+        for said in value:
+            choice |= {field: item for field, item in said.items() if field not in ("index", "delta", "finish_reason")}
+            _merge(told, said["delta"], _MAX_MERGE)
 
 
 def _merge(into: dict[str, Any], piece: dict[str, Any], depth: int) -> None:

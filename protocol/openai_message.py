@@ -219,9 +219,16 @@ def with_call_index(event: RawDelta, message: Message) -> dict[str, Any] | None:
     if event.dialect != "openai" or not message.started:
         return None
     if event.index < 0:
-        return event.body
+        return {"choices": [], **event.body} if event.body.get("choices") is None else _with_delta(event.body)
     tool = message.tools.get(event.index)
     if tool is None or tool.form not in ("function", "custom"):
         return None
     [call] = event.body["choices"][0]["delta"]["tool_calls"]
-    return {"choices": [{"index": 0, "delta": {"tool_calls": [{**call, "index": tool.number}]}, "finish_reason": None}]}
+    # the SDK's helper wants a function in every delta of a function's call
+    function = {"function": {"arguments": ""}} if tool.form == "function" else {}
+    return _with_delta({"choices": [{"index": 0, "delta": {"tool_calls": [{**function, **call, "index": tool.number}]}}]})
+
+
+def _with_delta(body: dict[str, Any]) -> dict[str, Any]:
+    """The SDK's helper wants a delta in every choice."""
+    return {**body, "choices": [{"delta": {}, "finish_reason": None, **choice} for choice in body["choices"]]}
