@@ -1,0 +1,361 @@
+"""Schemas cleaned for a provider: what it sees, while the client's own stays what is checked against."""
+
+import copy
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.schema import MAX_DEPTH, SchemaTarget, Unsupported, clean
+
+STRING = {"type": "string"}
+
+
+def obj(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    return obj(**properties) | {"additionalProperties": False}
+
+
+def output(schema: Any) -> Any:
+    """What becomes of the schema of one property."""
+    return clean(obj(p=schema), "anthropic_output")["properties"]["p"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({}, {"type": "object", "properties": {}}),
+        ({"properties": {"a": STRING}}, obj(a=STRING)),
+        ({"type": ["object", "null"], "properties": {"a": STRING}}, obj(a=STRING)),
+        (obj(a=STRING) | {"$schema": "x", "$id": "y", "title": "T"}, obj(a=STRING) | {"$schema": "x", "$id": "y", "title": "T"}),
+        (obj(a={"oneOf": [STRING, {"type": "null"}]}), obj(a={"oneOf": [STRING, {"type": "null"}]})),
+        (obj(a={"type": "number", "minimum": 1, "not": {}}), obj(a={"type": "number", "minimum": 1, "not": {}})),
+        ({"$ref": "#/$defs/A", "$defs": {"A": obj()}}, {"type": "object", "$ref": "#/$defs/A", "$defs": {"A": obj()}}),
+    ],
+)
+@pytest.mark.parametrize("target", ["anthropic_tool", "openai_tool"])
+def test_a_tools_schema_stays_but_for_its_top(schema: dict[str, Any], expected: dict[str, Any], target: SchemaTarget) -> None:
+    assert clean(schema, target) == expected
+
+
+def test_alternatives_at_the_top_become_one_object_that_takes_them_all() -> None:
+    """LiteLLM drops such a oneOf: the model is told of no argument at all."""
+    one = obj(kind={"const": "a"}, x=STRING) | {"required": ["kind", "x"], "title": "First"}
+    two = obj(kind={"const": "b"}, y=STRING) | {"required": ["kind"]}
+    schema = {"type": "object", "oneOf": [one, {"$ref": "#/$defs/Two"}], "$defs": {"Two": two}, "description": "Do."}
+    cleaned = clean(schema, "anthropic_tool")
+    assert cleaned == {
+        "type": "object",
+        "properties": {"kind": {"anyOf": [{"const": "a"}, {"const": "b"}]}, "x": STRING, "y": STRING},
+        "required": ["kind"],
+        "$defs": {"Two": two},
+        "description": 'Do.\n\nThe arguments have exactly one of these forms: (1) First: kind = "a", x; (2) kind = "b", y (optional).',
+    }
+    for value in ({"kind": "a", "x": "1"}, {"kind": "b"}, {"kind": "b", "y": "1"}):
+        assert jsonschema_rs.is_valid(schema, value)
+        assert jsonschema_rs.is_valid(cleaned, value)
+
+
+def test_all_of_at_the_top_is_one_object() -> None:
+    parts = [closed(a=STRING) | {"required": ["a"]}, closed(a={"minLength": 1}, b=STRING) | {"required": ["b"]}]
+    merged = clean({"allOf": parts, "properties": {"b": {"maxLength": 3}}}, "anthropic_tool")
+    assert merged == closed(a={"allOf": [STRING, {"minLength": 1}]}, b={"allOf": [{"maxLength": 3}, STRING]}) | {"required": ["a", "b"]}
+
+
+def test_forms_that_only_require_are_described() -> None:
+    schema = obj(a=STRING, b=STRING) | {"anyOf": [{"required": ["a"]}, {"required": ["b"]}, {}]}
+    text = "The arguments have at least one of these forms: (1) a; (2) b; (3) no properties."
+    assert clean(schema, "anthropic_tool") == obj(a=STRING, b=STRING) | {"description": text}
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"type": "string"}, "must be an object"),
+        ({"oneOf": [STRING]}, "must be of objects"),
+        ({"oneOf": [True]}, "must be of objects"),
+        ({"oneOf": []}, "must be lists"),
+        ({"anyOf": {}}, "must be lists"),
+        ({"anyOf": [{"properties": 7}]}, "properties must be"),
+        ({"anyOf": [{"required": 7}]}, "required must be"),
+        ({"oneOf": [{"$ref": "https://example.org/x"}]}, "must name a definition"),
+        ({"oneOf": [{"$ref": "#/$defs/Nobody"}]}, "must name a definition"),
+        ({"oneOf": [{"$ref": "#/$defs/A"}], "$defs": {"A": {"$ref": "#/$defs/A"}}}, "circle"),
+        ({"oneOf": [{"$ref": "#/$defs/A"}], "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}]}}}, "circle"),
+        ({"oneOf": [{"$ref": "#/$defs/A"}], "$defs": []}, r"\$defs must be"),
+        ({"oneOf": [{}], "$defs": {"A": {}}, "definitions": {"A": {}}}, "two places"),
+        ({"oneOf": [{}] * 3000}, "too many"),
+    ],
+)
+def test_a_top_that_cannot_be_one_object_is_refused(schema: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unsupported, match=why):
+        clean(schema, "anthropic_tool")
+
+
+def test_references_that_double_at_each_step_end_soon() -> None:
+    definitions: dict[str, Any] = {f"A{i}": {"oneOf": [{"$ref": f"#/$defs/A{i + 1}"}] * 2} for i in range(90)}
+    with pytest.raises(Unsupported, match="too many"):
+        clean({"oneOf": [{"$ref": "#/$defs/A0"}], "$defs": definitions | {"A90": {}}}, "anthropic_tool")
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (STRING | {"$schema": "x", "$id": "y", "title": "T", "x-order": 3, "readOnly": True}, STRING),
+        (STRING | {"default": "a"}, STRING | {"default": "a"}),
+        (closed(a=STRING) | {"required": ["a"]}, closed(a=STRING) | {"required": ["a"]}),
+        (obj(title=STRING), closed(title=STRING)),
+        ({"properties": {"a": STRING}}, closed(a=STRING)),
+        (closed(), closed()),
+        ({"oneOf": [STRING, {"type": "null"}]}, {"anyOf": [STRING, {"type": "null"}]}),
+        ({"allOf": [STRING | {"description": "b"}], "description": "a"}, STRING | {"description": "b\n\na"}),
+        ({"enum": ["a", 1, None]}, {"enum": ["a", 1, None]}),
+        ({"type": "string", "const": "a"}, {"type": "string", "const": "a"}),
+        ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
+        ({"type": "array", "items": STRING, "minItems": 1}, {"type": "array", "items": STRING, "minItems": 1}),
+    ],
+)
+def test_what_the_subset_has_is_kept(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert output(schema) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "keyword", "value", "text"),
+    [
+        ("number", "minimum", 1, "minimum: 1"),
+        ("number", "maximum", 9, "maximum: 9"),
+        ("number", "exclusiveMinimum", 1, "exclusiveMinimum: 1"),
+        ("number", "exclusiveMaximum", 1, "exclusiveMaximum: 1"),
+        ("number", "multipleOf", 0.5, "multipleOf: 0.5"),
+        ("string", "minLength", 1, "minLength: 1"),
+        ("string", "maxLength", 5, "maxLength: 5"),
+        ("string", "format", "color", "format: color"),
+        ("string", "pattern", "(?=a)b", "pattern: (?=a)b"),
+        ("string", "not", {"const": "x"}, 'not: {"const": "x"}'),
+        ("string", "if", {"const": "x"}, 'if: {"const": "x"}'),
+        ("string", "then", {}, "then: {}"),
+        ("string", "else", {}, "else: {}"),
+        ("array", "maxItems", 4, "maxItems: 4"),
+        ("array", "uniqueItems", True, "uniqueItems: true"),
+        ("array", "contains", STRING, 'contains: {"type": "string"}'),
+        ("array", "prefixItems", [STRING], 'prefixItems: [{"type": "string"}]'),
+        ("array", "unevaluatedItems", False, "unevaluatedItems: false"),
+        ("object", "propertyNames", STRING, 'propertyNames: {"type": "string"}'),
+        ("object", "dependentRequired", {"a": ["b"]}, 'dependentRequired: {"a": ["b"]}'),
+        ("object", "dependentSchemas", {}, "dependentSchemas: {}"),
+        ("object", "unevaluatedProperties", False, "unevaluatedProperties: false"),
+        ("object", "minProperties", 1, "minProperties: 1"),
+        ("object", "maxProperties", 2, "maxProperties: 2"),
+    ],
+)
+def test_what_the_subset_lacks_is_said_in_words(kind: str, keyword: str, value: Any, text: str) -> None:
+    base: dict[str, Any] = {"array": {"type": "array", "items": STRING}, "object": closed(a=STRING)}.get(kind, {"type": kind})
+    assert output(base | {keyword: value}) == base | {"description": text}
+    assert output(base | {keyword: value, "description": "Some."}) == base | {"description": f"Some.\n\n{text}"}
+
+
+def test_a_list_of_several_keeps_that_it_is_not_empty() -> None:
+    assert output({"type": "array", "items": STRING, "minItems": 3}) == {
+        "type": "array", "items": STRING, "minItems": 1, "description": "minItems: 3",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"])
+def test_formats_that_compile_are_kept(name: str) -> None:
+    assert output(STRING | {"format": name}) == STRING | {"format": name}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        (r"^[a-z]{2,3}-\d+\.(?:x|y)*$", True),
+        (r"(a|b)+", True),
+        (r"(?!a)b", False),
+        (r"(?<=a)b", False),
+        (r"(?P<n>a)", False),
+        (r"\bword", False),
+        (r"(a)\1", False),
+        (r"\p{L}", False),
+        (r"a+?", False),
+        (r"a++", False),
+        ("a\\", False),
+    ],
+)
+def test_only_simple_patterns_are_kept(pattern: str, kept: bool) -> None:
+    assert ("pattern" in output(STRING | {"pattern": pattern})) == kept
+
+
+def test_definitions_have_one_place_and_only_the_used_ones_stay() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/definitions/A"}, "b": {"$ref": "#/$defs/B", "description": "the b", "default": {}}},
+        "definitions": {"A": obj(b={"$ref": "#/$defs/B"}), "Unused": True},
+        "$defs": {"B": {"type": "integer", "minimum": 0}},
+    }
+    assert clean(schema, "anthropic_output") == closed(
+        a={"$ref": "#/$defs/A"}, b={"anyOf": [{"$ref": "#/$defs/B"}], "description": "the b\n\ndefault: {}"}
+    ) | {"$defs": {"A": closed(b={"$ref": "#/$defs/B"}), "B": {"type": "integer", "description": "minimum: 0"}}}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = STRING
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (True, "must be an object"),
+        ({}, "no type"),
+        ({"description": "anything"}, "no type"),
+        ({"type": "object"}, "open object"),
+        (obj(), "open object"),
+        (obj(a=STRING) | {"additionalProperties": True}, "open object"),
+        (obj(a=STRING) | {"additionalProperties": STRING}, "open object"),
+        (obj(a=STRING) | {"patternProperties": {"^x": STRING}}, "open object"),
+        (obj(a=STRING) | {"required": ["b"]}, "does not describe"),
+        ({"type": "array"}, "must be an object"),
+        ({"type": "array", "items": [STRING]}, "must be an object"),
+        ({"enum": [{"a": 1}]}, "plain values"),
+        ({"enum": []}, "plain values"),
+        ({"const": [1]}, "plain values"),
+        ({"allOf": [STRING, STRING]}, "several parts"),
+        ({"anyOf": [STRING], "oneOf": [STRING]}, "beside it"),
+        ({"anyOf": [STRING], "type": "string"}, "beside it"),
+        ({"anyOf": []}, "must be a list"),
+        ({"$ref": "#"}, "must name a definition"),
+        ({"$ref": "https://example.org"}, "must name a definition"),
+        ({"$ref": "#/$defs/Nobody"}, "must be an object"),
+        (nested(MAX_DEPTH + 5), "deeper"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused_for_another_way(schema: Any, why: str) -> None:
+    with pytest.raises(Unsupported, match=why):
+        output(schema)
+
+
+def test_recursion_cannot_be_compiled() -> None:
+    tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/B"}}}
+    back = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}}}
+    with pytest.raises(Unsupported, match="recursive"):
+        clean(obj(a={"$ref": "#/$defs/A"}) | {"$defs": {"A": tree, "B": back}}, "anthropic_output")
+
+
+STRICT = closed(a=STRING) | {"required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (STRICT | {"$schema": "x", "default": {}, "title": "T"}, STRICT | {"title": "T"}),
+        (STRICT | obj(a={"type": "array", "items": STRICT | {"$id": "x"}}), STRICT | obj(a={"type": "array", "items": STRICT})),
+        (STRICT | {"properties": {"a": {"anyOf": [STRICT]}}}, STRICT | {"properties": {"a": {"anyOf": [STRICT]}}}),
+        (STRICT | {"$defs": {"A": STRICT}}, STRICT | {"$defs": {"A": STRICT}}),
+    ],
+)  # fmt: skip
+def test_strict_mode_takes_closed_objects_that_require_everything(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert clean(schema, "openai_strict") == expected
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        obj(a=STRING), closed(a=STRING), STRING, STRICT | {"allOf": []}, closed(a=True) | {"required": ["a"]},
+        STRICT | {"anyOf": {}}, STRICT | {"$defs": {"A": obj()}}, closed(a={"type": "string", "not": {}}) | {"required": ["a"]},
+    ],
+)  # fmt: skip
+def test_strict_mode_refuses_the_rest(schema: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported):
+        clean(schema, "openai_strict")
+
+
+NAMES = st.sampled_from(["a", "b", "title", "type", "$ref"])
+LEAVES = st.fixed_dictionaries(
+    {"type": st.sampled_from(["string", "integer", "number", "boolean", "null"])},
+    optional={
+        "minimum": st.integers(0, 9), "minLength": st.integers(0, 9), "pattern": st.sampled_from(["^a+$", "(?=a)"]), "title": st.just("T"),
+        "format": st.sampled_from(["date", "color"]), "description": st.text(max_size=5), "default": st.just(1), "x-extra": st.just([]),
+    },
+)  # fmt: skip
+
+
+def _grow(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    objects = st.fixed_dictionaries(
+        {"type": st.just("object"), "properties": st.dictionaries(NAMES, children, max_size=3)},
+        optional={
+            "additionalProperties": st.sampled_from([False, True]),
+            "minProperties": st.integers(0, 3),
+            "oneOf": st.lists(children, min_size=1, max_size=2),
+        },
+    )
+    lists = st.fixed_dictionaries(
+        {"type": st.just("array"), "items": children}, optional={"minItems": st.integers(0, 3), "uniqueItems": st.booleans()}
+    )
+    return objects | lists | st.fixed_dictionaries({"anyOf": st.lists(children, min_size=1, max_size=3)})
+
+
+SCHEMAS = st.recursive(LEAVES | st.booleans() | st.just({}), _grow, max_leaves=8)
+
+
+def _subschemas(schema: Any) -> list[dict[str, Any]]:
+    found = [schema]
+    for key in ("properties", "$defs"):
+        found += [s for child in schema.get(key, {}).values() for s in _subschemas(child)]
+    found += [s for child in schema.get("anyOf", ()) for s in _subschemas(child)]
+    return found + (_subschemas(schema["items"]) if "items" in schema else [])
+
+
+@given(
+    properties=st.dictionaries(NAMES, SCHEMAS, min_size=1, max_size=3),
+    target=st.sampled_from(["anthropic_tool", "anthropic_output", "openai_tool"]),
+)
+def test_any_schema_stays_valid_and_the_original_stays_as_it_was(properties: dict[str, Any], target: SchemaTarget) -> None:
+    schema = obj(**properties)
+    before = copy.deepcopy(schema)
+    try:
+        cleaned = clean(schema, target)
+    except Unsupported:
+        assert target == "anthropic_output"
+        return
+    finally:
+        assert schema == before
+    assert jsonschema_rs.meta.is_valid(cleaned)
+    assert clean(cleaned, target) == cleaned
+    assert cleaned["type"] == "object"
+    if target == "anthropic_output":
+        allowed = {"type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "minItems", "description"}
+        for part in _subschemas(cleaned):
+            assert part.keys() <= allowed | {"default", "format", "pattern", "$ref", "$defs"}
+            assert "properties" not in part or part["additionalProperties"] is False
+
+
+@given(
+    one=st.dictionaries(NAMES, LEAVES, max_size=3),
+    two=st.dictionaries(NAMES, LEAVES, max_size=3),
+    keyword=st.sampled_from(["oneOf", "anyOf"]),
+    data=st.data(),
+)
+def test_merged_alternatives_take_what_one_of_them_takes(
+    one: dict[str, Any], two: dict[str, Any], keyword: str, data: st.DataObject
+) -> None:
+    variants = [closed(**properties) | {"required": sorted(properties)} for properties in (one, two)]
+    merged = clean({keyword: variants}, "anthropic_tool")
+    values = st.sampled_from([None, True, 1, 2.5, "", "a", "aaaaaaaaaa"])
+    value = data.draw(st.fixed_dictionaries(dict.fromkeys(data.draw(st.sampled_from([one, two])), values)))
+    if any(jsonschema_rs.is_valid(variant, value) for variant in variants):
+        assert jsonschema_rs.is_valid(merged, value)
+
+
+def test_a_large_schema_takes_linear_time() -> None:
+    wide = obj(**{f"p{i}": STRING | {"minLength": 1, "if": {"const": "x" * 50}} for i in range(20_000)})
+    cleaned = clean(wide, "anthropic_output")
+    assert len(json.dumps(cleaned)) < 3 * len(json.dumps(wide))
+    assert len(clean(wide, "anthropic_tool")["properties"]) == 20_000
