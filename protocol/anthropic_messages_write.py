@@ -54,7 +54,7 @@ class MessageWriter:
         return self._mark_last(blocks, message)
 
     def turns(self) -> list[dict[str, Any]]:
-        """Return the messages. Raises InvalidRequest naming what the provider cannot be told."""
+        """Return the messages, [] where none has content. Raises InvalidRequest naming what the provider cannot be told."""
         turns = self._draft.request.turns
         messages: list[dict[str, Any]] = []
         for position, turn in enumerate(turns):
@@ -69,13 +69,12 @@ class MessageWriter:
                 messages[-1]["content"] += blocks
             elif blocks:
                 messages.append({"role": role, "content": blocks})
-        if not messages:
-            invalid("messages has no content for this model's provider", "messages")
         for message in messages:
             if message["role"] == "user":
                 # the API wants results before anything else of their turn
                 message["content"].sort(key=lambda b: b["type"] != "tool_result")
-        _trim_prefill(messages[-1])
+        if messages:
+            _trim_prefill(messages[-1])
         return messages
 
     def limit_marks(self, more: int) -> None:
@@ -116,7 +115,7 @@ class MessageWriter:
             case OtherPart(dialect="anthropic"):
                 # from the record of an earlier answer: signed, so as it was
                 return [part.body]
-            case OtherPart():
+            case _:
                 return self._foreign(part)
 
     def _result(self, part: ToolResultPart) -> dict[str, Any]:

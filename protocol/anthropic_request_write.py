@@ -32,6 +32,11 @@ def _crossed(draft: Draft) -> tuple[dict[str, Any], Restore]:
     body: dict[str, Any] = {"model": request.model, **anthropic_options_write.write_extra(draft)}
     anthropic_options_write.write_thinking(draft, row, body)
     system, body["messages"] = writer.system(), writer.turns()
+    if not body["messages"]:
+        if not system:
+            invalid("messages has no content for this model's provider", "messages")
+        # the API wants a message of the user's; chat/completions does not
+        body["messages"] = [{"role": "user", "content": [system.pop()]}]
     part = write_tools(draft, row, names, thinks_by_budget=thinks_by_budget(body))
     _add_tools(body, part)
     writer.limit_marks(sum("cache_control" in tool for tool in part.tools))

@@ -86,7 +86,7 @@ class _Turns:
         _need_strings(at, message, "name")
         waiting = self._waiting.get(message["name"])
         content = {"content": ""} if message.get("content") is None else message
-        extra = fields.rest(message, "role", *(() if isinstance(message.get("content"), list) else ("content",)))
+        extra = fields.rest(message, "role", *(("content",) if isinstance(message.get("content"), str) else ()))
         return ToolResultPart(waiting.popleft() if waiting else "", result_text(content["content"], at), extra=extra, form="legacy")
 
 

@@ -111,7 +111,8 @@ def _write_result(part: ToolResultPart, *, same: bool) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "tool", "tool_call_id": part.tool_call_id} if part.form != "legacy" else {"role": "function"}
     original = part.extra.get("content")
     if same:
-        unchanged = isinstance(original, list) and result_text(original, "") == part.text
+        text = result_text(original, "") if isinstance(original, list) else ""
+        unchanged = "content" in part.extra and text == part.text
         return message | {"content": part.text} | (part.extra if unchanged else fields.rest(part.extra, "content"))
     if isinstance(original, list) and any(p.get("type") != "text" for p in original if isinstance(p, dict)):
         invalid("a tool_result with other content than text cannot be sent to this model's provider", "messages")

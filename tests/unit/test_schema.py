@@ -242,6 +242,15 @@ def test_what_cannot_be_compiled_is_refused_for_another_way(schema: Any, why: st
         output(schema)
 
 
+def test_a_definition_that_several_use_is_no_circle() -> None:
+    refs = {name: {"$ref": f"#/$defs/{name}"} for name in "ABC"}
+    definitions = {"A": obj(b=refs["B"], c=refs["C"]), "B": obj(c=refs["C"]), "C": STRING}
+    cleaned = clean(obj(**refs) | {"$defs": definitions}, "anthropic_output")
+    assert cleaned == closed(**refs) | {
+        "$defs": {k: v if k == "C" else v | {"additionalProperties": False} for k, v in definitions.items()}
+    }
+
+
 def test_recursion_cannot_be_compiled() -> None:
     tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/B"}}}
     back = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}}}
