@@ -128,6 +128,8 @@ class StreamEncoder:
             self._open[event.index] = _Text(self._delta + b'"%s":' % text_field(event).encode())
         elif tool is not None:
             self._put(tool.opening(), out)
+            for raw in self._message.waiting.pop(event.index, ()):
+                self._raw(raw, out)
 
     def _arguments(self, event: ArgumentsDelta, out: list[bytes]) -> None:
         tool = self._message.tool(event.index, event.text)
@@ -156,24 +158,26 @@ class StreamEncoder:
         opened = self._open.get(event.index)
         if opened is None:
             raise LocalProtocolError(f"{event.field} for block {event.index}, which is not open for it")
-        match event.field:
-            case "citation":
-                self._message.vendor.cite(event.value)
-            case "annotations":
-                # a second list in a delta breaks the SDK's helper: one list, at the end
-                self._annotations += event.value
-            case "logprobs" | "reasoning_details":
-                piece = b'"%s":%s' % (event.field.encode(), dumps(event.value))
-                # in the chunk of its text, where that was written just now
-                beside = len(out) > 2 and out[-1] is _SUFFIX and out[-3] is opened.prefix
-                if beside:
-                    out.pop()
-                else:
-                    out.append(self._delta)
-                if event.field == "logprobs":
-                    out += (b"},", piece, _NOT_FINISHED)
-                else:
-                    out += (b",", piece, _SUFFIX) if beside else (piece, _SUFFIX)
+        if event.field == "citation":
+            self._message.vendor.cite(event.value)
+        elif event.field == "annotations":
+            # a second list in a delta breaks the SDK's helper: one list, at the end
+            self._annotations += event.value
+        else:
+            self._beside(opened, event, out)
+
+    def _beside(self, opened: _Text, event: AttachmentDelta, out: list[bytes]) -> None:
+        """Put it into the chunk of its text, where that was written just now."""
+        piece = b'"%s":%s' % (event.field.encode(), dumps(event.value))
+        is_beside = len(out) > 2 and out[-1] is _SUFFIX and out[-3] is opened.prefix
+        if is_beside:
+            out.pop()
+        else:
+            out.append(self._delta)
+        if event.field == "logprobs":
+            out += (b"},", piece, _NOT_FINISHED)
+        else:
+            out += (b",", piece, _SUFFIX) if is_beside else (piece, _SUFFIX)
 
     def _raw(self, event: RawDelta, out: list[bytes]) -> None:
         if (body := with_call_index(event, self._message)) is not None:

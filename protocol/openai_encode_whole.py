@@ -66,13 +66,14 @@ class WholeEncoder:
                 if event.kind in (BlockKind.TEXT, BlockKind.THINKING):
                     texts = self._open[event.index] = []
                     self._texts.setdefault(text_field(event), []).append(texts)
+                for raw in message.waiting.pop(event.index, ()):
+                    self._take_raw(raw)
             case BlockStop():
                 message.end_block(event.index, sum(map(len, self._open.pop(event.index, ()))))
             case AttachmentDelta():
                 self._attach(event)
             case RawDelta():
-                if (piece := with_call_index(event, message)) is not None:
-                    self._raw.append(piece)
+                self._take_raw(event)
             case MessageStop():
                 message.end()
                 self._open = {}
@@ -88,14 +89,20 @@ class WholeEncoder:
     def _attach(self, event: AttachmentDelta) -> None:
         if event.index not in self._open:
             raise LocalProtocolError(f"{event.field} for block {event.index}, which is not open for it")
-        match event.field:
-            case "citation":
-                self._message.vendor.cite(event.value)
-            case "logprobs":
-                for field, entries in event.value.items():
-                    self._logprobs[field] = [*(self._logprobs.get(field) or ()), *entries] if entries else self._logprobs.get(field)
-            case "annotations" | "reasoning_details":
-                self._lists.setdefault(event.field, []).extend(event.value)
+        if event.field == "citation":
+            self._message.vendor.cite(event.value)
+        elif event.field == "logprobs":
+            for field, entries in event.value.items():
+                known = self._logprobs.setdefault(field, None)
+                if entries:
+                    self._logprobs[field] = known = known or []
+                    known += entries
+        else:
+            self._lists.setdefault(event.field, []).extend(event.value)
+
+    def _take_raw(self, event: RawDelta) -> None:
+        if (piece := with_call_index(event, self._message)) is not None:
+            self._raw.append(piece)
 
     def _body(self, stop: MessageStop) -> bytes:
         message = self._message

@@ -81,6 +81,8 @@ class Message:
         self.tools: dict[int, Tool] = {}
         self.is_content_null = self.is_same = self.ended = self.said_refusal = False
         self.started = False
+        self.waiting: dict[int, list[RawDelta]] = {}
+        """Unmodelled fields of tool calls that are not released yet."""
         self.length = 0
         """Characters of the content whose blocks have ended."""
         self.vendor = Vendor(MessageStart("", ""))
@@ -123,6 +125,10 @@ class Message:
             return "unseen" if self.tools else "legacy"
         offered = self.request.tool(event.name)
         return "custom" if offered is not None and offered.kind == "custom" else "function"
+
+    def has_begun(self, index: int) -> bool:
+        """Did the block begin?"""
+        return index in self._blocks
 
     def block(self, index: int) -> BlockStart:
         """Return the block that began at `index`."""
@@ -220,6 +226,9 @@ def with_call_index(event: RawDelta, message: Message) -> dict[str, Any] | None:
         return None
     if event.index < 0:
         return {"choices": [], **event.body} if event.body.get("choices") is None else _with_delta(event.body)
+    if not message.has_begun(event.index):
+        # the call waits for its verdict, and they with it
+        message.waiting.setdefault(event.index, []).append(event)
     tool = message.tools.get(event.index)
     if tool is None or tool.form not in ("function", "custom"):
         return None

@@ -34,12 +34,9 @@ class Vendor:
         elif event.kind is BlockKind.OTHER and event.name not in _UNSEEN and event.body:
             self._blocks.append(event.body)
 
-    def arguments(self, index: int, text: str) -> bool:
-        """Take arguments, if they are of a call that the provider executes."""
-        if index not in self._calls:
-            return False
+    def arguments(self, index: int, text: str) -> None:
+        """Take arguments of a call that the provider executes."""
         self._calls[index][1].append(text)
-        return True
 
     def cite(self, citation: dict[str, Any]) -> None:
         """Take a citation of the open text block."""

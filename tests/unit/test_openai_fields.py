@@ -525,6 +525,17 @@ def test_fields_of_a_call_follow_its_number_and_its_fate() -> None:
     ]
 
 
+def test_fields_of_a_call_wait_for_its_verdict() -> None:
+    calls = [{**CALL, "index": n, "id": f"x{n}", "extra_content": {"n": n}} for n in (1, 2)]
+    events = stream(chunk(tool_calls=calls), chunk("tool_calls"), unknown=frozenset(("tool call field extra_content",)))
+    first: list[Event] = [*[e for e in events if isinstance(e, MessageStart)], *[e for e in events if isinstance(e, RawDelta)]]
+    rest = [e for e in events if not isinstance(e, MessageStart | RawDelta)]
+    for choice in answers([*first, *rest]):
+        assert [c.extra_content["n"] for c in choice.message.tool_calls] == [1, 2]
+    for choice in answers([*first, *[e for e in rest if getattr(e, "index", None) != 1]]):
+        assert [c.extra_content["n"] for c in choice.message.tool_calls] == [1]
+
+
 def test_fields_of_another_choice_never_pass() -> None:
     other = {**HEAD, "choices": [{"index": 1, "delta": {"novelty": "secret"}, "odd": "secret"}]}
     names = frozenset(("delta field novelty", "choice field odd", "choice"))
