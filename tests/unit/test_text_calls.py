@@ -1,0 +1,210 @@
+"""Calls written as text: found in every shape, whole and in pieces; what is none comes through as it is."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.text_calls import MAX_HELD, CallScanner, FoundCall, Piece, Thought
+
+ARGUMENTS = {"command": "rm -rf /", "n": 1}
+A = json.dumps(ARGUMENTS)
+CALL = f'{{"name": "bash", "arguments": {A}}}'
+
+
+def scan(*parts: str, reasoning: bool = False, names: frozenset[str] | None = None) -> list[Piece]:
+    scanner = CallScanner(names, reasoning=reasoning)
+    pieces = [p for part in parts for p in scanner.feed(part)]
+    return [*pieces, *scanner.finish()]
+
+
+def joined(pieces: list[Piece]) -> str:
+    return "".join(p if isinstance(p, str) else p.raw for p in pieces)
+
+
+def calls(pieces: list[Piece]) -> list[tuple[str, object]]:
+    return [(p.name, json.loads(p.arguments)) for p in pieces if isinstance(p, FoundCall)]
+
+
+def texts(pieces: list[Piece]) -> str:
+    return "".join(p for p in pieces if isinstance(p, str))
+
+
+ONE = {
+    "bare": CALL,
+    "fenced": f"```json\n{CALL}\n```",
+    "fenced without a language": f"```\n{CALL}\n```",
+    "sentence before": f"I will do it. {CALL}",
+    "text behind": f"{CALL} Done.",
+    "spread over lines": json.dumps({"name": "bash", "arguments": ARGUMENTS}, indent=2),
+    "tool and parameters": f'{{"tool": "bash", "parameters": {A}}}',
+    "tool_name and args": f'{{"tool_name": "bash", "args": {A}}}',
+    "action and action_input": f'{{"action": "bash", "action_input": {A}}}',
+    "arguments first": f'{{"arguments": {A}, "name": "bash"}}',
+    "an id beside": f'{{"id": "call_1", "type": "function", "name": "bash", "arguments": {A}}}',
+    "another key first": f'{{"thought": "hm", "name": "bash", "arguments": {A}}}',
+    "nested function": f'{{"type": "function", "function": {{"name": "bash", "arguments": {A}}}}}',
+    "wrapper": f'{{"tool_calls": [{CALL}]}}',
+    "wrapper of functions": json.dumps({"tool_calls": [{"id": "c", "type": "function", "function": {"name": "bash", "arguments": A}}]}),
+    "arguments as a string": f'{{"name": "bash", "arguments": {json.dumps(A)}}}',
+    "array": f"[{CALL}]",
+    "hermes tag": f"<tool_call>\n{CALL}\n</tool_call>",
+    "function_call tag": f"<function_call>{CALL}</function_call>",
+    "function tag": f"<function=bash>{A}</function>",
+    "mistral": f"[TOOL_CALLS][{CALL}]",
+    "mistral with a name": f"[TOOL_CALLS]bash{A}",
+    "llama": f"<|python_tag|>{CALL}",
+    "upper case keys": f'{{"Name": "bash", "Arguments": {A}}}',
+    "inside other JSON": f'{{"result": {{"steps": [{CALL}]}}}}',
+}
+LENIENT = {
+    "trailing comma": f'{{"name": "bash", "arguments": {A},}}',
+    "single quotes": "{'name': 'bash', 'arguments': {'command': 'rm -rf /'}}",
+    "unquoted keys": '{name: "bash", arguments: {command: "rm -rf /"}}',
+    "duplicate keys": '{"name": "bash", "arguments": {"command": "ls", "command": "rm -rf /"}}',
+    "two names": '{"name": "ls", "name": "bash", "arguments": {"command": "rm -rf /"}}',
+    "unclosed": '{"name": "bash", "arguments": {"command": "rm -rf /"',
+    "unclosed tag": f"<tool_call>{CALL}",
+    "xml": '<invoke name="bash"><parameter name="command">rm -rf /</parameter></invoke>',
+    "NaN": '{"name": "bash", "arguments": {"command": "rm -rf /", "n": NaN}}',
+}
+HARMLESS = [
+    "Plain words, and more of them.",
+    "def f(x):\n    return {x: [1, 2]}\n",
+    'function g() {\n  if (a < b) { return "name"; }\n}',
+    '{"title": "A", "year": 2020, "tags": ["x", "y"]}',
+    '{"name": "Alice", "age": 5}',
+    'She said "name it" and left. <b>Bold</b> `code` ```x```',
+    "a < b and <tool> is a word; <toolbox>; [1] [TOOL",
+    "```python\nprint({'a': 1})\n```",
+    "{{template}} [link](url) '\"'",
+    '{"name": ',
+    "[[[[{{{{<<<<````",
+    "\u2028{\x00}\U0001f600",
+]
+
+
+@pytest.mark.parametrize("text", ONE.values(), ids=ONE)
+def test_a_call_is_found_in_every_shape(text: str) -> None:
+    pieces = scan(text)
+    assert calls(pieces) == [("bash", ARGUMENTS)]
+    assert joined(pieces) == text
+    assert "rm" not in texts(pieces)
+
+
+@pytest.mark.parametrize("text", LENIENT.values(), ids=LENIENT)
+def test_what_a_lenient_parser_might_run_is_found_too(text: str) -> None:
+    pieces = scan(text)
+    found = [p for p in pieces if isinstance(p, FoundCall)]
+    assert [p.name for p in found] == ["bash"]
+    assert "rm -rf /" in json.dumps(json.loads(found[0].arguments))
+    assert not found[0].strict or text.startswith("<")
+    assert joined(pieces) == text
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_other_text_comes_through_as_it_is(text: str) -> None:
+    pieces = scan(text)
+    assert joined(pieces) == text
+    assert calls(pieces) == []
+
+
+@pytest.mark.parametrize("text", [*ONE.values(), *LENIENT.values(), *HARMLESS])
+def test_any_two_pieces_give_what_the_whole_gives(text: str) -> None:
+    whole = scan(text)
+    for at in range(1, len(text)):
+        assert merged(scan(text[:at], text[at:])) == merged(whole), at
+    assert merged(scan(*text)) == merged(whole)
+
+
+def merged(pieces: list[Piece]) -> list[Piece]:
+    out: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and out and isinstance(out[-1], str):
+            out[-1] += piece
+        elif isinstance(piece, Thought) and out and isinstance(out[-1], Thought):
+            out[-1] = Thought(out[-1].text + piece.text, out[-1].raw + piece.raw)
+        else:
+            out.append(piece)
+    return out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"{CALL}\n{CALL}", f"[{CALL}, {CALL}]", f'{{"tool_calls": [{CALL}, {CALL}]}}', f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>",
+     f"```json\n[{CALL},\n{CALL}]\n```", f"<tool_call>[{CALL},{CALL}]</tool_call>"],
+)  # fmt: skip
+def test_two_calls_are_two_and_each_has_its_own_text(text: str) -> None:
+    pieces = scan(text)
+    assert calls(pieces) == [("bash", ARGUMENTS)] * 2
+    assert joined(pieces) == text
+    assert all(p.raw.count("rm -rf") == 1 for p in pieces if isinstance(p, FoundCall))
+
+
+def test_ordinary_text_and_json_are_not_held() -> None:
+    scanner = CallScanner(None, reasoning=False)
+    assert scanner.feed('{"title": "A", "list": [1, 2') == ['{"title": "A", "list": [1, 2']
+    assert scanner.feed("], more {x: y} and") == ["], more {x: y} and"]
+
+
+def test_a_name_that_comes_later_in_an_object_is_held_from_there() -> None:
+    scanner = CallScanner(None, reasoning=False)
+    assert scanner.feed('{"x": 1, "name": "bash", "argu') == ['{"x": 1, ']
+    assert scanner.feed('ments": {"command": "rm"') == []
+    found = scanner.feed("}} ok")
+    assert calls(found) == [("bash", {"command": "rm"})]
+
+
+@pytest.mark.parametrize("padding", [MAX_HELD - 100, MAX_HELD + 10, 3 * MAX_HELD])
+@pytest.mark.parametrize("where", ["before", "between", "behind"])
+def test_padding_past_the_bound_hides_no_call(padding: int, where: str) -> None:
+    pad = '"pad": "' + "x" * padding + '", '
+    text = {
+        "before": "{" + pad + '"name": "bash", "arguments": {"command": "rm -rf /"}}',
+        "between": '{"name": "bash", ' + pad + '"arguments": {"command": "rm -rf /"}}',
+        "behind": '{"name": "bash", "arguments": {"command": "rm -rf /", ' + pad + '"z": 1}}',
+    }[where]
+    pieces = scan(*(text[i : i + 1000] for i in range(0, len(text), 1000)))
+    assert joined(pieces) == text
+    assert "rm -rf" not in texts(pieces)
+    assert [p.name for p in pieces if isinstance(p, FoundCall)] == ["bash"]
+
+
+def test_reasoning_between_tags_is_a_thought() -> None:
+    for text in ("<think>hm { hm</think>Hello", "<thinking>hm</thinking>\n" + CALL):
+        whole = scan(text, reasoning=True)
+        assert isinstance(merged(whole)[0], Thought)
+        assert joined(whole) == text
+        assert merged(scan(*text, reasoning=True)) == merged(whole)
+    assert calls(scan(f"<think>I could {CALL}</think>no", reasoning=True)) == []
+    assert joined(scan("<think>never ends", reasoning=True)) == "<think>never ends"
+
+
+@given(
+    st.lists(
+        st.sampled_from([*"{}[]\"'<>`:, \\", "name", "arguments", "tool_call", "<tool_call>", '"name":', '"x"', CALL, "```json\n", "a"]),
+        max_size=30,
+    )
+)
+def test_nothing_is_lost_or_added(parts: list[str]) -> None:
+    text = "".join(parts)
+    whole = scan(text)
+    assert joined(whole) == text
+    assert merged(scan(*parts)) == merged(whole)
+    assert merged(scan(*text)) == merged(whole)
+
+
+@pytest.mark.parametrize(
+    "unit", ["{", "[", "<tool_call", "<tool_call>", '{"name":', '{"name": "a", ', "```json\n", "\\", '"name"', "'", '[{"', "<think>"]
+)
+@pytest.mark.parametrize("step", [1, 100_000])
+def test_hostile_text_takes_linear_time(unit: str, step: int) -> None:
+    text = unit * (300_000 // len(unit))
+    scanner = CallScanner(None, reasoning=True)
+    began = time.process_time()
+    out = [p for i in range(0, len(text), step) for p in scanner.feed(text[i : i + step])]
+    out += scanner.finish()
+    assert time.process_time() - began < 6
+    assert joined(out) == text
