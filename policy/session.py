@@ -425,5 +425,5 @@ class Session:
             self._out.emit(event)
             return
         self.status, headers, body = errors_wire.failed_response(self.call.dialect, event)
-        frame = errors_wire.error_frame(self.call.dialect, event.kind, event.message, event.kind)
+        frame = errors_wire.error_frame(self.call.dialect, event.kind, event.message, None)
         self._out.put(Respond(self.status, headers, body, frame, event.kind))

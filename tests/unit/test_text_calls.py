@@ -131,11 +131,17 @@ def merged(pieces: list[Piece]) -> list[Piece]:
     return out
 
 
-@pytest.mark.parametrize(
-    "text",
-    [f"{CALL}\n{CALL}", f"[{CALL}, {CALL}]", f'{{"tool_calls": [{CALL}, {CALL}]}}', f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>",
-     f"```json\n[{CALL},\n{CALL}]\n```", f"<tool_call>[{CALL},{CALL}]</tool_call>"],
-)  # fmt: skip
+TWO = [
+    f"{CALL}\n{CALL}",
+    f"[{CALL}, {CALL}]",
+    f'{{"tool_calls": [{CALL}, {CALL}]}}',
+    f"<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>",
+    f"```json\n[{CALL},\n{CALL}]\n```",
+    f"<tool_call>[{CALL},{CALL}]</tool_call>",
+]
+
+
+@pytest.mark.parametrize("text", TWO)
 def test_two_calls_are_two_and_each_has_its_own_text(text: str) -> None:
     pieces = scan(text)
     assert calls(pieces) == [("bash", ARGUMENTS)] * 2
