@@ -57,11 +57,12 @@ class MessageWriter:
         """Return the messages, [] where none has content. Raises InvalidRequest naming what the provider cannot be told."""
         turns = self._draft.request.turns
         messages: list[dict[str, Any]] = []
+        followed = _before_assistant(turns)
         for position, turn in enumerate(turns):
             role = "assistant" if turn.role == "assistant" else "user"
             blocks = self._blocks(turn)
             if turn.role == "system":
-                if self._may_stay_system(messages, turns, position):
+                if self._row.mid_system and messages and messages[-1]["role"] != "assistant" and followed[position]:
                     role = "system"
                 else:
                     blocks = [b | {"text": SYSTEM_MARK + b["text"]} for b in blocks]
@@ -84,13 +85,6 @@ class MessageWriter:
             for block in self._marked[:surplus]:
                 del block["cache_control"]
             self._draft.drop("prompt_cache_breakpoint")
-
-    def _may_stay_system(self, messages: list[dict[str, Any]], turns: Sequence[Turn], position: int) -> bool:
-        """Is this a place for a system message: after a user's, and last or before an assistant's?"""
-        if not self._row.mid_system or not messages or messages[-1]["role"] == "assistant":
-            return False
-        after = next((t for t in turns[position + 1 :] if t.role != "system"), None)
-        return after is None or after.role == "assistant"
 
     def _blocks(self, turn: Turn) -> list[dict[str, Any]]:
         self._note_unknown(turn.extra)
@@ -176,6 +170,21 @@ class MessageWriter:
         for name, value in extra.items():
             if value is not None and name not in _KNOWN and name not in _ECHOES and name not in ("type", "text", "audio"):
                 self._draft.drop(f"messages[].{name[:60]}")
+
+
+def _before_assistant(turns: Sequence[Turn]) -> list[bool]:
+    """Tell for each turn whether an assistant's comes next, or nothing but system messages: where a system message may stay one."""
+    result, may = [], True
+    for turn in reversed(turns):
+        result.append(may)
+        if turn.role != "system" and not _is_empty(turn):
+            may = turn.role == "assistant"
+    return result[::-1]
+
+
+def _is_empty(turn: Turn) -> bool:
+    """Will nothing be written of this turn?"""
+    return not turn.extra.get("refusal") and all(isinstance(p, TextPart) and not p.text.strip() for p in turn.parts)
 
 
 def _trim_prefill(message: dict[str, Any]) -> None:

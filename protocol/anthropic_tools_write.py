@@ -57,7 +57,8 @@ def _offered(draft: Draft) -> list[Tool]:
         invalid(f"tool_choice names {missing[0][:60]!r}, which is not among the tools", "tool_choice")
     if choice is not None and choice.mode == "any" and not request.tools:
         invalid("tool_choice requires a call, and there are no tools", "tool_choice")
-    return [t for t in request.tools if choice is None or not choice.allowed or t.name in choice.allowed]
+    allowed = set(choice.allowed) if choice is not None else set()
+    return [t for t in request.tools if not allowed or t.name in allowed]
 
 
 def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, position: int) -> dict[str, Any]:

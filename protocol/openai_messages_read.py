@@ -18,7 +18,7 @@ def messages(items: list[Any]) -> tuple[tuple[str, ...], tuple[dict[str, Any], .
     reader = _Turns(items)
     for position in range(leading, len(items)):
         reader.read(items[position], position)
-    return system, tuple(items[:leading]), tuple(reader.turns)
+    return system, tuple(items[:leading]), reader.finish()
 
 
 def _role(message: Any, position: int) -> Any:
@@ -31,8 +31,8 @@ class _Turns:
     """The turns so far, and the function calls of the older form that wait for their result."""
 
     def __init__(self, items: list[Any]) -> None:
-        self.turns: list[Turn] = []
-        self._after_result = False
+        self._turns: list[Turn] = []
+        self._results: list[ToolResultPart] = []
         self._ids = {i for m in items if isinstance(m, dict) for i in _call_ids(m)}
         self._made = 0
         self._waiting: dict[str, deque[str]] = {}
@@ -40,27 +40,32 @@ class _Turns:
     def read(self, message: Any, position: int) -> None:
         """Add a message."""
         at, role = f"messages[{position}]", _role(message, position)
+        if role not in ("tool", "function"):
+            self._close_results()
         match role:
             case "system" | "developer":
-                self.turns.append(Turn("system", (TextPart(_text(message, at)),), fields.rest(message, "role", "content")))
+                self._turns.append(Turn("system", (TextPart(_text(message, at)),), fields.rest(message, "role", "content")))
             case "user":
-                self.turns.append(Turn("user", _parts(message, at), fields.rest(message, "role", "content")))
+                self._turns.append(Turn("user", _parts(message, at), fields.rest(message, "role", "content")))
             case "assistant":
-                self.turns.append(self._assistant(message, at))
+                self._turns.append(self._assistant(message, at))
             case "tool":
-                self._add_result(_result(message, at))
+                self._results.append(_result(message, at))
             case "function":
-                self._add_result(self._legacy_result(message, at))
+                self._results.append(self._legacy_result(message, at))
             case _:
                 invalid(f"{at}.role must be system, developer, user, assistant, tool or function", "messages")
-        self._after_result = role in ("tool", "function")
 
-    def _add_result(self, part: ToolResultPart) -> None:
-        if self._after_result:
-            # results that follow each other are one turn, as the other dialect wants them
-            self.turns[-1] = Turn("user", (*self.turns[-1].parts, part))
-        else:
-            self.turns.append(Turn("user", (part,)))
+    def finish(self) -> tuple[Turn, ...]:
+        """Return the turns."""
+        self._close_results()
+        return tuple(self._turns)
+
+    def _close_results(self) -> None:
+        """Make one turn of the results that follow each other, as the other dialect wants them."""
+        if self._results:
+            self._turns.append(Turn("user", tuple(self._results)))
+            self._results = []
 
     def _assistant(self, message: dict[str, Any], at: str) -> Turn:
         calls = message.get("tool_calls")

@@ -4,7 +4,8 @@ from typing import Any
 
 from protocol import fields
 from protocol.fields import invalid
-from protocol.request import ResponseFormat, Tool, ToolChoice
+from protocol.request import ResponseFormat, Tool, ToolChoice, ToolKind
+from protocol.server_tool_data import tool_type
 
 CUSTOM_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 """Of a custom tool's arguments, as policies see them: free text has no schema of its own."""
@@ -27,8 +28,9 @@ def _tool(tool: Any, position: int) -> Tool:
         invalid(f"{at} must be an object with a type", "tools")
     if kind not in ("function", "custom"):
         # a provider's own tool: whether the key may use it is decided where the request is written
-        name = tool.get("name")
-        return Tool(name if isinstance(name, str) and name else kind, extra=tool, kind="server")
+        name, row = tool.get("name"), tool_type(kind)
+        runs: ToolKind = "client" if row is not None and row.executor == "client" else "server"
+        return Tool(name if isinstance(name, str) and name else kind, extra=tool, kind=runs)
     if not isinstance(tool.get(kind), dict):
         invalid(f"{at}.{kind} must be an object", "tools")
     outer = fields.rest(tool, "type", kind)

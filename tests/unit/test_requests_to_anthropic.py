@@ -103,6 +103,7 @@ ANSWER = {"role": "assistant", "content": "y"}
         ([USER, SYSTEM], ["user", "system"]),
         ([USER, SYSTEM, {"role": "developer", "content": "t"}], ["user", "system"]),
         ([USER, SYSTEM, USER], ["user"]),
+        ([USER, SYSTEM, {"role": "assistant", "content": " "}, USER], ["user"]),
         ([USER, ANSWER, SYSTEM, ANSWER], ["user", "assistant", "user", "assistant"]),
     ],
 )
@@ -112,6 +113,14 @@ def test_a_later_system_message_stays_one_where_the_model_and_the_place_allow_it
         written = cross(model=model, messages=messages)["messages"]
         assert "system" not in [m["role"] for m in written]
         assert "[system message] s" in json.dumps(written)
+
+
+@pytest.mark.parametrize("message", [SYSTEM, {"role": "tool", "tool_call_id": "a", "content": "x"}, USER], ids=lambda m: str(m["role"]))
+@pytest.mark.timeout(10)
+def test_many_messages_of_one_kind_take_linear_time(message: dict[str, Any]) -> None:
+    done = translate(model=NEWEST, messages=[SYSTEM, USER, *[message] * 60_000])
+    assert done.body is not None
+    assert done.body.count(b'"x"') + done.body.count(b'"s"') > 60_000
 
 
 def test_messages_of_the_same_role_are_one_and_empty_text_is_none() -> None:
@@ -495,6 +504,9 @@ def test_custom_tools_are_functions_of_one_text() -> None:
 def test_a_provider_that_knows_tools_of_its_own_gets_them_where_the_key_may() -> None:
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     assert cross(tools=[TOOL, search])["tools"] == [WRITTEN, search]
+    bash = {"type": "bash_20250124", "name": "bash"}
+    assert cross(tools=[bash])["tools"] == [bash]
+    assert [t.kind for t in read({"tools": [TOOL, search, bash, CUSTOM]}).tools] == ["function", "server", "client", "custom"]
     with pytest.raises(InvalidRequest, match="web_search"):
         translate(tools=[search], families=frozenset())
     assert refused(tools=[{"type": "teleport"}]) == "tools"
