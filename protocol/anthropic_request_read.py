@@ -1,11 +1,28 @@
-"""Messages requests read: a client's body as a ChatRequest (protocol.md 1.10)."""
+"""Messages requests read: a client's body as a ChatRequest (protocol.md 1.10).
+
+What is modelled for policies and for the other dialect (`thinking`, `output_config`, `output_format`, `metadata`, `system`) stays in
+`extra` as it came, too: a provider of the same dialect gets it unchanged.
+"""
 
 from typing import Any
 
 from protocol import fields
 from protocol.fields import invalid
 from protocol.json_strict import dumps, loads_body
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    Part,
+    Reasoning,
+    ResponseFormat,
+    TextPart,
+    Tool,
+    ToolChoice,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
+from protocol.server_tool_data import tool_type
 
 _MODELLED = frozenset(
     (
@@ -48,6 +65,8 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         top_p=fields.number(data, "top_p"),
         stop=_stop(data.get("stop_sequences")),
         user=fields.string(fields.mapping(data, "metadata"), "user_id", None),
+        response_format=_response_format(data),
+        reasoning=_reasoning(data),
         # `system` stays here as it came, with what its blocks carry beside their text
         extra=fields.rest(data, *_MODELLED, *(() if isinstance(data.get("system"), list) else ("system",))),
     )
@@ -114,14 +133,52 @@ def _string(block: dict[str, Any], name: str, at: str) -> str:
 
 
 def result_text(content: Any, at: str) -> str:
-    """Return the content of a tool result as text; what is no text is named."""
+    """Return the content of a tool result as text: what policies read. What is no text is named."""
     if content is None:
         return ""
     if isinstance(content, list) and all(isinstance(p, dict) for p in content):
-        return "".join(p["text"] if isinstance(p.get("text"), str) else f"[{p.get('type')}]" for p in content)
+        return "".join(_block_text(p, at) for p in content)
     if not isinstance(content, str):
         invalid(f"{at}.content must be a string or a list of blocks", "messages")
     return content
+
+
+def _block_text(block: dict[str, Any], at: str) -> str:
+    """The text of one block of a result; documents of text and search results are text, too."""
+    source = block.get("source")
+    match block.get("type"):
+        case "text":
+            return _string(block, "text", at)
+        case "document" if isinstance(source, dict) and source.get("type") == "text":
+            return _string(source, "data", f"{at}.source")
+        case "document" if isinstance(source, dict) and source.get("type") == "content":
+            return result_text(source.get("content"), f"{at}.source")
+        case "search_result":
+            return result_text(block.get("content"), at)
+        case kind:
+            return f"[{kind}]"
+
+
+def _reasoning(data: dict[str, Any]) -> Reasoning | None:
+    thinking, effort = fields.mapping(data, "thinking"), fields.string(fields.mapping(data, "output_config"), "effort", None)
+    match thinking.get("type"):
+        case "enabled":
+            return Reasoning("budget", effort, fields.integer(thinking, "budget_tokens", None))
+        case "adaptive" | "between_tools":
+            return Reasoning("adaptive", effort)
+        case "disabled":
+            return Reasoning("off", effort)
+    return Reasoning("", effort) if effort is not None else None
+
+
+def _response_format(data: dict[str, Any]) -> ResponseFormat | None:
+    """`output_config.format`, or the older `output_format`."""
+    spec = fields.mapping(fields.mapping(data, "output_config"), "format") or fields.mapping(data, "output_format")
+    if spec.get("type") != "json_schema":
+        return None
+    if not isinstance(spec.get("schema"), dict):
+        invalid("output_config.format must have an object as schema", "output_config" if "output_config" in data else "output_format")
+    return ResponseFormat("json_schema", schema=spec["schema"])
 
 
 def _tool(tool: Any, position: int) -> Tool:
@@ -129,8 +186,10 @@ def _tool(tool: Any, position: int) -> Tool:
         invalid(f"tools[{position}] must be an object", "tools")
     name, kind, description = tool.get("name"), tool.get("type"), tool.get("description")
     if kind not in ("custom", None):
-        # a provider's own tool: carried as it came, some have no name
-        return Tool(name if isinstance(name, str) else str(kind), extra=tool)
+        # carried as it came; some have no name. Whether a type may be used at all is checked where it is written
+        row = tool_type(kind)
+        named = name if isinstance(name, str) else (row.name if row and row.name else str(kind))
+        return Tool(named, extra=tool, kind="client" if row is not None and row.executor == "client" else "server")
     if not isinstance(name, str) or not name:
         invalid(f"tools[{position}].name is missing", "tools")
     if not isinstance(description, str | None) or not isinstance(tool.get("input_schema"), dict):

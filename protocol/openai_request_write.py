@@ -1,40 +1,50 @@
-"""chat/completions requests written for a provider of this dialect (protocol.md 1.1, 1.10)."""
+"""chat/completions requests written for a provider of this dialect (protocol.md 1.1, 1.10).
+
+A request that came in this dialect goes out with every field as it came but those that a policy changed; one that crosses
+is written field by field.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
-from protocol import fields
+from protocol import fields, openai_models
 from protocol.fields import invalid
 from protocol.json_strict import dumps, loads_arguments
 from protocol.openai_messages_read import result_text
+from protocol.openai_messages_write import MessageWriter
+from protocol.openai_options_write import write_options
+from protocol.openai_tools_write import added_search, names_of, write_tools
 from protocol.request import ChatRequest, OtherPart, Part, ResponseFormat, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart
 from protocol.server_tools import gate_openai
-from protocol.target import Target, Translated
-
-_DROPPED = frozenset(("top_k", "service_tier", "metadata", "cache_control", "system"))
-"""What an Anthropic client may say and this dialect has no word for, and whose absence changes no meaning (`system` is read)."""
-_REASONING_MODELS = ("o1", "o3", "o4", "gpt-5")
-"""Models that take a developer message and max_completion_tokens where others take system and max_tokens."""
-_MAX_STOPS = 4
+from protocol.target import Draft, Restore, Target, Translated
 
 
-def encode(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:
-    """Write the request for a chat/completions provider. Raises InvalidRequest naming what it cannot say."""
-    same = request.dialect == "openai"
-    if same:
+def encode(request: ChatRequest, target: Target, changed: bool = True) -> Translated:
+    """Write the request for a chat/completions provider. Raises InvalidRequest naming what it cannot say or the key may not use."""
+    draft = Draft(request=request, target=target)
+    row = openai_models.row(request.model)
+    search = added_search(draft, row)
+    if request.dialect == "openai":
         gate_openai(request, target)
-        if not changed:
+        if not changed and (search is None or request.web_search is not None):
             return Translated(body=None)
-    else:
-        _refuse_foreign(request)
-    body: dict[str, Any] = dict(request.extra) if same else {}
-    body |= {"model": request.model, "messages": _write_messages(request, same=same)}
+        return Translated(body=dumps(_same({} if search is None else {"web_search_options": search}, request, row)))
+    names = names_of(draft)
+    body: dict[str, Any] = {"model": request.model, "messages": MessageWriter(draft, row, names).messages()}
+    body |= write_options(draft, row) | write_tools(draft, row, names)
+    if search is not None:
+        body.setdefault("web_search_options", search)
+    return Translated(body=dumps(body), restore=Restore(names=names.changed()), dropped=tuple(draft.dropped))
+
+
+def _same(added: dict[str, Any], request: ChatRequest, row: openai_models.ModelRow) -> dict[str, Any]:
+    body: dict[str, Any] = added | request.extra | {"model": request.model, "messages": _messages(request, row)}
     if request.tools and request.legacy_functions:
-        body["functions"] = [_write_tool(t, same=same)["function"] for t in request.tools]
+        body["functions"] = [_write_tool(t)["function"] for t in request.tools]
         if (choice := request.tool_choice) is not None:
             body["function_call"] = {"name": choice.name} if choice.mode == "tool" else choice.mode
     elif request.tools:
-        body["tools"] = [_write_tool(t, same=same) for t in request.tools]
+        body["tools"] = [_write_tool(t) for t in request.tools]
         if request.tool_choice is not None:
             body["tool_choice"] = _write_choice(request, request.tool_choice)
         if request.parallel_tool_calls is not None:
@@ -43,44 +53,29 @@ def encode(request: ChatRequest, target: Target, *, changed: bool = True) -> Tra
         options = body.get("stream_options") or {}
         body |= {"stream": True, "stream_options": {**options, "include_usage": True}}
     if request.max_tokens is not None:
-        by_completion = "max_completion_tokens" in body or (not same and request.model.startswith(_REASONING_MODELS))
-        body["max_completion_tokens" if by_completion else "max_tokens"] = request.max_tokens
-    for name, value in (("temperature", request.temperature), ("top_p", request.top_p), ("user", request.user)):
-        if value is not None:
-            body[name] = value
+        body["max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"] = request.max_tokens
+    effort = request.reasoning.effort if request.reasoning is not None else None
+    values: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p, "user": request.user}
+    values |= {"stop": list(request.stop) or None, "reasoning_effort": effort, "web_search_options": request.web_search}
+    body |= {name: value for name, value in values.items() if value is not None}
     if request.response_format is not None:
         body["response_format"] = _write_format(request.response_format)
-    if request.reasoning is not None and request.reasoning.effort is not None:
-        body["reasoning_effort"] = request.reasoning.effort
-    if request.web_search is not None:
-        body["web_search_options"] = request.web_search
-    if request.stop:
-        if len(request.stop) > _MAX_STOPS and not same:
-            invalid(f"this model's provider takes at most {_MAX_STOPS} stop sequences", "stop_sequences")
-        body["stop"] = list(request.stop)
-    return Translated(body=dumps(body))
+    return body
 
 
-def _refuse_foreign(request: ChatRequest) -> None:
-    for name, value in request.extra.items():
-        if name not in _DROPPED and value not in (None, {"type": "disabled"}):
-            invalid(f"{name} cannot be sent to this model's provider", name)
-
-
-def _write_messages(request: ChatRequest, *, same: bool) -> list[dict[str, Any]]:
-    role = "developer" if request.model.startswith(_REASONING_MODELS) else "system"
-    texts = request.system if same else ("\n".join(request.system),) if request.system else ()
+def _messages(request: ChatRequest, row: openai_models.ModelRow) -> list[dict[str, Any]]:
+    role = "developer" if row.developer else "system"
+    texts = request.system
     originals = request.system_messages if len(request.system_messages) == len(texts) else ({},) * len(texts)
     messages = [_write_system(role, text, original) for text, original in zip(texts, originals, strict=True)]
     for turn in request.turns:
-        extra = turn.extra if same else {}
         match turn.role:
             case "system":
-                messages.append({"role": role, "content": _plain(turn.parts), **extra})
+                messages.append({"role": role, "content": _plain(turn.parts), **turn.extra})
             case "user":
-                _write_user(turn.parts, extra, messages, same=same)
+                _write_user(turn.parts, turn.extra, messages)
             case _:
-                messages.append(_write_assistant(turn.parts, extra, same=same))
+                messages.append(_write_assistant(turn.parts, turn.extra))
     return messages
 
 
@@ -95,10 +90,10 @@ def _plain(parts: Sequence[Part]) -> str:
     return "".join(p.text for p in parts if isinstance(p, TextPart))
 
 
-def _write_user(parts: Sequence[Part], extra: dict[str, Any], messages: list[dict[str, Any]], *, same: bool) -> None:
+def _write_user(parts: Sequence[Part], extra: dict[str, Any], messages: list[dict[str, Any]]) -> None:
     # the dialect wants all results before anything else of their turn
-    messages += [_write_result(p, same=same) for p in parts if isinstance(p, ToolResultPart)]
-    rest = [_write_part(p, same=same) for p in parts if not isinstance(p, ToolResultPart)]
+    messages += [_write_result(p) for p in parts if isinstance(p, ToolResultPart)]
+    rest = [_write_part(p) for p in parts if not isinstance(p, ToolResultPart)]
     if rest:
         messages.append({"role": "user", "content": _simple(rest), **extra})
 
@@ -107,22 +102,18 @@ def _simple(parts: list[dict[str, Any]]) -> Any:
     return parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
 
 
-def _write_result(part: ToolResultPart, *, same: bool) -> dict[str, Any]:
+def _write_result(part: ToolResultPart) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "tool", "tool_call_id": part.tool_call_id} if part.form != "legacy" else {"role": "function"}
     original = part.extra.get("content")
-    if same:
-        text = result_text(original, "") if isinstance(original, list) else ""
-        unchanged = "content" in part.extra and text == part.text
-        return message | {"content": part.text} | (part.extra if unchanged else fields.rest(part.extra, "content"))
-    if isinstance(original, list) and any(p.get("type") != "text" for p in original if isinstance(p, dict)):
-        invalid("a tool_result with other content than text cannot be sent to this model's provider", "messages")
-    return message | {"content": f"[error] {part.text}" if part.is_error else part.text}
+    text = result_text(original, "") if isinstance(original, list) else ""
+    unchanged = "content" in part.extra and text == part.text
+    return message | {"content": part.text} | (part.extra if unchanged else fields.rest(part.extra, "content"))
 
 
-def _write_part(part: Part, *, same: bool) -> dict[str, Any]:
+def _write_part(part: Part) -> dict[str, Any]:
     match part:
         case TextPart():
-            return {"type": "text", "text": part.text, **(part.extra if same else {})}
+            return {"type": "text", "text": part.text, **part.extra}
         case OtherPart(dialect="openai"):
             return part.body
         case OtherPart():
@@ -131,12 +122,12 @@ def _write_part(part: Part, *, same: bool) -> dict[str, Any]:
             invalid(f"a {part.__struct_config__.tag} block is in a turn that cannot hold it", "messages")
 
 
-def _write_assistant(parts: Sequence[Part], extra: dict[str, Any], *, same: bool) -> dict[str, Any]:
-    calls = [_write_call(p, same=same) for p in parts if isinstance(p, ToolUsePart) and p.form != "legacy"]
+def _write_assistant(parts: Sequence[Part], extra: dict[str, Any]) -> dict[str, Any]:
+    calls = [_write_call(p) for p in parts if isinstance(p, ToolUsePart) and p.form != "legacy"]
     legacy = next((p for p in parts if isinstance(p, ToolUsePart) and p.form == "legacy"), None)
-    rest = [_write_part(p, same=same) for p in parts if not isinstance(p, ToolUsePart) and not _is_reasoning(p)]
-    content: Any = _simple(rest) if same and rest else "".join(p.get("text", "") for p in rest)
-    message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls or legacy or extra else ""), **extra}
+    rest = [_write_part(p) for p in parts if not isinstance(p, ToolUsePart)]
+    content: Any = _simple(rest) if rest else (None if calls or legacy or extra else "")
+    message: dict[str, Any] = {"role": "assistant", "content": content, **extra}
     if legacy is not None:
         message["function_call"] = {"name": legacy.name, "arguments": legacy.arguments, **legacy.extra}
     if calls:
@@ -144,31 +135,22 @@ def _write_assistant(parts: Sequence[Part], extra: dict[str, Any], *, same: bool
     return message
 
 
-def _is_reasoning(part: Part) -> bool:
-    # not sent to another vendor: its signature means nothing there
-    return isinstance(part, OtherPart) and part.kind in ("thinking", "redacted_thinking")
-
-
-def _write_call(part: ToolUsePart, *, same: bool) -> dict[str, Any]:
+def _write_call(part: ToolUsePart) -> dict[str, Any]:
     if part.form == "custom":
         custom = {"name": part.name, "input": loads_arguments(part.arguments)["input"]}
-        return {"id": part.id, "type": "custom", "custom": custom, **(part.extra if same else {})}
+        return {"id": part.id, "type": "custom", "custom": custom, **part.extra}
     function = {"name": part.name, "arguments": part.arguments or "{}"}
-    return {"id": part.id, "type": "function", "function": function, **(part.extra if same else {})}
+    return {"id": part.id, "type": "function", "function": function, **part.extra}
 
 
-def _write_tool(tool: Tool, *, same: bool) -> dict[str, Any]:
-    if same and tool.kind == "server":
+def _write_tool(tool: Tool) -> dict[str, Any]:
+    if tool.kind == "server":
         return tool.extra
-    if same and tool.kind == "custom":
-        described = {"description": tool.description} if tool.description else {}
+    described = {"description": tool.description} if tool.description else {}
+    if tool.kind == "custom":
         return {"type": "custom", "custom": {"name": tool.name, **described, **tool.extra}, **tool.outer}
-    if not same and tool.extra.get("type", "custom") not in ("custom", None):
-        invalid(f"the tool {tool.name!r} of type {tool.extra['type']!r} cannot be sent to this model's provider", "tools")
-    function: dict[str, Any] = {"name": tool.name, **({"description": tool.description} if tool.description else {})}
-    function["parameters"] = tool.schema or {"type": "object", "properties": {}}
-    strict = {"strict": tool.extra["strict"]} if "strict" in tool.extra else {}
-    return {"type": "function", "function": function | (tool.extra if same else strict), **tool.outer}
+    parameters = {"parameters": tool.schema} if tool.schema else {}
+    return {"type": "function", "function": {"name": tool.name, **described, **parameters, **tool.extra}, **tool.outer}
 
 
 def _write_choice(request: ChatRequest, choice: ToolChoice) -> Any:

@@ -213,10 +213,7 @@ def test_same_dialect_keeps_what_is_not_modelled() -> None:
     assert again["messages"][2]["name"] == "ann"
     assert again["messages"][5] == OPENAI["messages"][5]
     for field in ("tools", "seed", "max_completion_tokens", "stop", "user", "temperature", "stream_options"):
-        expected = OPENAI[field]
-        if field == "tools":
-            expected[1]["function"] = {"name": "refresh", "parameters": {"type": "object", "properties": {}}}
-        assert again[field] == expected
+        assert again[field] == OPENAI[field]
 
 
 def test_a_changed_request_keeps_the_rest() -> None:
@@ -234,7 +231,7 @@ def test_a_changed_request_keeps_the_rest() -> None:
     assert write("openai", other)["messages"][-1] == {"role": "tool", "tool_call_id": "t", "content": "new"}
 
 
-def test_images_stay_in_their_dialect() -> None:
+def test_what_is_no_text_stays_as_it_is_in_its_dialect() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
     content = [{"type": "text", "text": "see"}, image]
     request = read("openai", MINIMAL["openai"] | {"messages": [{"role": "user", "content": content}]})
@@ -247,8 +244,6 @@ def test_images_stay_in_their_dialect() -> None:
     for blocks in ([block], [{"type": "tool_result", "tool_use_id": "t", "content": [block]}]):
         other = read("anthropic", MINIMAL["anthropic"] | {"messages": [{"role": "user", "content": blocks}]})
         assert write("anthropic", other)["messages"][0]["content"][0].items() >= blocks[0].items()
-        with pytest.raises(InvalidRequest):
-            write("openai", other)
 
 
 def test_system_messages_in_the_middle() -> None:
@@ -344,10 +339,10 @@ def test_provider_tools_stay_in_their_dialect() -> None:
         ("openai", {"response_format": {"type": "grammar"}}, "response_format"),
         ("openai", {"web_search_options": {"depth": 3}}, "web_search_options"),
         ("openai", {"prediction": {"type": "content"}}, "prediction"),
-        ("anthropic", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
+        ("anthropic", {"thinking": {"type": "brand_new"}}, "thinking"),
         ("anthropic", {"mcp_servers": [{}]}, "mcp_servers"),
         ("anthropic", {"stop_sequences": ["1", "2", "3", "4", "5"]}, "stop_sequences"),
-        ("anthropic", {"messages": [{"role": "assistant", "content": [{"type": "server_tool_use"}]}]}, "messages"),
+        ("anthropic", {"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}, "messages"),
         ("anthropic", {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}]}]}, "messages"),
         (
             "openai",
