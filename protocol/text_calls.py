@@ -172,6 +172,8 @@ class CallScanner:
             return self._tag(at)
         if first == "[":
             return self._mark(at)
+        if held[at + 1 : at + 2].isalnum() and held[at + 1].lower() not in _PREFIXES:
+            return ""
         if (key := _OBJECT.match(held, at)) is not None:
             self._candidate = _Candidate(at, quotes="\"'" if (key[1] or "'") == "'" else '"')
             return "candidate"
@@ -182,6 +184,9 @@ class CallScanner:
         return self._held[at : at + _LONGEST_HEAD]
 
     def _key(self, at: int) -> str:
+        word = self._held[at + 1 : at + 3].lower()
+        if word not in _PREFIXES:
+            return ""
         if (key := _KEY.match(self._held, at)) is not None:
             self._candidate = _Candidate(at, stack="{", quotes="\"'" if key[1] == "'" else '"')
             return "candidate"
@@ -505,9 +510,11 @@ def _may_be_key(text: str) -> bool:
 _ALL_KEYS = frozenset((*_NAMES, *_ARGUMENTS, *_WRAPPERS))
 
 
+_PREFIXES = frozenset(k[:n] for k in _ALL_KEYS for n in range(len(k) + 1))
+
+
 def _is_prefix_of_key(text: str) -> bool:
-    word = text.rstrip().lower()
-    return any(k.startswith(word) for k in _ALL_KEYS)
+    return text.rstrip().lower() in _PREFIXES
 
 
 def _may_be_fence(text: str) -> bool:

@@ -207,10 +207,10 @@ def test_nothing_is_lost_or_added(parts: list[str]) -> None:
 )
 @pytest.mark.parametrize("step", [1, 100_000])
 def test_hostile_text_takes_linear_time(unit: str, step: int) -> None:
-    text = unit * (300_000 // len(unit))
+    text = unit * (100_000 // len(unit))
     scanner = CallScanner(None, reasoning=True)
     began = time.process_time()
     out = [p for i in range(0, len(text), step) for p in scanner.feed(text[i : i + step])]
     out += scanner.finish()
-    assert time.process_time() - began < 6
+    assert time.process_time() - began < 3
     assert joined(out) == text
