@@ -1,0 +1,304 @@
+"""What applications use beside text and tools, there and back through the product and the SDKs, with the other dialect behind it."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from pydantic import BaseModel
+
+from tests.support.clients import anthropic_client, openai_client
+from tests.support.product import Product
+from tests.support.recordings import framed
+from tests.support.replay import Replay, Reply, stream
+from tests.support.upstreams import config, replayed
+
+CLAUDE, CLAUDE_OLD, GPT = "claude-haiku-4-5", "claude-3-haiku", "gpt-x"
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+FUNCTION: Any = {"name": "get_weather", "description": "d", "parameters": WEATHER}
+USER: Any = [{"role": "user", "content": "go"}]
+SEARCH: Any = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+
+
+class City(BaseModel):
+    """What is asked for."""
+
+    city: str
+    people: int
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+    def made(replay: Replay) -> dict[str, Any]:
+        base = config(replay)
+        keys = [key | {"policies": ["noop"], "server_tools": ["web_search"] if key["name"] == "dev" else []} for key in base["keys"]]
+        return base | {"keys": keys}
+
+    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+        yield running
+
+
+@pytest.fixture
+def gpt(place: tuple[Product, Replay]) -> Iterator[openai.OpenAI]:
+    with openai_client(place[0].url) as client:
+        yield client
+
+
+@pytest.fixture
+def claude(place: tuple[Product, Replay]) -> Iterator[anthropic.Anthropic]:
+    with anthropic_client(place[0].url) as client:
+        yield client
+
+
+def message(*content: dict[str, Any], reason: str = "end_turn", streamed: bool = False) -> Reply:
+    body: dict[str, Any] = {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "content": list(content), "stop_reason": reason,
+        "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 5},
+    }  # fmt: skip
+    if not streamed:
+        return Reply(json.dumps(body).encode())
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": body | {"content": [], "stop_reason": None}}]
+    for index, block in enumerate(content):
+        events += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
+    events.append({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": {"output_tokens": 5}})
+    return stream(framed("anthropic", [json.dumps(e) for e in [*events, {"type": "message_stop"}]]), cutting="events")
+
+
+def completion(said: dict[str, Any], finish: str = "stop") -> Reply:
+    choice = {"index": 0, "message": {"role": "assistant", "content": None, **said}, "finish_reason": finish}
+    usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    return Reply(
+        json.dumps(
+            {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-x", "choices": [choice], "usage": usage}
+        ).encode()
+    )
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": "toolu_1", "name": name, "input": arguments}
+
+
+def asked(place: tuple[Product, Replay]) -> dict[str, Any]:
+    body: dict[str, Any] = place[1].asked[-1].body
+    return body
+
+
+# --- OpenAI clients, Anthropic models ---
+
+
+def test_a_parsed_answer_from_a_model_with_structured_output(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+    place[1].answer(message({"type": "text", "text": '{"city": "Paris", "people": 2}'}))
+    said = gpt.chat.completions.parse(model=CLAUDE, messages=USER, response_format=City)
+    assert said.choices[0].message.parsed == City(city="Paris", people=2)
+    sent = asked(place)["output_config"]["format"]
+    assert (sent["type"], sent["schema"]["additionalProperties"]) == ("json_schema", False)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_parsed_answer_from_a_model_without_structured_output(place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool) -> None:
+    with gpt.chat.completions.stream(model=CLAUDE_OLD, messages=USER, response_format=City) as events:
+        list(events)
+    forced = asked(place)["tool_choice"]["name"]
+    place[1].answer(message({"type": "text", "text": "Here:"}, call(forced, city="Paris", people=2), reason="tool_use", streamed=streamed))
+    if streamed:
+        with gpt.chat.completions.stream(model=CLAUDE_OLD, messages=USER, response_format=City) as events:
+            list(events)
+            said = events.get_final_completion()
+    else:
+        said = gpt.chat.completions.parse(model=CLAUDE_OLD, messages=USER, response_format=City)
+    choice = said.choices[0]
+    assert choice.message.parsed == City(city="Paris", people=2)
+    assert (choice.finish_reason, choice.message.tool_calls or []) == ("stop", [])
+    assert forced not in (choice.message.content or "")
+
+
+def test_a_users_tool_beside_a_response_format_is_called(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+    place[1].answer(message(call("get_weather", city="Paris"), reason="tool_use"))
+    form: Any = {"type": "json_schema", "json_schema": {"name": "City", "schema": City.model_json_schema()}}
+    said = gpt.chat.completions.create(
+        model=CLAUDE_OLD,
+        messages=USER,
+        response_format=form,
+        tools=[{"type": "function", "function": FUNCTION}],
+    )
+    assert len(asked(place)["tools"]) == 2
+    assert said.choices[0].finish_reason == "tool_calls"
+    calls: Any = said.choices[0].message.tool_calls
+    assert [c.function.name for c in calls] == ["get_weather"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_legacy_functions_there_and_back(place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool) -> None:
+    place[1].answer(message(call("get_weather", city="Paris"), reason="tool_use", streamed=streamed))
+    request: dict[str, Any] = {"model": CLAUDE, "messages": USER, "functions": [FUNCTION], "function_call": {"name": "get_weather"}}
+    if streamed:
+        chunks = list(gpt.chat.completions.create(stream=True, **request))
+        deltas = [c.choices[0].delta.function_call for c in chunks if c.choices and c.choices[0].delta.function_call]
+        name, arguments = "".join(d.name or "" for d in deltas), "".join(d.arguments or "" for d in deltas)
+        finish = [c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason]
+    else:
+        choice = gpt.chat.completions.create(**request).choices[0]
+        assert choice.message.function_call is not None
+        name, arguments, finish = choice.message.function_call.name, choice.message.function_call.arguments, [choice.finish_reason]
+    assert (name, json.loads(arguments), finish) == ("get_weather", {"city": "Paris"}, ["function_call"])
+    assert asked(place)["tool_choice"] == {"type": "tool", "name": "get_weather", "disable_parallel_tool_use": True}
+    turns = [
+        *USER,
+        {"role": "assistant", "content": None, "function_call": {"name": name, "arguments": arguments}},
+        {"role": "function", "name": name, "content": "sunny"},
+    ]
+    place[1].answer(message({"type": "text", "text": "Sunny."}))
+    gpt.chat.completions.create(**request | {"messages": turns, "function_call": "auto"})
+    uses, results = asked(place)["messages"][1:]
+    assert uses["content"][0]["id"] == results["content"][0]["tool_use_id"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_free_form_tool_there_and_back(place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool) -> None:
+    place[1].answer(message(call("shell", input='echo "hi"\n'), reason="tool_use", streamed=streamed))
+    tools: Any = [{"type": "custom", "custom": {"name": "shell", "description": "run it"}}]
+    if streamed:
+        chunks = list(gpt.chat.completions.create(model=CLAUDE, messages=USER, tools=tools, stream=True))
+        parts: list[Any] = [t.to_dict() for c in chunks for ch in c.choices for t in ch.delta.tool_calls or ()]
+        assert parts[0]["type"] == "custom"
+        assert "".join(p["custom"].get("input", "") for p in parts) == 'echo "hi"\n'
+    else:
+        made: Any = gpt.chat.completions.create(model=CLAUDE, messages=USER, tools=tools).choices[0].message.tool_calls
+        assert [(t.type, t.custom.name, t.custom.input) for t in made] == [("custom", "shell", 'echo "hi"\n')]
+    assert asked(place)["tools"][0]["input_schema"]["required"] == ["input"]
+
+
+def test_images_and_files_go_on_and_are_not_fetched(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+    place[1].answer(message({"type": "text", "text": "A pixel."}))
+    data = base64.b64encode(PIXEL).decode()
+    pdf = base64.b64encode(b"%PDF-1.4\n%%EOF").decode()
+    parts: Any = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{data}"}},
+        {"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/never-fetched.png"}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{pdf}"}},
+    ]
+    gpt.chat.completions.create(model=CLAUDE, messages=[{"role": "user", "content": parts}])
+    text, image, link, document = asked(place)["messages"][0]["content"]
+    assert image["source"] == {"type": "base64", "media_type": "image/png", "data": data}
+    assert link["source"] == {"type": "url", "url": "http://127.0.0.1:9/never-fetched.png"}
+    assert (document["type"], document["title"], document["source"]["media_type"]) == ("document", "a.pdf", "application/pdf")
+    assert text == {"type": "text", "text": "What is this?"}
+
+
+def test_what_was_left_out_is_in_a_header_and_on_record(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+    place[1].answer(message({"type": "text", "text": "ok"}))
+    raw = gpt.chat.completions.with_raw_response.create(model=CLAUDE, messages=USER, seed=7, logit_bias={"1": 1}, stop=["END", " "])
+    names = raw.headers["x-sluice-dropped"].split(",")
+    assert {"seed", "logit_bias"} <= set(names)
+    assert asked(place)["stop_sequences"] == ["END"]
+    events = place[0].audit(f"calls/{raw.headers['x-sluice-call-id']}")
+    assert "seed" in json.dumps(events)
+
+
+@pytest.mark.parametrize(
+    ("param", "value"),
+    [("n", 2), ("logprobs", True), ("modalities", ["text", "audio"]), ("prediction", {"type": "content", "content": "x"})],
+)
+def test_what_cannot_be_said_is_refused_by_name(place: tuple[Product, Replay], gpt: openai.OpenAI, param: str, value: Any) -> None:
+    place[1].answer(message())
+    with pytest.raises(openai.BadRequestError) as raised:
+        gpt.chat.completions.create(model=CLAUDE, messages=USER, extra_body={param: value})
+    assert raised.value.param == param
+    assert place[1].asked == []
+
+
+def test_web_search_options_are_the_operators_to_allow(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+    from tests.support.product import CLIENT_KEY
+
+    result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    cited = {
+        "type": "web_search_result_location",
+        "url": "https://example.org",
+        "title": "T",
+        "encrypted_index": "eA==",
+        "cited_text": "it",
+    }
+    place[1].answer(
+        message(
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}, result,
+            {"type": "text", "text": "So: "}, {"type": "text", "text": "it is.", "citations": [cited]},
+        )
+    )  # fmt: skip
+    said = gpt.chat.completions.create(model=CLAUDE, messages=USER, web_search_options={"search_context_size": "low"})
+    choice = said.choices[0].message
+    assert (choice.content, choice.tool_calls) == ("So: it is.", None)
+    annotation = (choice.annotations or [])[0].url_citation
+    assert (annotation.start_index, annotation.end_index, annotation.url) == (4, 10, "https://example.org")
+    assert asked(place)["tools"][0]["max_uses"] == 1
+    place[1].answer(message())
+    with openai_client(place[0].url, CLIENT_KEY) as other, pytest.raises(openai.BadRequestError, match="server_tools"):
+        other.chat.completions.create(model=CLAUDE, messages=USER, web_search_options={})
+    assert place[1].asked == []
+
+
+def test_effort_becomes_thinking(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
+    place[1].answer(message({"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "ok"}))
+    said = gpt.chat.completions.create(model=CLAUDE, messages=USER, reasoning_effort="low", max_completion_tokens=9000)
+    assert asked(place)["thinking"]["type"] == "enabled"
+    assert (said.choices[0].message.model_extra or {})["reasoning_content"] == "hm"
+
+
+# --- Anthropic clients, OpenAI models ---
+
+
+def test_tool_results_with_images_and_errors(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+    place[1].answer(completion({"content": "ok"}))
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PIXEL).decode()}}
+    turns: Any = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [{"type": "text", "text": "Looking."}, call("shot"), call("bad") | {"id": "toolu_2"}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "see"}, image]},
+                {"type": "tool_result", "tool_use_id": "toolu_2", "content": "boom", "is_error": True},
+                {"type": "text", "text": "Well?"},
+            ],
+        },
+    ]
+    claude.messages.create(model=GPT, max_tokens=9, messages=turns)
+    roles = [(m["role"], m.get("tool_call_id")) for m in asked(place)["messages"]]
+    assert roles == [("user", None), ("assistant", None), ("tool", "toolu_1"), ("tool", "toolu_2"), ("user", None)]
+    assistant, _, failed, last = asked(place)["messages"][1:]
+    assert (assistant["content"], len(assistant["tool_calls"])) == ("Looking.", 2)
+    assert "boom" in failed["content"] and failed["content"] != "boom"
+    assert [p["type"] for p in last["content"]][-2:] == ["image_url", "text"]
+
+
+def test_forced_choices_and_output_format(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+    place[1].answer(completion({"content": '{"city": "P", "people": 1}'}))
+    tools: Any = [{"name": "get_weather", "input_schema": WEATHER}]
+    choice: Any = {"type": "any", "disable_parallel_tool_use": True}
+    form: Any = {"format": {"type": "json_schema", "schema": City.model_json_schema()}}
+    claude.messages.create(model=GPT, max_tokens=9, messages=USER, tools=tools, tool_choice=choice, output_config=form)
+    sent = asked(place)
+    assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)
+    assert sent["response_format"]["json_schema"]["schema"]["required"] == ["city", "people"]
+
+
+def test_a_refusal_is_one(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+    place[1].answer(completion({"refusal": "I will not."}))
+    said = claude.messages.create(model=GPT, max_tokens=9, messages=USER)
+    assert (said.stop_reason, [b.text for b in said.content if b.type == "text"]) == ("refusal", ["I will not."])
+
+
+def test_a_server_tool_of_a_key_without_its_family_is_refused(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+    from tests.support.product import CLIENT_KEY
+
+    place[1].answer(message({"type": "text", "text": "ok"}))
+    claude.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
+    assert asked(place)["tools"] == [SEARCH]
+    place[1].answer(message())
+    with anthropic_client(place[0].url, CLIENT_KEY) as other, pytest.raises(anthropic.BadRequestError, match="server_tools"):
+        other.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
+    assert place[1].asked == []
