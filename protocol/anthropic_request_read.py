@@ -144,19 +144,18 @@ def result_text(content: Any, at: str) -> str:
 
 
 def _block_text(block: dict[str, Any], at: str) -> str:
-    """The text of one block of a result; documents of text and search results are text, too."""
-    source = block.get("source")
-    match block.get("type"):
-        case "text":
-            return _string(block, "text", at)
-        case "document" if isinstance(source, dict) and source.get("type") == "text":
-            return _string(source, "data", f"{at}.source")
-        case "document" if isinstance(source, dict) and source.get("type") == "content":
-            return result_text(source.get("content"), f"{at}.source")
-        case "search_result":
-            return result_text(block.get("content"), at)
-        case kind:
-            return f"[{kind}]"
+    """The text of one block of a result: documents of text and search results are text, too, with what is said about them."""
+    kind, source = block.get("type"), block.get("source")
+    if kind == "text":
+        return _string(block, "text", at)
+    about = [v for v in (block.get("title"), block.get("context"), source) if isinstance(v, str) and v]
+    if kind == "search_result":
+        return "\n".join((*about, result_text(block.get("content"), at)))
+    if kind == "document" and isinstance(source, dict) and source.get("type") == "text":
+        return "\n".join((*about, _string(source, "data", f"{at}.source")))
+    if kind == "document" and isinstance(source, dict) and source.get("type") == "content":
+        return "\n".join((*about, result_text(source.get("content"), f"{at}.source")))
+    return block["text"] if isinstance(block.get("text"), str) else "\n".join((*about, f"[{kind}]"))
 
 
 def _reasoning(data: dict[str, Any]) -> Reasoning | None:

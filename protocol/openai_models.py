@@ -28,10 +28,8 @@ class ModelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reasoning_content: bool = False
     """Wants its reasoning back in turns with tool calls."""
 
-    def nearest_effort(self, wanted: str) -> str | None:
-        """Return the value for an effort: the wanted one, else the next below, else the lowest above nothing at all."""
-        if not self.efforts:
-            return None
+    def nearest_effort(self, wanted: str) -> str:
+        """Return the value for an effort, where there are any: the wanted one, else the next below, else the lowest."""
         rank = len(_ORDER) if wanted == "max" else _ORDER.index(wanted)
         below = [e for e in self.efforts if _ORDER.index(e) <= rank]
         return below[-1] if below else self.efforts[0]
