@@ -159,12 +159,17 @@ def _to_openai(kind: str, message: str, own_code: str) -> tuple[int, str, str | 
     return status, openai_kind, own_code if own_code and kind in _OWN_CODES else code
 
 
+_DETAILS = {"thread": {"error_code": "thread_unsupported_request"}}
+"""By parameter: `error.details` of our refusals that the official SDKs act on. Their tool runners ask for a stored thread first, and
+send the whole conversation instead where the answer says this."""
+
+
 def error_body(dialect: Dialect, error: PipelineError) -> bytes:
     """Return our own error as the dialect's body."""
     if dialect == "anthropic":
         kind = _ANTHROPIC_OF_STATUS.get(error.http_status, "invalid_request_error" if error.http_status < 500 else "api_error")
         message = f"{error.param}: {error.message}" if error.param else error.message
-        return _anthropic_body(kind, message)
+        return _anthropic_body(kind, message, _DETAILS.get(error.param or ""))
     kind = "invalid_request_error" if error.http_status < 500 else "api_error"
     if error.http_status == 429:
         kind = "rate_limit_error"
@@ -184,8 +189,9 @@ def _anthropic(kind: str, message: str) -> bytes:
     return _anthropic_body(kind if kind in _TO_ANTHROPIC and kind not in _NOT_THE_CLIENTS else "api_error", message)
 
 
-def _anthropic_body(kind: str, message: str) -> bytes:
-    return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": _clean(message)}})
+def _anthropic_body(kind: str, message: str, details: dict[str, str] | None = None) -> bytes:
+    error = {"type": kind, "message": _clean(message)} | ({"details": details} if details else {})
+    return msgspec.json.encode({"type": "error", "error": error})
 
 
 def _openai(kind: str, message: str, code: str | None, param: str | None) -> bytes:

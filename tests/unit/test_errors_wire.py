@@ -273,3 +273,9 @@ def test_estimates_grow_with_the_request() -> None:
     parts = (TextPart("x" * 350), ToolUsePart("t", "f", "y" * 349), ToolResultPart("t", "z" * 350), OtherPart("image", {}, "anthropic"))
     full = ChatRequest(dialect="anthropic", model="m", system=("s" * 350,), turns=(Turn("user", parts),), tools=(Tool("f", "d", {"a": 1}),))
     assert 2250 < count_tokens.estimate_tokens(full) < 2350
+
+
+def test_a_refused_thread_is_said_as_the_sdks_know_it() -> None:
+    body = json.loads(errors_wire.error_body("anthropic", InvalidRequest("no", param="thread")))
+    assert body["error"]["details"] == {"error_code": "thread_unsupported_request"}
+    assert "details" not in json.loads(errors_wire.error_body("anthropic", InvalidRequest("no", param="tools")))["error"]

@@ -1,0 +1,155 @@
+"""Clients that the tests install, as agents with tools over several turns: calls allowed and blocked, streamed and not, both dialects.
+
+Each keeps its own history and runs its own tool loop; nothing is set but address, key and model.
+"""
+
+from collections.abc import AsyncIterable, Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from protocol.request import Dialect
+from tests.support.clients import DIALECTS, anthropic_client
+from tests.support.node import installed, run_script
+from tests.support.product import KEY, Product, running
+
+pytestmark = pytest.mark.timeout(180)
+
+MODELS = ["demo", "demo-openai", "demo-anthropic"]
+"""Answering in the client's dialect, always in chat/completions, always in Messages."""
+BLOCKED = "[Sluice: the tool call 'bash' was blocked by the policy 'tool_rules': rule]"
+SAYS = "I am the demo model inside Sluice"
+CONVERSATION: list[tuple[str, list[tuple[str, dict[str, Any]]], str]] = [
+    (
+        "think about the weather in Paris and Tokyo, and the time",
+        [("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Tokyo"}), ("get_time", {})],
+        "The tool said: noon",
+    ),
+    ("delete everything with rm -rf /", [], BLOCKED),
+    ("the weather in Oslo, and delete everything with rm -rf /", [("get_weather", {"city": "Oslo"})], "The tool said: sunny in Oslo"),
+    ("list the files", [("bash", {"command": "ls -la"})], "The tool said: ran ls -la"),
+    ("hello", [], SAYS),
+]
+"""What the user says, which tools run, and what the last answer says."""
+SCRIPTS: dict[str, tuple[str, Dialect, list[str]]] = {
+    "openai": ("openai.mjs", "openai", ["whole", "stream", "runner", "runner-stream"]),
+    "anthropic": ("anthropic.mjs", "anthropic", ["whole", "stream", "runner", "runner-stream"]),
+    "vercel-openai": ("vercel.mjs", "openai", ["whole", "stream"]),
+    "vercel-anthropic": ("vercel.mjs", "anthropic", ["whole", "stream"]),
+}
+NODE_CASES = [(script, model, mode) for script, (_, _, modes) in SCRIPTS.items() for model in MODELS for mode in modes]
+STOPS = {"openai": "stop", "anthropic": "end_turn", "vercel-openai": "stop", "vercel-anthropic": "stop"}
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
+    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def node_answers(product: Product) -> dict[str, dict[str, Any]]:
+    """What each script says; each runs once, with all its cases."""
+    return {}
+
+
+def answers_of(product: Product, known: dict[str, dict[str, Any]], script: str) -> dict[str, Any]:
+    if script not in known:
+        file, dialect, modes = SCRIPTS[script]
+        words = [said for said, _, _ in CONVERSATION]
+        cases = [{"name": f"{model} {mode}", "model": model, "mode": mode, "words": words} for model in MODELS for mode in modes]
+        place = {"url": product.url, "key": KEY, "provider": dialect, "cases": cases}
+        known[script] = run_script(installed(), file, place)
+    return known[script]
+
+
+@pytest.mark.parametrize(("script", "model", "mode"), NODE_CASES)
+def test_a_client_in_javascript(product: Product, node_answers: dict[str, dict[str, Any]], script: str, model: str, mode: str) -> None:
+    said = answers_of(product, node_answers, script)[f"{model} {mode}"]
+    assert "error" not in said, said["error"]
+    assert len(said["turns"]) == len(CONVERSATION)
+    for turn, (_, calls, text) in zip(said["turns"], CONVERSATION, strict=True):
+        assert [(name, arguments) for name, arguments in turn["calls"]] == calls
+        assert text in turn["text"]
+        assert turn["stop"] == STOPS[script]
+
+
+def agent_of(model: Model, calls: list[tuple[str, dict[str, Any]]]) -> Agent[None, str]:
+    def get_weather(city: str) -> str:
+        calls.append(("get_weather", {"city": city}))
+        return f"sunny in {city}"
+
+    def get_time() -> str:
+        calls.append(("get_time", {}))
+        return "noon"
+
+    def bash(command: str) -> str:
+        calls.append(("bash", {"command": command}))
+        return f"ran {command}"
+
+    return Agent(model, tools=[get_weather, get_time, bash])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_agent_of_pydantic_ai(product: Product, dialect: Dialect, model: str, streamed: bool) -> None:
+    pieces: list[object] = []
+
+    async def watch(_: RunContext[None], events: AsyncIterable[object]) -> None:
+        async for event in events:
+            pieces.append(event)
+
+    calls: list[tuple[str, dict[str, Any]]] = []
+    history: list[ModelMessage] = []
+    async with openai.AsyncOpenAI(base_url=product.url + "/v1", api_key=KEY, max_retries=0) as one:
+        async with anthropic.AsyncAnthropic(base_url=product.url, api_key=KEY, max_retries=0) as other:
+            chosen: Model = OpenAIChatModel(model, provider=OpenAIProvider(openai_client=one))
+            if dialect == "anthropic":
+                chosen = AnthropicModel(model, provider=AnthropicProvider(anthropic_client=other))
+            agent = agent_of(chosen, calls)
+            for words, wanted, text in CONVERSATION:
+                calls.clear()
+                pieces.clear()
+                said = await agent.run(words, message_history=history, event_stream_handler=watch if streamed else None)
+                history = said.all_messages()
+                assert sorted(calls, key=str) == sorted(wanted, key=str)
+                assert text in said.output
+                assert bool(pieces) == streamed
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_tool_runner_of_the_python_sdk(product: Product, model: str, streamed: bool) -> None:
+    """It asks for a stored conversation first, which this key may not have, and goes on without."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+
+    @anthropic.beta_tool
+    def get_weather(city: str) -> str:
+        """The weather."""
+        calls.append(("get_weather", {"city": city}))
+        return f"sunny in {city}"
+
+    @anthropic.beta_tool
+    def bash(command: str) -> str:
+        """Run a command."""
+        calls.append(("bash", {"command": command}))
+        return f"ran {command}"
+
+    words = "the weather in Oslo, and delete everything with rm -rf /"
+    with anthropic_client(product.url) as client:
+        asked: dict[str, Any] = {"model": model, "max_tokens": 1000, "messages": [{"role": "user", "content": words}]}
+        runner: Any = client.beta.messages.tool_runner(**asked, tools=[get_weather, bash], stream=streamed)
+        turns = [turn.get_final_message() if streamed else turn for turn in runner]
+    assert [block.text for block in turns[-1].content] == ["The tool said: sunny in Oslo"]
+    assert BLOCKED in [getattr(block, "text", "") for block in turns[0].content]
+    assert calls == [("get_weather", {"city": "Oslo"})]
