@@ -7,6 +7,7 @@ carried whole is decided whole; a result stays with its call, because the API ta
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from policy import toolcalls
 from policy.base import Block, Judgement, OtherBlock, TextBlock
@@ -31,7 +32,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.records import ToolReleaseRecord, VerdictName
-from protocol.request import ChatRequest, Dialect
+from protocol.request import ChatRequest, Dialect, Tool
 from protocol.text_calls import CallScanner, FoundCall
 
 Mark = tuple[VerdictName, int]
@@ -56,6 +57,10 @@ class Blocks:
         """What was said of results whose call is not yet decided."""
         self._history: dict[str, toolcalls.ProviderCall] = {}
         self._answer: AnswerCheck | None = None
+
+    def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
+        """Do arguments fit their tool's schema, as far as there is one?"""
+        return self._schemas.is_valid(tool, value) is not False
 
     def look_at(self, sent: ChatRequest, dialect: Dialect) -> None:
         """Take the request as it goes upstream: it may hold provider-run calls whose results come in this answer."""

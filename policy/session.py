@@ -241,7 +241,7 @@ class Session:
         self._sent = True
         self._restorer = None
         if translated is not None and translated.restore != Restore():
-            self._restorer = Restorer(translated.restore, call_id=f"{self.call.call_id}:{self._segment}")
+            self._restorer = Restorer(translated.restore, call_id=f"{self.call.call_id}:{self._segment}", fits=self._blocks.fits)
         if translated is not None and translated.dropped and not self._segment:
             self.dropped += tuple(n for n in translated.dropped if n not in self.dropped)
         if self.dropped and not self._segment:

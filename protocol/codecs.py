@@ -93,4 +93,10 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
     from protocol import anthropic_request_write, openai_request_write
 
     write = anthropic_request_write.encode if target.dialect == "anthropic" else openai_request_write.encode
-    return write(request, target, changed=changed)
+    if target.native_tools:
+        return write(request, target, changed=changed)
+    from protocol import prompt_tools
+
+    injected = prompt_tools.inject(request, target)
+    translated = write(injected.request, target, changed=changed or injected.request is not request)
+    return prompt_tools.finished(translated, injected)

@@ -1,19 +1,25 @@
-"""An upstream's answer in the client's own terms, before any policy sees it: tool names, and the answer that a forced tool stood for."""
+"""An upstream's answer in the client's own terms, before any policy sees it: tool names, the answer that a forced tool stood for, calls that a model wrote as text."""
 
 from typing import Any
 
 import msgspec
 
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStop, StopReason, TextDelta, UpstreamFailed
+from protocol.prompted import Fits, PromptedReader
+from protocol.request import Tool
 from protocol.target import Restore
 
 
-class Restorer:
-    """One answer's events, in order. Deterministic: a replay gives the same."""
+def _anything(tool: Tool, value: dict[str, Any]) -> bool:
+    return True
 
-    def __init__(self, restore: Restore, *, call_id: str) -> None:
+
+class Restorer:
+    """One answer's events, in order. Deterministic: a replay gives the same. `fits`: do arguments fit their tool's schema?"""
+
+    def __init__(self, restore: Restore, *, call_id: str, fits: Fits = _anything) -> None:
         self._names, self._json_tool = restore.names, restore.json_tool
-        self._call_id = call_id
+        self._prompted = None if restore.prompted is None else PromptedReader(restore.prompted, call_id=call_id, fits=fits)
         self._answers: set[int] = set()
         """Blocks that are the forced tool: their arguments are the answer's text."""
         self._others = False
@@ -24,7 +30,10 @@ class Restorer:
         """Return the events in the client's terms; what an answer in JSON must not have before it is left out."""
         out: list[Event] = []
         for event in events:
-            self._take(event, out)
+            if self._prompted is not None:
+                self._prompted.feed(event, out)
+            else:
+                self._take(event, out)
         return out
 
     def _take(self, event: Event, out: list[Event]) -> None:

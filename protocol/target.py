@@ -44,9 +44,7 @@ class Restore(msgspec.Struct, frozen=True, kw_only=True):
     json_tool: str = ""
     """The forced tool that stands for `response_format`: its arguments are the answer's text. "" for none."""
     prompted: tuple[Tool, ...] | None = None
-    """The tools that were written into the prompt: calls are looked for in the text. None: native tools."""
-    allowed: tuple[str, ...] = ()
-    """With prompted tools: the names that may be called (tool_choice); empty for all."""
+    """The tools that were written into the prompt and may be called: calls are looked for in the text. None: native tools."""
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
