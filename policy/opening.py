@@ -70,7 +70,8 @@ def dispatch(
             body = count_tokens.encode_count(count_tokens.estimate_tokens(request), estimated=True)
             return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete"), None
         translated = codecs.encode_request(request, target, changed=False)
-        return Dispatch(upstream.name, target.dialect, "count_tokens", None, translated.betas), None
+        asked = None if translated.body is None else count_tokens.as_count(translated.body)
+        return Dispatch(upstream.name, target.dialect, "count_tokens", asked, translated.betas), None
     endpoint: Endpoint = "messages" if target.dialect == "anthropic" else "chat"
     translated = codecs.encode_request(request, target, changed=changed)
     return Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas), translated

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 
 from protocol.errors import RemoteProtocolError
+from protocol.json_strict import dumps, loads_exact
 from protocol.request import ChatRequest, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart
 from protocol.typed_tools import as_function
 
@@ -28,6 +29,18 @@ class _Count(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Count)
+
+
+_OF_ANSWERS = frozenset(
+    ("max_tokens", "stream", "stop_sequences", "temperature", "top_p", "top_k", "metadata", "service_tier", "inference_geo", "container")
+)
+"""What says how to answer; a count takes none of it."""
+
+
+def as_count(body: bytes) -> bytes:
+    """Return a request of the Messages dialect as one whose tokens are to be counted."""
+    asked = loads_exact(body)
+    return dumps({name: value for name, value in asked.items() if name not in _OF_ANSWERS})
 
 
 def decode_count(body: bytes) -> int:

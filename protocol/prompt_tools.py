@@ -14,6 +14,7 @@ from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact, normal_arguments
 from protocol.request import ChatRequest, Part, ResponseFormat, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
+from protocol.typed_tools import as_function
 
 _EXAMPLE = {"tool_calls": [{"name": "look_up_word", "arguments": {"word": "sluice"}}]}
 _INTRODUCTION = """You can use tools. Each line below is one tool: its name, what it does, and a JSON Schema of its arguments.
@@ -30,6 +31,7 @@ _RULES = {
     "tool": "You must answer with a call of the tool {name} now.",
 }
 _ONE = " Call at most one tool in an answer."
+_TOOL_FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"))
 _GUIDED = {"ollama": "format", "vllm": "guided_json"}
 
 
@@ -54,9 +56,7 @@ def inject(request: ChatRequest, target: Target) -> Injected:
         originals = ()
     names = {p.id: p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart)}
     turns = tuple(_turn(turn, names, target.nonce) for turn in request.turns)
-    bare = {
-        n: v for n, v in request.extra.items() if n not in ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
-    }
+    bare = {name: value for name, value in request.extra.items() if name not in _TOOL_FIELDS}
     written = msgspec.structs.replace(
         request, system=system, system_messages=originals, turns=turns, tools=(), tool_choice=None, parallel_tool_calls=None,
         legacy_functions=False, extra=bare,
@@ -71,13 +71,19 @@ def inject(request: ChatRequest, target: Target) -> Injected:
     return Injected(written, more, tuple(offered) if offered else None)
 
 
-def _offered(request: ChatRequest, choice: ToolChoice) -> Sequence[Tool]:
-    for position, tool in enumerate(request.tools):
-        if tool.kind not in ("function", "custom"):
-            invalid(f"tools[{position}] cannot be described to a model without native tool calls", "tools")
+def _offered(request: ChatRequest, choice: ToolChoice) -> list[Tool]:
+    tools = [_described(tool, position) for position, tool in enumerate(request.tools)]
     if choice.mode == "tool":
-        return [t for t in request.tools if t.name == choice.name]
-    return [t for t in request.tools if not choice.allowed or t.name in choice.allowed]
+        return [t for t in tools if t.name == choice.name]
+    return [t for t in tools if not choice.allowed or t.name in choice.allowed]
+
+
+def _described(tool: Tool, position: int) -> Tool:
+    if tool.kind in ("function", "custom"):
+        return tool
+    if tool.kind == "client" and (function := as_function(tool)) is not None:
+        return function
+    invalid(f"tools[{position}] cannot be described to a model without native tool calls", "tools")
 
 
 def _introduction(request: ChatRequest, tools: Sequence[Tool], choice: ToolChoice, nonce: str) -> str:

@@ -62,8 +62,8 @@ class PromptedReader:
             self._passed[index] = self._next
             self._next += 1
         elif index == self._text_index and self._open is not None:
-            return msgspec.structs.replace(event, index=self._open[0])  # type: ignore[call-arg]
-        return msgspec.structs.replace(event, index=self._passed.get(index, index))  # type: ignore[call-arg]
+            return msgspec.structs.replace(event, index=self._open[0])
+        return msgspec.structs.replace(event, index=self._passed.get(index, index))
 
     def _end_text(self, out: list[Event]) -> None:
         if self._scanner is None:

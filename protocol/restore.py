@@ -1,4 +1,7 @@
-"""An upstream's answer in the client's own terms, before any policy sees it: tool names, the answer that a forced tool stood for, calls that a model wrote as text."""
+"""An upstream's answer in the client's own terms, before any policy sees it.
+
+Tool names, the answer that a forced tool stood for, calls that a model without native ones wrote as text.
+"""
 
 from typing import Any
 

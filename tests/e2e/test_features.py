@@ -36,7 +36,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
     def made(replay: Replay) -> dict[str, Any]:
         base = config(replay)
         keys = [key | {"policies": ["noop"], "server_tools": ["web_search"] if key["name"] == "dev" else []} for key in base["keys"]]
-        return base | {"keys": keys}
+        prompted = {"dialect": "openai", "base_url": replay.url + "/v1", "native_tools": False, "guided": "ollama"}
+        routes = [{"match": "qwen*", "upstream": "ollama"}, *base["models"]]
+        return base | {"keys": keys, "models": routes, "upstreams": base["upstreams"] | {"ollama": prompted}}
 
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
         yield running
@@ -302,3 +304,46 @@ def test_a_server_tool_of_a_key_without_its_family_is_refused(place: tuple[Produ
     with anthropic_client(place[0].url, CLIENT_KEY) as other, pytest.raises(anthropic.BadRequestError, match="server_tools"):
         other.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
     assert place[1].asked == []
+
+
+# --- models without native tool calls ---
+
+ENVELOPE = '{"tool_calls": [{"name": "get_weather", "arguments": {"city": "Paris"}}]}'
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_model_without_native_tools_calls_one(place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool) -> None:
+    tools: Any = [{"type": "function", "function": FUNCTION}]
+    text = f"<think>Hm.</think>I look it up.\n{ENVELOPE}"
+    if streamed:
+        head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "qwen3"}
+        rows = [{**head, "choices": [{"index": 0, "delta": {"content": c}, "finish_reason": None}]} for c in text]
+        rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        place[1].answer(stream(framed("openai", [json.dumps(r) for r in rows]), cutting="random", seed=3))
+        with gpt.chat.completions.stream(model="qwen3", messages=USER, tools=tools, tool_choice="required") as events:
+            list(events)
+            choice: Any = events.get_final_completion().choices[0]
+    else:
+        place[1].answer(completion({"content": text}))
+        choice = gpt.chat.completions.create(model="qwen3", messages=USER, tools=tools, tool_choice="required").choices[0]
+    assert choice.message.content == "I look it up."
+    assert [(c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls] == [("get_weather", {"city": "Paris"})]
+    assert choice.finish_reason == "tool_calls"
+    sent = asked(place)
+    assert "tools" not in sent and "tool_calls" in sent["format"]["properties"]
+    listed = place[0].audit("tool-calls", limit=1, order="desc")["items"][0]
+    assert (listed["form"], listed["name"], listed["verdict"]) == ("prompt", "get_weather", "allow")
+
+
+def test_a_messages_client_uses_such_a_model_over_two_turns(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+    tools: Any = [{"name": "get_weather", "input_schema": WEATHER}]
+    place[1].answer(completion({"content": ENVELOPE}))
+    first = claude.messages.create(model="qwen3", max_tokens=9, messages=USER, tools=tools)
+    block: Any = first.content[0]
+    assert (first.stop_reason, block.name, block.input) == ("tool_use", "get_weather", {"city": "Paris"})
+    place[1].answer(completion({"content": "Sunny."}))
+    results: Any = [{"type": "tool_result", "tool_use_id": block.id, "content": "sunny"}]
+    turns: Any = [*USER, {"role": "assistant", "content": first.to_dict()["content"]}, {"role": "user", "content": results}]
+    second: Any = claude.messages.create(model="qwen3", max_tokens=9, messages=turns, tools=tools)
+    assert (second.content[0].text, second.stop_reason) == ("Sunny.", "end_turn")
+    assert [m["role"] for m in asked(place)["messages"]] == ["system", "user", "assistant", "user"]
