@@ -1,5 +1,5 @@
 # Everything installs what it needs into .venv: nothing to prepare but Python 3.11 or newer.
-.PHONY: up test check chaos compose-test lock format
+.PHONY: up test conformance check chaos compose-test lock format
 PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 
@@ -10,6 +10,10 @@ up:  ## start everything on embedded servers; ARGS="--port 18080 --json"
 test:  ## unit, service and end-to-end tests; ARGS="-k name"
 	@scripts/setup dev
 	@$(PYTHON) -m pytest --ignore tests/chaos $(ARGS)
+
+conformance:  ## every recording in all four directions, through the running product and the official SDKs; ARGS="--only NAME --seed N"
+	@scripts/setup dev
+	@$(PYTHON) -m scripts.conformance $(ARGS)
 
 check:  ## lint, format, types, imports, schema
 	@scripts/setup dev

@@ -44,14 +44,14 @@ def _split(lines: list[str]) -> list[list[str]]:
     return parts
 
 
-def recordings() -> list[Recording]:
-    """All recordings; an error answer or a missing folder gives none of them."""
-    if not (SHARED / "expected.json").exists():
+def recordings(folder: Path = SHARED) -> list[Recording]:
+    """All recordings of a folder with an expected.json; a missing one gives none of them."""
+    if not (folder / "expected.json").exists():
         return []
     found = []
-    for entry in json.loads((SHARED / "expected.json").read_text())["entries"]:
+    for entry in json.loads((folder / "expected.json").read_text())["entries"]:
         dialect: Dialect = entry["api"]
-        path = SHARED / entry["file"]
+        path = folder / entry["file"]
         if entry["kind"] == "chunks":
             lines = [line for line in path.read_text().split("\n") if line.strip()]
             several = entry.get("messages")
@@ -63,6 +63,12 @@ def recordings() -> list[Recording]:
             facts = several[number] if several else entry["facts"]
             found.append(Recording(name, dialect, body, entry["kind"] != "json", facts, entry.get("must", "")))
     return found
+
+
+def own_recordings() -> list[Recording]:
+    """Our own streams, of which nothing is known but their bytes."""
+    paths = sorted(OWN.glob("*.sse"))
+    return [Recording(f"own/{p.stem}", "openai" if p.stem.startswith("openai") else "anthropic", p.read_bytes(), True, {}) for p in paths]
 
 
 def expected(recording: Recording) -> dict[str, Any]:

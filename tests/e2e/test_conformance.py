@@ -1,0 +1,54 @@
+"""Every recording through the running product and the official SDKs, in all four directions, as `make conformance` does it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.request import Dialect
+from tests.support.conformance import CLIENTS, Conformance, configuration, differences
+from tests.support.outcomes import outcome_of
+from tests.support.projection import completion_facts, told_completion
+from tests.support.recordings import need_recordings, own_recordings, recordings
+from tests.support.replay import Replay, stream
+from tests.support.told import WAYS, Direct, sent
+from tests.support.upstreams import MODEL, replayed
+
+ALL = {r.name: r for r in [*recordings(), *own_recordings()]}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Conformance, Replay]]:
+    folder = tmp_path_factory.mktemp("product")
+    with replayed(folder, redis_url, database_url, configuration) as (product, replay):
+        checks = Conformance(product.url, replay, seed=0)
+        yield checks, replay
+        checks.close()
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("name", list(ALL))
+def test_every_client_is_told_what_the_upstream_said(place: tuple[Conformance, Replay], seed: int, name: str, client: Dialect) -> None:
+    checks, _ = place
+    checks.seed = seed
+    results = checks.check(ALL[name], client)
+    assert results
+    assert {r.way: r.problems for r in results if r.problems} == {}
+
+
+def test_the_recordings_are_here() -> None:
+    need_recordings()
+    assert {outcome_of(r) for r in ALL.values()} == {"whole", "fails", "cut call", "error body"}
+
+
+def test_a_recorded_paused_turn_goes_on_with_its_recorded_continuation(place: tuple[Conformance, Replay], seed: int) -> None:
+    need_recordings()
+    checks, replay = place
+    segments = [ALL["anthropic/pause-turn-1"].body, ALL["anthropic/pause-turn-2"].body]
+    direct = Direct()
+    want = completion_facts([direct.read("anthropic", "beta helper", body, sent) for body in segments])
+    direct.close()
+    for way in WAYS["openai"][True]:
+        replay.answer(*(stream(body, cutting="random", seed=seed) for body in segments))
+        got = told_completion(checks.through.tell("openai", way, MODEL["anthropic"], sent))
+        assert differences({k: v for k, v in want.items() if k in got}, got) == []
+        assert len(replay.asked) == 2
