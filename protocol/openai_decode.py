@@ -81,7 +81,7 @@ class _Message:
     def __init__(self, unknown: frozenset[str]) -> None:
         self._unknown = unknown
         self.blocks = Blocks()
-        self.started = self._refused = False
+        self.started = False
         self.finish: str | None = None
         self._usage = Usage()
         self._total: int | None = None
@@ -199,7 +199,6 @@ class _Message:
         ):
             self._withhold("annotations", {"annotations": delta.annotations}, events)
         if delta.refusal:
-            self._refused = True
             blocks.text(BlockKind.TEXT, delta.refusal, events, "refusal")
             if logprobs:
                 blocks.attach(BlockKind.TEXT, "refusal", "logprobs", logprobs.get("refusal"), events)
@@ -245,10 +244,6 @@ class _Message:
         if self.blocks.has_calls and reason is StopReason.END_TURN:
             reason = StopReason.TOOL_USE
         extra: dict[str, Any] = {"fields": self._fields} if self._fields else {}
-        if self._refused and reason is StopReason.END_TURN:
-            # applications of this dialect know a refusal by its text, and the word stays what it was
-            reason = StopReason.REFUSAL
-            extra["finish_reason"] = "stop"
         of_choice = {"content_filter_results": self._filters, "native_finish_reason": self._native}
         if kept := {name: value for name, value in of_choice.items() if value and is_tame(value)}:
             extra["choice"] = kept
@@ -348,7 +343,7 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     if answer.error:
         return [_failed(_error_of(answer, found))]
     choice = next((c for c in answer.choices or () if c.index == 0), None)
-    if choice is None or choice.message is None:
+    if choice is None or (choice.message is None and choice.finish_reason != "content_filter"):
         raise RemoteProtocolError("upstream's answer has no message")
     if not choice.finish_reason:
         raise RemoteProtocolError("upstream's answer has no finish reason")

@@ -113,7 +113,8 @@ class WholeEncoder:
         told |= said
         calls = [tool.whole() for tool in message.tools.values() if tool.form != "unseen"]
         if calls:
-            told |= {"function_call": calls[0]} if message.request.legacy_functions else {"tool_calls": calls}
+            is_legacy = any(tool.form == "legacy" for tool in message.tools.values())
+            told |= {"function_call": calls[0]} if is_legacy else {"tool_calls": calls}
         told |= self._lists
         if message.vendor.annotations:
             told["annotations"] = message.vendor.annotations

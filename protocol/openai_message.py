@@ -121,7 +121,8 @@ class Message:
         return None
 
     def _form(self, event: BlockStart) -> Literal["function", "custom", "legacy", "unseen"]:
-        if self.request.legacy_functions:
+        # a provider of this dialect may answer in the older form though the request did not use it
+        if self.request.legacy_functions or (event.form == "legacy" and self.is_same):
             return "unseen" if self.tools else "legacy"
         offered = self.request.tool(event.name)
         return "custom" if offered is not None and offered.kind == "custom" else "function"
@@ -184,11 +185,9 @@ def custom_input(arguments: str) -> str:
 
 
 def finish_word(message: Message, stop: MessageStop) -> str:
-    """The finish reason; in the same dialect a refusal may have been an ordinary stop."""
-    if stop.stop_reason is StopReason.TOOL_USE and message.request.legacy_functions:
+    """The finish reason; a legacy call has its own."""
+    if stop.stop_reason is StopReason.TOOL_USE and any(tool.form == "legacy" for tool in message.tools.values()):
         return "function_call"
-    if stop.stop_reason is StopReason.REFUSAL and message.is_same and stop.extra.get("finish_reason") == "stop":
-        return "stop"
     return _FINISH[stop.stop_reason]
 
 

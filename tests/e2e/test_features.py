@@ -288,10 +288,10 @@ def test_forced_choices_and_output_format(place: tuple[Product, Replay], claude:
     assert sent["response_format"]["json_schema"]["schema"]["required"] == ["city", "people"]
 
 
-def test_a_refusal_is_one(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
+def test_a_refusal_in_words_is_text(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
     place[1].answer(completion({"refusal": "I will not."}))
     said = claude.messages.create(model=GPT, max_tokens=9, messages=USER)
-    assert (said.stop_reason, [b.text for b in said.content if b.type == "text"]) == ("refusal", ["I will not."])
+    assert (said.stop_reason, [b.text for b in said.content if b.type == "text"]) == ("end_turn", ["I will not."])
 
 
 def test_a_server_tool_of_a_key_without_its_family_is_refused(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:

@@ -103,10 +103,19 @@ def test_legacy_clients_get_it_as_they_know_it() -> None:
     assert (sent["finish_reason"], sent["message"]["tool_calls"], sent["message"]["content"]) == ("function_call", None, None)
 
 
-def test_other_clients_get_a_legacy_call_as_a_tool_call() -> None:
-    for choice in answers(stream(*LEGACY)):
-        (call,) = choice.message.tool_calls
-        assert (call.type, call.function.name, call.function.arguments, choice.finish_reason) == ("function", "f", '{"a":1}', "tool_calls")
+def test_a_provider_that_answers_in_the_old_form_unasked_is_heard_as_directly() -> None:
+    direct = openai_answer(body_of(*LEGACY), stream=True).choices[0].model_dump()
+    streamed, sent = (c.model_dump() for c in answers(stream(*LEGACY)))
+    assert streamed == direct
+    assert (sent["finish_reason"], sent["message"]["function_call"]["name"]) == ("function_call", "f")
+
+
+def test_an_answer_that_a_filter_kept_back_whole_is_one() -> None:
+    body = {"id": "x", "choices": [{"index": 0, "finish_reason": "content_filter", "content_filter_results": {}}]}
+    events = codecs.decode_whole("openai", json.dumps(body).encode())
+    assert [type(e) for e in events] == [MessageStart, MessageStop]
+    for choice in answers(events):
+        assert (choice.finish_reason, choice.message.content or "") == ("content_filter", "")
 
 
 def test_a_legacy_client_gets_one_call_of_many() -> None:
@@ -203,12 +212,12 @@ def test_escaping_free_form_text_is_linear() -> None:
 # --- refusals ---
 
 
-def test_a_refusal_is_text_that_policies_read_and_ends_as_one() -> None:
-    for finish in ("stop", "content_filter"):
+def test_a_refusal_is_text_that_policies_read_and_ends_as_upstream_said() -> None:
+    for finish, reason in (("stop", StopReason.END_TURN), ("content_filter", StopReason.REFUSAL)):
         events = stream(chunk(role="assistant", content=""), chunk(refusal="I can"), chunk(refusal="not."), chunk(finish))
         assert [e for e in events if isinstance(e, BlockStart)] == [BlockStart(0, BlockKind.TEXT, "", "refusal")]
         assert texts(events) == {0: "I cannot."}
-        assert isinstance(events[-1], MessageStop) and events[-1].stop_reason is StopReason.REFUSAL
+        assert isinstance(events[-1], MessageStop) and events[-1].stop_reason is reason
         for choice in answers(events):
             assert (choice.message.refusal, choice.finish_reason, choice.message.content) == ("I cannot.", finish, "")
     assert [e.stop_reason for e in stream(chunk(refusal="no"), chunk("length")) if isinstance(e, MessageStop)] == [StopReason.MAX_TOKENS]
