@@ -39,7 +39,7 @@ _FINISH = {
     "insufficient_system_resource": None,
 }
 """What a finish reason means; None: upstream failed and says it this way."""
-_TOP_FIELDS = ("prompt_filter_results", "provider", "moderation")
+_TOP_FIELDS = ("prompt_filter_results", "provider", "moderation", "x_groq", "usage_breakdown")
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
 _MAX_DONE = 20
@@ -95,7 +95,12 @@ class _Message:
         """Take a chunk of a stream, or a whole answer; `content_of` a choice is what it says."""
         if chunk.usage:
             self._count(chunk.usage)
-        if chunk.moderation or (not self.started and (chunk.prompt_filter_results or chunk.provider)):
+        if (
+            chunk.moderation
+            or chunk.x_groq
+            or chunk.usage_breakdown
+            or (not self.started and (chunk.prompt_filter_results or chunk.provider))
+        ):
             self._fields |= _tame(chunk, _TOP_FIELDS)
         called: list[int] = []
         for choice in chunk.choices or ():
@@ -128,7 +133,7 @@ class _Message:
             "fields": self._fields or None,
             "choice": _tame(choice, _CHOICE_FIELDS) or None,
             # whole answers say that there are none
-            "message": {"annotations": []} if content is not None and content.annotations == [] else None,
+            "message": {name: [] for name in ("annotations", "tool_calls") if getattr(content, name, None) == []} or None,
         }
         self._fields = {}
         extra |= {name: value for name, value in own.items() if value is not None}
@@ -241,9 +246,10 @@ class _Message:
         reason = _FINISH[self.finish]
         if reason is None:
             return UpstreamFailed("api_error", _CUT)
-        if self.blocks.has_calls and reason is StopReason.END_TURN:
-            reason = StopReason.TOOL_USE
         extra: dict[str, Any] = {"fields": self._fields} if self._fields else {}
+        if self.blocks.has_calls and reason is StopReason.END_TURN:
+            # what it means; clients of this dialect get the vendor's own word
+            reason, extra["finish_reason"] = StopReason.TOOL_USE, "stop"
         of_choice = {"content_filter_results": self._filters, "native_finish_reason": self._native}
         if kept := {name: value for name, value in of_choice.items() if value and is_tame(value)}:
             extra["choice"] = kept

@@ -188,6 +188,8 @@ def finish_word(message: Message, stop: MessageStop) -> str:
     """The finish reason; a legacy call has its own."""
     if stop.stop_reason is StopReason.TOOL_USE and any(tool.form == "legacy" for tool in message.tools.values()):
         return "function_call"
+    if stop.stop_reason is StopReason.TOOL_USE and message.is_same and stop.extra.get("finish_reason") == "stop":
+        return "stop"
     return _FINISH[stop.stop_reason]
 
 

@@ -125,6 +125,7 @@ class Chunk(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     prompt_token_ids: Any = None
     kv_transfer_params: Any = None
     x_groq: Any = None
+    usage_breakdown: Any = None
 
 
 _MAX_NAME = 60
