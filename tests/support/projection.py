@@ -145,7 +145,8 @@ def message_facts(told: dict[str, Any], order: Sequence[str] = ()) -> dict[str, 
         "thinking_tokens": usage["reasoning_tokens"],
     }
     # vendors end an answer with calls in it with other words
-    return {"blocks": blocks, "stop_reason": "tool_use" if facts["calls"] and stop == "end_turn" else stop, "usage": counted}
+    stop = "tool_use" if facts["calls"] and stop == "end_turn" else stop
+    return {"blocks": blocks, "stop_reason": stop, "usage": counted, "annotations": facts["annotations"]}
 
 
 def told_message(told: dict[str, Any]) -> dict[str, Any]:
@@ -161,4 +162,6 @@ def told_message(told: dict[str, Any]) -> dict[str, Any]:
         name: usage.get(name) or 0 for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     }
     counted["thinking_tokens"] = (usage.get("output_tokens_details") or {}).get("thinking_tokens") or 0
-    return {"blocks": blocks, "stop_reason": told["stop_reason"], "usage": counted}
+    # a citation of this dialect cannot be made up of an annotation: it is beside the message
+    annotations = (told.get("sluice") or {}).get("annotations", [])
+    return {"blocks": blocks, "stop_reason": told["stop_reason"], "usage": counted, "annotations": annotations}

@@ -13,10 +13,16 @@ def mended(recording: Recording) -> bytes:
 
     Tool calls get their place among the tool calls as index (a vendor leaves it out, another counts content blocks, one says 0 for
     all), and "{}" where no arguments came; the role comes once; the finish reason too, and is tool_calls where a vendor says stop
-    after calls; Azure's first chunk, without choices, gets the id and model of the next one.
+    after calls; Azure's first chunk, without choices, gets the id and model of the next one. A message that begins twice begins once.
     """
-    if recording.dialect == "anthropic" or not recording.is_stream:
+    if not recording.is_stream:
         return recording.body
+    if recording.dialect == "anthropic":
+        frames = [frame for _, frame in payloads(recording.body)]
+        starts = [n for n, f in enumerate(frames) if f["type"] == "message_start"]
+        if len(starts) == 1:
+            return recording.body
+        return framed("anthropic", [json.dumps(f) for n, f in enumerate(frames) if n not in starts[1:]])
     values = [value for _, value in payloads(recording.body) if value != "[DONE]"]
     named: dict[str, Any] = next((v for v in values if v.get("id")), {})
     calls = _Calls()
