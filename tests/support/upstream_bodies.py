@@ -12,8 +12,8 @@ def mended(recording: Recording) -> bytes:
     """The stream with what the official helper or an application cannot read put right, so that they can say what the message is.
 
     Tool calls get their place among the tool calls as index (a vendor leaves it out, another counts content blocks, one says 0 for
-    all), and "{}" where no arguments came; the role comes once; the finish reason too, and is tool_calls where a vendor says stop
-    after calls; Azure's first chunk, without choices, gets the id and model of the next one. A message that begins twice begins once.
+    all), and "{}" where no arguments came; the role comes once, and the finish reason; Azure's first chunk, without choices, gets the id
+    and model of the next one. A message that begins twice begins once.
     """
     if not recording.is_stream:
         return recording.body
@@ -39,7 +39,7 @@ def mended(recording: Recording) -> bytes:
             calls.number(call)
         if choice.get("finish_reason"):
             delta |= calls.rest(delta)
-            choice["finish_reason"] = None if finished else "tool_calls" if calls.arguments else choice["finish_reason"]
+            choice["finish_reason"] = None if finished else choice["finish_reason"]
             finished = True
     return framed("openai", [json.dumps(v) for v in values])
 
