@@ -45,3 +45,32 @@ def check_messages_frames(data: bytes) -> None:
                 assert frames[number + 1]["type"] == "message_stop"
             case "message_stop":
                 assert frames[number - 1]["type"] == "message_delta"
+
+
+def check_chat_frames(data: bytes) -> None:
+    """Assert: the role once and first, dense tool calls that have id and name once, one reason at the end, and then [DONE] or an error."""
+    parts = [p.removeprefix("data: ") for p in data.decode().split("\n\n") if p.startswith("data: ")]
+    if not parts:
+        return
+    last = parts.pop()
+    frames = [json.loads(part) for part in parts]
+    assert all("error" not in f for f in frames)
+    assert last == "[DONE]" or "error" in json.loads(last)
+    calls: list[int] = []
+    finished = False
+    roles = 0
+    for number, frame in enumerate(frames):
+        for choice in frame["choices"]:
+            assert not finished, "nothing after the reason"
+            delta = choice["delta"]
+            assert "role" not in delta or number == 0
+            roles += "role" in delta
+            for call in delta.get("tool_calls") or ():
+                if "id" in call:
+                    assert call["index"] == len(calls)
+                    calls.append(call["index"])
+                    assert call["id"] and (call.get("function") or call.get("custom"))["name"]
+                assert call["index"] in calls
+            finished = choice["finish_reason"] is not None
+    assert roles == 1
+    assert finished == (last == "[DONE]")

@@ -1,0 +1,376 @@
+"""What is fuzzed: each target takes bytes and asserts what must hold for any bytes.
+
+Everything but the bytes follows from them, so that an input that failed fails again.
+"""
+
+import json
+import random
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from protocol import codecs, fields
+from protocol.anthropic_turn import TurnBuilder
+from protocol.errors import InvalidRequest, RemoteProtocolError
+from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, UpstreamFailed
+from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact
+from protocol.request import Dialect
+from protocol.server_tool_data import table
+from protocol.sse import EventSplitter, parse_event
+from protocol.target import Target
+from protocol.text_calls import CallScanner, FoundCall, Thought
+from tests.fuzz import requests
+from tests.fuzz.mutate import mutate
+from tests.fuzz.views import MAX_EVENT, Way, encoded, merged, read_back, released
+from tests.support.order import check_chat_frames, check_messages_frames
+from tests.support.recordings import OWN, recordings
+
+FOUND = Path(__file__).parent / "found"
+DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic")
+_UNKNOWN = frozenset(("block x", "event x", "delta x", "field novelty", "message field novelty", "text field novelty", "usage novelty"))
+MARK = "withheld from every client 7f3a"
+
+
+class FuzzTarget(msgspec.Struct, frozen=True):
+    """`check` raises where something does not hold."""
+
+    name: str
+    check: Callable[[bytes], None]
+    seeds: Callable[[], list[bytes]]
+
+
+def rng_of(data: bytes) -> random.Random:
+    """The choices that go with an input."""
+    return random.Random(zlib.crc32(data))
+
+
+def cut(data: bytes, rng: random.Random) -> list[bytes]:
+    """Cut bytes anywhere."""
+    if rng.random() < 0.2:
+        return [data[i : i + 1] for i in range(len(data))]
+    places = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(12)))
+    return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
+
+
+# --- streams ---
+
+
+def events_of(pieces: list[bytes]) -> list[bytes] | None:
+    """The SSE events of a stream that comes in pieces; None where one is too large."""
+    splitter = EventSplitter(MAX_EVENT)
+    try:
+        found = [event for piece in pieces for event in splitter.feed(piece)]
+    except RemoteProtocolError:
+        return None
+    return found + splitter.finish()
+
+
+def check_splitter(data: bytes) -> None:
+    """No byte is lost or added, wherever the bytes are cut."""
+    whole, apart = events_of([data]), events_of(cut(data, rng_of(data)))
+    assert b"".join(whole or []) == b"".join(apart or [])
+    assert whole is None or b"".join(whole) == data
+    assert said_in(whole) == said_in(apart)
+
+
+def said_in(chunks: list[bytes] | None) -> list[tuple[str, bytes]] | None:
+    """What SSE events say: a line feed that comes after its carriage return is a chunk of its own, and says nothing."""
+    return None if chunks is None else [parse_event(chunk) for chunk in chunks if chunk.strip(b"\r\n")]
+
+
+def decoded(dialect: Dialect, chunks: list[bytes], unknown: frozenset[str]) -> list[Event]:
+    """The events of chunks up to what the dialect forbids; after that the decoder says nothing more."""
+    decoder, events = codecs.make_decoder(dialect, unknown), list[Event]()
+    try:
+        for chunk in chunks:
+            events += decoder.feed(chunk)
+        return events + decoder.finish()
+    except RemoteProtocolError:
+        assert decoder.finish() == []
+        return events
+
+
+def check_stream(dialect: Dialect, data: bytes) -> None:
+    """A stream decodes or is refused; what a session makes of it is one whole message or one error, the same however it came."""
+    check_splitter(data)
+    rng = rng_of(data)
+    chunks = events_of([data]) or []
+    unknown = _UNKNOWN if rng.random() < 0.3 else frozenset[str]()
+    assert decoded(dialect, chunks, unknown) == decoded(dialect, events_of(cut(data, rng)) or [], unknown)
+    way = Way.chosen(dialect, rng)
+    at_once, one_by_one = way.session(), way.session()
+    at_once.chunks(1, chunks)
+    for number, chunk in enumerate(chunks, 1):
+        one_by_one.chunks(number, [chunk])
+    for session in (at_once, one_by_one):
+        session.eof()
+    turn = TurnBuilder()
+    for chunk in chunks:
+        turn.feed(chunk)
+    first, second = at_once.take(), one_by_one.take()
+    assert first.digest == second.digest
+    check_released(way, at_once, [o for o in first.outputs if not hasattr(o, "upstream")])
+
+
+def check_whole(dialect: Dialect, data: bytes) -> None:
+    """A whole answer likewise."""
+    way = Way.chosen(dialect, rng_of(data))
+    session = way.session()
+    session.take()
+    session.body(1, data)
+    session.eof()
+    turn = TurnBuilder()
+    turn.body(data)
+    check_released(way, session, list(session.take().outputs))
+
+
+def check_released(way: Way, session: Any, outputs: list[Any]) -> None:
+    """What is released ends once, can be written, is in order, and reads back as what it was; a call that is denied is not in it."""
+    ends = [o for o in outputs if not isinstance(o, Event) or isinstance(o, MessageStop | UpstreamFailed)]
+    assert len(ends) == 1 and outputs[-1] is ends[0]
+    events = [o for o in outputs if isinstance(o, Event)]
+    if len(events) != len(outputs):
+        json.loads(outputs[-1].body)
+        events = events if way.stream else []
+        assert not events, "an answer that began is not followed by a whole one"
+        return
+    data = encoded(session, way, events)
+    failed = isinstance(events[-1], UpstreamFailed)
+    if way.stream:
+        (check_chat_frames if way.client == "openai" else check_messages_frames)(data)
+    if failed and not way.stream:
+        return
+    view = read_back(way, data)
+    found = merged(view)
+    assert isinstance(found["end"], UpstreamFailed) == failed
+    if way.denies:
+        kinds = {b["start"].kind for b in found["blocks"].values()}
+        assert not kinds & {BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE}
+        for block in found["blocks"].values():
+            assert not calls_in(block["text"]), "a call that a parser finds in the text"
+    if not failed:
+        again = read_back(way, encoded(session, way, view))
+        assert merged(again) == found
+
+
+def calls_in(text: str) -> list[FoundCall]:
+    """The calls that the text holds."""
+    scanner = CallScanner(None, reasoning=False)
+    return [p for p in [*scanner.feed(text), *scanner.finish()] if isinstance(p, FoundCall)]
+
+
+def check_withheld(data: bytes) -> None:
+    """Whatever is put where nothing is modelled is said to be withheld, and is in nothing that an encoder writes."""
+    rng = rng_of(data)
+    dialect: Dialect = rng.choice(DIALECTS)
+    stream = rng.choice(stream_seeds(dialect))
+    lines = stream.decode().split("\n")
+    at = [n for n, line in enumerate(lines) if line.startswith("data: {")]
+    number = rng.choice(at)
+    frame = json.loads(lines[number][6:])
+    if not plant(dialect, frame, rng):
+        return
+    lines[number] = "data: " + json.dumps(frame)
+    chunks = events_of(["\n".join(lines).encode()]) or []
+    events = decoded(dialect, chunks, frozenset())
+    assert any(isinstance(e, Opaque) for e in events), "it is not on record"
+    assert not [e for e in events if isinstance(e, Opaque) and MARK in e.what]
+    for client in DIALECTS:
+        for is_stream in (True, False):
+            way = Way(client, is_stream, {}, f"{dialect}-x", False)
+            session = way.session()
+            session.chunks(1, chunks)
+            session.eof()
+            released_events, responses = released(session)
+            written = encoded(session, way, released_events) + b"".join(r.body + r.frame for r in responses)
+            assert MARK.encode() not in written
+
+
+def plant(dialect: Dialect, frame: dict[str, Any], rng: random.Random) -> bool:
+    """Put the mark into a frame where nothing is modelled; False where this frame has no such place."""
+    holders = [frame]
+    if dialect == "openai":
+        for choice in frame.get("choices") or []:
+            holders += [choice, *([choice["delta"]] if isinstance(choice.get("delta"), dict) else [])]
+            for call in (choice.get("delta") or {}).get("tool_calls") or []:
+                holders += [call, *([call["function"]] if call.get("function") else [])]
+    else:
+        holders += [frame[name] for name in ("message", "delta") if isinstance(frame.get(name), dict)]
+        block = frame.get("content_block")
+        if isinstance(block, dict) and block.get("type") in ("text", "thinking"):
+            holders.append(block)
+        if rng.random() < 0.3 and frame.get("type") in ("content_block_delta", "content_block_start"):
+            name = "delta" if "delta" in frame else "content_block"
+            frame[name] = {"type": "novelty", "text": MARK, "thinking": MARK, "partial_json": MARK, "input": {"x": MARK}}
+            return True
+        if rng.random() < 0.1:
+            frame["type"], frame["novelty"] = "novelty", MARK
+            return True
+    rng.choice(holders)["novelty"] = rng.choice([MARK, [MARK], {"text": MARK}, {"content": [{"type": "text", "text": MARK}]}])
+    return True
+
+
+# --- requests ---
+
+
+def check_request(dialect: Dialect, data: bytes) -> None:
+    """A request is read or refused; what is written from it is read again by its dialect, and says the same the second time."""
+    rng = rng_of(data)
+    endpoint: Any = "chat" if dialect == "openai" else rng.choice(["messages", "count_tokens"])
+    try:
+        request = codecs.decode_request(dialect, data, endpoint=endpoint)
+    except InvalidRequest:
+        return
+    families = frozenset(table().families) if rng.random() < 0.7 else frozenset[str]()
+    target = Target(dialect=rng.choice(DIALECTS), native_tools=rng.random() < 0.8, families=families, nonce="nonce")
+    try:
+        written = codecs.encode_request(request, target, changed=True)
+    except InvalidRequest:
+        return
+    assert codecs.encode_request(request, target, changed=True) == written
+    assert written.body is not None
+    body = json.loads(written.body)
+    assert not fields.ROUTING & body.keys()
+    assert all(isinstance(name, str) for name in written.dropped)
+    again = codecs.decode_request(target.dialect, written.body, endpoint="count_tokens" if target.dialect == "anthropic" else "chat")
+    if target.dialect == dialect and target.native_tools:
+        assert codecs.encode_request(again, target, changed=True).body == written.body
+
+
+# --- text and JSON ---
+
+
+def check_scanner(data: bytes) -> None:
+    """Nothing is lost or added, and the same is found wherever the text is cut."""
+    text, rng = data.decode("utf-8", "surrogateescape"), rng_of(data)
+    names = rng.choice([None, frozenset(("bash", "get_weather"))])
+    reasoning = rng.random() < 0.5
+    places = sorted(rng.randrange(len(text) + 1) for _ in range(rng.randrange(12)))
+    pieces = [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
+    whole = scanned([text], names, reasoning=reasoning)
+    assert "".join(said for _, said in whole) == text
+    assert scanned(pieces, names, reasoning=reasoning) == whole
+
+
+def scanned(pieces: list[str], names: frozenset[str] | None, *, reasoning: bool) -> list[tuple[Any, str]]:
+    """What is found, with neighbours of one kind joined."""
+    scanner = CallScanner(names, reasoning=reasoning)
+    found: list[tuple[Any, str]] = []
+    for piece in [p for text in pieces for p in scanner.feed(text)] + scanner.finish():
+        kind: Any = piece if isinstance(piece, FoundCall) else type(piece)
+        raw = piece if isinstance(piece, str) else piece.raw
+        if isinstance(piece, FoundCall):
+            loads_or_fail(piece)
+        if found and found[-1][0] is kind and kind in (str, Thought):
+            found[-1] = (kind, found[-1][1] + raw)
+        else:
+            found.append((kind, raw))
+    return found
+
+
+def loads_or_fail(call: FoundCall) -> None:
+    """The arguments are an object's JSON where the scanner says so."""
+    try:
+        loads_arguments(call.arguments)
+    except AmbiguousJson:
+        assert not call.strict
+
+
+def check_json(data: bytes) -> None:
+    """Arguments that pass are read alike by other parsers; exact JSON is written back with the same values."""
+    text = data.decode("utf-8", "surrogateescape")
+    try:
+        value = loads_arguments(text)
+    except AmbiguousJson:
+        pass
+    else:
+        assert json.loads(text) == value == msgspec.json.decode(dumps(value))
+    try:
+        exact = loads_exact(data)
+    except ValueError:
+        return
+    assert dumps(loads_exact(dumps(exact))) == dumps(exact)
+
+
+def check_error(dialect: Dialect, data: bytes) -> None:
+    """Every error answer of an upstream becomes one of ours."""
+    rng = rng_of(data)
+    failed = codecs.decode_error(dialect, rng.choice([400, 401, 404, 413, 429, 500, 529, 599]), data, rng.choice([None, "1", "x\n"]))
+    for client in DIALECTS:
+        way = Way(client, rng.random() < 0.5, {}, f"{dialect}-x", False)
+        session = way.session()
+        session.take()
+        session.error_status(failed.status, data, "")
+        _, responses = released(session)
+        assert len(responses) == 1 and 400 <= responses[0].status < 600
+        assert set(json.loads(responses[0].body)) <= {"type", "error", "request_id"}
+
+
+# --- seeds ---
+
+
+def stream_seeds(dialect: Dialect) -> list[bytes]:
+    """Our own streams and those beside the repository."""
+    own = [path.read_bytes() for path in sorted(OWN.glob(f"{dialect}-*.sse"))]
+    return own + [r.body for r in recordings() if r.dialect == dialect and r.is_stream and len(r.body) < 20_000]
+
+
+def whole_seeds(dialect: Dialect) -> list[bytes]:
+    """Whole answers: those beside the repository, and what the encoders make of our streams."""
+    found = [r.body for r in recordings() if r.dialect == dialect and not r.is_stream and len(r.body) < 40_000]
+    for upstream in DIALECTS:
+        for stream in stream_seeds(upstream)[:12]:
+            way = Way(dialect, False, {}, f"{upstream}-x", False)
+            session = way.session()
+            session.chunks(1, events_of([stream]) or [])
+            session.eof()
+            events, _ = released(session)
+            if events and isinstance(events[0], MessageStart) and isinstance(events[-1], MessageStop):
+                found.append(encoded(session, way, events))
+    return found
+
+
+def text_seeds() -> list[bytes]:
+    """Text in which a parser may find calls."""
+    call = b'{"name": "bash", "arguments": {"command": "ls"}}'
+    forms = [b"Hello. " + call, b"<tool_call>" + call + b"</tool_call>", b"```json\n[" + call + b"]\n```", b"[TOOL_CALLS] [" + call + b"]"]
+    forms += [
+        b"<think>" + call + b"</think>Hi",
+        b"<function=bash><parameter=command>ls</parameter></function>",
+        b"{'name': 'bash', 'args': {}}",
+    ]
+    return [*forms, b'{"tool_calls": [{"function": {"name": "bash", "arguments": "{\\"a\\": 1}"}}]}', b'say "name": "x" and { more }']
+
+
+TARGETS = {
+    t.name: t
+    for t in [
+        FuzzTarget("sse", check_splitter, lambda: [s for d in DIALECTS for s in stream_seeds(d)]),
+        FuzzTarget("openai-stream", lambda data: check_stream("openai", data), lambda: stream_seeds("openai")),
+        FuzzTarget("anthropic-stream", lambda data: check_stream("anthropic", data), lambda: stream_seeds("anthropic")),
+        FuzzTarget("openai-whole", lambda data: check_whole("openai", data), lambda: whole_seeds("openai")),
+        FuzzTarget("anthropic-whole", lambda data: check_whole("anthropic", data), lambda: whole_seeds("anthropic")),
+        FuzzTarget("withheld", check_withheld, lambda: [b"%d" % n for n in range(50)]),
+        FuzzTarget("openai-request", lambda data: check_request("openai", data), lambda: requests.seeds("openai")),
+        FuzzTarget("anthropic-request", lambda data: check_request("anthropic", data), lambda: requests.seeds("anthropic")),
+        FuzzTarget("text-calls", check_scanner, text_seeds),
+        FuzzTarget("json", check_json, lambda: [b'{"a": [1, -0.0, 1e3, "\\u00e9\\ud83d\\ude00", null, {"b": {}}]}', b"{}", b'{"a": 1}']),
+        FuzzTarget("openai-error", lambda data: check_error("openai", data), lambda: requests.errors("openai")),
+        FuzzTarget("anthropic-error", lambda data: check_error("anthropic", data), lambda: requests.errors("anthropic")),
+    ]
+}
+
+
+def found(name: str) -> list[bytes]:
+    """Inputs that once failed."""
+    return [path.read_bytes() for path in sorted(FOUND.glob(f"{name}.*"))]
+
+
+def damaged(target: FuzzTarget, seeds: list[bytes], rng: random.Random) -> bytes:
+    """A new input for a target."""
+    if target.name == "withheld":
+        return b"%d" % rng.randrange(1 << 60)
+    return mutate(rng.choice(seeds), seeds, rng)
