@@ -1,5 +1,5 @@
 # Everything installs what it needs into .venv: nothing to prepare but Python 3.11 or newer.
-.PHONY: up test conformance check chaos compose-test lock format
+.PHONY: up test conformance check chaos compose-test fuzz lock format
 PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 
@@ -26,6 +26,10 @@ chaos:  ## processes killed in the middle of streams
 compose-test:  ## the image and compose.yaml, run for real
 	@scripts/setup dev
 	@tests/compose/run $(ARGS)
+
+fuzz:  ## decoders, encoders, sessions and request codecs on damaged input; SECONDS=60 ARGS="--target NAME --seed N"
+	@scripts/setup dev
+	@scripts/fuzz --seconds $(or $(SECONDS),60) $(ARGS)
 
 lock:  ## write requirements*.txt anew; UPGRADE=1 takes the newest versions
 	@scripts/setup dev

@@ -7,6 +7,7 @@ they must be deterministic in their inputs: no clock, no randomness, no IO.
 """
 
 import copy
+import re
 from typing import Any, ClassVar, Literal, Self
 
 import msgspec
@@ -30,6 +31,17 @@ class TextBlock(msgspec.Struct, frozen=True):
 
     index: int
     kind: BlockKind
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
+
+
+def shown(name: str) -> str:
+    """Return a tool's name as notices to the client have it: only where it is a name.
+
+    The model writes it, and nobody approved it as text: a whole tool call can stand in it.
+    """
+    return repr(name) if _PLAIN_NAME.fullmatch(name) else "(name withheld)"
 
 
 Executor = Literal["client", "provider", "mcp", "nested"]

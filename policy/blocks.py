@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policy import toolcalls
-from policy.base import Block, Judgement, OtherBlock, TextBlock
+from policy.base import Block, Judgement, OtherBlock, TextBlock, shown
 from policy.chain import Chain, Decided
 from policy.effects import Ask
 from policy.outbox import Outbox
@@ -48,6 +48,7 @@ class Blocks:
         self.call = outbox.call
         self.slots = Slots(outbox.emit)
         self.client_calls = self.survivors = 0
+        self._first_call = -1
         self.is_cut = self._at_end = False
         self._ledger = 0
         self._schemas = toolcalls.Schemas()
@@ -121,6 +122,7 @@ class Blocks:
         self._ledger += 1
         if slot.kind is BlockKind.TOOL_USE:
             self.client_calls += 1
+            self._first_call = slot.key if self._first_call < 0 else self._first_call
 
     def _stop(self, event: BlockStop) -> Mark:
         slot = self.slots.by_index.get(event.index)
@@ -296,7 +298,7 @@ class Blocks:
         """Let a call go the way of its result."""
         block, who = self._results[call.id]
         if block is not None:
-            message = block.message or f"[Sluice: the result of {call.name!r} was withheld by the policy {who!r}: {block.reason}]"
+            message = block.message or f"[Sluice: the result of {shown(call.name)} was withheld by the policy {who!r}: {block.reason}]"
             call.decided = Decided("block", block.reason, who, message, None)
             self._outbox.block_record(call, "withheld", block.reason, who)
         self._fill(call, self._outbox.at)
@@ -326,7 +328,7 @@ class Blocks:
     def _decide(self, slot: Slot) -> None:
         request, choice = self._request, self._request.tool_choice
         if slot.kind is BlockKind.TOOL_USE and not slot.result:
-            if request.legacy_functions and self.client_calls > 1:
+            if request.legacy_functions and slot.key != self._first_call:
                 slot.decided = Decided(
                     "block", "one_call", "", "[Sluice: a second call, which this client cannot take, was left out]", None
                 )
@@ -406,7 +408,21 @@ class Blocks:
             else:
                 self._outbox.block_record(later, "withheld", "after_denied", "")
         self.is_cut = True
-        self._add_end(MessageStop(StopReason.TOOL_USE if self.survivors else StopReason.END_TURN))
+        for earlier in self.slots.unfinished():
+            self._close(earlier)
+        self._end_of_segment(MessageStop(StopReason.TOOL_USE if self.survivors else StopReason.END_TURN))
+
+    def _close(self, slot: Slot) -> None:
+        """End a block whose end is not waited for."""
+        if slot.run is not None:
+            self._text_stop(slot, slot.run)
+        elif slot.kind is BlockKind.OTHER and not slot.result:
+            if not slot.blocked:
+                self.slots.put(slot, BlockStop(slot.index))
+            slot.done = True
+        else:
+            self.slots.drop(slot)
+            self._outbox.block_record(slot, "withheld", "unfinished", "")
 
     # --- the end ---
 

@@ -16,8 +16,8 @@ _MAX_OPAQUE = 100
 def _pack(output: Output) -> bytes:
     try:
         return _encode(output)
-    except UnicodeEncodeError:
-        # a model can write lone surrogates, which no UTF-8 format takes
+    except (UnicodeEncodeError, OverflowError):
+        # a model can write lone surrogates, which no UTF-8 format takes, and whole numbers of any size
         return to_bytes(repr(output))
 
 

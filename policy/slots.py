@@ -14,7 +14,7 @@ from typing import Any
 
 from policy.base import Executor
 from policy.chain import Decided, Decision
-from protocol.events import BlockKind, BlockStart, Event, Form, MessageStop, UpstreamFailed
+from protocol.events import BlockKind, BlockStart, BlockStop, Event, Form, MessageStop, UpstreamFailed
 from protocol.text_calls import CallScanner
 
 FIRST_SUSPECT = 1_000_000
@@ -140,6 +140,9 @@ class Slots:
         """Take out a block that can never be approved; text that is already going out stays where it is."""
         if not (slot is self._queue[0] and slot.run is not None):
             self._queue.remove(slot)
+        elif slot.run.started and len(self._queue) > 1:
+            # what is behind it must not come out inside it
+            self._emit(BlockStop(slot.index))
         slot.done = True
 
     def cut_after(self, slot: Slot) -> list[Slot]:

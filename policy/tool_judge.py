@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policy import judging
 from policy.arguments import spellings
-from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
+from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names
 
 
@@ -45,7 +45,7 @@ class ToolJudge(Policy):
         if not any(self._tools.match(name) for name in spellings(call.name)):
             return ALLOW
         if len(call.arguments.encode("utf-8", "surrogatepass")) > options.max_arguments_bytes:
-            return Block("too_large", f"[Sluice: the tool call {call.name!r} was blocked: its arguments are too large to be judged]")
+            return Block("too_large", f"[Sluice: the tool call {shown(call.name)} was blocked: its arguments are too large to be judged]")
         return AskJudge(
             JudgeQuestion(
                 model=options.model,

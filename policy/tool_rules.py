@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from policy.arguments import scalars, spellings, texts
-from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict
+from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names, Pattern, compile_re2
 from policy.schemas import compile_client_schema, compile_schema
 from policy.sql import Kind, NotOneStatement, check_dialect, kinds_of
@@ -181,13 +181,13 @@ class ToolRules(Policy):
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
         if self.options.validate_schema and call.executor == "client" and not self._fits(call):
-            return Block("schema", f"[Sluice: the tool call {call.name!r} was blocked: its arguments do not fit the tool's schema]")
+            return Block("schema", f"[Sluice: the tool call {shown(call.name)} was blocked: its arguments do not fit the tool's schema]")
         matching = [rule for compiled, rule in self._deny if compiled.denies(call)]
         for rule in matching:
             if rule.decision == "block":
                 return Block(rule.reason, rule.message)
         if self._allow is not None and not any(rule.allows(call) for rule in self._allow):
-            return Block("not_allowed", f"[Sluice: the tool call {call.name!r} was blocked: no rule allows it]")
+            return Block("not_allowed", f"[Sluice: the tool call {shown(call.name)} was blocked: no rule allows it]")
         for rule in matching:
             return Replace(json.dumps(rule.arguments), rule.reason)
         return ALLOW

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from policy.base import Executor, Judgement, ToolCall
+from policy.base import Executor, Judgement, ToolCall, shown
 from policy.chain import Chain, Decided, Decision
 from policy.effects import CallInfo
 from policy.schemas import compile_client_schema
@@ -41,7 +41,7 @@ def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int) -> No
     try:
         value = loads_arguments(text)
     except AmbiguousJson as error:
-        slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {slot.name!r} were blocked: {error}]", None)
+        slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {shown(slot.name)} were blocked: {error}]", None)
         return
     call = ToolCall(slot.key, slot.ordinal, slot.id, slot.name, text, value, request.tool(slot.name), slot.executor, slot.server)
     slot.decision = Decision(chain, call)
@@ -82,7 +82,7 @@ def released(slot: Slot, dialect: Dialect) -> list[Event]:
     assert decided is not None
     if decided.arguments is None:
         who = f" by the policy {decided.policy!r}" if decided.policy else ""
-        message = decided.message or f"[Sluice: the tool call {slot.name!r} was blocked{who}: {decided.reason}]"
+        message = decided.message or f"[Sluice: the tool call {shown(slot.name)} was blocked{who}: {decided.reason}]"
         if slot.key != slot.index:
             return [TextDelta(slot.index, message)]
         # chat/completions has no blocks: without a gap the notice would stick to the text before it

@@ -68,7 +68,10 @@ def begin_block(index: int, block: dict[str, Any], unknown: frozenset[str]) -> l
     executor = BlockKind.TOOL_USE if kind == "tool_use" else BlockKind.SERVER_TOOL_USE
     if executor is BlockKind.SERVER_TOOL_USE:
         body = {"type": kind, **(body or {})}
-    call: list[Event] = [BlockStart(index, executor, id=_string(block, "id"), name=_string(block, "name"), body=body)]
+    identity, name = _string(block, "id"), _string(block, "name")
+    if not identity or not name:
+        raise RemoteProtocolError("upstream sent a tool call without an id or a name")
+    call: list[Event] = [BlockStart(index, executor, id=identity, name=name, body=body)]
     if block.get("input"):
         call.append(ArgumentsDelta(index, dumps(block["input"]).decode()))
     return call + withheld

@@ -193,7 +193,10 @@ class TurnBuilder:
             raise ValueError("a message after the end")
         self._in_message, self._has_ended, self.stop_reason = True, False, ""
         self._message_id, self._base = _string(identity), len(self._blocks)
-        for index, block in enumerate(message.get("content") or ()):
+        content = message.get("content")
+        if content is not None and not isinstance(content, list):
+            raise ValueError("the content is no list")
+        for index, block in enumerate(content or ()):
             self._start(index, block)
             self._open.pop(index).close()
         self._about(message)
@@ -238,6 +241,8 @@ class TurnBuilder:
             case ("citations_delta", "text"):
                 if not block.get("citations"):
                     block["citations"] = []
+                if not isinstance(block["citations"], list):
+                    raise ValueError("the citations are no list")
                 block["citations"].append(_mapping(_mapping(loads_exact(bytes(frame.delta))).get("citation")))
             case ("compaction_delta", "compaction"):
                 block |= {k: v for k, v in _mapping(loads_exact(bytes(frame.delta))).items() if k != "type"}

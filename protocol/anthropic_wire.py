@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from protocol.events import Count
 from protocol.json_strict import loads_foreign
 from protocol.unknown import Unknown, take_unknown
 
@@ -34,16 +35,16 @@ class Delta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class Details(msgspec.Struct, gc=False):
     """What output tokens were."""
 
-    thinking_tokens: int | None = None
+    thinking_tokens: Count | None = None
 
 
 class FrameUsage(msgspec.Struct, gc=False):
     """The token counts that are modelled; vendors add their own beside them."""
 
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
     output_tokens_details: Details | None = None
 
 

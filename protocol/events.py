@@ -9,7 +9,7 @@ Must not know: Redis, HTTP, policies.
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -42,6 +42,10 @@ class StopReason(StrEnum):
     PAUSE_TURN = "pause_turn"
     CONTEXT_WINDOW = "model_context_window_exceeded"
     COMPACTION = "compaction"
+
+
+Count = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+"""A token count that an upstream may say: one that records, databases and JavaScript can hold."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

@@ -162,6 +162,9 @@ class _Message:
             blocks.text(BlockKind.TEXT, delta.content, events)
             if logprobs:
                 blocks.attach(BlockKind.TEXT, "", "logprobs", logprobs.get("content"), events)
+        if delta.annotations:
+            # before the calls of a whole answer: they go with its text
+            self._annotations(delta.annotations, events)
         called: list[int] = []
         if delta.tool_calls:
             for position, call in enumerate(delta.tool_calls):
@@ -170,7 +173,7 @@ class _Message:
                     called.append(-1)
                 else:
                     called.append(blocks.call(position, call, events))
-        if delta.refusal or delta.function_call or delta.annotations or delta.audio:
+        if delta.refusal or delta.function_call or delta.audio:
             self._seldom(delta, logprobs, events)
         return called
 
@@ -197,12 +200,12 @@ class _Message:
             self._release(Unknown("logprobs", body), -1, events)
         return parts or {}
 
+    def _annotations(self, annotations: Any, events: list[Event]) -> None:
+        if not (are_annotations(annotations) and self.blocks.attach(BlockKind.TEXT, "", "annotations", annotations, events)):
+            self._withhold("annotations", {"annotations": annotations}, events)
+
     def _seldom(self, delta: Delta, logprobs: Any, events: list[Event]) -> None:
         blocks = self.blocks
-        if delta.annotations and not (
-            are_annotations(delta.annotations) and blocks.attach(BlockKind.TEXT, "", "annotations", delta.annotations, events)
-        ):
-            self._withhold("annotations", {"annotations": delta.annotations}, events)
         if delta.refusal:
             blocks.text(BlockKind.TEXT, delta.refusal, events, "refusal")
             if logprobs:

@@ -55,7 +55,7 @@ def _image(draft: Draft, block: dict[str, Any]) -> dict[str, Any]:
     if block.get("transformations") is not None:
         draft.drop("messages[].transformations")
     match source.get("type"):
-        case "base64" if source.get("media_type") in IMAGES:
+        case "base64" if _string(source, "media_type") in IMAGES:
             url = f"data:{source['media_type']};base64,{_string(source, 'data')}"
         case "url" if _string(source, "url")[:8].lower().startswith(("http://", "https://")):
             url = source["url"]

@@ -94,7 +94,7 @@ def _write_user(parts: Sequence[Part], extra: dict[str, Any], messages: list[dic
     # the dialect wants all results before anything else of their turn
     messages += [_write_result(p) for p in parts if isinstance(p, ToolResultPart)]
     rest = [_write_part(p) for p in parts if not isinstance(p, ToolResultPart)]
-    if rest:
+    if rest or not parts:
         messages.append({"role": "user", "content": _simple(rest), **extra})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.events import Count
 from protocol.json_strict import dumps, loads_foreign
 from protocol.unknown import named, take_unknown
 
@@ -86,22 +87,22 @@ class Choice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class PromptDetails(msgspec.Struct, gc=False):
     """What the prompt's tokens were."""
 
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
 
 
 class CompletionDetails(msgspec.Struct, gc=False):
     """What the answer's tokens were."""
 
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Count | None = None
 
 
 class ChunkUsage(msgspec.Struct, gc=False):
     """Token counts; vendors add their own beside them."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    total_tokens: Count | None = None
     prompt_tokens_details: PromptDetails | None = None
     completion_tokens_details: CompletionDetails | None = None
 

@@ -172,7 +172,8 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
         item = stack.pop()
         if isinstance(item, dict):
             yield item
-            skipped = "input" if item.get("type") in _CALLS else None
+            kind = item.get("type")
+            skipped = "input" if isinstance(kind, str) and kind in _CALLS else None
             stack += [v for k, v in item.items() if k != skipped and isinstance(v, (dict, list))]
         elif isinstance(item, list):
             stack += [v for v in item if isinstance(v, (dict, list))]

@@ -166,7 +166,8 @@ class CallScanner:
         if first == "`":
             if (fence := _FENCE.match(held, at)) is not None:
                 inner = self._head(fence.end()) if fence.end() < len(held) else "more"
-                return inner
+                # reasoning is found by its own tag, whatever stands before it
+                return "" if inner == "thought" else inner
             return "more" if _may_be_fence(self._window(at)) else ""
         if first == "<":
             return self._tag(at)
@@ -236,8 +237,10 @@ class CallScanner:
             pieces.append(Thought("", opened[0]))
             return True
         close = f"</{self._thinking}>"
-        end = held.lower().find(close.lower())
-        if end >= 0:
+        # not by `lower`: some letters are two in lower case
+        found = re.compile(re.escape(close), re.IGNORECASE).search(held)
+        if found is not None:
+            end = found.start()
             pieces.append(Thought(held[:end], held[: end + len(close)]))
             self._held, self._thinking = held[end + len(close) :], ""
             return True
@@ -284,11 +287,11 @@ class CallScanner:
     def _tag_end(self, candidate: _Candidate) -> int:
         held = self._held
         start = max(candidate.at - len(candidate.close), 0)
-        at = held[start:].lower().find(candidate.close) + start if candidate.close != "\0" else -1
-        if at < start:
+        found = re.compile(re.escape(candidate.close), re.IGNORECASE).search(held, start) if candidate.close != "\0" else None
+        if found is None:
             candidate.at = len(held)
             return -1
-        end = held.find(">", at)
+        end = held.find(">", found.start())
         return end + 1 if end >= 0 else -1
 
     def _brackets_end(self, candidate: _Candidate) -> int:
@@ -526,4 +529,4 @@ _TAG_NAMES = (*_TAGS, *_THOUGHTS, "|python_tag|", *(f"|{t}|" for t in _TAGS))
 
 def _may_be_tag(text: str) -> bool:
     word = text[1:].lower()
-    return any(t.startswith(word) or (word.startswith(t) and word[len(t)] in "= \t\n") for t in _TAG_NAMES)
+    return any(t.startswith(word) or (word.startswith(t) and (word[len(t)] == "=" or word[len(t)].isspace())) for t in _TAG_NAMES)

@@ -1,4 +1,4 @@
-"""One target under atheris: `python -m tests.fuzz.guided TARGET CORPUS [libFuzzer's options]`; the corpus folder is filled with the seeds."""
+"""One target under atheris: `python -m tests.fuzz.guided TARGET CORPUS [libFuzzer's options]`; seeds are put into the corpus folder."""
 
 import random
 import sys

@@ -14,6 +14,7 @@ from protocol.config import Config
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
+    BlockKind,
     BlockStart,
     BlockStop,
     Event,
@@ -110,7 +111,8 @@ def read_back(way: Way, data: bytes) -> list[Event]:
 def merged(events: list[Event]) -> dict[str, Any]:
     """Events as one message: where pieces were cut does not count."""
     blocks: dict[int, dict[str, Any]] = {}
-    message: dict[str, Any] = {"blocks": blocks}
+    details: list[Any] = []
+    message: dict[str, Any] = {"details": details}
     for event in events:
         match event:
             case MessageStart():
@@ -123,13 +125,16 @@ def merged(events: list[Event]) -> dict[str, Any]:
                 blocks[event.index]["arguments"] += event.text
             case SignatureDelta():
                 blocks[event.index]["signature"] += event.signature
+            case AttachmentDelta(field="reasoning_details"):
+                # they may come beside any text, or alone
+                details += event.value
             case AttachmentDelta():
                 blocks[event.index]["attached"].append((event.field, event.value))
             case MessageStop() | UpstreamFailed():
                 assert "end" not in message, "there is one end"
                 message["end"] = event
-            case Opaque(what="field sluice" | "message field sluice"):
-                # ours: it says what was blocked
+            case Opaque(what="field sluice" | "message field sluice" | "delta field reasoning" | "reasoning_details" | "annotations"):
+                # what the other dialect has no place for; reasoning said twice and differently; annotations after tool calls
                 pass
             case Opaque():
                 raise AssertionError(f"a client gets what is not modelled: {event.what}")
@@ -137,4 +142,7 @@ def merged(events: list[Event]) -> dict[str, Any]:
                 pass
             case _:
                 raise AssertionError(event)
+    empty = {"text": "", "arguments": "", "signature": "", "attached": []}
+    thoughts = [b for b in blocks.values() if b["start"].kind is BlockKind.THINKING and b == {**empty, "start": b["start"]}]
+    message["blocks"] = [{**b, "start": msgspec.structs.replace(b["start"], index=0)} for b in blocks.values() if b not in thoughts]
     return message
