@@ -52,6 +52,11 @@ def events_of(recording: Recording) -> list[bytes]:
     return [*splitter.feed(recording.body), *splitter.finish()]
 
 
+def said(chunks: list[bytes]) -> list[bytes]:
+    """Without their last line end: cut between CR and LF, the LF is a chunk of its own, since a CR alone may end an event."""
+    return [chunk.strip(b"\r\n") for chunk in chunks if chunk.strip(b"\r\n")]
+
+
 @pytest.mark.parametrize("name", STREAMS)
 def test_each_event_of_a_stream_is_one_chunk(place: tuple[Product, Replay], seed: int, name: str) -> None:
     recording = ALL[name]
@@ -65,7 +70,8 @@ def test_each_event_of_a_stream_is_one_chunk(place: tuple[Product, Replay], seed
         starts = [n for n, event in enumerate(events) if b"message_start" in event.partition(b"\n")[0]]
         assert recorded == events[: len(recorded)] and len(recorded) > starts[1]
     else:
-        assert recorded == events
+        assert b"".join(recorded) == recording.body
+        assert said(recorded) == said(events)
     listed: list[dict[str, Any]] = []
     cursor = None
     while listed == [] or cursor:
