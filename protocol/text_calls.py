@@ -42,7 +42,8 @@ _TAG = re.compile(
 )
 _MARK = re.compile(r"\[TOOL_CALLS\]", re.IGNORECASE)
 _THOUGHT = re.compile(rf"<(?P<tag>{'|'.join(_THOUGHTS)})>", re.IGNORECASE)
-_PARAMETER = re.compile(r"""<(?:\w+:)?parameter(?:=|\s+name=["']?)([\w.:/-]+)["']?\s*>(.*?)</(?:\w+:)?parameter>""", re.DOTALL)
+_PARAMETER = re.compile(r"""<(?:\w+:)?parameter(?:=|\s+name=["']?)([\w.:/-]+)["']?\s*>(.*?)(?:(</(?:\w+:)?parameter>)|\Z)""", re.DOTALL)
+"""One that is never closed goes to the end, so that the search for its end is not made again for each one behind it."""
 _ATTRIBUTE = re.compile(r"""name\s*=\s*["']?([\w.:/-]+)""")
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 _LONGEST_HEAD = 240
@@ -445,8 +446,9 @@ class CallScanner:
                 return list(found)
             if name and body[0] == "{":
                 return [self._made(raw, name, body)]
-        parameters = {key: value.strip("\n") for key, value in _PARAMETER.findall(content)}
-        if name and parameters:
+        written = _PARAMETER.findall(content)
+        parameters = {key: value.strip("\n") for key, value, _ in written}
+        if name and parameters and len(parameters) == len(written) and all(closed for _, _, closed in written):
             return [self._made(raw, name, json.dumps(parameters, ensure_ascii=False), repaired=True)]
         said = name or (m[1] if (m := _NAME_IN.search(body)) else "")
         if not said and not body:

@@ -214,3 +214,19 @@ def test_hostile_text_takes_linear_time(unit: str, step: int) -> None:
     out += scanner.finish()
     assert time.process_time() - began < 3
     assert joined(out) == text
+
+
+def test_parameters_that_are_never_closed_take_linear_time() -> None:
+    text = '<invoke name="a"><parameter name="b">' * 14_000
+    began = time.process_time()
+    pieces = scan(*(text[i : i + MAX_HELD] for i in range(0, len(text), MAX_HELD)))
+    assert time.process_time() - began < 3
+    assert joined(pieces) == text
+
+
+@pytest.mark.parametrize("second", ['<parameter name="b">2', '<parameter name="a">2</parameter>'])
+def test_parameters_that_parsers_may_read_differently_are_not_read(second: str) -> None:
+    text = f'<invoke name="f"><parameter name="a">1</parameter>{second}</invoke>'
+    (found,) = scan(text)
+    assert isinstance(found, FoundCall) and not found.strict and not found.repaired
+    assert (found.name, json.loads(found.arguments)) == ("f", {"text": text})
