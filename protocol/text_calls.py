@@ -369,6 +369,13 @@ class CallScanner:
             if isinstance(item, list):
                 stack += [v for v in reversed(item) if isinstance(v, list | _Object)]
             elif isinstance(item, _Object):
+                names = [n for n in _doubtful_names(item) if self._names is None or n in self._names]
+                if names and item.number < len(spans):
+                    # a part for each name, so that each is decided on, and nothing runs if one part is withheld
+                    (begin, end), said = spans[item.number], _as_text(body[slice(*spans[item.number])])
+                    for part, name in enumerate(names, 1):
+                        found.append((begin + (end - begin) * part // len(names) - shift, FoundCall("", name, said, strict=False)))
+                    continue
                 call = self._envelope(item)
                 if call is not None and item.number < len(spans):
                     found.append((spans[item.number][1] - shift, self._made("", *call)))
@@ -480,6 +487,17 @@ def _is_ambiguous(value: Any) -> bool:
         elif isinstance(item, list):
             stack += item
     return False
+
+
+def _doubtful_names(item: dict[str, Any]) -> list[str]:
+    """The names in an object that two parsers may run as two calls: it has two names, or arguments under two keys. Else none."""
+    names = {n for k, n in item.items() if k.lower() in _NAMES and isinstance(n, str) and _IDENTIFIER.fullmatch(n)}
+    arguments = [k for k, v in item.items() if k.lower() in _ARGUMENTS and isinstance(v, dict | str)]
+    inner = item.get("function")
+    if isinstance(inner, dict) and arguments and any(k in inner for k in _ARGUMENTS):
+        arguments.append("function")
+        names |= {n for k in _NAMES if isinstance(n := inner.get(k), str) and _IDENTIFIER.fullmatch(n)}
+    return sorted(names) if names and arguments and (len(names) > 1 or len(arguments) > 1) else []
 
 
 def _as_text(raw: str) -> str:

@@ -230,3 +230,28 @@ def test_parameters_that_parsers_may_read_differently_are_not_read(second: str) 
     (found,) = scan(text)
     assert isinstance(found, FoundCall) and not found.strict and not found.repaired
     assert (found.name, json.loads(found.arguments)) == ("f", {"text": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('{"name": "f", "arguments": {"a": 1}, "input": {"a": 2}}', ["f"]),
+        ('{"name": "f", "arguments": "{}", "args": {"a": 2}}', ["f"]),
+        ('{"name": "f", "tool": "g", "arguments": {}}', ["f", "g"]),
+        ('{"name": "f", "Name": "g", "arguments": {}}', ["f", "g"]),
+        ('{"name": "f", "function": {"name": "g", "arguments": {"a": 1}}, "arguments": {}}', ["f", "g"]),
+    ],
+)
+def test_a_call_that_parsers_may_read_as_two_is_decided_under_every_name(text: str, names: list[str]) -> None:
+    for pieces in (scan(text), scan(*text)):
+        found = [p for p in pieces if isinstance(p, FoundCall)]
+        assert [p.name for p in found] == names and joined(pieces) == text
+        assert all((p.strict, p.repaired, json.loads(p.arguments)) == (False, False, {"text": text}) for p in found)
+        assert all(p.raw for p in found)
+    assert [p for p in scan(text, names=frozenset({"other"})) if isinstance(p, FoundCall)] == []
+
+
+def test_one_name_under_two_keys_and_names_within_arguments_are_read() -> None:
+    assert calls(scan('{"name": "f", "tool": "f", "arguments": {"name": "x", "tool": "y", "input": {}, "args": {}}}')) == [
+        ("f", {"name": "x", "tool": "y", "input": {}, "args": {}})
+    ]
