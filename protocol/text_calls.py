@@ -438,8 +438,9 @@ class CallScanner:
         if not name and opened["more"] and (attribute := _ATTRIBUTE.search(opened["more"])):
             name = attribute[1]
         content = raw[opened.end() :]
-        if (end := content.lower().rfind("</")) >= 0:
-            content = content[:end]
+        # cut at its own end only: what stands behind another's is as much in it, and may be the call
+        if opened["tag"] and (ends := list(re.finditer(rf"</{opened['tag']}", content, re.IGNORECASE))):
+            content = content[: ends[-1].start()]
         body = content.strip()
         if body[:1] in ("{", "["):
             inner = CallScanner(self._names, reasoning=False)

@@ -255,3 +255,12 @@ def test_one_name_under_two_keys_and_names_within_arguments_are_read() -> None:
     assert calls(scan('{"name": "f", "tool": "f", "arguments": {"name": "x", "tool": "y", "input": {}, "args": {}}}')) == [
         ("f", {"name": "x", "tool": "y", "input": {}, "args": {}})
     ]
+
+
+@pytest.mark.parametrize("end", ["</function>", "</x>", "</"])
+def test_a_call_behind_the_end_of_another_tag_is_found(end: str) -> None:
+    for text in (f"<tool_call>{end}{CALL}", f"<tool_call>{end}\\{CALL}</tool_call>", f"<|python_tag|>{end}{CALL}"):
+        for pieces in (scan(text), scan(*text)):
+            assert joined(pieces) == text
+            assert CALL not in texts(pieces)
+            assert [p.name for p in pieces if isinstance(p, FoundCall)] == ["bash"]
