@@ -9,12 +9,13 @@ carried whole is decided whole; a result stays with its call, because the API ta
 from collections.abc import Iterator
 from typing import Any
 
-from policy import toolcalls
+from policy import extras, toolcalls
 from policy.base import Block, Judgement, OtherBlock, TextBlock, shown
 from policy.chain import Chain, Decided
 from policy.effects import Ask
 from policy.outbox import Outbox
 from policy.schemas import AnswerCheck
+from policy.searching import Search, raw_of
 from policy.slots import Continue, End, Slot, Slots, TextRun
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
@@ -33,7 +34,7 @@ from protocol.events import (
 )
 from protocol.records import ToolReleaseRecord, VerdictName
 from protocol.request import ChatRequest, Dialect, Tool
-from protocol.text_calls import CallScanner, FoundCall
+from protocol.text_calls import FoundCall, Piece
 
 Mark = tuple[VerdictName, int]
 """The verdict on a chunk as far as it is known, and the block it belongs to (-1: none)."""
@@ -57,7 +58,10 @@ class Blocks:
         self._results: dict[str, tuple[Block | None, str]] = {}
         """What was said of results whose call is not yet decided."""
         self._history: dict[str, toolcalls.ProviderCall] = {}
+        self._late: set[str] = set()
+        """Ids of results whose call is not in this answer."""
         self._answer: AnswerCheck | None = None
+        self._search = Search(is_on=chain.reads_calls)
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
         """Do arguments fit their tool's schema, as far as there is one?"""
@@ -86,20 +90,22 @@ class Blocks:
             case SignatureDelta() | AttachmentDelta():
                 return self._attachment(event, seq)
             case RawDelta():
-                return self._raw(event, seq)
+                return self._unmodelled(event, seq)
             case _:
                 return "allow", -1
 
     def _start(self, event: BlockStart, seq: int) -> Mark:
         if event.index in self.slots.by_index:
             raise RemoteProtocolError(f"upstream began block {event.index} twice")
+        event, withheld = extras.read_body(event, self._chain)
+        for what in withheld:
+            self._outbox.note("withheld", seq, what)
         slot = Slot(event.index, event.kind, id=event.id, name=event.name)
         slot.body, slot.form = event.body, event.form
         self.slots.add(slot)
         match event.kind:
             case BlockKind.TEXT | BlockKind.THINKING:
-                is_searched = self._chain.reads_calls and event.kind is BlockKind.TEXT
-                slot.run = TextRun(event, CallScanner(None, reasoning=False) if is_searched else None)
+                slot.run = self._search.begin(event)
                 # with policies that read text the block begins with the first text that they release
                 if not self._chain.reads_text:
                     self._begin(slot)
@@ -107,6 +113,8 @@ class Blocks:
             case BlockKind.TOOL_USE | BlockKind.SERVER_TOOL_USE:
                 slot.executor, slot.server = toolcalls.executor_of(event), toolcalls.server_of(event.body)
                 if event.kind is BlockKind.SERVER_TOOL_USE:
+                    if event.id in self._provider_calls or event.id in self._late:
+                        raise RemoteProtocolError("upstream used the id of a tool call twice, or gave a result before its call")
                     self._provider_calls[event.id] = slot
                 self._number(slot)
                 return "hold", event.index
@@ -150,7 +158,7 @@ class Blocks:
         if run.blocked:
             return "block", index
         if not self._chain.reads_text:
-            return ("allow" if self._search(slot, run, event.text) else "hold"), index
+            return ("allow" if self._say(slot, run, event.text) else "hold"), index
         assert slot.kind is not None
         said, who = self._chain.on_text(event.text, TextBlock(index, slot.kind))
         if isinstance(said, Block):
@@ -159,26 +167,37 @@ class Blocks:
         verdict: VerdictName = "allow"
         if said != event.text:
             run.changed, verdict = True, "replace"
-        self._search(slot, run, said)
+        self._say(slot, run, said)
         return verdict, index
 
-    def _search(self, slot: Slot, run: TextRun, text: str) -> bool:
+    def _say(self, slot: Slot, run: TextRun, text: str) -> bool:
         """Release text, but for what may be a call in it; False where some of it is held."""
         if run.scanner is None:
             self._release_text(slot, run, text)
             return True
-        size = 0
+        run.held += len(text)
         for piece in run.scanner.feed(text):
-            size += self._piece(run, slot.index, piece)
-        return size >= len(text)
+            self._piece(run, slot.index, piece)
+        if not run.held:
+            self._say_waiting(run, slot.index)
+        return not run.held
 
-    def _piece(self, run: TextRun, index: int, piece: object) -> int:
+    def _piece(self, run: TextRun, index: int, piece: Piece) -> None:
+        raw = raw_of(piece)
+        new = raw[run.known :]
+        run.known -= len(raw) - len(new)
+        run.held -= len(new)
+        if not new:
+            return
         if isinstance(piece, FoundCall):
-            self._suspect(run, index, piece)
-            return len(piece.raw)
-        text = str(piece)
-        self._release_text(self.slots.by_index[index], run, text)
-        return len(text)
+            self._suspect(run, index, piece, new)
+        else:
+            self._release_text(self.slots.by_index[index], run, new)
+
+    def _say_waiting(self, run: TextRun, index: int) -> None:
+        waiting, run.waiting = run.waiting, []
+        for event in waiting:
+            self.slots.put(self.slots.by_index[index], event)
 
     def _begin(self, slot: Slot) -> None:
         assert slot.run is not None
@@ -193,13 +212,22 @@ class Blocks:
             self._begin(slot)
             self.slots.put(slot, TextDelta(slot.index, text))
 
-    def _suspect(self, run: TextRun, index: int, found: FoundCall) -> None:
-        """A call written as text, which a client may run: the text before goes on, this waits for its verdict, the rest behind it."""
+    def _suspect(self, run: TextRun, index: int, found: FoundCall, raw: str) -> None:
+        """A call written as text, which a client may run: the text before goes on, this waits for its verdict, the rest behind it.
+
+        `raw` is what of it is not yet out.
+        """
+        run.is_suspect = True
+        if run.waiting:
+            run.waiting = []
+            self._outbox.note("withheld", -1, "logprobs")
         before = self.slots.by_index[index]
         self._begin(before)
         suspect = Slot(index, BlockKind.TOOL_USE, key=self.slots.new_key(), name=found.name)
         suspect.form, suspect.arguments, suspect.size = "prompt", [found.arguments], len(found.arguments)
-        suspect.result = [TextDelta(index, found.raw)]
+        suspect.result = [TextDelta(index, raw)]
+        if found.is_cut:
+            suspect.decided = Decided("block", "too_large", "", "", None)
         suspect.ordinal, self._ledger = self._ledger, self._ledger + 1
         after = Slot(index, before.kind, key=self.slots.new_key(), name=before.name)
         after.run = run
@@ -223,10 +251,13 @@ class Blocks:
                 self._block_text(slot, run, said, who)
             else:
                 run.changed = run.changed or bool(said)
-                self._search(slot, run, said)
+                self._say(slot, run, said)
+        rest: list[Piece] = []
         if not run.blocked:
-            for piece in run.scanner.finish() if run.scanner is not None else ():
+            rest = run.scanner.finish() if run.scanner is not None else []
+            for piece in rest:
                 self._piece(run, slot.index, piece)
+            self._say_waiting(run, slot.index)
             slot = self.slots.by_index[slot.index]
             self._outbox.block_record(slot, "replace" if run.changed else "allow", "", "")
             if not run.changed:
@@ -236,14 +267,15 @@ class Blocks:
         if run.started:
             self.slots.put(slot, BlockStop(slot.index))
         slot.done = True
+        self._search.end(run, rest)
 
-    def _attachment(self, event: SignatureDelta | AttachmentDelta, seq: int) -> Mark:
+    def _attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
         slot = self.slots.by_index.get(event.index)
         if slot is None or slot.run is None or slot.done:
             raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
-        run, what = slot.run, event.field if isinstance(event, AttachmentDelta) else "signature"
+        run, what = slot.run, extras.name_of(event)
         # they vouch for text that the client did not get, or copy it
-        if run.changed or run.blocked or (what == "logprobs" and self._chain.reads_text):
+        if run.changed or run.blocked or (what == "logprobs" and (self._chain.reads_text or run.is_suspect)):
             self._outbox.note("withheld", seq, what)
             return "withheld", event.index
         if what in ("citation", "annotations") and self._chain.reads_other:
@@ -255,10 +287,13 @@ class Blocks:
         if self._chain.reads_text:
             run.kept.append(event)
             return "hold", event.index
+        if what == "logprobs" and run.held:
+            run.waiting.append(event)
+            return "hold", event.index
         self.slots.put(slot, event)
         return "allow", event.index
 
-    def _raw(self, event: RawDelta, seq: int) -> Mark:
+    def _unmodelled(self, event: RawDelta, seq: int) -> Mark:
         said, _ = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
         slot = self.slots.by_index.get(event.index)
         if isinstance(said, Block) or event.dialect != self.call.dialect or (slot is not None and (slot.blocked or slot.done)):
@@ -268,6 +303,11 @@ class Blocks:
             slot = Slot(-1, None, key=self.slots.new_key())
             self.slots.add(slot)
             slot.done = True
+        if slot.kind in _CALLS or slot.result:
+            slot.raw.append(event)
+            return "hold", event.index
+        if slot.run is not None:
+            return self._attachment(event, seq)
         self.slots.put(slot, event)
         return "allow", event.index
 
@@ -305,6 +345,7 @@ class Blocks:
 
     def _late_result(self, slot: Slot, start: BlockStart, call_id: str) -> Mark:
         """The result of a call in an earlier answer: whoever denies the call gets its result withheld."""
+        self._late.add(call_id)
         known = self._history.get(call_id)
         slot.result = [start, BlockStop(slot.index)]
         slot.id, slot.name = call_id, known.name if known else toolcalls.name_of_result(slot.name)
@@ -402,7 +443,8 @@ class Blocks:
         for later in self.slots.cut_after(slot):
             if later.end is not None:
                 continue
-            if later.decided is None and (later.kind in _CALLS or later.result):
+            # a call that is not complete has no row: how much of it was here when the verdict came is chance
+            if later.decided is None and later.decision is not None:
                 later.decided = Decided("block", "after_denied", "", "", None)
                 self._outbox.records.append(toolcalls.record(self.call, later, self._outbox.at, schema_valid=None, notify=False))
             else:
@@ -410,7 +452,7 @@ class Blocks:
         self.is_cut = True
         for earlier in self.slots.unfinished():
             self._close(earlier)
-        self._end_of_segment(MessageStop(StopReason.TOOL_USE if self.survivors else StopReason.END_TURN))
+        self._end_of_segment(MessageStop(StopReason.END_TURN))
 
     def _close(self, slot: Slot) -> None:
         """End a block whose end is not waited for."""
@@ -462,4 +504,7 @@ class Blocks:
     def pump(self) -> Iterator[End]:
         """Release what may go out; gives each end that is reached."""
         while (end := self.slots.pump()) is not None:
+            if self.is_cut and isinstance(end, MessageStop) and self.survivors:
+                # only now, because the verdicts on calls before may come after the one that cut
+                end = MessageStop(StopReason.TOOL_USE)
             yield end

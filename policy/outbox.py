@@ -11,6 +11,7 @@ from protocol.records import BlockRecord, EventRecord, Record, VerdictName, to_b
 
 _encode = msgspec.msgpack.Encoder().encode
 _MAX_OPAQUE = 100
+_BLOCK_NOTES = 1_000_000_000
 
 
 def _pack(output: Output) -> bytes:
@@ -78,7 +79,9 @@ class Outbox:
     def block_record(self, slot: Slot, verdict: VerdictName, reason: str, policy: str) -> None:
         """Record the verdict on a block; what is said of it later is a note."""
         if slot.key in self.recorded:
-            self.note(verdict, 0, f"block {slot.key}: {reason}")
+            # numbered by the block: a verdict comes between other notes in one run, and elsewhere in another
+            number, detail = _BLOCK_NOTES + slot.key, f"block {slot.key}: {reason}"
+            self.records.append(EventRecord(call_id=self.call.call_id, kind=verdict, number=number, at=self.at, detail=detail))
             return
         self.recorded.add(slot.key)
         kind = slot.kind.value if slot.kind is not None else ""

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from policy import opening
-from policy.base import Block, Context, Judgement, Policy, TextBlock
+from policy import extras, opening
+from policy.base import Context, Judgement, Policy
 from policy.blocks import Blocks, Mark
 from policy.chain import Chain
 from policy.effects import CallInfo, Respond, State, Taken
@@ -70,7 +70,7 @@ class Session:
         # a turn that goes on: segments from 0, what their block indices are raised by, what those before used
         self._segment, self._offset = 0, 0
         self._turn: TurnBuilder | None = None
-        self._used, self._segment_usage = Usage(), Usage()
+        self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
         self._at_eof = self._is_paused = self._is_drained = False
 
     # --- what the worker calls ---
@@ -291,11 +291,12 @@ class Session:
         match event:
             case MessageStart():
                 self._count_usage(event.usage)
+                self._start_usage = self.usage
                 if not self._segment:
-                    self._out.emit(event)
+                    self._start(event, seq)
             case MessageStop():
                 self._count_usage(event.usage)
-                self._finish(event)
+                self._finish(event, seq)
             case UpstreamFailed():
                 self._failed(event)
                 return "withheld", -1
@@ -320,13 +321,20 @@ class Session:
 
     # --- the end ---
 
-    def _finish(self, event: MessageStop) -> None:
+    def _start(self, event: MessageStart, seq: int) -> None:
+        assert self._chain is not None
+        event, withheld = extras.read_start(event, self._chain)
+        for what in withheld:
+            self._out.note("withheld", seq, what)
+        self._out.emit(event)
+
+    def _finish(self, event: MessageStop, seq: int) -> None:
         assert self._blocks is not None
         if self._goes_on(event.stop_reason):
             self._is_paused = True
             self._blocks.finish(Continue())
             return
-        self._blocks.finish(self._explained(event))
+        self._blocks.finish(self._read_stop(event, seq))
         self._stopped = True
 
     def _goes_on(self, reason: StopReason) -> bool:
@@ -356,15 +364,22 @@ class Session:
             return
         self._dispatch(self._turn.container)
 
-    def _explained(self, event: MessageStop) -> MessageStop:
-        """Let the policies read the explanation of a refusal: it is text like any other."""
-        if not event.explanation or self._chain is None or not self._chain.reads_text:
+    def _read_stop(self, event: MessageStop, seq: int) -> MessageStop:
+        """Let the policies read what the end says: the explanation of a refusal is text like any other, and so is a stop sequence."""
+        assert self._chain is not None and self._blocks is not None
+        extra, withheld = extras.read_extra(event.extra, self._chain)
+        explanation = extras.read_text(event.explanation, self._chain)
+        sequence = event.stop_sequence
+        if explanation != event.explanation:
+            withheld.append("explanation")
+        if sequence and extras.read_text(sequence, self._chain) != sequence:
+            withheld.append("stop_sequence")
+            sequence = None
+        if not withheld:
             return event
-        block = TextBlock(-1, BlockKind.TEXT)
-        said, _ = self._chain.on_text(event.explanation, block)
-        rest, _ = self._chain.on_text_end(block)
-        text = "" if isinstance(said, Block) or isinstance(rest, Block) else said + rest
-        return msgspec.structs.replace(event, explanation=text)
+        for what in withheld:
+            self._out.note("withheld", seq, what)
+        return msgspec.structs.replace(event, explanation=explanation, stop_sequence=sequence, extra=extra)
 
     def _fail(self, message: str, seq: int) -> None:
         # no status of upstream's: it answered, and the answer is paid for
@@ -407,7 +422,9 @@ class Session:
             self._say("[Sluice: the answer was withheld by policy]")
         self.stop_reason, self._out.end = str(reason), "complete"
         self.state = "ENDED"
-        changes: dict[str, Any] = {"stop_reason": reason, "usage": self.usage}
+        # a verdict that cuts comes early in one run and late in another: what was counted until then is chance
+        usage = self._start_usage if self._blocks.is_cut else self.usage
+        changes: dict[str, Any] = {"stop_reason": reason, "usage": usage}
         if self._segment:
             # upstream's own object counts the last segment alone
             changes["extra"] = {k: v for k, v in event.extra.items() if k not in ("usage", "total_tokens")}

@@ -31,13 +31,17 @@ End = MessageStop | UpstreamFailed | Continue
 class TextRun:
     """What the slots of one text or thinking block share."""
 
-    __slots__ = ("blocked", "changed", "kept", "scanner", "start", "started")
+    __slots__ = ("blocked", "changed", "held", "is_suspect", "kept", "known", "scanner", "start", "started", "waiting")
 
-    def __init__(self, start: BlockStart, scanner: CallScanner | None) -> None:
+    def __init__(self, start: BlockStart, scanner: CallScanner | None, known: int = 0) -> None:
         self.start, self.scanner = start, scanner
-        self.started = self.blocked = self.changed = False
+        self.started = self.blocked = self.changed = self.is_suspect = False
+        self.held, self.known = 0, known
+        """Characters that the scanner holds of this text, and those before it of an earlier one, which went out."""
         self.kept: list[Event] = []
         """Attachments and signatures, which go out at the end if the text did as it came."""
+        self.waiting: list[Event] = []
+        """Log probabilities of what the scanner holds."""
 
 
 class Slot:
@@ -60,6 +64,7 @@ class Slot:
         "kind",
         "name",
         "ordinal",
+        "raw",
         "released",
         "result",
         "run",
@@ -80,6 +85,8 @@ class Slot:
         self.size = 0
         self.decision: Decision | None = None
         self.decided: Decided | None = None
+        self.raw: list[Event] = []
+        """Unmodelled frames that go with a call."""
         self.result: list[Event] = []
         """What is released instead of a call, where the decision is about the call of a result."""
         self.run: TextRun | None = None
@@ -138,9 +145,10 @@ class Slots:
 
     def drop(self, slot: Slot) -> None:
         """Take out a block that can never be approved; text that is already going out stays where it is."""
-        if not (slot is self._queue[0] and slot.run is not None):
+        if slot is not self._queue[0]:
+            # the first stays, so that the next one's turn comes
             self._queue.remove(slot)
-        elif slot.run.started and len(self._queue) > 1:
+        elif slot.run is not None and slot.run.started and len(self._queue) > 1:
             # what is behind it must not come out inside it
             self._emit(BlockStop(slot.index))
         slot.done = True

@@ -89,10 +89,10 @@ def released(slot: Slot, dialect: Dialect) -> list[Event]:
         gap = "\n\n" if dialect == "openai" and slot.index > 0 else ""
         return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, gap + message), BlockStop(slot.index)]
     if slot.result:
-        return slot.result
+        return [*slot.result[:-1], *slot.raw, slot.result[-1]] if slot.raw else slot.result
     assert slot.kind is not None
     start = BlockStart(slot.index, slot.kind, slot.id, slot.name, slot.body, slot.form)
-    return [start, ArgumentsDelta(slot.index, decided.arguments), BlockStop(slot.index)]
+    return [start, ArgumentsDelta(slot.index, decided.arguments), *slot.raw, BlockStop(slot.index)]
 
 
 def executor_of(start: BlockStart) -> Executor:

@@ -24,16 +24,37 @@ MAX_HELD = 64 * 1024
 _NAMES = ("name", "tool", "tool_name", "function", "function_name", "action", "recipient_name")
 _ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_input", "kwargs")
 _WRAPPERS = ("tool_calls", "tool_call", "function_call", "tool_uses")
-_KEYS = "|".join(sorted((*_NAMES, *_ARGUMENTS, *_WRAPPERS), key=len, reverse=True))
+_SURE = frozenset(_ARGUMENTS) - {"parameters", "input"}
+"""Keys whose value is of a call whatever it is; documents use the others, too."""
+_WRITTEN = "tool_calls"
+"""Stands for arguments that are within a string with calls."""
+_BESIDE = frozenset((*_NAMES, "input", "id", "type"))
+"""All that a call of a free-form tool has."""
+
+
+def _letter(letter: str) -> str:
+    return rf"(?:{letter}|\\u00(?:{ord(letter.lower()):02x}|{ord(letter.upper()):02x}))"
+
+
+def _written(keys: tuple[str, ...]) -> str:
+    """What matches these keys as JSON may write them: any letter as an escape."""
+    return "|".join("".join(map(_letter, key)) for key in sorted(keys, key=len, reverse=True))
+
+
+_KEYS = _written((*_NAMES, *_ARGUMENTS, *_WRAPPERS))
+_COLON = r"(?:\s*:|\s{100})"
+"""What makes a string a key; so much white space that one may come is taken for it."""
+_ESCAPE = re.compile(r"\\u00([0-7][0-9a-fA-F])")
+_HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _TAGS = ("tool_call", "function_call", "tool_use", "tools", "function", "tool", "invoke", "tool_code")
 _THOUGHTS = ("think", "thinking", "thought", "reasoning")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w.:/-]{0,127}")
-_NAME_IN = re.compile(rf"""["']?(?:{"|".join(_NAMES)})["']?\s*[:=]\s*["']([^"'\n]{{1,128}})["']""")
-_ARGUMENTS_IN = re.compile(rf"""["']?(?:{"|".join(_ARGUMENTS)})["']?\s*:""")
+_NAME_IN = re.compile(rf"""["']?(?:{_written(_NAMES)})["']?\s*[:=]\s*["']([^"'\n]{{1,128}})["']""", re.IGNORECASE)
+_ARGUMENTS_IN = re.compile(rf"""["']?(?:{_written(_ARGUMENTS)})["']?\s*:""", re.IGNORECASE)
 _OPENER = re.compile(r"""[{<`"'\[]""")
 _STRUCTURE = re.compile(r"""[{}\[\]"'\\]""")
-_KEY = re.compile(rf"""(["'])(?:{_KEYS})\1\s*:""", re.IGNORECASE)
-_OBJECT = re.compile(rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|(?:{_KEYS}))\s*:""", re.IGNORECASE)
+_KEY = re.compile(rf"""(["'])(?:{_KEYS})\1{_COLON}""", re.IGNORECASE)
+_OBJECT = re.compile(rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|(?:{_KEYS})){_COLON}""", re.IGNORECASE)
 _FENCE = re.compile(r"```[\w+-]{0,20}[ \t]*\r?\n?\s*(?=[{\[<])")
 _FENCE_END = re.compile(r"\s*```")
 _MAY_BE_FENCE_END = re.compile(r"\s{0,100}`{0,2}")
@@ -62,6 +83,8 @@ class FoundCall(msgspec.Struct, frozen=True):
     arguments: str
     strict: bool = True
     repaired: bool = False
+    is_cut: bool = False
+    """It is longer than what is held: `raw` is its beginning, and nobody saw the rest."""
 
 
 class Thought(msgspec.Struct, frozen=True):
@@ -187,7 +210,7 @@ class CallScanner:
 
     def _key(self, at: int) -> str:
         word = self._held[at + 1 : at + 3].lower()
-        if word not in _PREFIXES:
+        if word not in _PREFIXES and "\\" not in word:
             return ""
         if (key := _KEY.match(self._held, at)) is not None:
             self._candidate = _Candidate(at, stack="{", quotes="\"'" if key[1] == "'" else '"')
@@ -275,6 +298,8 @@ class CallScanner:
         is_whole, raw = end >= 0, self._held if end < 0 else self._held[:end]
         self._candidate, self._held = None, self._held[len(raw) :]
         found = self._decide(raw, candidate, is_whole=is_whole)
+        if not is_whole and not final:
+            found = self._cut(raw, found)
         if found:
             pieces += found
         else:
@@ -284,6 +309,14 @@ class CallScanner:
             else:
                 pieces.append(raw)
         return True
+
+    def _cut(self, raw: str, found: list[Piece]) -> list[Piece]:
+        """What may be a call, and goes on past what is held: its arguments could say anything there."""
+        calls = [p for p in found if isinstance(p, FoundCall)]
+        if not calls and not _ARGUMENTS_IN.search(raw):
+            return found
+        name = calls[0].name if calls else m[1] if (m := _NAME_IN.search(raw)) else self._name or "text"
+        return [FoundCall(raw, name, _as_text(raw), strict=False, is_cut=True)]
 
     def _tag_end(self, candidate: _Candidate) -> int:
         held = self._held
@@ -388,19 +421,24 @@ class CallScanner:
         inner = low.get("function")
         if isinstance(inner, _Object) and (call := self._envelope(inner)) is not None:
             return call
-        name = next((low[k] for k in _NAMES if isinstance(low.get(k), str)), None)
+        name = next((low[k].strip() for k in _NAMES if isinstance(low.get(k), str)), None)
         key = next((k for k in _ARGUMENTS if k in low), None)
+        if key is None and (written := _calls_in_string(low)):
+            # JSON within JSON
+            name, key = written, _WRITTEN
         if name is None and key is not None and self._name:
             name = self._name
         if name is None or key is None or not _IDENTIFIER.fullmatch(name) or (self._names is not None and name not in self._names):
             return None
-        value = low[key]
+        value = low.get(key)
         if isinstance(value, _Object):
             if item.is_ambiguous or _is_ambiguous(value):
                 return name, ""
             return name, json.dumps(value, ensure_ascii=False)
         if isinstance(value, str) and (value.lstrip()[:1] == "{" or key == "action_input" or not value.strip()):
             return name, value if value.strip() else "{}"
+        if key in _SURE or key == _WRITTEN or (key == "input" and isinstance(value, str) and low.keys() <= _BESIDE):
+            return name, ""
         return None
 
     def _made(self, raw: str, name: str, arguments: str, *, repaired: bool = False) -> FoundCall:
@@ -477,6 +515,15 @@ class _Object(dict[str, Any]):
         self.number, self.is_ambiguous = number, len(self) != len(pairs)
 
 
+def _calls_in_string(low: dict[str, Any]) -> str:
+    """The name of the call in a string that stands where calls do, or empty."""
+    for key in _WRAPPERS:
+        value = low.get(key)
+        if isinstance(value, str) and _ARGUMENTS_IN.search(value) and (name := _NAME_IN.search(value)):
+            return name[1]
+    return ""
+
+
 def _is_ambiguous(value: Any) -> bool:
     stack = [value]
     while stack:
@@ -525,6 +572,8 @@ def _may_be_object(text: str) -> bool:
 
 def _may_be_key(text: str) -> bool:
     word = text[1:]
+    if "\\" in word:
+        word = _HALF_ESCAPE.sub("", _ESCAPE.sub(lambda m: chr(int(m[1], 16)), word))
     end = word.find(text[0])
     if end < 0:
         return _is_prefix_of_key(word)

@@ -87,10 +87,16 @@ class Run:
     """Blocks with policies; `out` is what was released, `end` how it ended."""
 
     def __init__(
-        self, *policies: Policy, durable: bool = False, dialect: Dialect = "anthropic", upstream: Dialect = "anthropic", **request: Any
+        self,
+        *policies: Policy,
+        durable: bool = False,
+        dialect: Dialect = "anthropic",
+        upstream: Dialect = "anthropic",
+        max_arguments: int = 10_000,
+        **request: Any,
     ) -> None:
         asked = ChatRequest(dialect=dialect, model="m", **request)
-        call = CallInfo("c", 1, dialect, "messages", "k", "", "n", "g", "p", "r", durable, 10_000)
+        call = CallInfo("c", 1, dialect, "messages", "k", "", "n", "g", "p", "r", durable, max_arguments)
         self.outbox = Outbox(call)
         self.blocks = Blocks(self.outbox, Chain(policies, Context("c", "n", "k", "", asked)), asked)
         self.blocks.look_at(asked, upstream)

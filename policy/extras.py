@@ -1,0 +1,102 @@
+"""What an answer says beside its content, on its way past the policies: ids, bookkeeping, fields that the setting `unknown` names.
+
+Words and numbers go by (`protocol.tame`): the decoders left nothing else in but what the operator named in `unknown`, and that is
+shown to every policy that reads blocks carried whole. What a server may write at will (ids, models) goes on as a word or not at all.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from policy.base import Block, OtherBlock, TextBlock
+from policy.chain import Chain
+from policy.searching import holds_call
+from protocol.events import AttachmentDelta, BlockKind, BlockStart, MessageStart, RawDelta, SignatureDelta
+from protocol.tame import is_tame
+
+_NAME = re.compile(r"[A-Za-z0-9_./~-][\w.:/@+=~-]{0,255}", re.ASCII)
+"""Ids and models: paths of files, too."""
+_OF_START = ("system_fingerprint", "service_tier")
+_MODELLED = frozenset(("type", "citations", "caller", "toolset_name", "server_name"))
+
+
+def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[str]]:
+    """Return the beginning of a message as it may go out, and the names of what is withheld."""
+    withheld = [name for name in ("id", "model") if (said := getattr(event, name)) and not _NAME.fullmatch(said)]
+    withheld += [name for name in _OF_START if (said := event.extra.get(name)) and not (isinstance(said, str) and _NAME.fullmatch(said))]
+    event = msgspec.structs.replace(event, **{name: "" for name in ("id", "model") if name in withheld})
+    kept = {name: value for name, value in event.extra.items() if name not in withheld}
+    extra, more = read_extra(kept, chain)
+    if not withheld and not more:
+        return event, []
+    return msgspec.structs.replace(event, extra=extra), [*withheld, *more]
+
+
+def read_extra(extra: dict[str, Any], chain: Chain) -> tuple[dict[str, Any], list[str]]:
+    """Return the extra fields of a message that the policies let go, and the names of the others."""
+    if not chain.reads_other:
+        return extra, []
+    withheld: list[str] = []
+    kept: dict[str, Any] = {}
+    for name, value in extra.items():
+        if name == "fields":
+            kept[name] = {at: _read(at, found, chain, withheld) if at.endswith("field") else found for at, found in value.items()}
+        elif is_tame(value):
+            kept[name] = value
+        elif name in ("usage", "stop_details") and isinstance(value, dict):
+            kept[name] = _read(name, value, chain, withheld, is_wild=True)
+        elif not _is_blocked(name, {name: value}, chain, withheld):
+            kept[name] = value
+    return kept, withheld
+
+
+def read_body(event: BlockStart, chain: Chain) -> tuple[BlockStart, list[str]]:
+    """Return the beginning of a block of text or of a call without the extra fields that a policy blocks, and their names."""
+    is_whole = event.kind is BlockKind.OTHER
+    if is_whole or not event.body or not chain.reads_other or _MODELLED.issuperset(event.body):
+        return event, []
+    withheld: list[str] = []
+    body = {
+        name: value
+        for name, value in event.body.items()
+        if name in _MODELLED or not _is_blocked(f"{event.kind} field {name}", {name: value}, chain, withheld)
+    }
+    return msgspec.structs.replace(event, body=body), withheld
+
+
+def read_text(text: str, chain: Chain) -> str:
+    """Let the policies read a text that is no block: what they make of it, nothing where they block it or it holds a call."""
+    if text and chain.reads_text:
+        block = TextBlock(-1, BlockKind.TEXT)
+        said, _ = chain.on_text(text, block)
+        rest, _ = chain.on_text_end(block)
+        text = "" if isinstance(said, Block) or isinstance(rest, Block) else said + rest
+    return "" if text and chain.reads_calls and holds_call(text) else text
+
+
+def name_of(event: SignatureDelta | AttachmentDelta | RawDelta) -> str:
+    """The name of what goes with a text, as notes have it."""
+    match event:
+        case AttachmentDelta():
+            return event.field
+        case RawDelta():
+            return event.what
+        case _:
+            return "signature"
+
+
+def _read(at: str, found: dict[str, Any], chain: Chain, withheld: list[str], *, is_wild: bool = False) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in found.items()
+        if (is_wild and is_tame({name: value})) or not _is_blocked(f"{at} {name}", {name: value}, chain, withheld)
+    }
+
+
+def _is_blocked(what: str, body: dict[str, Any], chain: Chain, withheld: list[str]) -> bool:
+    said, who = chain.on_other(OtherBlock(-1, what, body))
+    if isinstance(said, Block):
+        withheld.append(f"{what}: {said.reason} ({who})")
+        return True
+    return False
