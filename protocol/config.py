@@ -160,6 +160,8 @@ class Config(_Strict):
     """What is not modelled and may pass all the same, by the name with which it is recorded as withheld (`block foo`, `event bar`)."""
     betas: tuple[Beta, ...] = ()
     """Names that clients may send in anthropic-beta beyond those Sluice knows."""
+    text_calls: Literal["decide", "pass"] = "decide"
+    """What happens to text that a client may read as a tool call, where a policy decides about calls (docs/tools.md)."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
 
     @model_validator(mode="after")
