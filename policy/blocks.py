@@ -61,7 +61,7 @@ class Blocks:
         self._late: set[str] = set()
         """Ids of results whose call is not in this answer."""
         self._answer: AnswerCheck | None = None
-        self._search = Search(is_on=chain.reads_calls)
+        self._search = Search(is_on=chain.searches)
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
         """Do arguments fit their tool's schema, as far as there is one?"""

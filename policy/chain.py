@@ -60,14 +60,14 @@ def _fault(policy: Policy, hook: str, call_id: str) -> Block:
 
 class Chain:
     """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
-    `reads_calls` and `reads_other` likewise for tool calls and for blocks carried whole."""
+    `reads_other` likewise for blocks carried whole. `searches`: text is searched for calls, if a policy decides about calls."""
 
-    def __init__(self, policies: Sequence[Policy], context: Context) -> None:
+    def __init__(self, policies: Sequence[Policy], context: Context, *, searches: bool = True) -> None:
         self.policies = [p.for_call(context) for p in policies]
         self.context = context
         self._text = [p for p in self.policies if type(p).on_text is not Policy.on_text or type(p).on_text_end is not Policy.on_text_end]
         self.reads_text = bool(self._text)
-        self.reads_calls = any(type(p).on_tool_call is not Policy.on_tool_call for p in self.policies)
+        self.searches = searches and any(type(p).on_tool_call is not Policy.on_tool_call for p in self.policies)
         self.reads_other = any(type(p).on_other is not Policy.on_other for p in self.policies)
 
     def on_request(self, request: ChatRequest) -> tuple[ChatRequest | Block, str]:

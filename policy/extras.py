@@ -72,7 +72,7 @@ def read_text(text: str, chain: Chain) -> str:
         said, _ = chain.on_text(text, block)
         rest, _ = chain.on_text_end(block)
         text = "" if isinstance(said, Block) or isinstance(rest, Block) else said + rest
-    return "" if text and chain.reads_calls and holds_call(text) else text
+    return "" if text and chain.searches and holds_call(text) else text
 
 
 def name_of(event: SignatureDelta | AttachmentDelta | RawDelta) -> str:

@@ -84,7 +84,8 @@ class Session:
             request = self.request = codecs.decode_request(call.dialect, body, endpoint=call.endpoint)
             self._out.streams, model = request.stream, request.model
             self._upstream = opening.route(call, self._config, request)
-            self._chain = Chain(self._policies, Context(call.call_id, call.nonce, call.key, call.session, request))
+            searches = self._config.text_calls == "decide"
+            self._chain = Chain(self._policies, Context(call.call_id, call.nonce, call.key, call.session, request), searches=searches)
             self._approved = opening.approve(self._chain, request)
             self._blocks = Blocks(self._out, self._chain, request)
         except PipelineError as error:

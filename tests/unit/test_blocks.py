@@ -93,12 +93,13 @@ class Run:
         dialect: Dialect = "anthropic",
         upstream: Dialect = "anthropic",
         max_arguments: int = 10_000,
+        searches: bool = True,
         **request: Any,
     ) -> None:
         asked = ChatRequest(dialect=dialect, model="m", **request)
         call = CallInfo("c", 1, dialect, "messages", "k", "", "n", "g", "p", "r", durable, max_arguments)
         self.outbox = Outbox(call)
-        self.blocks = Blocks(self.outbox, Chain(policies, Context("c", "n", "k", "", asked)), asked)
+        self.blocks = Blocks(self.outbox, Chain(policies, Context("c", "n", "k", "", asked), searches=searches), asked)
         self.blocks.look_at(asked, upstream)
         self.out: list[Any] = []
         self.records: list[Any] = []
@@ -388,6 +389,11 @@ def test_a_suspect_waits_for_its_commit() -> None:
     run.blocks.committed(run.waits[0], True, 5)
     run.collect()
     assert run.text == SUSPECT
+
+
+def test_text_is_left_alone_where_the_configuration_says_so() -> None:
+    run = Run(Deny(), searches=False).feed(*text(0, SUSPECT)).finish()
+    assert (run.text, run.rows("name")) == (SUSPECT, [])
 
 
 def test_without_policies_about_calls_text_is_not_searched() -> None:
