@@ -61,7 +61,7 @@ class Blocks:
         self._late: set[str] = set()
         """Ids of results whose call is not in this answer."""
         self._answer: AnswerCheck | None = None
-        self._search = Search(is_on=chain.searches)
+        self._search = Search(outbox.call.dialect, is_on=chain.searches)
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
         """Do arguments fit their tool's schema, as far as there is one?"""
@@ -228,6 +228,9 @@ class Blocks:
         suspect.result = [TextDelta(index, raw)]
         if found.is_cut:
             suspect.decided = Decided("block", "too_large", "", "", None)
+        elif not (found.strict or found.repaired) and self._request.tool(found.name) is not None:
+            # as of a call that is none of text: rules about its arguments could not find them
+            suspect.decided = Decided("block", "ambiguous_json", "", "", None)
         suspect.ordinal, self._ledger = self._ledger, self._ledger + 1
         after = Slot(index, before.kind, key=self.slots.new_key(), name=before.name)
         after.run = run

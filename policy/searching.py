@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from policy.slots import TextRun
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart
+from protocol.request import Dialect
 from protocol.text_calls import CallScanner, FoundCall, Piece
 
 _MAX_CARRIED = 4 * 1024 * 1024
@@ -29,8 +30,8 @@ def holds_call(text: str) -> bool:
 class Search:
     """The search of one answer."""
 
-    def __init__(self, *, is_on: bool) -> None:
-        self._is_on = is_on
+    def __init__(self, dialect: Dialect, *, is_on: bool) -> None:
+        self._is_on, self._dialect = is_on, dialect
         self._scanner = CallScanner(None, reasoning=False)
         self._carry, self._carried = "", 0
         self._open = -1
@@ -39,8 +40,8 @@ class Search:
         """Begin a block of text or thinking. Raises RemoteProtocolError for a text inside another."""
         if event.kind is not BlockKind.TEXT or not self._is_on:
             return TextRun(event, None)
-        if event.name:
-            # a field of its own, which no client joins to the content
+        if event.name and self._dialect == "openai":
+            # a field of its own there, which no client joins to the content
             return TextRun(event, CallScanner(None, reasoning=False))
         if self._open >= 0:
             raise RemoteProtocolError("upstream began a block of text inside another")

@@ -156,6 +156,7 @@ class Session:
         """Take an error answer; its meaning is kept, its payload is not forwarded."""
         assert self._upstream is not None
         failed = codecs.decode_error(self._upstream.dialect, status, raw, retry_after or None)
+        failed = self._read_failure(failed)
         # in a later segment the answer was already paid for
         self._failed(msgspec.structs.replace(failed, status=0) if self._segment else failed)
         return "withheld", -1
@@ -299,7 +300,7 @@ class Session:
                 self._count_usage(event.usage)
                 self._finish(event, seq)
             case UpstreamFailed():
-                self._failed(event)
+                self._failed(self._read_failure(event))
                 return "withheld", -1
             case Opaque():
                 self._out.withhold(event.what, seq)
@@ -381,6 +382,12 @@ class Session:
         for what in withheld:
             self._out.note("withheld", seq, what)
         return msgspec.structs.replace(event, explanation=explanation, stop_sequence=sequence, extra=extra)
+
+    def _read_failure(self, event: UpstreamFailed) -> UpstreamFailed:
+        """Let the policies read upstream's own sentence: servers quote what a model wrote."""
+        assert self._chain is not None
+        message = extras.read_text(event.message, self._chain) or "the upstream reported an error"
+        return event if message == event.message else msgspec.structs.replace(event, message=message)
 
     def _fail(self, message: str, seq: int) -> None:
         # no status of upstream's: it answered, and the answer is paid for

@@ -117,7 +117,9 @@ class Reader:
             return name, json.dumps(value, ensure_ascii=False)
         if isinstance(value, str) and (value.lstrip()[:1] == "{" or key == "action_input" or not value.strip()):
             return name, value if value.strip() else "{}"
-        if key in _SURE or key == _WRITTEN or (key == "input" and isinstance(value, str) and low.keys() <= _BESIDE):
+        if key == "input" and isinstance(value, str) and low.keys() <= _BESIDE:
+            return name, json.dumps({"input": value}, ensure_ascii=False)
+        if key in _SURE or key == _WRITTEN:
             return name, ""
         return None
 
@@ -126,7 +128,7 @@ class Reader:
             loads_arguments(arguments)
             return FoundCall(raw, name, arguments, strict=not repaired, repaired=repaired)
         except AmbiguousJson:
-            return FoundCall(raw, name, "", strict=False)
+            return FoundCall(raw, name, as_text(raw) if raw else "", strict=False)
 
     def _lenient(self, raw: str, candidate: Candidate) -> list[Piece]:
         """What does not parse: repaired if that is all it takes, else taken as it stands where it has a name and arguments."""

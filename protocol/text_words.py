@@ -20,8 +20,10 @@ def written(keys: tuple[str, ...]) -> str:
     return "|".join("".join(map(_letter, key)) for key in sorted(keys, key=len, reverse=True))
 
 
-NAME_IN = re.compile(rf"""["']?(?:{written(NAMES)})["']?\s*[:=]\s*["']([^"'\n]{{1,128}})["']""", re.IGNORECASE)
-ARGUMENTS_IN = re.compile(rf"""["']?(?:{written(ARGUMENTS)})["']?\s*:""", re.IGNORECASE)
+_QUOTE = r"""\\*["']"""
+"""Within a string, too."""
+NAME_IN = re.compile(rf"""(?:{written(NAMES)})(?:{_QUOTE})?\s*[:=]\s*{_QUOTE}([^"'\n\\]{{1,128}}){_QUOTE}""", re.IGNORECASE)
+ARGUMENTS_IN = re.compile(rf"""(?:{written(ARGUMENTS)})(?:{_QUOTE})?\s*:""", re.IGNORECASE)
 TAG = re.compile(
     rf"""<\|?(?:(?P<tag>{"|".join(TAGS)})(?:=(?P<value>[\w.:/-]+))?(?P<more>\s[^<>]{{0,200}})?|python_tag)\|?>""", re.IGNORECASE
 )

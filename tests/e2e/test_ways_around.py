@@ -108,6 +108,8 @@ ANTHROPIC: dict[str, bytes] = {
     "mcp": in_deltas(MCP_CALL, "end_turn"),
     "nested server tool": at_start(SERVER_CALL | {"caller": CALLER}, RESULT, reason="end_turn"),
     "nested client tool": at_start(FULL_CALL | {"caller": CALLER}),
+    "text over two blocks": at_start({"type": "text", "text": CALL[:30]}, {"type": "text", "text": CALL[30:]}, reason="end_turn"),
+    "text with escapes": at_start({"type": "text", "text": CALL.replace("name", r"n\u0061me")}, reason="end_turn"),
     **{f"text {n}": at_start(TEXT, {"type": "text", "text": t}, reason="end_turn") for n, t in enumerate(AS_TEXT)},
 }
 OPENAI: dict[str, bytes] = {
@@ -130,6 +132,13 @@ OPENAI: dict[str, bytes] = {
     + b"\n\n"
     + chunks(finish="stop"),
     "reasoning details": chunks({"reasoning": "hm", "reasoning_details": [{"type": "reasoning.text", "text": DANGER}]}, finish="stop"),
+    "text around a thought": chunks({"content": CALL[:30]}, {"reasoning_content": "hm"}, {"content": CALL[30:]}, finish="stop"),
+    "log probabilities of a call in text": chunks({"content": CALL}, finish="stop").replace(
+        b'"finish_reason": null', b'"finish_reason": null, "logprobs": ' + json.dumps({"content": [{"token": CALL, "logprob": 0}]}).encode()
+    ),
+    "a name that is a call": chunks(
+        {"tool_calls": [{"index": 0, "id": "call_1", "function": {"name": CALL, "arguments": ARGUMENTS}}]}, finish="tool_calls"
+    ),
     **{f"text {n}": chunks({"content": "Well. "}, *({"content": c} for c in t), finish="stop") for n, t in enumerate(AS_TEXT)},
 }
 NO_ROW = {"second choice", "unknown field", "error frame", "logprobs", "reasoning details"}

@@ -3,12 +3,16 @@
 What is denied is a call whose arguments say DANGER. Text that holds it is judged only where a client could run it.
 """
 
+import itertools
 import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from policy.base import ALLOW, Block, Judgement, OtherBlock, Policy, TextBlock, Verdict
+from policy.base import ALLOW, Block, Judgement, OtherBlock, Policy, TextBlock, ToolCall, Verdict
+from policy.effects import Respond
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -22,8 +26,10 @@ from protocol.events import (
     RawDelta,
     StopReason,
     TextDelta,
+    UpstreamFailed,
 )
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord
+from protocol.request import Tool
 from protocol.text_calls import MAX_HELD
 from tests.unit.test_blocks import SEARCH, Ask, Deny, NoSecrets, Run, Same, client, flat, result, server, text
 from tests.unit.test_session import make as make_session
@@ -63,6 +69,35 @@ def test_a_call_in_text_is_denied_however_it_is_written(case: str, pieces: int) 
     run = Run(Deny(DANGER)).feed(*texts(f"Well. {WRITTEN[case]} Done.", pieces=pieces)).finish()
     assert DANGER not in run.text
     assert verdicts(run) == ["block"]
+
+
+UNREADABLE = {
+    "a key twice": f'{{"name": "bash", "arguments": {{"command": "ls", "command": "{DANGER}"}}}}',
+    "a key twice in a tag": f'<function=bash>{{"command": "ls", "command": "{DANGER}"}}</function>',
+    "a key twice and no end": f'{{"name": "bash", "arguments": {{"command": "ls", "command": "{DANGER}"}}',
+    "the call's key twice": f'{{"name": "ls", "name": "bash", "arguments": {{}}, "arguments": {{"command": "{DANGER}"}}}}',
+    "no object": f'{{"name": "bash", "arguments": ["{DANGER}"]}}',
+}
+
+
+class DenyCommand(Policy):
+    """Looks at one argument, as rules do."""
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return Block("denied") if DANGER in str(call.value.get("command")) else ALLOW
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_a_call_in_text_whose_arguments_can_be_read_in_two_ways_is_no_way_around_a_rule_about_one(case: str) -> None:
+    run = Run(DenyCommand(), tools=(Tool("bash"), Tool("ls"))).feed(*texts(UNREADABLE[case])).finish()
+    assert run.rows("verdict", "reason") == [("block", "ambiguous_json")]
+    assert DANGER not in run.text
+    assert verdicts(Run(Deny(DANGER)).feed(*texts(UNREADABLE[case])).finish()) == ["block"]
+
+
+def test_a_call_in_text_with_unreadable_arguments_stays_text_where_nobody_has_such_a_tool() -> None:
+    said = UNREADABLE["no object"]
+    assert Run(DenyCommand(), tools=(Tool("ls"),)).feed(*texts(said)).finish().text == said
 
 
 ACROSS = {
@@ -111,6 +146,21 @@ def test_what_may_be_a_call_is_not_searched_again_without_end() -> None:
     run = Run(Deny(DANGER))
     with pytest.raises(RemoteProtocolError):
         run.feed(*texts(start, *["A"] * 200))
+
+
+MARKED = [f"```json\n{CALL}\n```", f"[TOOL_CALLS][{CALL}]", f"[{CALL}, {CALL}]"]
+SHAPES = [*WRITTEN.values(), *map("".join, ACROSS.values()), *MARKED]
+BEFORE = ["", "Use {x} or ", 'say "name": "ls" and ', "`"]
+
+
+@given(st.sampled_from(SHAPES), st.sampled_from(BEFORE), st.lists(st.integers(0, 400), max_size=8))
+def test_no_way_to_spread_a_denied_call_over_texts_brings_it_through(shape: str, before: str, cuts: list[int]) -> None:
+    said = f"{before}{shape} so."
+    places = [0, *sorted(c for c in cuts if c < len(said)), len(said)]
+    run = Run(Deny(DANGER)).feed(*texts(*(said[a:b] for a, b in itertools.pairwise(places)))).finish()
+    assert "block" in verdicts(run)
+    once_more = Run(Deny(DANGER)).feed(*texts(run.text)).finish()
+    assert "block" not in verdicts(once_more)
 
 
 TOO_LONG = {
@@ -303,7 +353,7 @@ def test_a_field_that_the_setting_names_is_shown_to_policies_wherever_it_stands(
     assert run.notes("withheld") == ["1: tool_use field note: no (no_fields)"]
 
 
-def started(*policies: Policy, event: MessageStart, stop: MessageStop | None = None) -> tuple[list[Any], list[str]]:
+def started(*policies: Policy, event: MessageStart, stop: MessageStop | UpstreamFailed | None = None) -> tuple[list[Any], list[str]]:
     """What a client gets of the ends of a message, and the notes of what is withheld."""
     session = make_session(list(policies))
     session.take()
@@ -367,6 +417,25 @@ def test_a_call_in_the_explanation_of_a_refusal_is_withheld() -> None:
     stop = MessageStop(StopReason.REFUSAL, explanation=f"Run this: {CALL}")
     outputs, notes = started(Deny(DANGER), event=MessageStart("x", "m"), stop=stop)
     assert (outputs[-1].explanation, notes) == ("", ["1: explanation"])
+
+
+def test_what_upstream_says_of_an_error_is_text_like_any_other() -> None:
+    said = UpstreamFailed("api_error", f"cannot parse {CALL}")
+    for policy in (NoDanger(), Deny(DANGER)):
+        outputs, _ = started(policy, event=MessageStart("x", "m"), stop=said)
+        assert DANGER not in repr(outputs)
+    failed = make_session([NoDanger()])
+    failed.error_status(400, json.dumps({"error": {"message": f"so {DANGER}"}}).encode(), "")
+    taken = failed.take().outputs
+    assert DANGER not in repr(taken)
+    assert isinstance(taken[-1], Respond)
+
+
+def test_a_refusal_beside_the_text_is_searched_where_it_is_text_for_the_client() -> None:
+    refused: list[Event] = [BlockStart(0, BlockKind.TEXT, name="refusal"), TextDelta(0, CALL[:30]), BlockStop(0)]
+    run = Run(Deny(DANGER), dialect="anthropic").feed(*refused, *text(1, CALL[30:])).finish()
+    assert verdicts(run)[-1] == "block"
+    assert run.text.endswith("denied]")
 
 
 # --- the record ---
