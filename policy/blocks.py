@@ -436,6 +436,7 @@ class Blocks:
             self._outbox.withheld = True
         elif slot.kind is BlockKind.TOOL_USE and not slot.result:
             self.survivors += 1
+            slot.survives = True
         for event in toolcalls.released(slot, self.call.dialect):
             self.slots.put(slot, event)
         self._outbox.records.append(ToolReleaseRecord(call_id=self.call.call_id, block=slot.key, at=at))
@@ -446,6 +447,8 @@ class Blocks:
         for later in self.slots.cut_after(slot):
             if later.end is not None:
                 continue
+            if later.survives:
+                self.survivors -= 1
             # a call that is not complete has no row: how much of it was here when the verdict came is chance
             if later.decided is None and later.decision is not None:
                 later.decided = Decided("block", "after_denied", "", "", None)
@@ -461,13 +464,10 @@ class Blocks:
         """End a block whose end is not waited for."""
         if slot.run is not None:
             self._text_stop(slot, slot.run)
-        elif slot.kind is BlockKind.OTHER and not slot.result:
-            if not slot.blocked:
-                self.slots.put(slot, BlockStop(slot.index))
-            slot.done = True
         else:
             self.slots.drop(slot)
-            self._outbox.block_record(slot, "withheld", "unfinished", "")
+            if slot.kind is not BlockKind.OTHER or slot.result:
+                self._outbox.block_record(slot, "withheld", "unfinished", "")
 
     # --- the end ---
 

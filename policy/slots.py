@@ -70,6 +70,7 @@ class Slot:
         "run",
         "server",
         "size",
+        "survives",
     )
 
     def __init__(self, index: int, kind: BlockKind | None, *, key: int | None = None, id: str = "", name: str = "") -> None:
@@ -80,7 +81,7 @@ class Slot:
         self.server = ""
         self.ordinal = -1
         self.events: list[Event] = []
-        self.done = self.blocked = self.released = False
+        self.done = self.blocked = self.released = self.survives = False
         self.arguments: list[str] = []
         self.size = 0
         self.decision: Decision | None = None
@@ -144,13 +145,15 @@ class Slots:
         return [s for s in self._queue if not s.done]
 
     def drop(self, slot: Slot) -> None:
-        """Take out a block that can never be approved; text that is already going out stays where it is."""
-        if slot is not self._queue[0]:
-            # the first stays, so that the next one's turn comes
-            self._queue.remove(slot)
-        elif slot.run is not None and slot.run.started and len(self._queue) > 1:
-            # what is behind it must not come out inside it
-            self._emit(BlockStop(slot.index))
+        """Give up a block that upstream did not finish: what was approved of it stays, ended, so that nothing comes out inside it.
+
+        Whether its turn has come must not count: that depends on when judgements and commits came, and a replay must come out alike.
+        """
+        has_begun = slot.run.started if slot.run is not None else slot.kind is BlockKind.OTHER and not slot.blocked and not slot.result
+        if has_begun:
+            self.put(slot, BlockStop(slot.index))
+        else:
+            slot.events = []
         slot.done = True
 
     def cut_after(self, slot: Slot) -> list[Slot]:

@@ -9,6 +9,7 @@ import json
 import math
 import re
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any, NoReturn
 
 import msgspec
@@ -135,10 +136,21 @@ def dumps(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), default=_raw).encode()
+        return _dumps_escaped(value)
 
 
-def _raw(value: Any) -> Any:
-    if isinstance(value, msgspec.Raw):
-        return json.loads(bytes(value))
-    raise TypeError(f"{type(value).__name__} is not JSON")
+def _dumps_escaped(value: Any) -> bytes:
+    raws: list[str] = []
+
+    def placed(raw: Any) -> str:
+        if not isinstance(raw, msgspec.Raw):
+            raise TypeError(f"{type(raw).__name__} is not JSON")
+        raws.append(bytes(raw).decode())
+        return mark
+
+    # a word that is not in the value: raw numbers cannot be written by this encoder, so they are put in afterwards
+    mark = ""
+    mark = sha256(json.dumps(value, default=placed).encode()).hexdigest()
+    raws.clear()
+    parts = json.dumps(value, separators=(",", ":"), default=placed).split(f'"{mark}"')
+    return "".join(part + raw for part, raw in zip(parts, [*raws, ""], strict=True)).encode()

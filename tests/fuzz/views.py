@@ -2,12 +2,13 @@
 
 import json
 import random
+import zlib
 from typing import Any
 
 import msgspec
 
-from policy.base import Block, Policy, ToolCall, Verdict
-from policy.effects import CallInfo, Dispatch, Output, Respond
+from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
+from policy.effects import Ask, CallInfo, Dispatch, Output, Respond
 from policy.session import Session
 from protocol import codecs
 from protocol.config import Config
@@ -41,6 +42,9 @@ _CONFIG = Config.model_validate(
         "models": [{"match": f"{name}-*", "upstream": name} for name in ("openai", "anthropic", "prompted")],
     }
 )
+UNKNOWN = ("event x", "delta x", "field novelty", "message field novelty", "text field novelty", "usage novelty")
+_OPEN = _CONFIG.model_copy(update={"unknown": UNKNOWN})
+_MAX_SEGMENTS = 9
 _SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
 _ASKS: dict[Dialect, list[dict[str, Any]]] = {
     "openai": [
@@ -54,6 +58,10 @@ _ASKS: dict[Dialect, list[dict[str, Any]]] = {
 }
 
 
+def _odd(*words: str) -> bool:
+    return zlib.crc32("".join(words).encode("utf-8", "surrogatepass")) % 2 == 1
+
+
 class DenyCalls(Policy):
     """No tool call passes."""
 
@@ -61,30 +69,143 @@ class DenyCalls(Policy):
         return Block("denied")
 
 
+class DenySome(Policy):
+    """Some calls do not pass, some with other arguments."""
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        if _odd(call.name, call.arguments):
+            return Block("denied")
+        return Replace("{}") if call.executor == "client" and _odd(call.id) else ALLOW
+
+
+class AskAJudge(Policy):
+    """A judge decides every call."""
+
+    asks = True
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return AskJudge(JudgeQuestion("demo-judge", "s", "p", "n", 0.5, None, {}))
+
+    def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
+        return ALLOW if judgement.probability == 0 else Block("judge")
+
+
+class HoldText(Policy):
+    """Text comes one character late; what an odd number of characters came to is blocked at its end."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, str] = {}
+
+    def on_text(self, text: str, block: TextBlock) -> str | Block:
+        held = self._held.get(block.index, "") + text
+        self._held[block.index] = held[-1:]
+        return Block("secret") if "secret" in text else held[:-1]
+
+    def on_text_end(self, block: TextBlock) -> str | Block:
+        return self._held.pop(block.index, "")
+
+
+class DenyResults(Policy):
+    """Some blocks that are carried whole do not pass."""
+
+    def on_other(self, block: OtherBlock) -> Verdict:
+        return Block("denied") if _odd(block.type, repr(block.body)) else ALLOW
+
+
+_POLICIES: list[type[Policy]] = [DenyCalls, DenySome, AskAJudge, HoldText, DenyResults]
+_FAMILIES = ("web_search", "web_fetch", "code_execution", "tool_search", "mcp", "advisor")
+
+
 class Way(msgspec.Struct, frozen=True):
-    """Who asks and how: the client, streamed or not, with which request, and whether a policy denies every call."""
+    """Who asks and how: the client, streamed or not, with which request, and what it goes through."""
 
     client: Dialect
     stream: bool
     ask: dict[str, Any]
     model: str
-    denies: bool
+    policies: tuple[type[Policy], ...] = ()
+    durable: bool = False
+    families: tuple[str, ...] = ()
+    unknown: bool = False
 
     @staticmethod
     def chosen(upstream: Dialect, rng: random.Random) -> "Way":
         """Any way to an upstream of this dialect."""
         client: Dialect = rng.choice(["openai", "anthropic"])
         names = ["openai", "prompted"] if upstream == "openai" else ["anthropic"]
-        return Way(client, rng.random() < 0.6, rng.choice(_ASKS[client]), rng.choice(names) + "-x", rng.random() < 0.3)
+        policies = tuple(p for p in _POLICIES if rng.random() < 0.25)
+        families = _FAMILIES if rng.random() < 0.5 else ()
+        ask, model = rng.choice(_ASKS[client]), rng.choice(names) + "-x"
+        return Way(client, rng.random() < 0.6, ask, model, policies, rng.random() < 0.3, families, rng.random() < 0.3)
 
     def session(self) -> Session:
         """A session that has sent its request."""
         endpoint: Any = "chat" if self.client == "openai" else "messages"
-        call = CallInfo(CALL, 1, self.client, endpoint, "k", "", "nonce", "g", "p", "r", False, 1 << 20)
-        session = Session(call, [DenyCalls()] if self.denies else [], _CONFIG)
+        call = CallInfo(CALL, 1, self.client, endpoint, "k", "", "nonce", "g", "p", "r", self.durable, 1 << 20, (), self.families)
+        session = Session(call, [policy() for policy in self.policies], _OPEN if self.unknown else _CONFIG)
         body = {"model": self.model, "max_tokens": 5, "stream": self.stream, "messages": [{"role": "user", "content": "x"}], **self.ask}
         session.begin(json.dumps(body).encode())
         return session
+
+
+class Drive:
+    """A session with its upstream, judges and record; what is asked of those is answered sooner or later, as `rng` has it."""
+
+    def __init__(self, way: Way, rng: random.Random) -> None:
+        self.session, self.rng = way.session(), rng
+        self.outputs: list[Event | Respond] = []
+        self.digest = ""
+        self._asks: list[Ask] = []
+        self._waits: list[int] = []
+        self._dispatched = 0
+        self._settle(everything=False)
+
+    def stream(self, chunks: list[bytes], size: int) -> "Drive":
+        """Feed a stream, `size` chunks at a time; where the session goes on with a paused turn, it gets the same again."""
+        seq = 1
+        for segment in range(_MAX_SEGMENTS):
+            for at in range(0, len(chunks), size):
+                self.session.chunks(seq, chunks[at : at + size])
+                seq += len(chunks[at : at + size])
+                self._settle(everything=False)
+            self.session.eof()
+            self._settle(everything=True)
+            if self._dispatched == segment + 1:
+                return self
+        raise AssertionError("there is no end of segments")
+
+    def whole(self, body: bytes) -> "Drive":
+        """Feed a whole answer likewise."""
+        for segment in range(_MAX_SEGMENTS):
+            self.session.body(segment + 1, body)
+            self.session.eof()
+            self._settle(everything=True)
+            if self._dispatched == segment + 1:
+                return self
+        raise AssertionError("there is no end of segments")
+
+    def _settle(self, *, everything: bool) -> None:
+        while True:
+            taken = self.session.take()
+            self.digest = taken.digest
+            for output in taken.outputs:
+                if isinstance(output, Dispatch):
+                    self._dispatched += 1
+                else:
+                    self.outputs.append(output)
+            self._asks += taken.asks
+            self._waits += taken.waits
+            later = 0.0 if everything else 0.7
+            asks = [a for a in self._asks if self.rng.random() >= later]
+            waits = [w for w in self._waits if self.rng.random() >= later]
+            if not asks and not waits:
+                return
+            self._asks = [a for a in self._asks if a not in asks]
+            self._waits = [w for w in self._waits if w not in waits]
+            for ask in asks:
+                self.session.judgement(ask.block, ask.step, Judgement(probability=ask.block % 2), 1)
+            for wait in waits:
+                self.session.committed(wait, wait % 3 != 2, 1)
 
 
 def released(session: Session) -> tuple[list[Event], list[Respond]]:
@@ -133,8 +254,14 @@ def merged(events: list[Event]) -> dict[str, Any]:
             case MessageStop() | UpstreamFailed():
                 assert "end" not in message, "there is one end"
                 message["end"] = event
+                if isinstance(event, MessageStop):
+                    # the vendor's own word, where it is not the one for the reason
+                    message["end"] = msgspec.structs.replace(event, extra={k: v for k, v in event.extra.items() if k != "finish_reason"})
             case Opaque(what="field sluice" | "message field sluice" | "delta field reasoning" | "reasoning_details" | "annotations"):
                 # what the other dialect has no place for; reasoning said twice and differently; annotations after tool calls
+                pass
+            case Opaque(what=what) if what in UNKNOWN:
+                # let through by the setting; check_withheld sees to it where it is not set
                 pass
             case Opaque():
                 raise AssertionError(f"a client gets what is not modelled: {event.what}")

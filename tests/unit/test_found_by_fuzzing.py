@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policy.base import Block, OtherBlock, Policy, ToolCall, Verdict, shown
+from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, OtherBlock, Policy, ToolCall, Verdict, shown
 from policy.effects import CallInfo, Output
 from policy.session import Session
 from protocol import codecs
@@ -13,6 +13,7 @@ from protocol.anthropic_turn import TurnBuilder
 from protocol.config import Config
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import AttachmentDelta, BlockStart, BlockStop, MessageStop, Opaque, TextDelta, UpstreamFailed
+from protocol.json_strict import dumps, loads_exact
 from protocol.target import Target
 from protocol.text_calls import CallScanner, FoundCall, Thought
 from tests.support.frames import delta, end, message, start, stop
@@ -91,6 +92,42 @@ def test_a_failure_ends_the_open_text_before_what_came_behind_it() -> None:
     assert [(type(o), o.index) for o in out if isinstance(o, BlockStart | BlockStop)] == [
         (BlockStart, 0), (BlockStop, 0), (BlockStart, 1), (BlockStop, 1),
     ]  # fmt: skip
+
+
+def test_numbers_that_no_float_holds_are_written_beside_lone_surrogates() -> None:
+    value = loads_exact(b'{"a":[11e9993,"\\ude00",0.12345678901234567890,"x"],"b":{}}')
+    assert dumps(value) == b'{"a":[11e9993,"\\ude00",0.12345678901234567890,"x"],"b":{}}'
+
+
+class AskAJudge(Policy):
+    asks = True
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return AskJudge(JudgeQuestion("demo-judge", "s", "p", "n", 0.5, None, {}))
+
+    def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
+        return ALLOW if judgement.probability == 0 else Block("judge")
+
+
+@pytest.mark.parametrize("ending", [[], [{"type": "novelty"}], end()], ids=["cut", "unknown", "ended"])
+@pytest.mark.parametrize("probability", [0.0, 1.0])
+def test_what_comes_out_does_not_depend_on_when_a_judgement_came(probability: float, ending: list[dict[str, Any]]) -> None:
+    frames = [message(), *search(0, "x"), start(1, type="text", text=""), delta(1, "text_delta", text="Hm")]
+    frames += [stop(1)] if ending == end() else []
+    digests = set()
+    for wait in range(len(frames) + len(ending) + 2):
+        session = Session(CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000), [AskAJudge()], Config())
+        session.begin(b'{"model":"demo","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"x"}]}')
+        for number, frame in enumerate([*frames, *ending], 1):
+            session.chunks(number, [framed("anthropic", [json.dumps(frame)])])
+            if number == wait:
+                session.judgement(0, 0, Judgement(probability=probability), 1)
+        session.eof()
+        session.judgement(0, 0, Judgement(probability=probability), 1)
+        taken = session.take()
+        assert isinstance(taken.outputs[-1], MessageStop | UpstreamFailed)
+        digests.add((taken.digest, taken.next))
+    assert len(digests) == 1
 
 
 def test_numbers_of_any_size_in_a_block_pass() -> None:

@@ -112,7 +112,7 @@ def test_lone_surrogates_go_out_as_they_came() -> None:
     assert value == {"a": "\ud800x"}
     assert dumps(value) == b'{"a":"\\ud800x"}'
     assert dumps({"a": "\u00e9"}) == '{"a":"é"}'.encode()
-    assert dumps({"a": "\ud800", "b": msgspec.Raw(b'{"c": 1.50}')}) == b'{"a":"\\ud800","b":{"c":1.5}}'
+    assert dumps({"a": "\ud800", "b": msgspec.Raw(b'{"c": 1.50}')}) == b'{"a":"\\ud800","b":{"c": 1.50}}'
     assert dumps(msgspec.Raw(b'{"c": 1.50}')) == b'{"c": 1.50}'
     with pytest.raises(TypeError):
         dumps({"a": "\ud800", "b": object})
