@@ -98,7 +98,7 @@ def test_a_paused_turn_is_relayed_to_an_anthropic_client(place: tuple[Product, R
 
 def test_a_turn_that_never_ends_stops_after_eight_segments(place: tuple[Product, Replay]) -> None:
     product, replay = place
-    replay.answer(reply([SEARCH], "pause_turn", (1, 1), streamed=True))
+    replay.answer(*(reply([SEARCH | {"id": f"srvtoolu_{n}"}], "pause_turn", (1, 1), streamed=True) for n in range(9)))
     said = ask(product.url, "openai", "iterate", "go", model="claude-x")
     assert (said.stop, len(replay.asked), said.tokens) == ("length", 8, (8, 8))
 
