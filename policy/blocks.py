@@ -7,7 +7,7 @@ carried whole is decided whole; a result stays with its call, because the API ta
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from policy import extras, toolcalls
 from policy.base import Block, Judgement, OtherBlock, TextBlock, shown
@@ -41,6 +41,14 @@ Mark = tuple[VerdictName, int]
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 
 
+class Result(NamedTuple):
+    """What was said of a result: the block, if any, and who said it; `waits` are calls before it that may yet cut it off."""
+
+    block: Block | None
+    who: str
+    waits: set[int]
+
+
 class Blocks:
     """All blocks of one call, over all its segments. `cut` is set once a provider-run call was denied: nothing more is taken."""
 
@@ -55,8 +63,10 @@ class Blocks:
         self._schemas = toolcalls.Schemas()
         self._provider_calls: dict[str, Slot] = {}
         """Those of this answer, by id; with policies that read results, an approved one waits for its result to be approved too."""
-        self._results: dict[str, tuple[Block | None, str]] = {}
-        """What was said of results whose call is not yet decided."""
+        self._results: dict[str, Result] = {}
+        """What was said of results, by the id of their call."""
+        self._deciding: set[int] = set()
+        """Calls that are not the client's to run and may yet be denied, which ends the turn."""
         self._history: dict[str, toolcalls.ProviderCall] = {}
         self._late: set[str] = set()
         """Ids of results whose call is not in this answer."""
@@ -128,6 +138,8 @@ class Blocks:
     def _number(self, slot: Slot) -> None:
         slot.ordinal = self._ledger
         self._ledger += 1
+        if slot.executor != "client":
+            self._deciding.add(slot.key)
         if slot.kind is BlockKind.TOOL_USE:
             self.client_calls += 1
             self._first_call = slot.key if self._first_call < 0 else self._first_call
@@ -324,7 +336,7 @@ class Blocks:
         said, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
         block = said if isinstance(said, Block) else None
         if call is not None:
-            self._results[call.id] = block, who
+            self._results[call.id] = Result(block, who, self._deciding - {call.key})
             if call.released and not call.done:
                 self._pair(call)
         if block is not None:
@@ -339,7 +351,10 @@ class Blocks:
 
     def _pair(self, call: Slot) -> None:
         """Let a call go the way of its result."""
-        block, who = self._results[call.id]
+        block, who, waits = self._results[call.id]
+        if waits:
+            # a denied call between them would cut the result off
+            return
         if block is not None:
             message = block.message or f"[Sluice: the result of {shown(call.name)} was withheld by the policy {who!r}: {block.reason}]"
             call.decided = Decided("block", block.reason, who, message, None)
@@ -422,12 +437,24 @@ class Blocks:
             self._fill(slot, at)
             self._cut(slot)
             return
+        if slot.key in self._deciding:
+            self._allowed(slot)
         if slot.kind is BlockKind.SERVER_TOOL_USE and slot.id in self._results:
+            slot.released = True
             self._pair(slot)
         elif slot.kind is BlockKind.SERVER_TOOL_USE and self._chain.reads_other and not self._at_end:
             slot.released = True
         else:
             self._fill(slot, at)
+
+    def _allowed(self, slot: Slot) -> None:
+        self._deciding.discard(slot.key)
+        for identity, result in self._results.items():
+            if slot.key in result.waits:
+                result.waits.discard(slot.key)
+                call = self._provider_calls[identity]
+                if call.released and not call.done:
+                    self._pair(call)
 
     def _fill(self, slot: Slot, at: int) -> None:
         """Put what the client gets for a decided call into its slot."""
@@ -444,6 +471,7 @@ class Blocks:
 
     def _cut(self, slot: Slot) -> None:
         """End the turn behind a denied call that the provider is running: nothing that builds on it goes out."""
+        self._results = {i: r for i, r in self._results.items() if slot.key not in r.waits}
         for later in self.slots.cut_after(slot):
             if later.end is not None:
                 continue
@@ -454,7 +482,8 @@ class Blocks:
                 later.decided = Decided("block", "after_denied", "", "", None)
                 self._outbox.records.append(toolcalls.record(self.call, later, self._outbox.at, schema_valid=None, notify=False))
             else:
-                self._outbox.block_record(later, "withheld", "after_denied", "")
+                # whether its own verdict was here before is chance
+                self._outbox.block_note(later, "withheld", "after_denied")
         self.is_cut = True
         for earlier in self.slots.unfinished():
             self._close(earlier)
@@ -490,7 +519,7 @@ class Blocks:
         # calls whose result did not come go out without it: it may come in the next answer
         self._at_end = True
         for slot in self._provider_calls.values():
-            if slot.released and not slot.done:
+            if slot.released and not slot.done and slot.id not in self._results:
                 self._fill(slot, self._outbox.at)
         self._add_end(end)
 

@@ -79,15 +79,18 @@ class Outbox:
     def block_record(self, slot: Slot, verdict: VerdictName, reason: str, policy: str) -> None:
         """Record the verdict on a block; what is said of it later is a note."""
         if slot.key in self.recorded:
-            # numbered by the block: a verdict comes between other notes in one run, and elsewhere in another
-            number, detail = _BLOCK_NOTES + slot.key, f"block {slot.key}: {reason}"
-            self.records.append(EventRecord(call_id=self.call.call_id, kind=verdict, number=number, at=self.at, detail=detail))
+            self.block_note(slot, verdict, reason)
             return
         self.recorded.add(slot.key)
         kind = slot.kind.value if slot.kind is not None else ""
         self.records.append(
             BlockRecord(call_id=self.call.call_id, block=slot.key, at=self.at, kind=kind, verdict=verdict, reason=reason, policy=policy)
         )
+
+    def block_note(self, slot: Slot, kind: str, reason: str) -> None:
+        """Note something about a block. Numbered by it: a verdict comes between other notes in one run, and elsewhere in another."""
+        number, detail = _BLOCK_NOTES + slot.key, f"block {slot.key}: {reason}"
+        self.records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=number, at=self.at, detail=detail))
 
     def take(self) -> Taken:
         """Return what is wanted since the last time."""
