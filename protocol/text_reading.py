@@ -21,6 +21,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][\w.:/-]{0,127}")
 _PARAMETER = re.compile(r"""<(?:\w+:)?parameter(?:=|\s+name=["']?)([\w.:/-]+)["']?\s*>(.*?)(?:(</(?:\w+:)?parameter>)|\Z)""", re.DOTALL)
 """One that is never closed goes to the end, so that the search for its end is not made again for each one behind it."""
 _ATTRIBUTE = re.compile(r"""name\s*=\s*["']?([\w.:/-]+)""")
+_FIRST_WORD = re.compile(r"(?:functions?\.)?([A-Za-z_][\w.-]{0,127})(?=(?::\d+)?\s*(?:[\n<{(]|\Z))")
+"""A name before arguments of another shape: templates write `name`, a line end, and tags or an object."""
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 
 
@@ -177,7 +179,7 @@ class Reader:
         parameters = {key: value.strip("\n") for key, value, _ in written}
         if name and parameters and len(parameters) == len(written) and all(closed for _, _, closed in written):
             return [self._made(raw, name, json.dumps(parameters, ensure_ascii=False), repaired=True)]
-        said = name or (m[1] if (m := NAME_IN.search(body)) else "")
+        said = name or (m[1] if (m := NAME_IN.search(body) or _FIRST_WORD.match(body)) else "")
         if not said and not body:
             return []
         if self._names is not None and said not in self._names:

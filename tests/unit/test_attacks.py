@@ -120,6 +120,20 @@ def test_a_call_that_neighbouring_texts_make_when_joined_is_denied(case: str) ->
     assert '"}}' not in run.text
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"bash\n<arg_key>command</arg_key>\n<arg_value>{DANGER}</arg_value>\n",
+        f'bash\n{{"command": "{DANGER}"}}',
+        f'functions.bash:0{{"command": "{DANGER}"}}',
+    ],
+)
+def test_a_call_in_a_tag_is_known_by_its_name_in_whatever_shape_its_arguments_are(content: str) -> None:
+    run = Run(Deny("bash")).feed(*texts(f"<tool_call>{content}</tool_call>")).finish()
+    assert run.rows("name", "verdict") == [("bash", "block")]
+    assert DANGER not in run.text
+
+
 def test_texts_that_make_no_call_come_out_as_they_came() -> None:
     said = ['See {"', 'name": 1} and "', "arguments", '" or `', "``json\n{", '"tool"', ": 3}\n```", "<tool", "s> end {"]
     run = Run(Deny(DANGER)).feed(*texts(*said)).finish()
