@@ -7,13 +7,14 @@ carried whole is decided whole; a result stays with its call, because the API ta
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from policy import extras, toolcalls
 from policy.base import Block, Judgement, OtherBlock, TextBlock, shown
 from policy.chain import Chain, Decided
 from policy.effects import Ask
 from policy.outbox import Outbox
+from policy.pairs import Pairs
 from policy.schemas import AnswerCheck
 from policy.searching import Search, raw_of
 from policy.slots import Continue, End, Slot, Slots, TextRun
@@ -41,14 +42,6 @@ Mark = tuple[VerdictName, int]
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 
 
-class Result(NamedTuple):
-    """What was said of a result: the block, if any, and who said it; `waits` are calls before it that may yet cut it off."""
-
-    block: Block | None
-    who: str
-    waits: set[int]
-
-
 class Blocks:
     """All blocks of one call, over all its segments. `cut` is set once a provider-run call was denied: nothing more is taken."""
 
@@ -61,15 +54,7 @@ class Blocks:
         self.is_cut = self._at_end = False
         self._ledger = 0
         self._schemas = toolcalls.Schemas()
-        self._provider_calls: dict[str, Slot] = {}
-        """Those of this answer, by id; with policies that read results, an approved one waits for its result to be approved too."""
-        self._results: dict[str, Result] = {}
-        """What was said of results, by the id of their call."""
-        self._deciding: set[int] = set()
-        """Calls that are not the client's to run and may yet be denied, which ends the turn."""
-        self._history: dict[str, toolcalls.ProviderCall] = {}
-        self._late: set[str] = set()
-        """Ids of results whose call is not in this answer."""
+        self._pairs = Pairs()
         self._answer: AnswerCheck | None = None
         self._search = Search(outbox.call.dialect, is_on=chain.searches)
 
@@ -79,7 +64,7 @@ class Blocks:
 
     def look_at(self, sent: ChatRequest, dialect: Dialect) -> None:
         """Take the request as it goes upstream: it may hold provider-run calls whose results come in this answer."""
-        self._history |= toolcalls.provider_calls(sent)
+        self._pairs.look_at(sent)
         form = sent.response_format
         if form is not None and form.schema and dialect != self.call.dialect and self._answer is None:
             self._answer = AnswerCheck(form.schema)
@@ -123,9 +108,7 @@ class Blocks:
             case BlockKind.TOOL_USE | BlockKind.SERVER_TOOL_USE:
                 slot.executor, slot.server = toolcalls.executor_of(event), toolcalls.server_of(event.body)
                 if event.kind is BlockKind.SERVER_TOOL_USE:
-                    if event.id in self._provider_calls or event.id in self._late:
-                        raise RemoteProtocolError("upstream used the id of a tool call twice, or gave a result before its call")
-                    self._provider_calls[event.id] = slot
+                    self._pairs.begin(slot)
                 self._number(slot)
                 return "hold", event.index
             case BlockKind.OTHER:
@@ -139,7 +122,7 @@ class Blocks:
         slot.ordinal = self._ledger
         self._ledger += 1
         if slot.executor != "client":
-            self._deciding.add(slot.key)
+            self._pairs.may_cut(slot)
         if slot.kind is BlockKind.TOOL_USE:
             self.client_calls += 1
             self._first_call = slot.key if self._first_call < 0 else self._first_call
@@ -332,29 +315,29 @@ class Blocks:
         body = slot.body or {}
         start = BlockStart(slot.index, BlockKind.OTHER, name=slot.name, body=body)
         call_id = body.get("tool_use_id")
-        call = self._provider_calls.get(call_id) if isinstance(call_id, str) else None
+        call = self._pairs.call_of(call_id)
         said, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
         block = said if isinstance(said, Block) else None
         if call is not None:
-            self._results[call.id] = Result(block, who, self._deciding - {call.key})
+            self._pairs.add(call, block, who)
             if call.released and not call.done:
                 self._pair(call)
         if block is not None:
             slot.blocked = self._outbox.withheld = True
             self._outbox.block_record(slot, "block", block.reason, who)
             return "block", slot.index
-        if isinstance(call_id, str) and call is None:
-            return self._late_result(slot, start, call_id)
+        if call is None and (isinstance(call_id, str) or slot.name.endswith("_tool_result")):
+            return self._late_result(slot, start, call_id if isinstance(call_id, str) else "")
         self._outbox.block_record(slot, "allow", "", "")
         self.slots.put(slot, start)
         return "allow", slot.index
 
     def _pair(self, call: Slot) -> None:
         """Let a call go the way of its result."""
-        block, who, waits = self._results[call.id]
-        if waits:
-            # a denied call between them would cut the result off
+        result = self._pairs.result(call)
+        if result is None or result.waits:
             return
+        block, who, _ = result
         if block is not None:
             message = block.message or f"[Sluice: the result of {shown(call.name)} was withheld by the policy {who!r}: {block.reason}]"
             call.decided = Decided("block", block.reason, who, message, None)
@@ -363,8 +346,7 @@ class Blocks:
 
     def _late_result(self, slot: Slot, start: BlockStart, call_id: str) -> Mark:
         """The result of a call in an earlier answer: whoever denies the call gets its result withheld."""
-        self._late.add(call_id)
-        known = self._history.get(call_id)
+        known = self._pairs.earlier(call_id)
         slot.result = [start, BlockStop(slot.index)]
         slot.id, slot.name = call_id, known.name if known else toolcalls.name_of_result(slot.name)
         slot.arguments = [known.arguments if known else ""]
@@ -437,24 +419,15 @@ class Blocks:
             self._fill(slot, at)
             self._cut(slot)
             return
-        if slot.key in self._deciding:
-            self._allowed(slot)
-        if slot.kind is BlockKind.SERVER_TOOL_USE and slot.id in self._results:
+        for waiting in self._pairs.allowed(slot):
+            self._pair(waiting)
+        if slot.kind is BlockKind.SERVER_TOOL_USE and self._pairs.result(slot) is not None:
             slot.released = True
             self._pair(slot)
         elif slot.kind is BlockKind.SERVER_TOOL_USE and self._chain.reads_other and not self._at_end:
             slot.released = True
         else:
             self._fill(slot, at)
-
-    def _allowed(self, slot: Slot) -> None:
-        self._deciding.discard(slot.key)
-        for identity, result in self._results.items():
-            if slot.key in result.waits:
-                result.waits.discard(slot.key)
-                call = self._provider_calls[identity]
-                if call.released and not call.done:
-                    self._pair(call)
 
     def _fill(self, slot: Slot, at: int) -> None:
         """Put what the client gets for a decided call into its slot."""
@@ -471,7 +444,7 @@ class Blocks:
 
     def _cut(self, slot: Slot) -> None:
         """End the turn behind a denied call that the provider is running: nothing that builds on it goes out."""
-        self._results = {i: r for i, r in self._results.items() if slot.key not in r.waits}
+        self._pairs.cut(slot)
         for later in self.slots.cut_after(slot):
             if later.end is not None:
                 continue
@@ -518,9 +491,8 @@ class Blocks:
     def _end_of_segment(self, end: MessageStop | UpstreamFailed | Continue) -> None:
         # calls whose result did not come go out without it: it may come in the next answer
         self._at_end = True
-        for slot in self._provider_calls.values():
-            if slot.released and not slot.done and slot.id not in self._results:
-                self._fill(slot, self._outbox.at)
+        for slot in self._pairs.without_result():
+            self._fill(slot, self._outbox.at)
         self._add_end(end)
 
     def go_on(self) -> int:

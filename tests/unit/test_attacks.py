@@ -256,6 +256,14 @@ def test_a_call_behind_its_result_ends_the_answer() -> None:
         run.feed(*server(1))
 
 
+@pytest.mark.parametrize("identity", [{}, {"tool_use_id": None}, {"tool_use_id": ["srvtoolu_1"]}])
+def test_a_result_that_names_no_call_is_decided_by_its_type(identity: dict[str, Any]) -> None:
+    body = {"type": "web_search_tool_result", "content": DANGER, **identity}
+    run = Run(Deny("web_search")).feed(BlockStart(0, BlockKind.OTHER, name="web_search_tool_result", body=body), BlockStop(0))
+    assert verdicts(run) == ["block"]
+    assert run.kinds == ["text"]
+
+
 def test_a_cut_ends_the_answer_though_a_block_before_it_is_open() -> None:
     opened: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, "so")]
     run = Run(Deny()).feed(*opened, *server(1, arguments='{"q":"rm"}'))
