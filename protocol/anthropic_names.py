@@ -64,9 +64,9 @@ def _fits(name: str) -> bool:
 
 def _free(base: str, taken: set[str], counts: dict[str, int]) -> str:
     # the count goes on where it was: many names that become one are not tried again and again
-    name = base
+    name, stem = base, base[: MAX_NAME - 8]
     while name in taken:
-        counts[base] = counts.get(base, 1) + 1
-        name = f"{base[: MAX_NAME - 8]}_{counts[base]}"
+        counts[stem] = counts.get(stem, 1) + 1
+        name = f"{stem}_{counts[stem]}"
     taken.add(name)
     return name

@@ -37,6 +37,7 @@ _MODELLED = frozenset(
         "stop_sequences",
     )
 )
+_OF_BLOCKS = ("type", "text", "source", "content", "tool", "input", "id", "name")
 
 
 def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
@@ -85,9 +86,14 @@ def _system(content: Any) -> tuple[str, ...]:
         return ()
     if isinstance(content, str):
         return (content,)
-    if not isinstance(content, list) or not all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in content):
+    if not isinstance(content, list) or not all(map(_is_text, content)):
         invalid("system must be a string or a list of text blocks", "system")
     return tuple(p["text"] for p in content)
+
+
+def _is_text(block: Any) -> bool:
+    """Is this a text block? Nothing else may stand in `system`: what is checked of blocks is checked in messages."""
+    return isinstance(block, dict) and block.get("type", "text") == "text" and isinstance(block.get("text"), str)
 
 
 def _turn(message: Any, at: str) -> Turn:
@@ -122,6 +128,7 @@ def _part(block: Any, at: str) -> Part:
             is_error = block.get("is_error") is True
             return ToolResultPart(_string(block, "tool_use_id", at), result_text(content, at), is_error, fields.rest(block, *known))
         case kind:
+            fields.refuse_lookalikes(block, _OF_BLOCKS)
             return OtherPart(kind, block, "anthropic")
 
 

@@ -1,5 +1,6 @@
 """Reading request bodies field by field: every wrong type is named, routing is never taken from a request."""
 
+from collections.abc import Collection
 from typing import Any, NoReturn, overload
 
 from protocol.errors import InvalidRequest
@@ -16,17 +17,25 @@ ROUTING = frozenset(
         "azure_endpoint",
         "base_url",
         "custom_llm_provider",
+        "custom_logit_processor",
+        "data_sources",
         "deployment_id",
         "extra_body",
         "extra_headers",
         "extra_query",
         "headers",
+        "kv_transfer_params",
         "litellm_params",
+        "logits_processors",
+        "lora_path",
+        "model_list",
         "organization",
+        "user_config",
         "vertex_credentials",
     )
 )
-"""Fields by which other gateways let a request choose where it goes or with whose key (CVE-2024-6587)."""
+"""Fields by which other gateways and servers let a request choose where it goes, with whose key, or what code it loads (CVE-2024-6587)."""
+_ROUTING_STARTS = ("aws_", "azure_", "bootstrap_", "litellm_", "vertex_")
 
 
 def invalid(message: str, param: str) -> NoReturn:
@@ -37,8 +46,17 @@ def invalid(message: str, param: str) -> NoReturn:
 def refuse_routing(data: dict[str, Any]) -> None:
     """Refuse a body that tries to choose its upstream or bring a key."""
     for name in data:
-        if name in ROUTING:
+        if name.casefold() in ROUTING or name.casefold().startswith(_ROUTING_STARTS):
+            # cut, for a client chooses how long it is
+            name = name[:60]
             invalid(f"{name} is not taken from requests: upstreams come from the gateway's configuration alone", name)
+
+
+def refuse_lookalikes(data: dict[str, Any], known: Collection[str]) -> None:
+    """Refuse a name that is one of `known` but for upper case: servers written in Go read it as that one, past the policies."""
+    for name in data:
+        if name not in known and (folded := name.casefold()) in known:
+            invalid(f"{name[:60]!r} must be written {folded}", folded)
 
 
 def model(data: dict[str, Any]) -> str:
@@ -114,5 +132,6 @@ def string(data: dict[str, Any], name: str, default: str | None) -> str | None:
 
 
 def rest(data: dict[str, Any], *known: str) -> dict[str, Any]:
-    """Return the fields of `data` that are not `known`."""
+    """Return the fields of a request's object that are not `known`. Raises InvalidRequest where one only looks like one of these."""
+    refuse_lookalikes(data, known)
     return {k: v for k, v in data.items() if k not in known}

@@ -8,6 +8,8 @@ from protocol.fields import invalid
 from protocol.json_strict import dumps
 from protocol.request import OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
 
+_OF_PARTS = ("type", "text", "refusal", "image_url", "file", "input_audio")
+
 
 def messages(items: list[Any]) -> tuple[tuple[str, ...], tuple[dict[str, Any], ...], tuple[Turn, ...]]:
     """Return the leading system texts, the messages they were read from, and the turns. Raises InvalidRequest."""
@@ -136,6 +138,7 @@ def _part(part: Any, at: str) -> Part:
     if not isinstance(part, dict) or not isinstance(part.get("type"), str):
         invalid(f"{at}.content has a part that is not an object with a type", "messages")
     if part["type"] != "text":
+        fields.refuse_lookalikes(part, _OF_PARTS)
         return OtherPart(part["type"], part, "openai")
     if not isinstance(part.get("text"), str):
         invalid(f"{at}.content has a text part without a text", "messages")

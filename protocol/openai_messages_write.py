@@ -25,7 +25,6 @@ class MessageWriter:
     def __init__(self, draft: Draft, row: ModelRow, names: Names) -> None:
         self._draft, self._row, self._names = draft, row, names
         self._results = provider_history.results_of(draft.request.turns)
-        self._told: set[str] = set()
 
     def messages(self) -> list[dict[str, Any]]:
         """Return all messages, the system message first. Raises InvalidRequest naming what cannot be said."""
@@ -131,7 +130,8 @@ class MessageWriter:
         text = ""
         if part.kind in provider_history.CALLS:
             identity = part.body.get("id")
-            text = provider_history.told(part.body, self._results.get(identity) if isinstance(identity, str) else None)
+            # a result is one call's: told again for every call of its id, it would cost its size each time
+            text = provider_history.told(part.body, self._results.pop(identity, None) if isinstance(identity, str) else None)
         elif part.kind == "compaction" and isinstance(part.body.get("content"), str):
             text = part.body["content"]
         elif not provider_history.is_result(part.kind) and part.kind not in provider_history.SILENT and part.kind != "compaction":

@@ -10,6 +10,7 @@ from protocol import fields, openai_messages_read, openai_tools_read
 from protocol.fields import invalid
 from protocol.json_strict import loads_body
 from protocol.request import ChatRequest, Reasoning
+from protocol.server_tool_data import table
 
 _MODELLED = frozenset(
     (
@@ -30,12 +31,14 @@ _MODELLED = frozenset(
         "web_search_options",
     )
 )
+_LOOKED_AT = frozenset(("audio", "max_completion_tokens", "modalities", "n", "response_format", "stream_options"))
 
 
 def decode(body: bytes) -> ChatRequest:
     """Read a client's body. Raises InvalidRequest naming the parameter."""
     data = loads_body(body)
     fields.refuse_routing(data)
+    fields.refuse_lookalikes(data, _MODELLED | _LOOKED_AT | table().parameters["openai"].keys())
     _refuse_many_answers(data)
     model = fields.model(data)
     system, system_messages, turns = openai_messages_read.messages(fields.array(data, "messages"))

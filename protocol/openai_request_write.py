@@ -4,7 +4,7 @@ A request that came in this dialect goes out with every field as it came but tho
 is written field by field.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from protocol import fields, openai_models
@@ -144,7 +144,7 @@ def _write_call(part: ToolUsePart) -> dict[str, Any]:
 
 
 def _write_tool(tool: Tool) -> dict[str, Any]:
-    if tool.kind == "server":
+    if tool.kind in ("server", "client"):
         return tool.extra
     described = {"description": tool.description} if tool.description else {}
     if tool.kind == "custom":
@@ -154,17 +154,17 @@ def _write_tool(tool: Tool) -> dict[str, Any]:
 
 
 def _write_choice(request: ChatRequest, choice: ToolChoice) -> Any:
+    custom = {t.name for t in request.tools if t.kind == "custom"}
     if choice.mode == "tool":
-        return _naming(request, choice.name)
+        return _naming(custom, choice.name)
     if choice.allowed:
         mode = "required" if choice.mode == "any" else "auto"
-        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [_naming(request, n) for n in choice.allowed]}}
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [_naming(custom, n) for n in choice.allowed]}}
     return "required" if choice.mode == "any" else choice.mode
 
 
-def _naming(request: ChatRequest, name: str) -> dict[str, Any]:
-    tool = request.tool(name)
-    kind = "custom" if tool is not None and tool.kind == "custom" else "function"
+def _naming(custom: Set[str], name: str) -> dict[str, Any]:
+    kind = "custom" if name in custom else "function"
     return {"type": kind, kind: {"name": name}}
 
 

@@ -28,6 +28,7 @@ def _tool(tool: Any, position: int) -> Tool:
         invalid(f"{at} must be an object with a type", "tools")
     if kind not in ("function", "custom"):
         # a provider's own tool: whether the key may use it is decided where the request is written
+        fields.refuse_lookalikes(tool, ("type", "name", "function", "custom"))
         name, row = tool.get("name"), tool_type(kind)
         runs: ToolKind = "client" if row is not None and row.executor == "client" else "server"
         return Tool(name if isinstance(name, str) and name else kind, extra=tool, kind=runs)

@@ -75,7 +75,8 @@ def _offered(request: ChatRequest, choice: ToolChoice) -> list[Tool]:
     tools = [_described(tool, position) for position, tool in enumerate(request.tools)]
     if choice.mode == "tool":
         return [t for t in tools if t.name == choice.name]
-    return [t for t in tools if not choice.allowed or t.name in choice.allowed]
+    allowed = frozenset(choice.allowed)
+    return [t for t in tools if not allowed or t.name in allowed]
 
 
 def _described(tool: Tool, position: int) -> Tool:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from protocol.betas import merge_betas
-from protocol.fields import invalid
-from protocol.request import ChatRequest, Dialect
+from protocol.fields import invalid, refuse_lookalikes
+from protocol.request import ChatRequest, Dialect, OtherPart, ToolResultPart
 from protocol.server_tool_data import ToolType, open_families, table, tool_type
 from protocol.target import Draft, Target
 
@@ -24,6 +24,7 @@ _SMALLER = ("max_uses", "max_content_tokens", "max_tokens")
 _CLIENTS = ("cache_control", "citations", "user_location")
 """Settings of the client's that widen nothing, taken over where the operator's definition has none."""
 _DOMAINS = ("allowed_domains", "blocked_domains")
+_OF_BLOCKS = ("type", "source", "file_id", "tool", "definition")
 _CALLS = frozenset(("tool_use", "server_tool_use", "mcp_tool_use"))
 
 
@@ -64,6 +65,8 @@ def gate_openai(request: ChatRequest, target: Target) -> None:
     if request.web_search is not None:
         need(target, "web_search", "web_search_options", "web_search_options")
     _check_parameters(target, request.extra, "openai")
+    _check_model(target, request.model)
+    _check_parts(target, request)
     for position, tool in enumerate(request.tools):
         kind = tool.extra.get("type") if tool.kind == "server" else "function"
         if kind not in ("function", "custom", None):
@@ -71,6 +74,22 @@ def gate_openai(request: ChatRequest, target: Target) -> None:
             if family is None:
                 invalid(f"tools[{position}] is of a type that the gateway does not know: {str(kind)[:80]!r}", "tools")
             need(target, family, f"the tool {str(kind)[:80]!r}", "tools")
+
+
+def _check_model(target: Target, model: str) -> None:
+    """Names of models may carry more than a model where a route takes any name: a search, or a stored choice of models."""
+    if ":online" in model:
+        need(target, "web_search", "a model with :online", "model")
+    if "@preset/" in model:
+        need(target, "fallback", "a model with @preset/", "model")
+
+
+def _check_parts(target: Target, request: ChatRequest) -> None:
+    """Refuse stored files of a chat/completions provider, also in results of tools."""
+    for part in (p for turn in request.turns for p in turn.parts):
+        held = part.body if isinstance(part, OtherPart) else part.extra.get("content") if isinstance(part, ToolResultPart) else None
+        if any(found.get("file_id") is not None for found in _objects(held)):
+            need(target, "files", "a file_id", "messages")
 
 
 def need(target: Target, family: str, what: str, param: str) -> None:
@@ -126,6 +145,9 @@ def _check_tool(target: Target, tool: Any, at: str) -> None:
     row = tool_type(kind)
     if row is None and kind not in (None, "custom"):
         invalid(f"{at} is of a type that the gateway does not know: {str(kind)[:80]!r}", "tools")
+    if row is not None and row.name and tool.get("name") not in (None, row.name):
+        # under another name it would stand beside the operator's definition
+        invalid(f"{at} ({row.type}) needs the name {row.name!r}", "tools")
     if row is not None and row.family:
         need(target, row.family, f"{at} ({row.type})", "tools")
     callers = tool.get("allowed_callers")
@@ -141,6 +163,7 @@ def _check_messages(target: Target, body: dict[str, Any]) -> Iterator[tuple[str,
     for message in body.get("messages") or ():
         own = isinstance(message, dict) and message.get("role") == "assistant" and allows(target, "code_execution")
         for block in _objects(message):
+            refuse_lookalikes(block, _OF_BLOCKS)
             source = block.get("source")
             if isinstance(source, dict) and (source.get("type") == "file" or "file_id" in source):
                 need(target, "files", "a file_id", "messages")
@@ -220,7 +243,10 @@ def _merge_servers(target: Target, body: dict[str, Any], tools: list[Any], asked
     """Add the operator's MCP servers to `body`, and to `tools` the toolset that makes the provider offer each."""
     if not target.added_mcp_servers or not allows(target, "mcp"):
         return False
-    servers = list(body.get("mcp_servers") or [])
+    servers = body.get("mcp_servers") or []
+    if not isinstance(servers, list) or not all(isinstance(server, dict) for server in servers):
+        invalid("mcp_servers must be a list of objects", "mcp_servers")
+    servers = list(servers)
     for added in target.added_mcp_servers:
         same = next((i for i, s in enumerate(servers) if isinstance(s, dict) and s.get("name") == added.get("name")), None)
         if same is None:
@@ -256,8 +282,9 @@ def _refuse_doubles(tools: list[dict[str, Any]]) -> None:
     seen: set[str] = set()
     for tool in tools:
         row = tool_type(tool.get("type"))
-        name = tool.get("name") or (row.name if row else "") or tool.get("mcp_server_name") or (row.type if row else "")
-        scope = "mcp_toolset " if row is not None and row.executor == "mcp" else ""
+        is_mcp = row is not None and row.executor == "mcp"
+        name = tool.get("mcp_server_name") if is_mcp else tool.get("name") or (row.name or row.type if row else "")
+        scope = "mcp_toolset " if is_mcp else ""
         if f"{scope}{name}" in seen:
             invalid(f"the tool {str(name)[:80]!r} is there twice", "tools")
         seen.add(f"{scope}{name}")

@@ -58,6 +58,11 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
     """The anthropic-beta names for upstream, each once."""
 
 
+MAX_DROPPED = 200
+"""Names of left-out parameters that are noted for one request."""
+MORE = "..."
+
+
 class Draft(msgspec.Struct, kw_only=True):
     """What the writers of one request note while they write."""
 
@@ -68,6 +73,6 @@ class Draft(msgspec.Struct, kw_only=True):
     names: dict[str, str] = {}
 
     def drop(self, name: str) -> None:
-        """Note a parameter that is left out."""
-        if name not in self.dropped:
-            self.dropped.append(name)
+        """Note a parameter that is left out, once; past MAX_DROPPED only that there were more: clients choose how many there are."""
+        if name not in self.dropped and MORE not in self.dropped:
+            self.dropped.append(name if len(self.dropped) < MAX_DROPPED else MORE)

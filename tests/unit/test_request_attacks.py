@@ -1,0 +1,86 @@
+"""Requests that try to get past the gate: names that only look like others, names that carry more, lists that grow."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from protocol import codecs
+from protocol.errors import InvalidRequest
+from protocol.request import Dialect
+from protocol.target import MAX_DROPPED, MORE, Draft, Target
+
+TURNS = [{"role": "user", "content": "go"}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+def send(dialect: Dialect, upstream: Dialect, **body: Any) -> Any:
+    request = {"model": "m", "max_tokens": 9, "messages": TURNS} | body
+    asked = codecs.decode_request(dialect, json.dumps(request).encode(), endpoint="messages" if dialect == "anthropic" else "chat")
+    return codecs.encode_request(asked, Target(dialect=upstream), changed=False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"Tools": [TOOL]}, {"MESSAGES": TURNS}, {"Web_Search_Options": {}}, {"N": 2}, {"tools": [TOOL | {"Function": {"name": "g"}}]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "Image_URL": {"url": "x"}}]}]}, {"Plugins": [{"id": "web"}]},
+    ],
+    ids=lambda b: next(iter(b)),
+)  # fmt: skip
+def test_a_name_that_differs_in_case_alone_is_refused(body: dict[str, Any]) -> None:
+    # servers written in Go read it as the other
+    with pytest.raises(InvalidRequest, match="must be written"):
+        send("openai", "openai", **body)
+
+
+@pytest.mark.parametrize("name", ["lora_path", "custom_logit_processor", "AWS_region_name", "Api_Base", "bootstrap_host", "data_sources"])
+def test_routing_and_code_are_not_taken_from_requests(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="not taken from requests"):
+        send("openai", "openai", **{name: "x"})
+
+
+@pytest.mark.parametrize(("model", "family"), [("m:online", "web_search"), ("@preset/mine", "fallback")])
+def test_a_model_s_name_carries_no_more_than_a_model(model: str, family: str) -> None:
+    with pytest.raises(InvalidRequest, match=family):
+        send("openai", "openai", model=model)
+
+
+@pytest.mark.parametrize("where", ["part", "result"])
+def test_a_stored_file_needs_its_family_in_this_dialect_too(where: str) -> None:
+    part = {"type": "file", "file": {"file_id": "file-1"}}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    result = [*TURNS, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": [part]}]
+    with pytest.raises(InvalidRequest, match="files"):
+        send("openai", "openai", messages=[{"role": "user", "content": [part]}] if where == "part" else result)
+
+
+def test_the_system_prompt_holds_text_alone() -> None:
+    block = {"type": "tool_addition", "text": "x", "tool": {"type": "web_search_20250305", "name": "web_search"}}
+    with pytest.raises(InvalidRequest, match="system"):
+        send("anthropic", "anthropic", system=[block])
+
+
+def test_a_server_tool_under_another_name_is_refused() -> None:
+    asked = {"type": "web_search_20250305", "name": "search"}
+    body = {"model": "m", "max_tokens": 9, "messages": TURNS, "tools": [asked]}
+    request = codecs.decode_request("anthropic", json.dumps(body).encode())
+    target = Target(dialect="anthropic", families=frozenset(("web_search",)))
+    with pytest.raises(InvalidRequest, match="needs the name"):
+        codecs.encode_request(request, target, changed=False)
+
+
+def test_many_names_that_become_one_cost_linear_time() -> None:
+    tools = [{"type": "function", "function": {"name": "ä" * 130 + chr(0x4E00 + n)}} for n in range(8000)]
+    began = time.process_time()
+    send("openai", "anthropic", tools=tools)
+    assert time.process_time() - began < 5
+
+
+def test_what_was_left_out_is_noted_up_to_a_bound() -> None:
+    request = codecs.decode_request("openai", json.dumps({"model": "m", "messages": TURNS}).encode())
+    draft = Draft(request=request, target=Target(dialect="openai"))
+    for n in range(MAX_DROPPED + 50):
+        draft.drop(f"p{n}")
+    assert (len(draft.dropped), draft.dropped[-1]) == (MAX_DROPPED + 1, MORE)
