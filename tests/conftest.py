@@ -12,6 +12,8 @@ from hypothesis import settings
 from db.migrate import upgrade
 from tests.support.servers import postgres_server, valkey_server
 
+pytest_plugins = ["tests.support.figures"]
+
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False, max_examples=200)
 settings.load_profile("ci" if os.environ.get("CI") else "default")

@@ -1,0 +1,1 @@
+"""The catalogue of faults, and its cases that need no killed process."""

@@ -1,0 +1,27 @@
+"""The catalogue and the tests agree."""
+
+import ast
+from pathlib import Path
+
+from tests.faults.catalogue import AREAS, CASES
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def named() -> dict[str, list[str]]:
+    """Cases that tests name, with the tests."""
+    found: dict[str, list[str]] = {}
+    for path in TESTS.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.case":
+                for arg in node.args:
+                    found.setdefault(ast.literal_eval(arg), []).append(path.name)
+    return found
+
+
+def test_every_case_is_of_an_area() -> None:
+    assert {case.rstrip("0123456789") for case in CASES} == set(AREAS)
+
+
+def test_a_case_that_cannot_be_tried_has_no_test() -> None:
+    assert [c for c in named() if CASES[c].not_here] == []
