@@ -2,7 +2,8 @@
 
 Per shard and event-loop tick, what came together goes out as one MULTI: each entry is appended with an explicit id and
 published on the call's channel, so that nothing is heard that the stream does not hold. Per call one append is under
-way at a time; after an error the same ids are sent again, and "equal or smaller" is their DUP.
+way at a time; after an error the same ids are sent again, and "equal or smaller" is their DUP. A stream that is no longer
+there is never begun anew: Redis has lost the call, or it ended long ago.
 """
 
 import asyncio
@@ -35,8 +36,8 @@ class Bus:
     def __init__(self, url: str, gateway: str, limits: Limits, shards: int) -> None:
         self.gateway, self.limits, self.shards = gateway, limits, shards
         self.calls: dict[str, OpenCall] = {}
-        self.redis = Connection(url, name="gateway")
-        self._readers = [Connection(url, name="gateway-replies") for _ in range(shards)]
+        self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
+        self._readers = [Connection(url, name="gateway-replies", silent_s=limits.redis_silent_s) for _ in range(shards)]
         self._last = ["0-0"] * shards
         self._dirty: dict[str, OpenCall] = {}
         self._scheduled = False
@@ -120,7 +121,7 @@ class Bus:
             for entry in entries:
                 blob = layout.pack(entry)
                 hint = blob if len(blob) <= CHANNEL_MAX else layout.pack(Entry(entry.seq, entry.at, "see"))
-                redis.post("XADD", key, f"{entry.seq}-0", layout.BLOB, blob)
+                redis.post("XADD", key, "NOMKSTREAM", f"{entry.seq}-0", layout.BLOB, blob)
                 redis.post("PUBLISH", channel, hint)
         redis.call("EXEC").add_done_callback(lambda done: self._appended(batch, done))
 
@@ -133,11 +134,11 @@ class Bus:
             return
         said = iter(done.result() or ())
         for call, entries in batch:
-            ok = True
-            for _ in entries:
-                added, _ = next(said), next(said)
-                ok = ok and (not isinstance(added, Exception) or "equal or smaller" in str(added))
-            if not ok:
+            added = [(next(said), next(said))[0] for _ in entries]
+            if None in added:
+                call.lose()
+                continue
+            if not all(not isinstance(one, Exception) or "equal or smaller" in str(one) for one in added):
                 asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)
                 continue
             call.unanswered = []
@@ -154,7 +155,7 @@ class Bus:
         unread = 0
         while True:
             try:
-                found = await reader.call("XREAD", "COUNT", READ_COUNT, "BLOCK", 5000, "STREAMS", key, self._last[shard])
+                found = await reader.call("XREAD", "COUNT", READ_COUNT, "BLOCK", reader.block_ms, "STREAMS", key, self._last[shard])
             except (StreamConnectionLost, RedisError):
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -188,7 +189,7 @@ class Bus:
 
     async def _beat(self) -> None:
         for shard in range(self.shards):
-            await self.redis.call("SET", layout.gateway_key(shard, self.gateway), self._last[shard], "PX", ALIVE_MS)
+            await self.redis.script(scripts.BEAT, [layout.gateway_key(shard, self.gateway)], [self._last[shard], ALIVE_MS])
         found = (await self.redis.call("INFO", "memory")).decode()
         memory = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
         most = int(memory.get("maxmemory", 0))

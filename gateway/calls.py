@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import deque
 
-from protocol.errors import PipelineError, StreamProtocolError
+from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.request import Dialect, Endpoint
 from streams import layout
 from streams.layout import Dispatch, Entry, EntryKind, Reply
@@ -152,6 +152,11 @@ class OpenCall:
             self.unanswered.append(entry)
         self._pending = []
         return self.unanswered
+
+    def lose(self) -> None:
+        """Redis has this call's stream no longer: nothing more can be recorded, so nothing more may come."""
+        self.closed, self.unanswered, self._pending = True, [], []
+        self.fail(StreamConnectionLost("the streams lost this call", code="stream_lost"))
 
     @property
     def has_pending(self) -> bool:

@@ -137,6 +137,8 @@ class Limits(_Strict):
     """Calls one policy worker holds."""
     reply_entries: int = 50_000
     """Unread entries on a gateway's reply stream past which releases wait."""
+    redis_silent_s: float = 5.0
+    """Redis silent for this long while it owes an answer: the connection is cut and made anew."""
     ended_ttl_s: float = 60.0
     """How long an ended call's keys stay in Redis."""
     call_ttl_s: float = 7200.0

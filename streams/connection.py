@@ -3,6 +3,7 @@
 Why not redis-py here: at 5,000 entries/s an awaited command per chunk collapses, and pipelines cost 2.5-4 times the
 CPU (docs/performance.md). Everything that is not per chunk uses redis-py. A connection reconnects by itself; what was
 unanswered when it broke fails with StreamConnectionLost, and the caller, who knows whether repeating is safe, decides.
+A connection on which Redis is silent while it owes an answer is cut: a host that is gone sends no end.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 Argument = str | bytes | int
 _pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 Push = Callable[[list[Any]], None]
+_LOOKS = 4
+"""How often in `silent_s` a connection is looked at."""
 
 
 class RedisError(Exception):
@@ -41,6 +44,10 @@ class _Wire(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.loop = asyncio.get_running_loop()
         self.pushing = False
+        self.heard = True
+        """Has anything come since the last look?"""
+        self.unsent = 0
+        self.silent_looks = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -55,12 +62,13 @@ class _Wire(asyncio.Protocol):
         self.on_lost(self)
 
     def data_received(self, data: bytes) -> None:
+        self.heard = True
         self.reader.feed(data)
         while (reply := self.reader.gets()) is not False:
             if self.pushing and isinstance(reply, list) and reply and reply[0] == b"message" and self.on_push is not None:
                 self.on_push(reply)
                 continue
-            if self.pushing and isinstance(reply, list) and reply and reply[0] in (b"subscribe", b"unsubscribe"):
+            if self.pushing and isinstance(reply, list) and reply and reply[0] in (b"subscribe", b"unsubscribe", b"pong"):
                 reply = reply[1]
             if not self.waiting:
                 continue
@@ -83,6 +91,18 @@ class _Wire(asyncio.Protocol):
             self.transport.write(b"".join(self._out))
         self._out.clear()
 
+    def look(self) -> None:
+        """Ask an idle connection whether it lives; cut one that owed something at the last looks and did not move."""
+        if self.transport is None:
+            return
+        unsent = self.transport.get_write_buffer_size()
+        moved, self.heard, self.unsent = self.heard or unsent < self.unsent, False, unsent
+        if not self.waiting:
+            self.put(_pack(("PING",)), None)
+        self.silent_looks = 0 if moved else self.silent_looks + 1
+        if self.silent_looks >= _LOOKS:
+            self.transport.abort()
+
 
 def _quiet(future: "asyncio.Future[Any]") -> None:
     if not future.cancelled():
@@ -90,10 +110,19 @@ def _quiet(future: "asyncio.Future[Any]") -> None:
 
 
 class Connection:
-    """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe); `on_connect` runs at each new connection."""
+    """A reconnecting connection. `on_push` gets Pub/Sub messages (then it may only subscribe); `on_connect` runs at each new connection.
+
+    Cut and made anew when Redis owes an answer and sends nothing for `silent_s`: blocking commands must ask for at most `block_ms`.
+    """
 
     def __init__(
-        self, url: str, *, name: str, on_push: Push | None = None, on_connect: Callable[[], Awaitable[None]] | None = None
+        self,
+        url: str,
+        *,
+        name: str,
+        silent_s: float = 5.0,
+        on_push: Push | None = None,
+        on_connect: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._kwargs: dict[str, Any] = dict(parse_url(url))
         self._tls = url.startswith("rediss://")
@@ -101,6 +130,9 @@ class Connection:
         self._wire: _Wire | None = None
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
+        self._look_s = silent_s / _LOOKS
+        self.block_ms = max(1, int(min(1.0, self._look_s) * 1000))
+        """The longest that a blocking command may block."""
         self.connected = asyncio.Event()
 
     async def open(self, *, patience_s: float = 30.0) -> None:
@@ -128,10 +160,10 @@ class Connection:
             _, wire = await loop.create_unix_connection(make, path)
         else:
             context = ssl.create_default_context() if self._tls else None
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(_LOOKS * self._look_s):
                 _, wire = await loop.create_connection(make, kwargs.get("host", "localhost"), kwargs.get("port", 6379), ssl=context)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(_LOOKS * self._look_s):
                 await self._greet(wire)
         except BaseException:
             if wire.transport is not None:
@@ -139,9 +171,15 @@ class Connection:
             raise
         wire.pushing = self._on_push is not None
         self._wire = wire
+        loop.call_later(self._look_s, self._look, wire)
         if self._on_connect is not None:
             await self._on_connect()
         self.connected.set()
+
+    def _look(self, wire: _Wire) -> None:
+        if self._wire is wire:
+            wire.look()
+            wire.loop.call_later(self._look_s, self._look, wire)
 
     async def _greet(self, wire: _Wire) -> None:
         kwargs = self._kwargs

@@ -1,7 +1,7 @@
 """The Lua scripts: every step that must be one step. Each says its keys and arguments; time is Redis' own.
 
 Outcomes are words: OK, DUP (this very thing was done before), FENCED (another owns the call), SEQ (numbers do not
-follow), CLOSED (no such call any more), GATEWAY_LOST, FULL, EXPIRED, OWNED, LOST, QUEUE, BACKLOG.
+follow), CLOSED (the call has ended), GONE (Redis has it no longer), GATEWAY_LOST, FULL, EXPIRED, OWNED, LOST, QUEUE, BACKLOG.
 """
 
 from hashlib import sha1
@@ -57,19 +57,22 @@ return 'OK'
 RENEW = """#!lua flags=allow-oom
 -- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
 -- allow-oom: a lease that dies because Redis is full would start a false takeover
-local lost = {}
+local out = {}
 for i = 2, #KEYS do
   local token, entry = ARGV[2 * i - 1], ARGV[2 * i]
-  if redis.call('HGET', KEYS[i], 't') == token
-    and #redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', 0, 'JUSTID') == 1 then
+  local owner = redis.call('HGET', KEYS[i], 't')
+  if not owner then
+    out[i - 1] = 'GONE'
+  elseif owner == token and #redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', 0, 'JUSTID') == 1 then
     redis.call('PEXPIRE', KEYS[i], ARGV[2])
+    out[i - 1] = 'OK'
   else
-    lost[#lost + 1] = i - 2
+    out[i - 1] = 'FENCED'
   end
 end
-return lost
+return out
 """
-"""Renew the leases of a worker; returns the positions of those it no longer has."""
+"""Renew the leases of a worker; returns a word for each."""
 
 HANDOVER = """
 -- KEYS ctl dispatch; ARGV token call_id due
@@ -98,7 +101,8 @@ for i = 4, #KEYS do
   local number, nextn, reply, audit = ARGV[a + 2], ARGV[a + 3], ARGV[a + 6], ARGV[a + 7]
   local c = redis.call('HMGET', KEYS[i], 't', 'n', 'h')
   local said
-  if not c[1] or c[1] == 'closed' then said = 'CLOSED'
+  if not c[1] then said = 'GONE'
+  elseif c[1] == 'closed' then said = 'CLOSED'
   elseif c[1] ~= ARGV[a + 1] then said = 'FENCED'
   elseif c[2] ~= number then
     if c[2] == nextn and c[3] == ARGV[a + 4] then said = 'DUP' else said = 'SEQ' end
@@ -118,22 +122,43 @@ return out
 """Release and record in one step, for up to 60 calls of one shard and gateway, each fenced by token and number."""
 
 FINISH = """#!lua flags=allow-oom
--- KEYS ctl dispatch audit call facts gw reply; ARGV token audit ended_ttl reply
+-- KEYS ctl dispatch audit call facts reply; ARGV token audit ended_ttl reply gone('1'|'0') reply_ttl
 local c = redis.call('HMGET', KEYS[1], 't', 'e')
-if not c[1] or c[1] == 'closed' then return 'CLOSED' end
-if c[1] ~= ARGV[1] then return 'FENCED' end
+if c[1] == 'closed' then return 'CLOSED' end
+if not c[1] and ARGV[5] == '0' then return 'GONE' end
+if c[1] and c[1] ~= ARGV[1] then return 'FENCED' end
 redis.call('XADD', KEYS[3], '*', 'b', ARGV[2])
--- a worker that gives up tells the gateway, whose client would wait for the activity timeout
-if ARGV[4] ~= '' and redis.call('EXISTS', KEYS[6]) == 1 then redis.call('XADD', KEYS[7], '*', 'b', ARGV[4]) end
-redis.call('XACK', KEYS[2], 'policy', c[2])
-redis.call('XDEL', KEYS[2], c[2])
+-- a worker that gives up tells the gateway, whose client would wait for the activity timeout; also one that looks dead, it may only sleep
+if ARGV[4] ~= '' then
+  redis.call('XADD', KEYS[6], '*', 'b', ARGV[4])
+  redis.call('PEXPIRE', KEYS[6], ARGV[6])
+end
+if c[1] then
+  redis.call('XACK', KEYS[2], 'policy', c[2])
+  redis.call('XDEL', KEYS[2], c[2])
+end
 redis.call('HSET', KEYS[1], 't', 'closed')
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('PEXPIRE', KEYS[4], ARGV[3])
 redis.call('PEXPIRE', KEYS[5], ARGV[3])
 return 'OK'
 """
-"""Write the terminal record and let go of the call; nothing can be released after it."""
+"""Write the terminal record and let go of the call; nothing can be released after it. `gone`: also where Redis lost the call."""
+
+BEAT = """#!lua flags=allow-oom
+-- KEYS gw; ARGV read ttl
+-- allow-oom: a full Redis must not make a living gateway look dead
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 'OK'
+"""
+"""Show that a gateway lives, and how far it has read its replies."""
+
+PRESENCE = """#!lua flags=allow-oom
+-- KEYS workers; ARGV process at
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+return 'OK'
+"""
+"""Show that a worker process lives."""
 
 TRIM = """#!lua flags=allow-oom
 -- KEYS audit; trims what every writer has committed: below the smallest unacked id, or up to the last delivered
@@ -166,7 +191,7 @@ return said
 """
 """Set facts once and say so on the call's channel."""
 
-ALL = (START, CLAIM, PIN, RENEW, HANDOVER, RELEASE, FINISH, TRIM, FACT)
+ALL = (START, CLAIM, PIN, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, TRIM, FACT)
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 
 

@@ -38,8 +38,9 @@ class AuditWriter:
     def __init__(self, settings: Runtime) -> None:
         self.settings, self.limits, self.shards = settings, settings.config.limits, settings.config.shards
         self.name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
-        self._redis = Connection(settings.redis_url, name="audit")
-        self._blocking = [Connection(settings.redis_url, name="audit-read") for _ in range(self.shards)]
+        silent_s = self.limits.redis_silent_s
+        self._redis = Connection(settings.redis_url, name="audit", silent_s=silent_s)
+        self._blocking = [Connection(settings.redis_url, name="audit-read", silent_s=silent_s) for _ in range(self.shards)]
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
         self._stopping = asyncio.Event()
         self.conflicts = 0
@@ -82,12 +83,11 @@ class AuditWriter:
 
     async def _drain_loop(self, shard: int) -> None:
         key, reader = layout.audit_key(shard), self._blocking[shard]
+        read = ("GROUP", layout.AUDIT_GROUP, self.name, "COUNT", BATCH_ENTRIES, "BLOCK", min(500, reader.block_ms), "STREAMS", key, ">")
         reclaimed = trimmed = 0.0
         while not self._stopping.is_set():
             try:
-                found = await reader.call(
-                    "XREADGROUP", "GROUP", layout.AUDIT_GROUP, self.name, "COUNT", BATCH_ENTRIES, "BLOCK", 500, "STREAMS", key, ">"
-                )
+                found = await reader.call("XREADGROUP", *read)
                 entries = found[0][1] if found else []
                 now = time.monotonic()
                 if now - reclaimed > RECLAIM_MS / 2000:

@@ -83,6 +83,8 @@ class OwnedCall:
         self.closed: Entry | None = None
         self.last_sign = time.monotonic()
         self.last_heard = time.monotonic()
+        self.last_owned = time.monotonic()
+        """When Redis last said that this worker has the call."""
         self.finishing = False
         self.replaying = False
         self.broken = False
@@ -310,8 +312,9 @@ class OwnedCall:
         """Take the script's word on the release that was under way (OK or DUP)."""
         assert self.sending is not None
         self.released, self.recorded = self.sending.next, self.sending.seq
+        self.last_owned = time.monotonic()
         if self.sending.reply:
-            self.last_sign = time.monotonic()
+            self.last_sign = self.last_owned
         self.sending = None
 
     def end_records(self, reason: str, relayed: int, now_ms: int) -> list[Record]:

@@ -156,7 +156,7 @@ class JudgeWorker(Worker):
             try:
                 await self._poll_iteration()
                 if self.job_counter < self.max_jobs:
-                    await self._bell.call("BLPOP", layout.JUDGE_BELL, POLL_S)
+                    await self._bell.call("BLPOP", layout.JUDGE_BELL, str(self._bell.block_ms / 1000))
                 else:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._freed.wait(), POLL_S)
@@ -200,8 +200,9 @@ async def run(settings: Runtime) -> None:
 async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     """Take questions until `stopping` is set, then finish those begun within `limits.drain_s`."""
     name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
-    redis, bell = Connection(settings.redis_url, name="judge"), Connection(settings.redis_url, name="judge-bell")
-    pool = open_pool(settings.redis_url, connections=4 * settings.concurrency + 4)
+    url, silent_s = settings.redis_url, settings.config.limits.redis_silent_s
+    redis, bell = Connection(url, name="judge", silent_s=silent_s), Connection(url, name="judge-bell", silent_s=silent_s)
+    pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
     await asyncio.gather(redis.open(), bell.open())
     judge = Judge(settings, redis)
     worker = JudgeWorker(judge, pool, bell, concurrency=settings.concurrency)

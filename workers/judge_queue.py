@@ -45,14 +45,15 @@ def deserialize(blob: bytes) -> dict[str, Any]:
     return msgspec.json.decode(blob, type=dict[str, Any])
 
 
-def open_pool(redis_url: str, *, connections: int = 256) -> ArqRedis:
-    """Return arq's client for `redis_url`; it connects when first used."""
+def open_pool(redis_url: str, *, connections: int = 256, silent_s: float = 5.0) -> ArqRedis:
+    """Return arq's client for `redis_url`; it connects when first used, and fails a command that has no answer for `silent_s`."""
     at = RedisSettings.from_dsn(redis_url)
     place: dict[str, Any] = (
         {"unix_socket_path": at.unix_socket_path} if at.unix_socket_path else {"host": at.host, "port": at.port, "ssl": at.ssl}
     )
     return ArqRedis(
-        **place, db=at.database, username=at.username, password=at.password, socket_connect_timeout=2, socket_timeout=5,
+        **place, db=at.database, username=at.username, password=at.password,
+        socket_connect_timeout=min(2.0, silent_s), socket_timeout=silent_s,
         max_connections=connections, job_serializer=serialize, job_deserializer=deserialize, default_queue_name=layout.JUDGE_QUEUE,
     )  # fmt: skip
 
@@ -60,8 +61,8 @@ def open_pool(redis_url: str, *, connections: int = 256) -> ArqRedis:
 class JudgeQueue:
     """Asks judges. Bounded: past `max_depth` waiting questions an ask raises JudgeUnavailable at once."""
 
-    def __init__(self, redis_url: str, *, max_depth: int = MAX_DEPTH) -> None:
-        self._pool = open_pool(redis_url)
+    def __init__(self, redis_url: str, *, max_depth: int = MAX_DEPTH, silent_s: float = 5.0) -> None:
+        self._pool = open_pool(redis_url, silent_s=silent_s)
         self._max_depth = max_depth
         self._attempts: dict[tuple[str, int, int], tuple[int, float]] = {}
 

@@ -28,7 +28,7 @@ from workers import process
 from workers.call import OwnedCall, now_ms
 from workers.facts import Facts
 from workers.judge_queue import JudgeQueue
-from workers.release import Releaser
+from workers.release import REPLY_TTL_MS, Releaser
 from workers.turns import TurnLookup
 
 log = logging.getLogger(__name__)
@@ -54,14 +54,15 @@ class PolicyWorker:
         self._channels: dict[bytes, OwnedCall] = {}
         self._facts: dict[bytes, OwnedCall] = {}
         self._series = series_of(config, settings.search_path)
-        self._redis = Connection(settings.redis_url, name="policy", on_connect=self._restored)
-        self._sub = Connection(settings.redis_url, name="policy-sub", on_push=self._on_push, on_connect=self._resubscribe)
-        self._blocking = Connection(settings.redis_url, name="policy-claim")
+        url, silent_s = settings.redis_url, self.limits.redis_silent_s
+        self._redis = Connection(url, name="policy", silent_s=silent_s, on_connect=self._restored)
+        self._sub = Connection(url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_connect=self._resubscribe)
+        self._blocking = Connection(url, name="policy-claim", silent_s=silent_s)
         self._releaser = Releaser(
             self._redis, max_reply=self.limits.reply_entries, call_ttl_ms=int(self.limits.call_ttl_s * 1000), on_refused=self._refused
         )
         self._known = Facts(
-            self._redis, JudgeQueue(settings.redis_url), TurnLookup(settings.database_url, durable=config.durability != "relaxed"),
+            self._redis, JudgeQueue(url, silent_s=silent_s), TurnLookup(settings.database_url, durable=config.durability != "relaxed"),
             self.limits, is_mine=self._is_mine, after=self._after, spawn=self._spawn,
         )  # fmt: skip
         self._reading: set[str] = set()
@@ -142,7 +143,7 @@ class PolicyWorker:
                     "COUNT",
                     room,
                     "BLOCK",
-                    min(500, lease_ms // 4),
+                    min(500, lease_ms // 4, self._blocking.block_ms),
                     "STREAMS",
                     key,
                     ">",
@@ -354,10 +355,12 @@ class PolicyWorker:
                 args: list[Argument] = [self.name, int(self.limits.call_ttl_s * 1000)]
                 for call in batch:
                     args += (call.token, call.entry)
-                lost = await self._redis.script(scripts.RENEW, [layout.dispatch_key(shard), *(layout.ctl_key(c.id) for c in batch)], args)
-                for position in lost:
-                    if not batch[position].finishing:
-                        self._refused(batch[position], "FENCED")
+                said = await self._redis.script(scripts.RENEW, [layout.dispatch_key(shard), *(layout.ctl_key(c.id) for c in batch)], args)
+                for call, word in zip(batch, said, strict=True):
+                    if word == b"OK":
+                        call.last_owned = time.monotonic()
+                    elif not call.finishing:
+                        self._refused(call, word.decode())
 
     async def _sweep_loop(self) -> None:
         every = min(1.0, self.limits.keepalive_s / 4)
@@ -402,8 +405,11 @@ class PolicyWorker:
                 self._close(call, "policy_failed")
             case "GATEWAY_LOST":
                 self._close(call, "gateway_lost")
+            case "GONE" if time.monotonic() - call.last_owned < self.limits.ended_ttl_s:
+                # had another ended it since, that would still be there: Redis has lost it, and only this worker can say so
+                self._finish(call, "stream_lost", -1, gone=True)
             case _:
-                # FENCED, CLOSED, SEQ: another owns the call, or it is over; nothing of ours may go out any more
+                # FENCED, CLOSED, SEQ, GONE: another owns the call, or it is over; nothing of ours may go out any more
                 log.warning("call lost", extra={"call_id": call.id, "action": outcome})
                 record = EventRecord(call_id=call.id, kind="fenced", number=moment(), at=now_ms(), detail=f"{outcome} worker {self.name}")
                 self._redis.send_quiet("XADD", layout.audit_key(call.shard), "*", layout.BLOB, encode_records([record]))
@@ -412,17 +418,17 @@ class PolicyWorker:
     def _close(self, call: OwnedCall, reason: str) -> None:
         self._finish(call, reason, -1)
 
-    def _finish(self, call: OwnedCall, reason: str, relayed: int) -> None:
+    def _finish(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool = False) -> None:
         if call.finishing:
             return
         call.finishing = True
         audit = encode_records(call.end_records(reason, relayed, now_ms()))
-        # the gateway knows when it closed the call itself, and nobody knows when it is gone
-        given_up = relayed < 0 and reason not in ("gateway_lost", "unclaimed")
+        # the gateway knows when it closed the call itself, and when nobody claimed it
+        given_up = relayed < 0 and reason != "unclaimed"
         reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
-        self._spawn(self._write_end(call, audit, reply), "finish")
+        self._spawn(self._write_end(call, audit, reply, gone=gone), "finish")
 
-    async def _write_end(self, call: OwnedCall, audit: bytes, reply: bytes) -> None:
+    async def _write_end(self, call: OwnedCall, audit: bytes, reply: bytes, *, gone: bool) -> None:
         keys = [
             layout.ctl_key(call.id),
             layout.dispatch_key(call.shard),
@@ -430,8 +436,8 @@ class PolicyWorker:
             layout.call_key(call.id),
             layout.facts_key(call.id),
         ]
-        keys += [layout.gateway_key(call.shard, call.gateway), layout.reply_key(call.shard, call.gateway)]
-        args: list[Argument] = [call.token, audit, int(self.limits.ended_ttl_s * 1000), reply]
+        keys.append(layout.reply_key(call.shard, call.gateway))
+        args: list[Argument] = [call.token, audit, int(self.limits.ended_ttl_s * 1000), reply, "1" if gone else "0", REPLY_TTL_MS]
         while call.id in self.calls:
             try:
                 await self._redis.script(scripts.FINISH, keys, args)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from protocol.config import Runtime
-from streams import layout
+from streams import layout, scripts
 from streams.connection import Connection
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ async def show_presence(redis: Connection, role: str, name: str) -> None:
     """Write a sign of life each second, for readiness, health checks and hand-over; prune the stale."""
     while True:
         now = time.time_ns() // 1_000_000
-        redis.call("HSET", layout.WORKERS_KEY, f"{role}:{name}", now).add_done_callback(_ignore)
+        redis.script(scripts.PRESENCE, [layout.WORKERS_KEY], [f"{role}:{name}", now]).add_done_callback(_ignore)
         await asyncio.sleep(PRESENCE_S)
 
 

@@ -17,7 +17,8 @@ from workers.call import OwnedCall
 log = logging.getLogger(__name__)
 MAX_BATCH = 60
 RETRY_S = 0.05
-REPLY_TTL_MS = 3_600_000
+REPLY_TTL_MS = 600_000
+"""How long what a gateway never reads stays in Redis."""
 
 Refused = Callable[[OwnedCall, str], None]
 

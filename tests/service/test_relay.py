@@ -54,7 +54,7 @@ class Place:
         """The call's stream, as soon as it is as `wanted`."""
         async with asyncio.timeout(10):
             while True:
-                found = await self.bus.redis.call("XRANGE", self.call.stream_key, "-", "+")
+                found = await self.bus.redis.call("XRANGE", self.call.stream_key, "1-0", "+")
                 entries = [layout.unpack_entry(fields[1]) for _, fields in found]
                 if wanted(entries):
                     return entries
@@ -81,6 +81,7 @@ async def opened(redis_url: str, server: Replay, *, body: bytes = b'{"first": 1}
     await bus.open()
     await upstreams.open()
     place = Place(bus, upstreams, body)
+    await bus.redis.call("XADD", place.call.stream_key, layout.START_ID, layout.BLOB, b"")
     try:
         yield place
     finally:
@@ -188,3 +189,14 @@ async def test_betas_join_the_operators_and_go_to_the_messages_dialect_alone(red
         place.reply(dispatch=Dispatch("openai", "openai", "chat", b"{}", ("web-fetch-2025-09-10",)))
         await place.entries(ends(3))
         assert [a.headers.get("anthropic-beta") for a in upstream.asked] == ["own-1,own-2,web-fetch-2025-09-10", "own-1, own-2", None]
+
+
+async def test_a_call_whose_stream_redis_lost_ends_and_its_stream_is_not_begun_anew(redis_url: str, upstream: Replay) -> None:
+    upstream.answer(stream(FIRST + SECOND))
+    async with opened(redis_url, upstream) as place:
+        await place.bus.redis.call("DEL", place.call.stream_key)
+        place.dispatch(None)
+        async with asyncio.timeout(10):
+            await place.task
+        assert place.call.error is not None and place.call.error.error_code == "stream_lost"
+        assert await place.bus.redis.call("EXISTS", place.call.stream_key) == 0

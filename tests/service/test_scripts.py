@@ -169,10 +169,10 @@ async def test_release_trims_what_was_read_and_stops_at_the_bound(redis: Connect
 async def test_nothing_follows_the_terminal_record(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.facts_key(call_id)]
-    keys += [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY)]
-    assert await redis.script(scripts.FINISH, keys, ["other", b"end", 60_000, b""]) == b"FENCED"
-    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b""]) == b"OK"
-    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b""]) == b"CLOSED"
+    keys.append(layout.reply_key(0, GATEWAY))
+    assert await redis.script(scripts.FINISH, keys, ["other", b"end", 60_000, b"", "0", 60_000]) == b"FENCED"
+    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"", "0", 60_000]) == b"OK"
+    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"", "0", 60_000]) == b"CLOSED"
     assert await release(redis, call_id, "t1", 0, 1) == "CLOSED"
     assert await lengths(redis) == (0, 1)
     assert await redis.call("XLEN", layout.dispatch_key(0)) == 0
@@ -182,8 +182,20 @@ async def test_nothing_follows_the_terminal_record(redis: Connection) -> None:
 async def test_a_zombie_cannot_bring_an_expired_call_back(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     await redis.call("DEL", layout.ctl_key(call_id))
-    assert await release(redis, call_id, "t1", 0, 1) == "CLOSED"
+    assert await release(redis, call_id, "t1", 0, 1) == "GONE"
     assert await redis.call("EXISTS", layout.ctl_key(call_id)) == 0
+
+
+async def test_a_call_that_redis_lost_is_ended_once_by_its_owner(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    await redis.call("DEL", layout.ctl_key(call_id), layout.dispatch_key(0))
+    keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.facts_key(call_id)]
+    keys.append(layout.reply_key(0, GATEWAY))
+    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"failed", "0", 60_000]) == b"GONE"
+    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"failed", "1", 60_000]) == b"OK"
+    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"failed", "1", 60_000]) == b"CLOSED"
+    assert await lengths(redis) == (1, 1)
+    assert await redis.call("PTTL", layout.ctl_key(call_id)) > 0
 
 
 async def test_renewal_tells_which_leases_are_lost(redis: Connection) -> None:
@@ -191,7 +203,7 @@ async def test_renewal_tells_which_leases_are_lost(redis: Connection) -> None:
     second, entry_2 = await claimed(redis, token="t2")
     await redis.call("HSET", layout.ctl_key(second), "t", "other")
     keys = [layout.dispatch_key(0), layout.ctl_key(first), layout.ctl_key(second)]
-    assert await redis.script(scripts.RENEW, keys, ["w1", 60_000, "t1", entry_1, "t2", entry_2]) == [1]
+    assert await redis.script(scripts.RENEW, keys, ["w1", 60_000, "t1", entry_1, "t2", entry_2]) == [b"OK", b"FENCED"]
 
 
 async def test_hand_over_lets_another_claim_at_once(redis: Connection) -> None:
