@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+from scripts import reliability
 from tests.faults.catalogue import AREAS, CASES
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -25,3 +26,7 @@ def test_every_case_is_of_an_area() -> None:
 
 def test_a_case_that_cannot_be_tried_has_no_test() -> None:
     assert [c for c in named() if CASES[c].not_here] == []
+
+
+def test_the_page_is_made_of_what_was_measured() -> None:
+    assert reliability.PAGE.read_text(encoding="utf-8") == reliability.page(), "run python -m scripts.reliability"
