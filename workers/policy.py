@@ -23,12 +23,13 @@ from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed, St
 from protocol.records import EventRecord, encode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from streams.layout import Reply, Start
+from streams.layout import Start
 from workers import process
 from workers.call import OwnedCall, now_ms
 from workers.facts import Facts
+from workers.finish import Finisher
 from workers.judge_queue import JudgeQueue
-from workers.release import REPLY_TTL_MS, Releaser
+from workers.release import Releaser
 from workers.turns import TurnLookup
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class PolicyWorker:
         self._releaser = Releaser(
             self._redis, max_reply=self.limits.reply_entries, call_ttl_ms=int(self.limits.call_ttl_s * 1000), on_refused=self._refused
         )
+        self._finisher = Finisher(self._redis, ended_ttl_ms=int(self.limits.ended_ttl_s * 1000), is_mine=self._is_mine)
         self._known = Facts(
             self._redis, JudgeQueue(url, silent_s=silent_s), TurnLookup(settings.database_url, durable=config.durability != "relaxed"),
             self.limits, is_mine=self._is_mine, after=self._after, spawn=self._spawn,
@@ -212,6 +214,7 @@ class PolicyWorker:
         _, released, digest, recorded, policy, revision, takeovers, entries, body, facts = said
         if not entries:
             log.error("a call's stream is gone", extra={"call_id": call_id})
+            self._spawn(self._finisher.end_lost(call_id, token), "end lost")
             return
         start = layout.unpack_start(entries[0][1][1])
         fresh = takeovers == b"-1"
@@ -404,7 +407,7 @@ class PolicyWorker:
             case "BROKEN":
                 self._close(call, "policy_failed")
             case "GATEWAY_LOST":
-                self._close(call, "gateway_lost")
+                self._spawn(self._end_without_gateway(call), "gateway lost")
             case "GONE" if time.monotonic() - call.last_owned < self.limits.ended_ttl_s:
                 # had another ended it since, that would still be there: Redis has lost it, and only this worker can say so
                 self._finish(call, "stream_lost", -1, gone=True)
@@ -422,29 +425,20 @@ class PolicyWorker:
         if call.finishing:
             return
         call.finishing = True
-        audit = encode_records(call.end_records(reason, relayed, now_ms()))
-        # the gateway knows when it closed the call itself, and when nobody claimed it
-        given_up = relayed < 0 and reason != "unclaimed"
-        reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
-        self._spawn(self._write_end(call, audit, reply, gone=gone), "finish")
+        self._spawn(self._write_end(call, reason, relayed, gone=gone), "finish")
 
-    async def _write_end(self, call: OwnedCall, audit: bytes, reply: bytes, *, gone: bool) -> None:
-        keys = [
-            layout.ctl_key(call.id),
-            layout.dispatch_key(call.shard),
-            layout.audit_key(call.shard),
-            layout.call_key(call.id),
-            layout.facts_key(call.id),
-        ]
-        keys.append(layout.reply_key(call.shard, call.gateway))
-        args: list[Argument] = [call.token, audit, int(self.limits.ended_ttl_s * 1000), reply, "1" if gone else "0", REPLY_TTL_MS]
-        while call.id in self.calls:
-            try:
-                await self._redis.script(scripts.FINISH, keys, args)
-                break
-            except (StreamConnectionLost, RedisError):
-                await asyncio.sleep(0.1)
+    async def _write_end(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool) -> None:
+        await self._finisher.end(call, reason, relayed, gone=gone)
         self._drop(call)
+
+    async def _end_without_gateway(self, call: OwnedCall) -> None:
+        """End a call whose gateway is gone. One that stopped in order has said how far it got; its sign of life went after that."""
+        while self._is_mine(call) and not await self._read(call):
+            await asyncio.sleep(0.1)
+        if call.closed is not None:
+            self._finish(call, call.closed.text, call.closed.number)
+        else:
+            self._close(call, "gateway_lost")
 
     def _drop(self, call: OwnedCall) -> None:
         if self.calls.get(call.id) is call:
