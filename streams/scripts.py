@@ -46,14 +46,6 @@ return {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fres
 """
 """Take a delivered call: check and touch both truths of the lease, the pending entry and the control key."""
 
-PIN = """
--- KEYS ctl; ARGV token policy revision
-if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
-redis.call('HSET', KEYS[1], 'p', ARGV[2], 'r', ARGV[3])
-return 'OK'
-"""
-"""Pin the policy revision of a call, from first byte to last."""
-
 RENEW = """#!lua flags=allow-oom
 -- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
 -- allow-oom: a lease that dies because Redis is full would start a false takeover
@@ -87,7 +79,8 @@ return 'OK'
 """Give a call back so that another worker claims it at once."""
 
 RELEASE = """
--- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl call_ttl (token number next hash seq reply audit)..
+-- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl call_ttl (token number next hash seq reply audit policy revision)..
+-- policy and revision come with a call's first release, and are empty after it
 local read = redis.call('GET', KEYS[1])
 local full = false
 local replied = false
@@ -97,7 +90,7 @@ if read then
 end
 local out = {}
 for i = 4, #KEYS do
-  local a = 7 * (i - 4) + 3
+  local a = 9 * (i - 4) + 3
   local number, nextn, reply, audit = ARGV[a + 2], ARGV[a + 3], ARGV[a + 6], ARGV[a + 7]
   local c = redis.call('HMGET', KEYS[i], 't', 'n', 'h')
   local said
@@ -111,6 +104,7 @@ for i = 4, #KEYS do
   else
     said = 'OK'
     redis.call('HSET', KEYS[i], 'n', nextn, 'h', ARGV[a + 4], 's', ARGV[a + 5])
+    if ARGV[a + 8] ~= '' then redis.call('HSET', KEYS[i], 'p', ARGV[a + 8], 'r', ARGV[a + 9]) end
     if reply ~= '' then redis.call('XADD', KEYS[2], '*', 'b', reply); replied = true end
     if audit ~= '' then redis.call('XADD', KEYS[3], '*', 'b', audit) end
   end
@@ -119,7 +113,10 @@ end
 if replied then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
 return out
 """
-"""Release and record in one step, for up to 60 calls of one shard and gateway, each fenced by token and number."""
+"""Release and record in one step, for up to 60 calls of one shard and gateway, each fenced by token and number.
+
+The first release of a call pins its policy revision, in the same step: nothing goes out under a revision that a takeover would not know.
+"""
 
 FINISH = """#!lua flags=allow-oom
 -- KEYS ctl dispatch audit call facts reply; ARGV token audit ended_ttl reply gone('1'|'0') reply_ttl
@@ -191,7 +188,7 @@ return said
 """
 """Set facts once and say so on the call's channel."""
 
-ALL = (START, CLAIM, PIN, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, TRIM, FACT)
+ALL = (START, CLAIM, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, TRIM, FACT)
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 
 

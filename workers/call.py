@@ -65,6 +65,8 @@ class OwnedCall:
         self.gateway, self.shard = start.gateway, layout.shard_of(start.call_id)
         self.ctl_key = layout.ctl_key(start.call_id)
         self.policy_header = policy_header
+        self.pin = ("", "")
+        """Policy and revision, until Redis has them."""
         self.expected = 1
         self.released, self.recorded, self._digest = released, recorded, digest
         session.checkpoint = released
@@ -312,7 +314,7 @@ class OwnedCall:
         """Take the script's word on the release that was under way (OK or DUP)."""
         assert self.sending is not None
         self.released, self.recorded = self.sending.next, self.sending.seq
-        self.last_owned = time.monotonic()
+        self.last_owned, self.pin = time.monotonic(), ("", "")
         if self.sending.reply:
             self.last_sign = self.last_owned
         self.sending = None

@@ -247,8 +247,8 @@ class PolicyWorker:
             if fresh:
                 call.collect()
         else:
-            if fresh:
-                self._redis.quiet(self._redis.script(scripts.PIN, [layout.ctl_key(call_id)], [token, name, rev]))
+            if not policy:
+                call.pin = (name, rev)
             call.begin(body)
         for _, fields in entries[1:]:
             call.take_entry(layout.unpack_entry(fields[1]))

@@ -67,7 +67,7 @@ class Releaser:
                 self._on_refused(call, "BROKEN")
                 continue
             keys.append(call.ctl_key)
-            args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit)
+            args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin)
         if not batch:
             return
         future = self._redis.script(scripts.RELEASE, keys, args)

@@ -74,11 +74,12 @@ async def release(
     digest: str = "h",
     reply: bytes | None = None,
     max_reply: int = 100,
+    pin: tuple[str, str] = ("", ""),
 ) -> str:
     keys = [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY), layout.audit_key(0), layout.ctl_key(call_id)]
     blob = layout.pack(Reply(call_id, number, following)) if reply is None else reply
     said = await redis.script(
-        scripts.RELEASE, keys, [max_reply, 60_000, 60_000, token, number, following, digest, following, blob, b"audit"]
+        scripts.RELEASE, keys, [max_reply, 60_000, 60_000, token, number, following, digest, following, blob, b"audit", *pin]
     )
     return str(said[0].decode())
 
@@ -184,6 +185,15 @@ async def test_a_zombie_cannot_bring_an_expired_call_back(redis: Connection) -> 
     await redis.call("DEL", layout.ctl_key(call_id))
     assert await release(redis, call_id, "t1", 0, 1) == "GONE"
     assert await redis.call("EXISTS", layout.ctl_key(call_id)) == 0
+
+
+async def test_the_first_release_pins_the_policy_revision(redis: Connection) -> None:
+    call_id, entry = await claimed(redis)
+    assert await release(redis, call_id, "t1", 0, 1, pin=("default", "r1")) == "OK"
+    assert await release(redis, call_id, "t1", 1, 2) == "OK"
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+    said = await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True)
+    assert said[4:6] == [b"default", b"r1"]
 
 
 async def test_a_call_that_redis_lost_is_ended_once_by_its_owner(redis: Connection) -> None:
