@@ -188,7 +188,22 @@ return said
 """
 """Set facts once and say so on the call's channel."""
 
-ALL = (START, CLAIM, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, TRIM, FACT)
+FORGET = """
+-- KEYS stream; ARGV group idle_ms
+local forgotten = 0
+for _, fields in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local c = {}
+  for i = 1, #fields, 2 do c[fields[i]] = fields[i + 1] end
+  if c.pending == 0 and c.idle > tonumber(ARGV[2]) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], c.name)
+    forgotten = forgotten + 1
+  end
+end
+return forgotten
+"""
+"""Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
+
+ALL = (START, CLAIM, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, TRIM, FACT, FORGET)
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 
 

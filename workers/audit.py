@@ -56,13 +56,17 @@ class AuditWriter:
             await self._make_group(shard)
         process.tell_ready(self.settings)
         log.info("audit writer ready", extra={"writer": self.name})
-        presence = asyncio.get_running_loop().create_task(process.show_presence(self._redis, "audit", self.name), name="presence")
-        partitions = asyncio.get_running_loop().create_task(self._partition_loop(), name="partitions")
+        streams = [layout.audit_key(shard) for shard in range(self.shards)]
+        chores = [
+            asyncio.create_task(process.show_presence(self._redis, "audit", self.name), name="presence"),
+            asyncio.create_task(process.forget_consumers(self._redis, streams, layout.AUDIT_GROUP), name="forget"),
+            asyncio.create_task(self._partition_loop(), name="partitions"),
+        ]
         try:
             await asyncio.gather(*(self._drain_loop(s) for s in range(self.shards)))
         finally:
-            presence.cancel()
-            partitions.cancel()
+            for chore in chores:
+                chore.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 await process.hide_presence(self._redis, "audit", self.name)
             await asyncio.gather(self._redis.close(), *(c.close() for c in self._blocking), *(i.close() for i in self._inserters))

@@ -91,12 +91,13 @@ class PolicyWorker:
                         self._renew_loop,
                         self._sweep_loop,
                         self._presence_loop,
+                        self._forget_loop,
                         *(self._claimer(s) for s in range(self.config.shards)),
                     )
                 ]
                 await self._stopping.wait()
                 # not cancelled: a read that Redis still holds for this worker would swallow what is handed over
-                await asyncio.wait(loops[3:])
+                await asyncio.wait(loops[4:])
                 await self._hand_over()
                 for task in loops:
                     task.cancel()
@@ -384,6 +385,10 @@ class PolicyWorker:
 
     async def _presence_loop(self) -> None:
         await process.show_presence(self._redis, "policy", self.name)
+
+    async def _forget_loop(self) -> None:
+        streams = [layout.dispatch_key(shard) for shard in range(self.config.shards)]
+        await process.forget_consumers(self._redis, streams, layout.POLICY_GROUP)
 
     async def _restored(self) -> None:
         # others may think us dead: renew first, reclaim only a quarter lease later

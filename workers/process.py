@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from protocol.config import Runtime
 from streams import layout, scripts
@@ -16,6 +16,7 @@ from streams.connection import Connection
 log = logging.getLogger(__name__)
 PRESENCE_S = 1.0
 STALE_MS = 5_000
+FORGET_MS, FORGET_EVERY_S = 3_600_000, 600
 HANG_CPU_S = 1.0
 
 
@@ -63,6 +64,14 @@ async def show_presence(redis: Connection, role: str, name: str) -> None:
         now = time.time_ns() // 1_000_000
         redis.script(scripts.PRESENCE, [layout.WORKERS_KEY], [f"{role}:{name}", now]).add_done_callback(_ignore)
         await asyncio.sleep(PRESENCE_S)
+
+
+async def forget_consumers(redis: Connection, keys: Sequence[str], group: str) -> None:
+    """Forget the consumers of a group whose processes ended over an hour ago, now and every ten minutes. Runs until cancelled."""
+    while True:
+        for key in keys:
+            redis.script(scripts.FORGET, [key], [group, FORGET_MS]).add_done_callback(_ignore)
+        await asyncio.sleep(FORGET_EVERY_S)
 
 
 async def hide_presence(redis: Connection, role: str, name: str) -> None:

@@ -279,3 +279,12 @@ async def test_an_error_reply_is_an_exception_and_the_connection_goes_on(redis: 
     with pytest.raises(RedisError):
         await redis.call("NOSUCH")
     assert await redis.call("PING") == b"PONG"
+
+
+async def test_consumers_that_are_gone_are_forgotten_but_not_what_they_hold(redis: Connection) -> None:
+    await claimed(redis)
+    await redis.call("XREADGROUP", "GROUP", "policy", "idle", "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">")
+    assert await redis.script(scripts.FORGET, [layout.dispatch_key(0)], ["policy", 60_000]) == 0
+    assert await redis.script(scripts.FORGET, [layout.dispatch_key(0)], ["policy", -1]) == 1
+    left = await redis.call("XINFO", "CONSUMERS", layout.dispatch_key(0), "policy")
+    assert [c[1] for c in left] == [b"w1"]
