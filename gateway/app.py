@@ -22,6 +22,7 @@ from gateway.upstream import Upstreams
 from protocol import errors_wire
 from protocol.config import DEMO_MODELS, Config, Key
 from protocol.errors import (
+    AuditUnavailable,
     Forbidden,
     InvalidRequest,
     NotFound,
@@ -213,6 +214,8 @@ class Gateway:
             for call in list(self.bus.calls.values()):
                 if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
                     call.fail(Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1))
+                elif now - call.last_reply > call.activity_s and self.bus.gate is not None and self.bus.gate.is_waiting:
+                    call.fail(AuditUnavailable("the record cannot be written now"))
                 elif now - call.last_reply > call.activity_s:
                     call.fail(StreamTimeout(f"no sign of life from the policy workers for {call.activity_s:g} s"))
                 elif call.sending_since and now - call.sending_since > limits.client_stall_s:

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from gateway.calls import CHANNEL_MAX, OpenCall
+from gateway.commits import CommitGate
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost
 from streams import layout, scripts
@@ -33,7 +34,7 @@ _FULL = {
 class Bus:
     """All that this gateway process says to and hears from Redis. `calls` are the open calls by id."""
 
-    def __init__(self, url: str, gateway: str, limits: Limits, shards: int) -> None:
+    def __init__(self, url: str, gateway: str, limits: Limits, shards: int, *, strict: bool = False) -> None:
         self.gateway, self.limits, self.shards = gateway, limits, shards
         self.calls: dict[str, OpenCall] = {}
         self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
@@ -43,10 +44,11 @@ class Bus:
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory_full = False
+        self.gate = CommitGate(url, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
 
     async def open(self) -> None:
         """Connect and show life. Raises StreamConnectionLost."""
-        await asyncio.gather(self.redis.open(), *(r.open() for r in self._readers))
+        await asyncio.gather(self.redis.open(), *(r.open() for r in self._readers), *([self.gate.open()] if self.gate else []))
         await self._beat()
 
     async def run(self) -> None:
@@ -61,7 +63,7 @@ class Bus:
         with contextlib.suppress(StreamConnectionLost, RedisError):
             for shard in range(self.shards):
                 await self.redis.call("DEL", layout.gateway_key(shard, self.gateway), layout.reply_key(shard, self.gateway))
-        await asyncio.gather(self.redis.close(), *(r.close() for r in self._readers))
+        await asyncio.gather(self.redis.close(), *(r.close() for r in self._readers), *([self.gate.close()] if self.gate else []))
 
     # --- starting ---
 
@@ -163,7 +165,10 @@ class Bus:
                 continue
             entries = found[0][1]
             for _, fields in entries:
-                self._deliver(layout.unpack_reply(fields[1]))
+                if self.gate is None:
+                    self._deliver(layout.unpack_reply(fields[1]))
+                else:
+                    self.gate.take(shard, fields[3] if len(fields) > 2 else None, layout.unpack_reply(fields[1]))
             self._last[shard] = entries[-1][0].decode()
             unread += len(entries)
             if unread > self.limits.reply_entries // 4:
@@ -190,6 +195,8 @@ class Bus:
     async def _beat(self) -> None:
         for shard in range(self.shards):
             await self.redis.script(scripts.BEAT, [layout.gateway_key(shard, self.gateway)], [self._last[shard], ALIVE_MS])
+        if self.gate is not None:
+            await self.gate.look(self.redis)
         found = (await self.redis.call("INFO", "memory")).decode()
         memory = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
         most = int(memory.get("maxmemory", 0))

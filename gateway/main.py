@@ -44,7 +44,7 @@ async def run(settings: Runtime) -> None:
     config = settings.config
     bound = _bind(settings.host, settings.port)
     gateway_name = f"{settings.name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-    bus = Bus(settings.redis_url, gateway_name, config.limits, config.shards)
+    bus = Bus(settings.redis_url, gateway_name, config.limits, config.shards, strict=config.durability == "strict")
     audit = make_audit(settings)
     keys = KeyRing(config.keys, audit.load_keys)
     audit.authenticate = keys.authenticate

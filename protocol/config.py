@@ -14,7 +14,7 @@ from protocol.request import Dialect
 from protocol.target import Guided
 
 Role = Literal["client", "auditor"]
-Durability = Literal["default", "relaxed"]
+Durability = Literal["default", "relaxed", "strict"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
 

@@ -12,6 +12,7 @@ moves no open call.
     beat:ID:...  string   a judge job's heartbeat
     gw:GATEWAY   string   the gateway is alive and has read its replies up to this id
     reply:GATEWAY stream  what workers release, for one gateway process
+    committed    string   every audit entry below this id is in Postgres; also published on a channel of that name (strict durability)
     dispatch     stream   calls to claim; group `policy`
     audit        stream   records; group `audit`
 
@@ -130,6 +131,14 @@ def dispatch_key(shard: int) -> str:
 def audit_key(shard: int) -> str:
     """The stream of records."""
     return f"{tag(shard)}audit"
+
+
+def committed_key(shard: int) -> str:
+    """The id below which every audit entry is committed."""
+    return f"{tag(shard)}committed"
+
+
+committed_channel = committed_key
 
 
 def gateway_key(shard: int, gateway: str) -> str:

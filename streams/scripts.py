@@ -79,7 +79,7 @@ return 'OK'
 """Give a call back so that another worker claims it at once."""
 
 RELEASE = """
--- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl call_ttl (token number next hash seq reply audit policy revision)..
+-- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl strict('1'|'0') (token number next hash seq reply audit policy revision)..
 -- policy and revision come with a call's first release, and are empty after it
 local read = redis.call('GET', KEYS[1])
 local full = false
@@ -105,8 +105,17 @@ for i = 4, #KEYS do
     said = 'OK'
     redis.call('HSET', KEYS[i], 'n', nextn, 'h', ARGV[a + 4], 's', ARGV[a + 5])
     if ARGV[a + 8] ~= '' then redis.call('HSET', KEYS[i], 'p', ARGV[a + 8], 'r', ARGV[a + 9]) end
-    if reply ~= '' then redis.call('XADD', KEYS[2], '*', 'b', reply); replied = true end
-    if audit ~= '' then redis.call('XADD', KEYS[3], '*', 'b', audit) end
+    local id
+    if audit ~= '' then id = redis.call('XADD', KEYS[3], '*', 'b', audit) end
+    if reply ~= '' then
+      -- strict: the gateway holds it until that entry is committed
+      if id and ARGV[3] == '1' then
+        redis.call('XADD', KEYS[2], '*', 'b', reply, 'a', id)
+      else
+        redis.call('XADD', KEYS[2], '*', 'b', reply)
+      end
+      replied = true
+    end
   end
   out[i - 3] = said
 end
@@ -158,23 +167,28 @@ return 'OK'
 """Show that a worker process lives."""
 
 TRIM = """#!lua flags=allow-oom
--- KEYS audit; trims what every writer has committed: below the smallest unacked id, or up to the last delivered
-local p = redis.call('XPENDING', KEYS[1], 'audit')
-if p[1] > 0 then return redis.call('XTRIM', KEYS[1], 'MINID', p[2]) end
-local g = redis.call('XINFO', 'GROUPS', KEYS[1])
-for _, fields in ipairs(g) do
-  local name, last
-  for i = 1, #fields, 2 do
-    if fields[i] == 'name' then name = fields[i + 1] elseif fields[i] == 'last-delivered-id' then last = fields[i + 1] end
+-- KEYS audit committed; ARGV tell('1'|'0')
+local function below()
+  local p = redis.call('XPENDING', KEYS[1], 'audit')
+  if p[1] > 0 then return p[2] end
+  for _, fields in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+    local g = {}
+    for i = 1, #fields, 2 do g[fields[i]] = fields[i + 1] end
+    if g.name == 'audit' then
+      local ms, n = string.match(g['last-delivered-id'], '(%d+)-(%d+)')
+      return ms .. '-' .. string.format('%.0f', tonumber(n) + 1)
+    end
   end
-  if name == 'audit' then
-    local ms, n = string.match(last, '(%d+)-(%d+)')
-    return redis.call('XTRIM', KEYS[1], 'MINID', ms .. '-' .. string.format('%.0f', tonumber(n) + 1))
-  end
+  return '0-0'
 end
-return 0
+local id = below()
+if ARGV[1] == '1' then
+  redis.call('SET', KEYS[2], id, 'PX', 3600000)
+  redis.call('PUBLISH', KEYS[2], id)
+end
+return redis.call('XTRIM', KEYS[1], 'MINID', id)
 """
-"""Trim the audit stream below what is not yet committed."""
+"""Trim the audit stream of what every writer has committed: below the smallest unacked id, or up to the last delivered; say so if told."""
 
 FACT = """#!lua flags=allow-oom
 -- KEYS facts; ARGV channel ttl (field value)..; the first value of a field stays

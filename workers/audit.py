@@ -43,6 +43,7 @@ class AuditWriter:
         self._blocking = [Connection(settings.redis_url, name="audit-read", silent_s=silent_s) for _ in range(self.shards)]
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
         self._stopping = asyncio.Event()
+        self._strict = settings.config.durability == "strict"
         self.conflicts = 0
 
     def stop(self) -> None:
@@ -101,7 +102,7 @@ class AuditWriter:
                     await asyncio.sleep(NAP_S)
                 if entries or now - trimmed > 5:
                     trimmed = now
-                    await self._redis.script(scripts.TRIM, [key], [])
+                    await self._redis.script(scripts.TRIM, [key, layout.committed_key(shard)], ["1" if self._strict else "0"])
             except RedisError as error:
                 if "NOGROUP" in str(error):
                     await self._make_group(shard)
@@ -140,7 +141,7 @@ class AuditWriter:
             if isinstance(record, EndRecord):
                 self._redis.send_quiet("UNLINK", layout.body_key(record.call_id))
         await self._redis.call("XACK", layout.audit_key(shard), layout.AUDIT_GROUP, *(e[0] for e in entries))
-        return bool(waited_for)
+        return self._strict or bool(waited_for)
 
     async def _bodies(self, call_ids: list[str]) -> dict[str, bytes]:
         if not call_ids:

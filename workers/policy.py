@@ -60,7 +60,7 @@ class PolicyWorker:
         self._sub = Connection(url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_connect=self._resubscribe)
         self._blocking = Connection(url, name="policy-claim", silent_s=silent_s)
         self._releaser = Releaser(
-            self._redis, max_reply=self.limits.reply_entries, call_ttl_ms=int(self.limits.call_ttl_s * 1000), on_refused=self._refused
+            self._redis, max_reply=self.limits.reply_entries, strict=config.durability == "strict", on_refused=self._refused
         )
         self._finisher = Finisher(self._redis, ended_ttl_ms=int(self.limits.ended_ttl_s * 1000), is_mine=self._is_mine)
         self._known = Facts(

@@ -26,8 +26,8 @@ Refused = Callable[[OwnedCall, str], None]
 class Releaser:
     """Collects calls that have something to release and sends them at the end of the tick."""
 
-    def __init__(self, redis: Connection, *, max_reply: int, call_ttl_ms: int, on_refused: Refused) -> None:
-        self._redis, self._max_reply, self._call_ttl_ms, self._on_refused = redis, max_reply, call_ttl_ms, on_refused
+    def __init__(self, redis: Connection, *, max_reply: int, strict: bool, on_refused: Refused) -> None:
+        self._redis, self._max_reply, self._strict, self._on_refused = redis, max_reply, strict, on_refused
         self._dirty: dict[tuple[int, str], dict[str, OwnedCall]] = {}
         self._scheduled = False
 
@@ -59,7 +59,7 @@ class Releaser:
 
     def _send(self, shard: int, gateway: str, batch: list[OwnedCall], now_ms: int) -> None:
         keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
-        args: list[Argument] = [self._max_reply, REPLY_TTL_MS, self._call_ttl_ms]
+        args: list[Argument] = [self._max_reply, REPLY_TTL_MS, "1" if self._strict else "0"]
         for call in list(batch):
             release = call.next_release(now_ms)
             if release is None:

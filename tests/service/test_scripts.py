@@ -75,11 +75,14 @@ async def release(
     reply: bytes | None = None,
     max_reply: int = 100,
     pin: tuple[str, str] = ("", ""),
+    strict: bool = False,
 ) -> str:
     keys = [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY), layout.audit_key(0), layout.ctl_key(call_id)]
     blob = layout.pack(Reply(call_id, number, following)) if reply is None else reply
     said = await redis.script(
-        scripts.RELEASE, keys, [max_reply, 60_000, 60_000, token, number, following, digest, following, blob, b"audit", *pin]
+        scripts.RELEASE,
+        keys,
+        [max_reply, 60_000, "1" if strict else "0", token, number, following, digest, following, blob, b"audit", *pin],
     )
     return str(said[0].decode())
 
@@ -249,15 +252,28 @@ async def test_a_fact_is_set_once(redis: Connection) -> None:
 
 
 async def test_the_audit_stream_is_trimmed_below_the_smallest_unacked_entry(redis: Connection) -> None:
-    key = layout.audit_key(0)
+    key, committed = layout.audit_key(0), layout.committed_key(0)
     ids = [await redis.call("XADD", key, "*", "b", str(n)) for n in range(4)]
     await redis.call("XREADGROUP", "GROUP", "audit", "a", "COUNT", 3, "STREAMS", key, ">")
     await redis.call("XACK", key, "audit", ids[0], ids[2])
-    await redis.script(scripts.TRIM, [key], [])
+    await redis.script(scripts.TRIM, [key, committed], ["0"])
     assert [e[0] for e in await redis.call("XRANGE", key, "-", "+")] == ids[1:]
+    assert await redis.call("GET", committed) is None
+    await redis.script(scripts.TRIM, [key, committed], ["1"])
+    assert await redis.call("GET", committed) == ids[1]
     await redis.call("XACK", key, "audit", ids[1])
-    await redis.script(scripts.TRIM, [key], [])
+    await redis.script(scripts.TRIM, [key, committed], ["1"])
     assert [e[0] for e in await redis.call("XRANGE", key, "-", "+")] == ids[3:]
+    ms, _, number = ids[2].partition(b"-")
+    assert await redis.call("GET", committed) == ms + b"-%d" % (int(number) + 1)
+
+
+async def test_a_strict_release_names_its_audit_entry(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    assert await release(redis, call_id, "t1", 0, 1, strict=True) == "OK"
+    ((_, fields),) = await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")
+    ((entry, _),) = await redis.call("XRANGE", layout.audit_key(0), "-", "+")
+    assert fields[2:] == [b"a", entry]
 
 
 async def test_every_key_of_a_call_has_a_ttl(redis: Connection) -> None:
