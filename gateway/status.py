@@ -1,5 +1,6 @@
 """Whether this gateway can take calls, and its figures for Prometheus."""
 
+import asyncio
 import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -52,8 +53,9 @@ class Status:
 
     async def workers(self) -> dict[str, int]:
         """Count live worker processes by role. Raises StreamConnectionLost."""
-        found = await self._bus.redis.call("HGETALL", layout.WORKERS_KEY)
-        now, counts = time.time_ns() // 1_000_000, dict[str, int]()
+        redis = self._bus.redis
+        found, clock = await asyncio.gather(redis.call("HGETALL", layout.WORKERS_KEY), redis.call("TIME"))
+        now, counts = layout.time_ms(clock), dict[str, int]()
         for field, at in zip(found[::2], found[1::2], strict=True):
             if now - int(at) <= STALE_MS:
                 role = field.decode().partition(":")[0]

@@ -7,7 +7,8 @@ moves no open call.
     call:ID      stream   START (0-1), then what the gateway appends, each id being `seq-0`; read by workers
     body:ID      string   the request body; read by workers and the audit writer, which deletes it after the call's end
     ctl:ID       hash     the lease: t owner token, n next output, h hash at n, s last recorded seq, e dispatch entry,
-                          p policy, r revision, k takeovers, kn the n of the last takeover
+                          p policy, r revision, k takeovers, kn the n of the last takeover,
+                          o since when it waits for a worker that has its revision
     facts:ID     hash     set once per field: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded turns
     beat:ID:...  string   a judge job's heartbeat
     gw:GATEWAY   string   the gateway is alive and has read its replies up to this id
@@ -23,6 +24,7 @@ Channels (a hint; the stream or key is the truth): `in:ID` carries the bytes of 
 import os
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -40,7 +42,10 @@ START_ID = "0-1"
 BLOB = b"b"
 """The one field of call, reply and audit entries: a msgpack blob (one field costs 27 % less than many, layout.md)."""
 WORKERS_KEY = "sluice:{00}:workers"
-"""Hash: live worker processes, `role:name` to the Unix ms of the last sign of life; every process prunes the old."""
+"""Hash: live worker processes, `role:name` to the last sign of life in ms on Redis' clock; every process prunes the old.
+
+Policy workers also show `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls.
+"""
 
 EntryKind = Literal["chunks", "body", "status", "eof", "failed", "closed", "see"]
 
@@ -53,6 +58,11 @@ def new_call_id(shards: int = 1) -> str:
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return str(uuid.UUID(int=value))
+
+
+def time_ms(clock: Sequence[bytes | int]) -> int:
+    """The answer to TIME in ms: what was written by one process and is compared by another must be on one clock."""
+    return int(clock[0]) * 1000 + int(clock[1]) // 1000
 
 
 def shard_of(call_id: str) -> int:

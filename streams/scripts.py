@@ -1,7 +1,8 @@
 """The Lua scripts: every step that must be one step. Each says its keys and arguments; time is Redis' own.
 
 Outcomes are words: OK, DUP (this very thing was done before), FENCED (another owns the call), SEQ (numbers do not
-follow), CLOSED (the call has ended), GONE (Redis has it no longer), GATEWAY_LOST, FULL, EXPIRED, OWNED, LOST, QUEUE, BACKLOG.
+follow), CLOSED (the call has ended), GONE (Redis has it no longer), GATEWAY_LOST, FULL, EXPIRED, OWNED, OTHER (of a policy
+revision that the worker does not have), LOST, QUEUE, BACKLOG.
 """
 
 from hashlib import sha1
@@ -21,19 +22,31 @@ return 'OK'
 """Put a call onto its own stream and the dispatch stream, unless a bound is passed."""
 
 CLAIM = """
--- KEYS ctl dispatch call body facts; ARGV token entry consumer due takeover('1'|'0') call_ttl late('1'|'0')
+-- KEYS ctl dispatch call body facts
+-- ARGV token entry consumer due takeover('1'|'0') call_ttl late('1'|'0') lease patience (policy@revision)..
 local pending = redis.call('XPENDING', KEYS[2], 'policy', ARGV[2], ARGV[2], 1)
 if not pending[1] or pending[1][2] ~= ARGV[3] then return {'LOST'} end
-local c = redis.call('HMGET', KEYS[1], 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn')
+local c = redis.call('HMGET', KEYS[1], 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o')
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local fresh = not c[2]
 if fresh then
   if redis.call('EXISTS', KEYS[3]) == 0 then return {'CLOSED'} end
-  local t = redis.call('TIME')
-  if ARGV[7] == '0' and t[1] * 1000 + math.floor(t[2] / 1000) > tonumber(ARGV[4]) then return {'EXPIRED'} end
+  if ARGV[7] == '0' and now > tonumber(ARGV[4]) then return {'EXPIRED'} end
   redis.call('HSET', KEYS[1], 't', ARGV[1], 'n', 0, 'h', '', 's', 0, 'e', ARGV[2], 'k', 0, 'kn', -1)
 else
   if c[1] == 'closed' then return {'CLOSED'} end
   if c[1] ~= '' and ARGV[5] == '0' then return {'OWNED'} end
+  local known = not c[6]
+  for i = 10, #ARGV do known = known or ARGV[i] == c[5] .. '@' .. c[6] end
+  if known then
+    redis.call('HDEL', KEYS[1], 'o')
+  elseif now - tonumber(c[9] or now) < tonumber(ARGV[9]) then
+    -- any worker may take the entry at once, so that one that can soon does
+    redis.call('XCLAIM', KEYS[2], 'policy', ARGV[3], 0, ARGV[2], 'IDLE', ARGV[8], 'JUSTID')
+    redis.call('HSETNX', KEYS[1], 'o', string.format('%.0f', now))
+    return {'OTHER'}
+  end
   -- a takeover at the n of the takeover before it made no progress
   local k = 0
   if c[8] == c[2] then k = tonumber(c[7]) + 1 end
@@ -44,7 +57,11 @@ redis.call('PEXPIRE', KEYS[1], ARGV[6])
 return {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fresh and '-1' or c[7],
   redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 64), redis.call('GET', KEYS[4]), redis.call('HGETALL', KEYS[5])}
 """
-"""Take a delivered call: check and touch both truths of the lease, the pending entry and the control key."""
+"""Take a delivered call: check and touch both truths of the lease, the pending entry and the control key.
+
+A call whose pinned policy and revision are not among the worker's is left to others for `patience`; then it is given
+all the same, to be closed.
+"""
 
 RENEW = """#!lua flags=allow-oom
 -- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
@@ -160,8 +177,10 @@ return 'OK'
 """Show that a gateway lives, and how far it has read its replies."""
 
 PRESENCE = """#!lua flags=allow-oom
--- KEYS workers; ARGV process at
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+-- KEYS workers; ARGV process..
+local t = redis.call('TIME')
+local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
+for i = 1, #ARGV do redis.call('HSET', KEYS[1], ARGV[i], now) end
 return 'OK'
 """
 """Show that a worker process lives."""

@@ -16,6 +16,7 @@ from policy.base import Judgement
 from policy.effects import Ask, Dispatch, Output, Respond
 from policy.session import Session
 from protocol import codecs, dropped
+from protocol.errors import PipelineError
 from protocol.events import Event, TextDelta
 from protocol.records import (
     BlockRecord,
@@ -108,6 +109,11 @@ class OwnedCall:
             self.session.at(self.start.at)
             self.session.begin(body)
             self.collect()
+
+    def refuse(self, error: PipelineError) -> None:
+        """Answer with an error instead of beginning."""
+        self.session.refuse(error)
+        self.collect()
 
     @contextlib.contextmanager
     def _contained(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ A worker is alive when its sign of life in Redis is fresh; a gateway when it ans
 import os
 import socket
 import sys
-import time
 import urllib.request
 
 from redis import Redis
@@ -24,8 +23,8 @@ def is_alive(role: str) -> bool:
     url = os.environ["SLUICE_REDIS_URL"]
     with Redis.from_url(url, socket_timeout=3, socket_connect_timeout=3) as redis:
         found: dict[bytes, bytes] = redis.hgetall(layout.WORKERS_KEY)
+        now_ms = layout.time_ms(redis.time())
     mine = f"{role}:{socket.gethostname()}-".encode()
-    now_ms = time.time_ns() // 1_000_000
     return any(name.startswith(mine) and now_ms - int(at) <= STALE_MS for name, at in found.items())
 
 

@@ -208,7 +208,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     worker = JudgeWorker(judge, pool, bell, concurrency=settings.concurrency)
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
-        asyncio.create_task(process.show_presence(redis, "judge", name), name="presence"),
+        asyncio.create_task(process.show_presence(redis, ("judge", name)), name="presence"),
         asyncio.create_task(stopping.wait(), name="stop"),
     ]
     process.tell_ready(settings)

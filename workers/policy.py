@@ -7,9 +7,9 @@ subscriber connection and go out at the end of the tick. Never holds provider cr
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import os
-import secrets
 import socket
 import time
 from typing import Any
@@ -26,6 +26,7 @@ from streams.connection import Argument, Connection, RedisError
 from streams.layout import Start
 from workers import process
 from workers.call import OwnedCall, now_ms
+from workers.claims import Claimed, Claims
 from workers.facts import Facts
 from workers.finish import Finisher
 from workers.judge_queue import JudgeQueue
@@ -33,7 +34,6 @@ from workers.release import Releaser
 from workers.turns import TurnLookup
 
 log = logging.getLogger(__name__)
-CLAIM_BATCH = 32
 READ_BATCH = 256
 MAX_TAKEOVERS = 2
 """A call taken over this often without a single output in between ends: its content kills workers."""
@@ -67,10 +67,16 @@ class PolicyWorker:
             self._redis, JudgeQueue(url, silent_s=silent_s), TurnLookup(settings.database_url, durable=config.durability != "relaxed"),
             self.limits, is_mine=self._is_mine, after=self._after, spawn=self._spawn,
         )  # fmt: skip
+        pins = [f"{name}@{rev}" for name, (_, rev) in self._series.items()]
+        kind = hashlib.sha256("\n".join(sorted(pins)).encode()).hexdigest()[:12]
+        self._presences = (("policy", self.name), ("policies", f"{kind}:{self.name}"))
+        self._claims = Claims(
+            self._redis, self._blocking, self.limits, self.name, pins,
+            room=self._room, holds=self.calls.__contains__, subscribe=self._subscribe, unsubscribe=self._unsubscribe, adopt=self._adopt,
+        )  # fmt: skip
         self._reading: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = asyncio.Event()
-        self._reclaim_after = 0.0
         self.lag_s = 0.0
 
     # --- life ---
@@ -79,25 +85,19 @@ class PolicyWorker:
         """Work until `stop`, then hand every call over (a lone worker drains to its grace)."""
         await asyncio.gather(self._redis.open(), self._sub.open(), self._blocking.open())
         for shard in range(self.config.shards):
-            with contextlib.suppress(RedisError):
-                await self._redis.call("XGROUP", "CREATE", layout.dispatch_key(shard), layout.POLICY_GROUP, "0", "MKSTREAM")
+            await self._claims.make_group(shard)
         process.tell_ready(self.settings)
         log.info("policy worker ready", extra={"worker": self.name})
         try:
             async with asyncio.TaskGroup() as group:
                 loops = [
                     group.create_task(loop(), name=loop.__name__)
-                    for loop in (
-                        self._renew_loop,
-                        self._sweep_loop,
-                        self._presence_loop,
-                        self._forget_loop,
-                        *(self._claimer(s) for s in range(self.config.shards)),
-                    )
+                    for loop in (self._renew_loop, self._sweep_loop, self._presence_loop, self._forget_loop)
                 ]
+                claims = [group.create_task(self._claims.run(s, self._stopping), name="claims") for s in range(self.config.shards)]
                 await self._stopping.wait()
                 # not cancelled: a read that Redis still holds for this worker would swallow what is handed over
-                await asyncio.wait(loops[4:])
+                await asyncio.wait(claims)
                 await self._hand_over()
                 for task in loops:
                     task.cancel()
@@ -123,143 +123,55 @@ class PolicyWorker:
 
     # --- claiming ---
 
-    def _claimer(self, shard: int) -> Any:
-        async def claim_loop() -> None:
-            await self._claim_loop(shard)
+    def _room(self) -> int:
+        """How many more calls this worker takes now: none while its loop lags."""
+        return 0 if self.lag_s > 0.5 else self.limits.max_calls - len(self.calls)
 
-        return claim_loop
-
-    async def _claim_loop(self, shard: int) -> None:
-        key, lease_ms = layout.dispatch_key(shard), int(self.limits.lease_s * 1000)
-        last_sweep = 0.0
-        while not self._stopping.is_set():
-            room = min(CLAIM_BATCH, self.limits.max_calls - len(self.calls))
-            if room <= 0 or self.lag_s > 0.5:
-                await asyncio.sleep(0.05)
-                continue
-            try:
-                found = await self._blocking.call(
-                    "XREADGROUP",
-                    "GROUP",
-                    layout.POLICY_GROUP,
-                    self.name,
-                    "COUNT",
-                    room,
-                    "BLOCK",
-                    min(500, lease_ms // 4, self._blocking.block_ms),
-                    "STREAMS",
-                    key,
-                    ">",
-                )
-                entries = [(e, False) for e in found[0][1]] if found else []
-                if time.monotonic() - last_sweep > self.limits.lease_s / 4 and time.monotonic() > self._reclaim_after:
-                    last_sweep = time.monotonic()
-                    claimed = await self._blocking.call(
-                        "XAUTOCLAIM", key, layout.POLICY_GROUP, self.name, lease_ms, "0-0", "COUNT", max(1, room - len(entries))
-                    )
-                    entries += [(e, True) for e in claimed[1] if e[1]]
-                if entries:
-                    claims = (self._claim(shard, e[0].decode(), e[1], takeover) for e, takeover in entries)
-                    for said in await asyncio.gather(*claims, return_exceptions=True):
-                        if isinstance(said, Exception):
-                            # the entry stays pending: this worker or another claims it again after a lease
-                            log.error("claim failed", extra={"error": type(said).__name__}, exc_info=said)
-            except (StreamConnectionLost, RedisError) as error:
-                if isinstance(error, RedisError) and "NOGROUP" in str(error):
-                    with contextlib.suppress(RedisError, StreamConnectionLost):
-                        await self._redis.call("XGROUP", "CREATE", key, layout.POLICY_GROUP, "0", "MKSTREAM")
-                await asyncio.sleep(0.1)
-
-    async def _claim(self, shard: int, entry: str, fields: list[bytes], takeover: bool) -> None:
-        values = dict(zip(fields[::2], fields[1::2], strict=True))
-        call_id, due = values[b"c"].decode(), int(values[b"d"])
-        if call_id in self.calls and not takeover:
-            return
-        token = secrets.token_hex(8)
-        subscribed = [
-            self._sub.call("SUBSCRIBE", layout.chunk_channel(call_id)),
-            self._sub.call("SUBSCRIBE", layout.facts_channel(call_id)),
-        ]
-        if takeover:
-            await asyncio.gather(*subscribed)
-        said = await self._run_claim(shard, call_id, token, entry, due, takeover, late=False)
-        if said[0] == b"EXPIRED":
-            said = await self._run_claim(shard, call_id, token, entry, due, takeover, late=True)
-            if said[0] == b"OK":
-                await asyncio.gather(*subscribed)
-                self._adopt(call_id, token, entry, said, expired=True)
-                return
-        await asyncio.gather(*subscribed)
-        if said[0] == b"OK":
-            self._adopt(call_id, token, entry, said, expired=False)
-            return
-        if said[0] == b"CLOSED":
-            self._redis.send_quiet("XACK", layout.dispatch_key(shard), layout.POLICY_GROUP, entry)
-            self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
-        self._unsubscribe(call_id)
-
-    def _run_claim(
-        self, shard: int, call_id: str, token: str, entry: str, due: int, takeover: bool, *, late: bool
-    ) -> "asyncio.Future[Any]":
-        keys = [
-            layout.ctl_key(call_id),
-            layout.dispatch_key(shard),
-            layout.call_key(call_id),
-            layout.body_key(call_id),
-            layout.facts_key(call_id),
-        ]
-        ttl = int(self.limits.call_ttl_s * 1000)
-        return self._redis.script(scripts.CLAIM, keys, [token, entry, self.name, due, "1" if takeover else "0", ttl, "1" if late else "0"])
-
-    def _adopt(self, call_id: str, token: str, entry: str, said: list[Any], *, expired: bool) -> None:
-        _, released, digest, recorded, policy, revision, takeovers, entries, body, facts = said
-        if not entries:
-            log.error("a call's stream is gone", extra={"call_id": call_id})
-            self._spawn(self._finisher.end_lost(call_id, token), "end lost")
-            return
-        start = layout.unpack_start(entries[0][1][1])
-        fresh = takeovers == b"-1"
-        name, loaded, error = self._choose(start, policy.decode() or None, revision.decode())
-        series, rev = loaded
-        session = Session(self._call_info(start, name, rev), series, self.config)
-        call = OwnedCall(
-            start,
-            token,
-            entry,
-            session,
-            policy_header=f"{name}@{rev}" if rev else "",
-            released=int(released),
-            digest=digest.decode(),
-            recorded=int(recorded),
+    def _subscribe(self, call_id: str) -> "asyncio.Future[Any]":
+        return asyncio.gather(
+            self._sub.call("SUBSCRIBE", layout.chunk_channel(call_id)), self._sub.call("SUBSCRIBE", layout.facts_channel(call_id))
         )
+
+    def _adopt(self, claimed: Claimed) -> None:
+        if not claimed.entries:
+            log.error("a call's stream is gone", extra={"call_id": claimed.call_id})
+            self._spawn(self._finisher.end_lost(claimed.call_id, claimed.token), "end lost")
+            return
+        start = layout.unpack_start(claimed.entries[0][1][1])
+        name, (series, revision), error = self._choose(start, claimed.policy or None, claimed.revision)
+        call = OwnedCall(
+            start, claimed.token, claimed.entry, Session(self._call_info(start, name, revision), series, self.config),
+            policy_header=f"{name}@{revision}" if revision else "",
+            released=claimed.released, digest=claimed.digest, recorded=claimed.recorded,
+        )  # fmt: skip
+        facts = claimed.facts
         call.facts = {k.decode(): v for k, v in zip(facts[::2], facts[1::2], strict=True)}
-        self.calls[call_id] = call
-        self._channels[layout.chunk_channel(call_id).encode()] = call
-        self._facts[layout.facts_channel(call_id).encode()] = call
-        if expired:
+        self.calls[call.id] = call
+        self._channels[layout.chunk_channel(call.id).encode()] = call
+        self._facts[layout.facts_channel(call.id).encode()] = call
+        if claimed.expired:
             self._close(call, "unclaimed")
             return
-        if not fresh:
+        if not claimed.is_fresh:
             call.note("takeover", moment(), f"worker {self.name}", now_ms())
-            if int(takeovers) >= MAX_TAKEOVERS:
+            if claimed.takeovers >= MAX_TAKEOVERS:
                 error = PolicyFailed("the workers that took this call died on it")
-        if error is not None:
-            session.refuse(error)
-            if fresh:
-                call.collect()
-        else:
-            if not policy:
-                call.pin = (name, rev)
-            call.begin(body)
-        for _, fields in entries[1:]:
+        call.replaying = not claimed.is_fresh
+        if not claimed.policy:
+            # pinned with the first release, as the call's own record came with it
+            call.pin = (name, revision)
+            if error is not None:
+                call.refuse(error)
+        if error is None:
+            call.begin(claimed.body)
+        for _, fields in claimed.entries[1:]:
             call.take_entry(layout.unpack_entry(fields[1]))
-        if not fresh and error is not None:
-            self._close(call, error.error_code)
-        elif not fresh:
-            call.replaying = True
-            self._spawn(self._replay(call, digest.decode()), "replay")
-        else:
+        if claimed.is_fresh:
             self._after(call)
+        elif error is not None:
+            self._spawn(self._end_with_all_that_came(call, error.error_code), "give up")
+        else:
+            self._spawn(self._replay(call, claimed.digest), "replay")
 
     async def _replay(self, call: OwnedCall, digest: str) -> None:
         """Read the rest of the stream of a call taken over, and check that the session came out where the last owner stood."""
@@ -323,7 +235,7 @@ class PolicyWorker:
                         return True
                 if len(found) < READ_BATCH:
                     break
-            if call.id in self.calls and not call.replaying:
+            if call.id in self.calls:
                 self._after(call)
             return True
         except (StreamConnectionLost, RedisError):
@@ -332,7 +244,9 @@ class PolicyWorker:
             self._reading.discard(call.id)
 
     def _after(self, call: OwnedCall) -> None:
-        """Do what the call wants after it was fed."""
+        """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went out before."""
+        if call.replaying:
+            return
         if call.broken:
             self._close(call, "policy_failed")
             return
@@ -373,26 +287,25 @@ class PolicyWorker:
             await asyncio.sleep(every)
             now = time.monotonic()
             self.lag_s = now - before - every
-            for call in list(self.calls.values()):
+            for call in [c for c in self.calls.values() if not c.replaying]:
                 if now - call.last_sign > self.limits.keepalive_s:
                     call.last_sign = now
                     call.ask_keepalive()
                     self._releaser.add(call)
-                if now - call.last_heard > 2.0 and not call.replaying:
+                if now - call.last_heard > 2.0:
                     call.last_heard = now
                     self._spawn(self._read(call), "sweep")
                     self._spawn(self._known.look_after(call), "asks")
 
     async def _presence_loop(self) -> None:
-        await process.show_presence(self._redis, "policy", self.name)
+        await process.show_presence(self._redis, *self._presences)
 
     async def _forget_loop(self) -> None:
         streams = [layout.dispatch_key(shard) for shard in range(self.config.shards)]
         await process.forget_consumers(self._redis, streams, layout.POLICY_GROUP)
 
     async def _restored(self) -> None:
-        # others may think us dead: renew first, reclaim only a quarter lease later
-        self._reclaim_after = time.monotonic() + self.limits.lease_s / 4
+        self._claims.pause_reclaiming()
         for call in self.calls.values():
             self._releaser.repeat(call)
 
@@ -412,7 +325,7 @@ class PolicyWorker:
             case "BROKEN":
                 self._close(call, "policy_failed")
             case "GATEWAY_LOST":
-                self._spawn(self._end_without_gateway(call), "gateway lost")
+                self._spawn(self._end_with_all_that_came(call, "gateway_lost"), "gateway lost")
             case "GONE" if time.monotonic() - call.last_owned < self.limits.ended_ttl_s:
                 # had another ended it since, that would still be there: Redis has lost it, and only this worker can say so
                 self._finish(call, "stream_lost", -1, gone=True)
@@ -436,14 +349,17 @@ class PolicyWorker:
         await self._finisher.end(call, reason, relayed, gone=gone)
         self._drop(call)
 
-    async def _end_without_gateway(self, call: OwnedCall) -> None:
-        """End a call whose gateway is gone. One that stopped in order has said how far it got; its sign of life went after that."""
+    async def _end_with_all_that_came(self, call: OwnedCall, reason: str) -> None:
+        """End a call for `reason`, what is still on its stream being on record too; the gateway may have said another there.
+
+        One that stopped in order has said how far it got; its sign of life went after that.
+        """
         while self._is_mine(call) and not await self._read(call):
             await asyncio.sleep(0.1)
         if call.closed is not None:
             self._finish(call, call.closed.text, call.closed.number)
         else:
-            self._close(call, "gateway_lost")
+            self._close(call, reason)
 
     def _drop(self, call: OwnedCall) -> None:
         if self.calls.get(call.id) is call:
@@ -458,13 +374,11 @@ class PolicyWorker:
             self._sub.send_quiet("UNSUBSCRIBE", layout.facts_channel(call_id))
 
     async def _hand_over(self) -> None:
-        """Give every call to the others at once; without others, drain to the grace time."""
+        """Give every call at once to those with the same policies; without such, drain to the grace time."""
         with contextlib.suppress(StreamConnectionLost, RedisError):
-            others = await process.others_present(self._redis, "policy", self.name)
             async with asyncio.timeout(self.limits.drain_s):
-                while self.calls and not others:
+                while self.calls and not await self._has_heirs():
                     await asyncio.sleep(0.05)
-                    others = await process.others_present(self._redis, "policy", self.name)
                 while any(c.sending for c in self.calls.values()):
                     await asyncio.sleep(0.005)
         due = now_ms() + int(self.limits.lease_s * 4000)
@@ -474,7 +388,14 @@ class PolicyWorker:
                     scripts.HANDOVER, [layout.ctl_key(call.id), layout.dispatch_key(call.shard)], [call.token, call.id, due]
                 )
             self._drop(call)
-        await process.hide_presence(self._redis, "policy", self.name)
+        for role, name in self._presences:
+            await process.hide_presence(self._redis, role, name)
+
+    async def _has_heirs(self) -> bool:
+        """Is there another worker that has the same revision of every policy?"""
+        role, mine = self._presences[1]
+        kind = mine.partition(":")[0]
+        return any(n != mine and n.partition(":")[0] == kind for n in await process.present(self._redis, role))
 
 
 def series_of(config: Config, search_path: tuple[str, ...]) -> dict[str, tuple[list[Policy], str]]:

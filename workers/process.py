@@ -58,11 +58,10 @@ def watch_loop() -> None:
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
 
-async def show_presence(redis: Connection, role: str, name: str) -> None:
-    """Write a sign of life each second, for readiness, health checks and hand-over; prune the stale."""
+async def show_presence(redis: Connection, *shown: tuple[str, str]) -> None:
+    """Write a sign of life each second, by role and name, for readiness, health checks and hand-over; prune the stale."""
     while True:
-        now = time.time_ns() // 1_000_000
-        redis.script(scripts.PRESENCE, [layout.WORKERS_KEY], [f"{role}:{name}", now]).add_done_callback(_ignore)
+        redis.script(scripts.PRESENCE, [layout.WORKERS_KEY], [f"{role}:{name}" for role, name in shown]).add_done_callback(_ignore)
         await asyncio.sleep(PRESENCE_S)
 
 
@@ -80,15 +79,10 @@ async def hide_presence(redis: Connection, role: str, name: str) -> None:
     await asyncio.sleep(0)
 
 
-async def others_present(redis: Connection, role: str, name: str) -> bool:
-    """Is another process of this role alive? Raises StreamConnectionLost."""
-    return any(n != name for n in await present(redis, role))
-
-
 async def present(redis: Connection, role: str) -> list[str]:
     """Names of the live processes of a role. Raises StreamConnectionLost."""
-    found = await redis.call("HGETALL", layout.WORKERS_KEY)
-    now = time.time_ns() // 1_000_000
+    found, clock = await asyncio.gather(redis.call("HGETALL", layout.WORKERS_KEY), redis.call("TIME"))
+    now = layout.time_ms(clock)
     names = []
     for field, at in zip(found[::2], found[1::2], strict=True):
         if now - int(at) > STALE_MS:

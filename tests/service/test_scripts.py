@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from streams import layout, scripts
-from streams.connection import Connection, RedisError
+from streams.connection import Argument, Connection, RedisError
 from streams.layout import Reply, Start
 
 GATEWAY = "gw-1"
+LEASE_MS = 5_000
 
 
 @pytest.fixture
@@ -56,11 +57,21 @@ async def deliver(redis: Connection, consumer: str) -> str:
 
 
 async def claim(
-    redis: Connection, call_id: str, entry: str, *, token: str, consumer: str, takeover: bool = False, due: int | None = None
+    redis: Connection,
+    call_id: str,
+    entry: str,
+    *,
+    token: str,
+    consumer: str,
+    takeover: bool = False,
+    due: int | None = None,
+    pins: tuple[str, ...] = (),
+    patience: int = 60_000,
 ) -> list[Any]:
     keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id)]
     due = int(time.time() * 1000) + 5000 if due is None else due
-    said: list[Any] = await redis.script(scripts.CLAIM, keys, [token, entry, consumer, due, "1" if takeover else "0", 60_000, "0"])
+    args: list[Argument] = [token, entry, consumer, due, "1" if takeover else "0", 60_000, "0", LEASE_MS, patience, *pins]
+    said: list[Any] = await redis.script(scripts.CLAIM, keys, args)
     return said
 
 
@@ -195,7 +206,7 @@ async def test_the_first_release_pins_the_policy_revision(redis: Connection) -> 
     assert await release(redis, call_id, "t1", 0, 1, pin=("default", "r1")) == "OK"
     assert await release(redis, call_id, "t1", 1, 2) == "OK"
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-    said = await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True)
+    said = await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@r1",))
     assert said[4:6] == [b"default", b"r1"]
 
 
@@ -240,6 +251,55 @@ async def test_takeovers_without_progress_are_counted(redis: Connection) -> None
     assert await release(redis, call_id, "x2", 0, 1) == "OK"
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
     assert (await claim(redis, call_id, entry, token="y", consumer="w2", takeover=True))[6] == b"0"
+
+
+async def pinned(redis: Connection) -> tuple[str, str]:
+    call_id, entry = await claimed(redis)
+    assert await release(redis, call_id, "t1", 0, 1, pin=("default", "aaa")) == "OK"
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+    return call_id, entry
+
+
+@pytest.mark.case("W11")
+async def test_w11_a_worker_without_the_calls_revision_leaves_it_to_one_that_has_it(redis: Connection) -> None:
+    call_id, entry = await pinned(redis)
+    for pins in ((), ("default@bbb",), ("other@aaa",)):
+        assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=pins) == [b"OTHER"]
+        # the owner lives on, whoever looked at its call
+        assert await redis.call("HGET", layout.ctl_key(call_id), "t") == b"t1"
+        # and nobody has to wait for a lease to look
+        _, entries, _ = await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w2", LEASE_MS, "0-0")
+        assert [e[0].decode() for e in entries] == [entry]
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w3", 0, entry)
+    said = await claim(redis, call_id, entry, token="t3", consumer="w3", takeover=True, pins=("other@x", "default@aaa"))
+    assert (said[0], said[4], said[5]) == (b"OK", b"default", b"aaa")
+    assert await redis.call("HEXISTS", layout.ctl_key(call_id), "o") == 0
+
+
+@pytest.mark.case("W11")
+async def test_w11_a_call_that_no_worker_can_take_is_given_to_be_closed_after_a_time(redis: Connection) -> None:
+    call_id, entry = await pinned(redis)
+    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@bbb",)) == [b"OTHER"]
+    said = await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@bbb",), patience=0)
+    assert (said[0], said[5]) == (b"OK", b"aaa")
+
+
+@pytest.mark.case("W12")
+async def test_w12_an_entry_at_two_workers_has_one_owner(redis: Connection) -> None:
+    call_id, _ = await begin(redis)
+    entry = await deliver(redis, "w1")
+    # moved to the second while the first is about to claim it
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+    first, second = [
+        await claim(redis, call_id, entry, token=f"t{n}", consumer=f"w{n}", takeover=n == 2) for n in (1, 2)
+    ]  # fmt: skip
+    assert (first, second[0]) == ([b"LOST"], b"OK")
+    # a second dispatch entry of a call that has an owner changes nothing either
+    await redis.call("XADD", layout.dispatch_key(0), "*", "c", call_id, "d", 0)
+    again = await deliver(redis, "w1")
+    assert await claim(redis, call_id, again, token="t1", consumer="w1") == [b"OWNED"]
+    assert await release(redis, call_id, "t1", 0, 1) == "FENCED"
+    assert await release(redis, call_id, "t2", 0, 1) == "OK"
 
 
 async def test_a_fact_is_set_once(redis: Connection) -> None:

@@ -11,7 +11,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -124,8 +124,8 @@ class Product:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def start(self, *roles: Role, port: int | None = None) -> list[Child]:
-        """Start one process a role and wait until all are ready."""
+    def start(self, *roles: Role, port: int | None = None, env: Mapping[str, str] | None = None) -> list[Child]:
+        """Start one process a role, with `env` beside its own environment, and wait until all are ready."""
         started = []
         for role in roles:
             env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
@@ -135,6 +135,7 @@ class Product:
                 "SLUICE_HOST": "127.0.0.1",
                 "SLUICE_PORT": str(port or self.port),
                 "PYTHONPATH": str(ROOT),
+                **(env or {}),
             }
             log = self.folder / f"{role}-{len(self.children)}.log"
             child = Child(role, [sys.executable, "-m", "sluice.cli", *_COMMANDS[role]], env, log)

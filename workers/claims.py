@@ -1,0 +1,164 @@
+"""Claiming calls: new ones by consumer group, those whose owner is gone by the idle time of their entry.
+
+One script checks and touches both truths of a lease. A call stays with the policy revision that it began with: a worker
+that does not have it leaves the call to those that do, and only when nobody came for it in time closes it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from protocol.config import Limits
+from protocol.errors import StreamConnectionLost
+from streams import layout, scripts
+from streams.connection import Argument, Connection, RedisError
+
+log = logging.getLogger(__name__)
+CLAIM_BATCH = 32
+
+
+class Claimed(msgspec.Struct):
+    """A call as the claim script gave it: where its numbers stand, what it is pinned to, and the beginning of its stream."""
+
+    call_id: str
+    token: str
+    entry: str
+    released: int
+    digest: str
+    recorded: int
+    policy: str
+    revision: str
+    takeovers: int
+    """-1: nobody had it before."""
+    entries: list[Any]
+    body: bytes | None
+    facts: list[bytes]
+    expired: bool
+    """Too late: its client was refused already."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Did nobody have it before?"""
+        return self.takeovers < 0
+
+
+class Claims:
+    """The claiming of one worker. `room` says how many more calls it takes now; `adopt` gets each that it was given."""
+
+    def __init__(
+        self,
+        redis: Connection,
+        blocking: Connection,
+        limits: Limits,
+        name: str,
+        pins: list[str],
+        *,
+        room: Callable[[], int],
+        holds: Callable[[str], bool],
+        subscribe: Callable[[str], "asyncio.Future[Any]"],
+        unsubscribe: Callable[[str], None],
+        adopt: Callable[[Claimed], None],
+    ) -> None:
+        self._redis, self._blocking, self._limits, self._name, self._pins = redis, blocking, limits, name, pins
+        self._room, self._holds, self._subscribe, self._unsubscribe, self._adopt = room, holds, subscribe, unsubscribe, adopt
+        self._reclaim_after = 0.0
+
+    def pause_reclaiming(self) -> None:
+        """After a reconnect: others may not have renewed yet, so take nothing over for a quarter lease."""
+        self._reclaim_after = time.monotonic() + self._limits.lease_s / 4
+
+    async def make_group(self, shard: int) -> None:
+        """Make the consumer group unless it is there."""
+        with contextlib.suppress(RedisError):
+            await self._redis.call("XGROUP", "CREATE", layout.dispatch_key(shard), layout.POLICY_GROUP, "0", "MKSTREAM")
+
+    async def run(self, shard: int, stopping: asyncio.Event) -> None:
+        """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that is going."""
+        swept = 0.0
+        while not stopping.is_set():
+            room = self._room()
+            if room <= 0:
+                await asyncio.sleep(0.05)
+                continue
+            try:
+                entries = [(e, False) for e in await self._read(shard, room)]
+                now = time.monotonic()
+                if now - swept > self._limits.lease_s / 4 and now > self._reclaim_after:
+                    swept = now
+                    entries += [(e, True) for e in await self._orphans(shard, max(1, room - len(entries)))]
+                if entries:
+                    claims = (self._claim(shard, e[0].decode(), e[1], takeover=takeover) for e, takeover in entries)
+                    for said in await asyncio.gather(*claims, return_exceptions=True):
+                        if isinstance(said, Exception):
+                            # the entry stays pending: this worker or another claims it again after a lease
+                            log.error("claim failed", extra={"error": type(said).__name__}, exc_info=said)
+            except (StreamConnectionLost, RedisError) as error:
+                if isinstance(error, RedisError) and "NOGROUP" in str(error):
+                    with contextlib.suppress(StreamConnectionLost):
+                        await self.make_group(shard)
+                await asyncio.sleep(0.1)
+
+    async def _read(self, shard: int, room: int) -> list[Any]:
+        block_ms = min(500, int(self._limits.lease_s * 250), self._blocking.block_ms)
+        found = await self._blocking.call(
+            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", min(CLAIM_BATCH, room), "BLOCK", block_ms,
+            "STREAMS", layout.dispatch_key(shard), ">",
+        )  # fmt: skip
+        return found[0][1] if found else []
+
+    async def _orphans(self, shard: int, count: int) -> list[Any]:
+        lease_ms = int(self._limits.lease_s * 1000)
+        said = await self._blocking.call(
+            "XAUTOCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, lease_ms, "0-0", "COUNT", count
+        )
+        return [e for e in said[1] if e[1]]
+
+    async def _claim(self, shard: int, entry: str, fields: list[bytes], *, takeover: bool) -> None:
+        values = dict(zip(fields[::2], fields[1::2], strict=True))
+        call_id, due = values[b"c"].decode(), int(values[b"d"])
+        if self._holds(call_id) and not takeover:
+            return
+        token, expired = secrets.token_hex(8), False
+        subscribed = self._subscribe(call_id)
+        if takeover:
+            await subscribed
+        said = await self._run_script(shard, call_id, token, entry, due, takeover=takeover, late=False)
+        if said[0] == b"EXPIRED":
+            expired = True
+            said = await self._run_script(shard, call_id, token, entry, due, takeover=takeover, late=True)
+        await subscribed
+        if said[0] == b"OK":
+            _, released, digest, recorded, policy, revision, takeovers, entries, body, facts = said
+            self._adopt(
+                Claimed(
+                    call_id, token, entry, int(released), digest.decode(), int(recorded), policy.decode(), revision.decode(),
+                    int(takeovers), entries, body, facts, expired,
+                )
+            )  # fmt: skip
+            return
+        if said[0] == b"OTHER":
+            log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
+        elif said[0] == b"CLOSED":
+            self._redis.send_quiet("XACK", layout.dispatch_key(shard), layout.POLICY_GROUP, entry)
+            self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
+        self._unsubscribe(call_id)
+
+    def _run_script(
+        self, shard: int, call_id: str, token: str, entry: str, due: int, *, takeover: bool, late: bool
+    ) -> "asyncio.Future[Any]":
+        keys = [
+            layout.ctl_key(call_id), layout.dispatch_key(shard), layout.call_key(call_id), layout.body_key(call_id),
+            layout.facts_key(call_id),
+        ]  # fmt: skip
+        limits = self._limits
+        args: list[Argument] = [
+            token, entry, self._name, due, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
+            int(limits.lease_s * 1000), int(limits.claim_s * 1000), *self._pins,
+        ]  # fmt: skip
+        return self._redis.script(scripts.CLAIM, keys, args)
