@@ -7,13 +7,17 @@ halving the batch, and set aside as a dead letter with its bytes and the reason,
 Must not know: Redis.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import logging
+import os
+import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import LiteralString, Self
+from typing import Any, LiteralString, Self, TypeVar
 
 import msgspec
 import psycopg
@@ -27,7 +31,11 @@ from protocol.errors import AuditUnavailable
 from protocol.records import Record, ToolCallRecord
 
 STATEMENT_TIMEOUT_MS = 30_000
+SILENT_S, LONGEST_SILENT_S = 10.0, 40.0
+"""A batch without an answer for so long is given up with its connection: a network or a server that is gone says nothing. Each time the
+next batch gets twice the time, past the server's own statement timeout, so that a slow server is not taken for a silent one for ever."""
 MAX_REASON = 1000
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _DATA_ERRORS = (
     psycopg.DataError,
@@ -81,6 +89,7 @@ class AuditInserter:
     def __init__(self, database_url: str) -> None:
         self._conninfo = conninfo(database_url)
         self._connection: AsyncConnection | None = None
+        self._silent_s = SILENT_S
 
     async def __aenter__(self) -> Self:
         return self
@@ -96,7 +105,7 @@ class AuditInserter:
         """
         found = Conflicts()
         try:
-            await self._insert_halving(records, bodies, found)
+            await self._answered(self._insert_halving(records, bodies, found))
         except (psycopg.Error, OSError) as error:
             await self.close()
             raise AuditUnavailable("the record cannot be written now") from error
@@ -105,10 +114,19 @@ class AuditInserter:
             raise
         return found
 
+    async def without_body(self, call_ids: Sequence[str]) -> list[str]:
+        """Return those of the calls whose request body is not on record. Raises AuditUnavailable."""
+        known = "SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b ON b.call_id = c.call_id::uuid"
+        try:
+            return [row[0] for row in await self._rows(known + " WHERE b.call_id IS NULL", (list(call_ids),))]
+        except psycopg.DataError:
+            # one is no id: it is set aside when it is inserted, and the others are not lost over it
+            return list(call_ids)
+
     async def set_aside(self, raw: bytes, reason: str) -> None:
         """Keep bytes that are no records as a dead letter; twice is a no-op. Raises AuditUnavailable."""
         try:
-            await self._dead_letter(raw, reason, "", "entry")
+            await self._answered(self._dead_letter(raw, reason, "", "entry"))
         except (psycopg.Error, OSError) as error:
             await self.close()
             raise AuditUnavailable("the record cannot be written now") from error
@@ -128,13 +146,40 @@ class AuditInserter:
             await connection.close()
 
     async def _number(self, statement: LiteralString, values: tuple[object, ...]) -> int:
-        try:
+        found = await self._rows(statement, values)
+        return int(found[0][0]) if found else 0
+
+    async def _rows(self, statement: LiteralString, values: tuple[object, ...]) -> list[Any]:
+        async def ask() -> list[Any]:
             connection = await self._connected()
-            row = await (await connection.execute(statement, values)).fetchone()
+            return await (await connection.execute(statement, values)).fetchall()
+
+        try:
+            return await self._answered(ask())
+        except psycopg.DataError:
+            raise
         except (psycopg.Error, OSError) as error:
             await self.close()
-            raise AuditUnavailable("the record's tables cannot be looked after now") from error
-        return int(row[0]) if row else 0
+            raise AuditUnavailable("the record cannot be looked after now") from error
+
+    async def _answered(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do some work on the connection; without an answer in time the connection is cut, and the work fails with it."""
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self._silent_s)
+            self._silent_s = SILENT_S if done else min(2 * self._silent_s, LONGEST_SILENT_S)
+        finally:
+            if not task.done():
+                # not cancelled: the driver would then ask the server to cancel, and wait for its answer
+                self._cut()
+        return await task
+
+    def _cut(self) -> None:
+        with contextlib.suppress(psycopg.Error, OSError):
+            if self._connection is not None:
+                with socket.socket(fileno=os.dup(self._connection.fileno())) as link:
+                    link.shutdown(socket.SHUT_RDWR)
 
     async def _connected(self) -> AsyncConnection:
         if self._connection is None or self._connection.closed:

@@ -185,6 +185,29 @@ return 'OK'
 """
 """Show that a worker process lives."""
 
+READ = """#!lua flags=allow-oom
+-- KEYS audit; ARGV consumer count bytes idle_ms ('' to leave what others hold); a few entries at a time, because each may be megabytes
+local out, size = {}, 0
+local cursor = ARGV[4] ~= '' and '0-0'
+while #out < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
+  local entries
+  if cursor then
+    local said = redis.call('XAUTOCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], cursor, 'COUNT', 10)
+    cursor, entries = said[1] ~= '0-0' and said[1], said[2]
+  else
+    local said = redis.call('XREADGROUP', 'GROUP', 'audit', ARGV[1], 'COUNT', 10, 'STREAMS', KEYS[1], '>')
+    if not said then break end
+    entries = said[1][2]
+  end
+  for _, entry in ipairs(entries) do
+    size = size + #entry[2][2]
+    out[#out + 1] = entry
+  end
+end
+return out
+"""
+"""Take records for an audit writer, up to a number and until they pass a number of bytes; first those idle for too long."""
+
 TRIM = """#!lua flags=allow-oom
 -- KEYS audit committed; ARGV tell('1'|'0')
 local function below()
@@ -236,7 +259,7 @@ return forgotten
 """
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
-ALL = (START, CLAIM, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, TRIM, FACT, FORGET)
+ALL = (START, CLAIM, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, FACT, FORGET)
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 
 

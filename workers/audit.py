@@ -11,6 +11,8 @@ import logging
 import os
 import socket
 import time
+from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -24,10 +26,14 @@ from streams.connection import Connection, RedisError
 from workers import process
 
 log = logging.getLogger(__name__)
-BATCH_ENTRIES = 500
+BATCH_ENTRIES, FEW = 500, 10
+BATCH_BYTES = 8 * 2**20
+"""A batch ends where its entries or its request bodies pass this (ten entries later at most): megabytes must not add up in this process."""
+KEPT_BODIES = 20_000
 RECLAIM_MS = 5_000
 RETRY_S = 0.25
 PARTITION_DAYS = 7
+PARTITIONS_EVERY_S, PARTITIONS_RETRY_S = 3600.0, 5.0
 NAP_S = 0.01
 """Pause after a small batch that nobody waits for: the next is larger, and a commit costs the same for one row and for 500."""
 
@@ -42,6 +48,8 @@ class AuditWriter:
         self._redis = Connection(settings.redis_url, name="audit", silent_s=silent_s)
         self._blocking = [Connection(settings.redis_url, name="audit-read", silent_s=silent_s) for _ in range(self.shards)]
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
+        self._kept = OrderedDict[str, None]()
+        """Calls whose request body this writer has committed."""
         self._stopping = asyncio.Event()
         self._strict = settings.config.durability == "strict"
         self.conflicts = 0
@@ -79,25 +87,24 @@ class AuditWriter:
     async def _partition_loop(self) -> None:
         async with AuditInserter(self.settings.database_url) as inserter:
             while True:
+                pause_s = PARTITIONS_RETRY_S
                 with contextlib.suppress(AuditUnavailable):
                     today = time.strftime("%Y-%m-%d", time.gmtime())
                     await inserter.ensure_partitions(today, PARTITION_DAYS)
                     if strays := await inserter.default_rows():
                         log.warning("calls outside the daily partitions", extra={"count": strays})
-                await asyncio.sleep(3600)
+                    pause_s = PARTITIONS_EVERY_S
+                await asyncio.sleep(pause_s)
 
     async def _drain_loop(self, shard: int) -> None:
-        key, reader = layout.audit_key(shard), self._blocking[shard]
-        read = ("GROUP", layout.AUDIT_GROUP, self.name, "COUNT", BATCH_ENTRIES, "BLOCK", min(500, reader.block_ms), "STREAMS", key, ">")
+        key = layout.audit_key(shard)
         reclaimed = trimmed = 0.0
         while not self._stopping.is_set():
             try:
-                found = await reader.call("XREADGROUP", *read)
-                entries = found[0][1] if found else []
                 now = time.monotonic()
-                if now - reclaimed > RECLAIM_MS / 2000:
-                    reclaimed = now
-                    entries += await self._reclaim(key)
+                reclaims = now - reclaimed > RECLAIM_MS / 2000
+                entries = await self._read(shard, reclaims=reclaims)
+                reclaimed = now if reclaims else reclaimed
                 if entries and not await self._store(shard, entries) and len(entries) < BATCH_ENTRIES // 2:
                     await asyncio.sleep(NAP_S)
                 if entries or now - trimmed > 5:
@@ -112,9 +119,18 @@ class AuditWriter:
             except StreamConnectionLost:
                 await asyncio.sleep(RETRY_S)
 
-    async def _reclaim(self, key: str) -> list[Any]:
-        said = await self._redis.call("XAUTOCLAIM", key, layout.AUDIT_GROUP, self.name, RECLAIM_MS, "0-0", "COUNT", BATCH_ENTRIES)
-        return [e for e in said[1] if e[1]]
+    async def _read(self, shard: int, *, reclaims: bool) -> list[Any]:
+        """Return a batch of what waits, of the first that comes, or nothing. `reclaims`: what another writer left behind, first."""
+        key, reader = layout.audit_key(shard), self._blocking[shard]
+        if reclaims and (left := await reader.script(scripts.READ, [key], [self.name, BATCH_ENTRIES, BATCH_BYTES, str(RECLAIM_MS)])):
+            return list(left)
+        read = ("GROUP", layout.AUDIT_GROUP, self.name, "COUNT", FEW, "BLOCK", min(500, reader.block_ms), "STREAMS", key, ">")
+        found = await reader.call("XREADGROUP", *read)
+        entries = list(found[0][1]) if found else []
+        if len(entries) == FEW:
+            room = max(1, BATCH_BYTES - sum(len(fields[1]) for _, fields in entries))
+            entries += await reader.script(scripts.READ, [key], [self.name, BATCH_ENTRIES - FEW, room, ""])
+        return entries
 
     async def _store(self, shard: int, entries: list[Any]) -> bool:
         """Commit, announce, ack; returns whether a call waited for it."""
@@ -126,7 +142,8 @@ class AuditWriter:
             except msgspec.MsgspecError:
                 log.error("undecodable audit entry set aside", extra={"entry": entry.decode()})
                 await self._until_stored(inserter.set_aside, fields[1], "undecodable entry")
-        bodies = await self._bodies([r.call_id for r in records if isinstance(r, CallRecord)])
+        ended = [r.call_id for r in records if isinstance(r, EndRecord)]
+        bodies = await self._keep_bodies(inserter, [r.call_id for r in records if isinstance(r, CallRecord)], ended)
         found = await self._until_stored(inserter.insert, records, bodies)
         if found.conflicts:
             self.conflicts += len(found.conflicts)
@@ -136,18 +153,45 @@ class AuditWriter:
             )
         waited_for = [r for r in records if isinstance(r, ToolCallRecord) and r.notify and found.holds(r)]
         await self._announce(waited_for)
-        for record in records:
+        self._note_kept(bodies)
+        for call_id in ended:
             # not before the end: a takeover needs the body
-            if isinstance(record, EndRecord):
-                self._redis.send_quiet("UNLINK", layout.body_key(record.call_id))
+            self._redis.send_quiet("UNLINK", layout.body_key(call_id))
+            self._kept.pop(call_id, None)
         await self._redis.call("XACK", layout.audit_key(shard), layout.AUDIT_GROUP, *(e[0] for e in entries))
         return self._strict or bool(waited_for)
 
-    async def _bodies(self, call_ids: list[str]) -> dict[str, bytes]:
-        if not call_ids:
+    async def _keep_bodies(self, inserter: AuditInserter, begun: list[str], ended: list[str]) -> dict[str, bytes]:
+        """Return the request bodies that go in with this batch; where they are many bytes, those before the last are committed here.
+
+        The end of a call may come before its beginning, which another writer held or whose delivery was lost: then its body is
+        kept now, because it is deleted after the end.
+        """
+        strange = [c for c in dict.fromkeys(ended) if c not in self._kept and c not in begun]
+        wanted = begun + (await self._until_stored(inserter.without_body, strange) if strange else [])
+        if not wanted:
             return {}
+        keys = {call_id: layout.body_key(call_id) for call_id in wanted}
+        sizes = await asyncio.gather(*(self._redis.call("STRLEN", key) for key in keys.values()))
+        together: dict[str, int] = {}
+        bodies: dict[str, bytes] = {}
+        for call_id, size in zip(keys, sizes, strict=True):
+            if together and sum(together.values()) + size > BATCH_BYTES:
+                bodies = await self._bodies(together)
+                await self._until_stored(inserter.insert, [], bodies)
+                self._note_kept(bodies)
+                together = {}
+            together[call_id] = size
+        return await self._bodies(together)
+
+    async def _bodies(self, call_ids: Iterable[str]) -> dict[str, bytes]:
         found = await asyncio.gather(*(self._redis.call("GET", layout.body_key(c)) for c in call_ids))
         return {c: body for c, body in zip(call_ids, found, strict=True) if body is not None}
+
+    def _note_kept(self, call_ids: Iterable[str]) -> None:
+        self._kept.update(dict.fromkeys(call_ids))
+        while len(self._kept) > KEPT_BODIES:
+            self._kept.popitem(last=False)
 
     async def _until_stored(self, store: Any, *args: Any) -> Any:
         """Call `store` until Postgres took it. Stopping gives up: the entries stay pending for another writer."""

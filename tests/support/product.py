@@ -113,6 +113,9 @@ class Product:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.children: list[Child] = []
+        self.redis_urls: dict[Role, str] = {}
+        """Where a role finds Redis, where that is not `redis_url`: through a proxy."""
+        self.database_urls: dict[Role, str] = {}
         self.config_file = folder / "sluice.yaml"
         self.config_file.write_text(yaml.safe_dump(config))
         self.redis = redis.Redis.from_url(redis_url)
@@ -130,8 +133,8 @@ class Product:
         for role in roles:
             env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
                 "SLUICE_CONFIG": str(self.config_file),
-                "SLUICE_REDIS_URL": self.redis_url,
-                "SLUICE_DATABASE_URL": self.database_url,
+                "SLUICE_REDIS_URL": self.redis_urls.get(role, self.redis_url),
+                "SLUICE_DATABASE_URL": self.database_urls.get(role, self.database_url),
                 "SLUICE_HOST": "127.0.0.1",
                 "SLUICE_PORT": str(port or self.port),
                 "PYTHONPATH": str(ROOT),

@@ -1,0 +1,119 @@
+"""What an audit writer takes at once is bounded by bytes too, and the end of a call never costs another's request body."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import redis
+
+from db.insert import AuditInserter
+from protocol.config import Config, Runtime
+from protocol.records import ChunksRecord, EndRecord, Record, encode_records
+from streams import layout
+from tests.support.figures import Figure
+from tests.support.record import NOW, call_id, call_record, chunks_record, fresh_database, rows
+from tests.support.waiting import wait_until
+from workers import audit
+from workers.audit import AuditWriter
+
+MB = 2**20
+Store = Any
+
+
+@pytest.fixture
+def url(database_url: str) -> Iterator[str]:
+    with fresh_database(database_url) as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushall()
+        yield client
+
+
+@asynccontextmanager
+async def writing(redis_url: str, url: str) -> AsyncIterator[AuditWriter]:
+    """Run an audit writer in this process."""
+    writer = AuditWriter(Runtime(config=Config(), redis_url=redis_url, database_url=url, name="w"))
+    task = asyncio.create_task(writer.run())
+    try:
+        yield writer
+    finally:
+        writer.stop()
+        await task
+
+
+def put(store: Store, records: list[Record]) -> None:
+    store.xadd(layout.audit_key(0), {layout.BLOB: encode_records(records)})
+
+
+async def drained(store: Store) -> None:
+    await wait_until(lambda: store.xlen(layout.audit_key(0)) == 0, timeout_s=40, what="everything is on record")
+
+
+@pytest.mark.case("U9", "D1")
+async def test_d1_a_backlog_of_large_entries_is_read_a_few_at_a_time(
+    redis_url: str, url: str, store: Store, figure: Figure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 entries of 2 MB and 40 bodies of 2 MB: without a bound by bytes, 200 MB at once, and several times that while they are packed."""
+    sizes: list[int] = []
+    insert = AuditInserter.insert
+
+    async def noted(self: Any, records: Any, bodies: Any) -> Any:
+        sizes.append(sum(sum(map(len, r.raw)) for r in records if isinstance(r, ChunksRecord)) + sum(map(len, bodies.values())))
+        return await insert(self, records, bodies)
+
+    monkeypatch.setattr(AuditInserter, "insert", noted)
+    for _ in range(60):
+        put(store, [chunks_record(call_id(), [b"x" * (2 * MB)])])
+    for _ in range(40):
+        call = call_id()
+        store.set(layout.body_key(call), b"y" * (2 * MB), ex=600)
+        put(store, [call_record(call)])
+    async with writing(redis_url, url) as writer:
+        await drained(store)
+    assert writer.conflicts == 0
+    assert rows(url, "SELECT count(*), sum(octet_length(raw)) FROM chunks") == [(60, 120 * MB)]
+    assert rows(url, "SELECT count(*), sum(octet_length(body)) FROM request_bodies") == [(40, 80 * MB)]
+    figure("most bytes inserted at once", max(sizes) / MB, "MB")
+    # ten entries are read at a time
+    assert max(sizes) <= audit.BATCH_BYTES + 2 * 10 * 2 * MB
+
+
+@pytest.mark.case("R4")
+async def test_r4_the_end_of_a_call_before_its_beginning_keeps_the_body(redis_url: str, url: str, store: Store) -> None:
+    """Another writer died with the first entry of the call, or its delivery was lost: it comes five seconds after the end."""
+    call, other = call_id(), call_id()
+    for one in (call, other):
+        store.set(layout.body_key(one), b'{"model": "x"}', ex=600)
+    store.xgroup_create(layout.audit_key(0), layout.AUDIT_GROUP, "0", mkstream=True)
+    put(store, [call_record(call)])
+    assert store.xreadgroup(layout.AUDIT_GROUP, "dead", {layout.audit_key(0): ">"})
+    put(store, [EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)])
+    put(store, [call_record(other)])
+    async with writing(redis_url, url):
+        await wait_until(lambda: rows(url, "SELECT count(*) FROM ends") == [(1,)], what="the end is on record")
+        await wait_until(lambda: not store.exists(layout.body_key(call)), what="the body is deleted")
+        assert store.exists(layout.body_key(other)), "a call that goes on keeps its body, for a takeover"
+        await drained(store)
+    found = rows(url, "SELECT body FROM calls JOIN request_bodies USING (call_id) WHERE call_id IN (%s, %s)", call, other)
+    assert found == [(b'{"model": "x"}',)] * 2
+
+
+@pytest.mark.case("D9")
+async def test_d9_partitions_are_made_once_postgres_is_back(
+    redis_url: str, url: str, database_url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that starts while Postgres is away must not wait an hour to make the next days' partitions."""
+    monkeypatch.setattr(audit, "PARTITIONS_RETRY_S", 0.1)
+    made = "SELECT count(*) FROM pg_class WHERE relname LIKE 'calls_2%%'"
+    name = url.rpartition("/")[2].partition("?")[0]
+    rows(database_url, f'ALTER DATABASE "{name}" RENAME TO "{name}_away"')
+    async with writing(redis_url, url):
+        await wait_until(lambda: store.hlen(layout.WORKERS_KEY) == 1, what="the writer runs")
+        rows(database_url, f'ALTER DATABASE "{name}_away" RENAME TO "{name}"')
+        await wait_until(lambda: rows(url, made)[0][0] >= audit.PARTITION_DAYS, what="a week of partitions")
