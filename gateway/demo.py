@@ -99,7 +99,7 @@ def _answer(words: str, result: str | None, tools: list[dict[str, Any]]) -> Answ
         answer.calls, answer.pieces, answer.stop = calls, _WORDS.findall("Let me do that."), "tool_use"
     elif found := re.search(r"\blong (\d+)", lower):
         count = min(int(found[1]), _MAX_WORDS)
-        answer.pieces = [f"word{n} " for n in range(1, count + 1)]
+        answer.pieces = [f"word{n} " for n in range(1, count + 1)] if "clock" not in lower else [demo_wire.CLOCK.decode()] * count
     if re.search(r"\bthink", lower):
         answer.thoughts = _WORDS.findall(_THOUGHT)
     if found := re.search(r"wait (\d+(?:\.\d+)?) ?s", lower):

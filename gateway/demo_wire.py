@@ -11,6 +11,8 @@ _STOPS = {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length"}
 _KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 _KINDS |= {413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error"}
 _FRAGMENT = 8
+CLOCK = b"@clock;"
+"""In a frame: the moment it is sent takes this place, as `@` nanoseconds of the monotonic clock `;` (`sluice bench` reads it)."""
 Steps = list[tuple[float, bytes]]
 
 

@@ -7,6 +7,7 @@ not followed; the answer is split into SSE events by bytes and otherwise untouch
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import aiohttp
 from gateway import betas, demo
 from gateway.bus import Bus
 from gateway.calls import OpenCall
+from gateway.demo_wire import CLOCK
 from protocol.config import DEMO, Config, Upstream
 from protocol.errors import RemoteProtocolError
 from protocol.sse import EventSplitter
@@ -122,7 +124,7 @@ class Upstreams:
             for delay_s, data in script.steps:
                 if delay_s:
                     await asyncio.sleep(delay_s)
-                yield data
+                yield data.replace(CLOCK, b"@%d;" % time.monotonic_ns()) if CLOCK in data else data
 
         await self._take(call, script.status, script.content_type, script.retry_after or "", parts())
 

@@ -1,0 +1,219 @@
+"""`sluice bench`: what Sluice costs on this machine, in under a minute, against the built-in upstream.
+
+It starts a Sluice of its own (embedded servers, a temporary data directory) with a policy that looks at every event, the judge
+on tool calls and the record on, and counts the CPU of every process of it. Client and upstream share the machine.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from sluice.errors import StartError
+from sluice.load import Load, Result
+
+START_S = 60.0
+CONFIG = {
+    "policies": {
+        "default": [
+            {"use": "text_replace", "rules": [{"find": "a phrase that never comes", "replace": ""}]},
+            {"use": "tool_rules", "deny": [{"tool": "*", "argument_matches": "rm -rf"}]},
+            {"use": "tool_judge", "model": "demo-judge", "threshold": 0.6},
+        ]
+    }
+}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What clients do: `at_once` of them, `rounds` times each."""
+
+    name: str
+    words: str
+    at_once: int
+    rounds: int
+    streamed: bool = True
+
+
+WORKLOADS = (
+    Workload("1 stream, 5 ms gap", "long 200 clock slowly, with a gap 5 ms", 1, 3),
+    Workload("50 streams, 10 ms gap", "long 100 clock slowly, with a gap 10 ms", 50, 3),
+    Workload("50 streams, no gap", "long 300 clock", 50, 4),
+    Workload("50, not streamed", "hello", 50, 40, streamed=False),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A running Sluice. `pids` are those of all its processes, none where it is not ours."""
+
+    url: str
+    key: str
+    pids: tuple[int, ...] = ()
+
+
+def run(*, url: str, key: str, as_json: bool, quick: bool) -> None:
+    """Measure and print. Raises StartError where Sluice does not start."""
+    with contextlib.nullcontext(Place(url, key)) if url else _started() as place:
+        found = asyncio.run(_measure(place, quick=quick))
+    if as_json:
+        print(json.dumps(found))  # noqa: T201
+    else:
+        _show(found)
+
+
+@contextlib.contextmanager
+def _started() -> Iterator[Place]:
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        config = Path(folder) / "bench.yaml"
+        config.write_text(json.dumps(CONFIG))
+        command = [
+            sys.executable,
+            "-m",
+            "sluice.cli",
+            "up",
+            "--json",
+            "--port",
+            "0",
+            "--data-dir",
+            f"{folder}/data",
+            "--config",
+            str(config),
+        ]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
+        log = Path(folder) / "up.log"
+        with log.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment) as up:
+            try:
+                assert up.stdout is not None
+                line = up.stdout.readline()
+                if not line:
+                    raise StartError(f"Sluice does not start: {log.read_text(errors='replace').strip()[-500:]}")
+                said = json.loads(line)
+                pids = tuple(pid for role, found in said["pids"].items() if role != "launcher" for pid in found)
+                yield Place(said["url"], said["key"], pids)
+            finally:
+                up.terminate()
+                up.wait(START_S)
+
+
+async def _measure(place: Place, *, quick: bool) -> Row:
+    rows: list[Row] = []
+    bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+    async with Load(place.url, place.key) as load:
+        await load.run("long 20 clock", at_once=8, rounds=2)
+        with bar:
+            task = bar.add_task("", total=len(WORKLOADS))
+            for workload in WORKLOADS:
+                bar.update(task, description=workload.name)
+                before = cpu_s(place.pids)
+                rounds = 1 if quick else workload.rounds
+                result = await load.run(workload.words, at_once=workload.at_once, rounds=rounds, streamed=workload.streamed)
+                if not result.answers:
+                    raise StartError(f"no call was answered at {place.url}: is the key right?")
+                lag_ms = await _lag(place, result)
+                rows.append(_row(workload, result, cpu_s(place.pids) - before, lag_ms))
+                bar.advance(task)
+    return {"url": place.url, "cores": os.cpu_count(), "own": bool(place.pids), "workloads": rows}
+
+
+async def _lag(place: Place, result: Result) -> float:
+    """Milliseconds from the last answer to its end on record."""
+    began, headers = time.monotonic(), {"authorization": f"Bearer {place.key}"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        while time.monotonic() - began < START_S:
+            async with session.get(f"{place.url}/audit/calls", params={"call_id": result.last_call}) as answer:
+                if answer.status != 200:
+                    return float("nan")
+                items = (await answer.json())["items"]
+            if items and items[0]["ended_at"]:
+                break
+            await asyncio.sleep(0.005)
+    return (time.monotonic() - began) * 1000
+
+
+def _row(workload: Workload, result: Result, cpu: float, lag_ms: float) -> Row:
+    units = result.chunks if workload.streamed else result.answers
+    return {
+        "workload": workload.name,
+        "answers": result.answers,
+        "failures": result.failures,
+        "chunks": result.chunks,
+        "per_second": round(units / result.seconds, 1),
+        "added_p50_ms": _quantile(result.delays, 50),
+        "added_p99_ms": _quantile(result.delays, 99),
+        "first_token_p50_ms": _quantile(result.firsts, 50),
+        "cpu_ms_per_1000": round(cpu * 1e6 / units, 1) if cpu else None,
+        "audit_lag_ms": round(lag_ms, 1),
+    }
+
+
+def _quantile(values: list[float], percent: int) -> float | None:
+    if len(values) < 2:
+        return round(values[0], 2) if values else None
+    return round(statistics.quantiles(values, n=100, method="inclusive")[percent - 1], 2)
+
+
+def _show(found: Row) -> None:
+    table = Table(title=f"Sluice on {found['cores']} cores; client and upstream share them. Times in ms", box=box.SIMPLE)
+    columns = {
+        "": "workload", "per s": "per_second", "added p50": "added_p50_ms", "p99": "added_p99_ms", "first": "first_token_p50_ms",
+        "CPU/1,000": "cpu_ms_per_1000", "record lag": "audit_lag_ms", "failed": "failures",
+    }  # fmt: skip
+    for name in columns:
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for row in found["workloads"]:
+        values = (row[key] for key in columns.values())
+        table.add_row(*("" if value is None else f"{value:,g}" if isinstance(value, int | float) else value for value in values))
+    Console().print(table)
+
+
+def cpu_s(pids: tuple[int, ...]) -> float:
+    """Return the CPU seconds that these processes and what they started have used; 0 for none."""
+    if not pids:
+        return 0.0
+    used, parents = _processes()
+    return sum(seconds for pid, seconds in used.items() if _is_of(pid, set(pids), parents))
+
+
+def _is_of(pid: int, roots: set[int], parents: dict[int, int]) -> bool:
+    while pid > 1:
+        if pid in roots:
+            return True
+        pid = parents.get(pid, 0)
+    return False
+
+
+def _processes() -> tuple[dict[int, float], dict[int, int]]:
+    """CPU seconds and parent of every process: from /proc, or from ps, whose times are fine enough on macOS."""
+    used: dict[int, float] = {}
+    parents: dict[int, int] = {}
+    if Path("/proc/self/stat").exists():
+        tick = os.sysconf("SC_CLK_TCK")
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = path.read_text().rpartition(")")[2].split()
+                pid = int(path.parent.name)
+                used[pid], parents[pid] = (int(fields[11]) + int(fields[12])) / tick, int(fields[1])
+        return used, parents
+    for line in subprocess.run(["ps", "-A", "-o", "pid=,ppid=,time="], capture_output=True, text=True, check=False).stdout.splitlines():
+        process, parent, spent = line.split()
+        *rest, seconds = spent.replace("-", ":").split(":")
+        used[int(process)] = float(seconds) + sum(int(n) * unit for n, unit in zip(reversed(rest), (60, 3600, 86400), strict=False))
+        parents[int(process)] = int(parent)
+    return used, parents
