@@ -170,10 +170,14 @@ def _quantile(values: list[float], percent: int) -> float | None:
 
 
 def _show(found: Row) -> None:
-    table = Table(title=f"Sluice on {found['cores']} cores; client and upstream share them. Times in ms", box=box.SIMPLE)
+    title = f"Sluice on {found['cores']} cores, which client and upstream share"
+    caption = (
+        "p50, p99: what Sluice adds to a chunk; first: to the first chunk; lag: until the record has the end (all ms); CPU: ms per 1,000"
+    )
+    table = Table(title=title, caption=caption, box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     columns = {
-        "": "workload", "per s": "per_second", "added p50": "added_p50_ms", "p99": "added_p99_ms", "first": "first_token_p50_ms",
-        "CPU/1,000": "cpu_ms_per_1000", "record lag": "audit_lag_ms", "failed": "failures",
+        "": "workload", "per s": "per_second", "p50": "added_p50_ms", "p99": "added_p99_ms", "first": "first_token_p50_ms",
+        "CPU": "cpu_ms_per_1000", "lag": "audit_lag_ms", "failed": "failures",
     }  # fmt: skip
     for name in columns:
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
