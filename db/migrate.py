@@ -5,11 +5,12 @@ give up after `LOCK_TIMEOUT_S` rather than queue in front of traffic.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -31,7 +32,9 @@ STATEMENT_TIMEOUT_S = 600
 WRITER = "sluice_writer"
 """Role of audit writers: may read, insert and make partitions; may not change or delete. Grant it to their login."""
 READER = "sluice_reader"
-"""Role of the audit API: may read. Grant it to the gateways' login."""
+"""Role of the audit API and of policy workers: may read. Grant it to their logins."""
+LOGINS = {"gateway": READER, "policy": READER, "audit": WRITER}
+"""Who gets a login `sluice_...` of its own, and with which role; judges need no database."""
 
 FIRST_DAYS = 2
 _FIRST_PARTITIONS = "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date, :days)"
@@ -54,15 +57,18 @@ def locked_connection(url: str) -> Iterator[Connection]:
         engine.dispose()
 
 
-def upgrade(url: str, revision: str = "head") -> None:
+def upgrade(url: str, revision: str = "head", *, passwords: Mapping[str, str] | None = None) -> None:
     """Bring the database to `revision`, give the roles their rights and make the first days' partitions.
 
     Audit writers make the later ones; a first call that came before its partition would keep that day in the default.
+    `passwords`: for each of LOGINS that is to be made, or to get this password.
     """
     with locked_connection(url) as connection:
         command.upgrade(_config(connection), revision)
         if MigrationContext.configure(connection).get_current_revision() is not None:
             _grant(connection)
+            for name, password in (passwords or {}).items():
+                _make_login(connection, f"sluice_{name}", LOGINS[name], password)
             connection.execute(text(_FIRST_PARTITIONS), {"days": FIRST_DAYS})
         connection.commit()
 
@@ -123,12 +129,24 @@ def _grant(connection: Connection) -> None:
             if not may:
                 _log.info("role not made: the migrating user may not create roles", extra={"action": "grant", "role": role})
                 continue
-            # Roles belong to the whole server: two databases migrated at once may both try.
-            connection.execute(
-                text(f"DO $$ BEGIN CREATE ROLE {role} NOLOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$")
-            )
+            _make_role(connection, role)
         for statement in _rights(role):
             connection.execute(text(statement))
+
+
+def _make_role(connection: Connection, role: str) -> None:
+    # Roles belong to the whole server: two databases migrated at once may both try.
+    connection.execute(text(f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"))
+
+
+def _make_login(connection: Connection, login: str, role: str, password: str) -> None:
+    """Make a login that may do what `role` may, or give it this password. The server gets a digest: statements end up in its log."""
+    _make_role(connection, login)
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, psycopg.Connection)
+    digest = raw.pgconn.encrypt_password(password.encode(), login.encode(), b"scram-sha-256").decode()
+    connection.exec_driver_sql(f"ALTER ROLE {login} LOGIN PASSWORD '{digest}'")
+    connection.exec_driver_sql(f"GRANT {role} TO {login}")
 
 
 def _rights(role: str) -> list[str]:

@@ -62,7 +62,8 @@ class Bus:
         """Say that this gateway is gone and disconnect."""
         with contextlib.suppress(StreamConnectionLost, RedisError):
             for shard in range(self.shards):
-                await self.redis.call("DEL", layout.gateway_key(shard, self.gateway), layout.reply_key(shard, self.gateway))
+                # the reply stream is the workers': it expires
+                await self.redis.call("DEL", layout.gateway_key(shard, self.gateway))
         await asyncio.gather(self.redis.close(), *(r.close() for r in self._readers), *([self.gate.close()] if self.gate else []))
 
     # --- starting ---

@@ -114,9 +114,10 @@ def migrate() -> None:
     """Bring the database to the newest migration. Two at once are safe."""
     from sluice import doctor, settings
 
-    url = settings.database_url()
-    doctor.migrate_database(url)
-    typer.echo(f"the database at {doctor.place(url)} is up to date", err=True)
+    url, passwords = settings.database_url(), settings.load_settings().database_passwords
+    doctor.migrate_database(url, passwords)
+    logins = f", with the logins {', '.join(f'sluice_{name}' for name in passwords)}" if passwords else ""
+    typer.echo(f"the database at {doctor.place(url)} is up to date{logins}", err=True)
 
 
 @app.command("doctor")
@@ -169,7 +170,8 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
     try:
         settings = load_settings(**given)
         logs.set_up(role, settings.log)
-        runtime = settings.runtime(load_config(settings.config), ready_fd=ready_fd, concurrency=concurrency)
+        config = load_config(settings.config)
+        runtime = settings.runtime(config, ready_fd=ready_fd, concurrency=concurrency, needs_database=role != "judge")
         if ready_fd is None:
             _check(role, runtime)
         try:

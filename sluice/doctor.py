@@ -4,7 +4,7 @@ Used before a process starts and by `sluice doctor`. Heavy libraries are importe
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -94,11 +94,11 @@ def check_keys(config: Config, database_url: str) -> list[str]:
     return []
 
 
-def migrate_database(url: str) -> None:
-    """Bring the database to the newest migration. Raises Unavailable or NotFit."""
+def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> None:
+    """Bring the database to the newest migration, and make the logins that have a password. Raises Unavailable or NotFit."""
     from db import migrate
 
-    _ask_database(url, lambda: migrate.upgrade(url))
+    _ask_database(url, lambda: migrate.upgrade(url, passwords=passwords))
 
 
 def is_migrated(url: str) -> bool:

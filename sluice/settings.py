@@ -21,8 +21,15 @@ PREFIX = "SLUICE_"
 URLS_FILE = "urls.json"
 """In the data directory: where the embedded servers of a running `sluice up` listen."""
 COMPOSE = {
-    "REDIS_PASSWORD": ("Letters and digits only: it becomes part of an address.", ""),
-    "POSTGRES_PASSWORD": ("Likewise.", ""),
+    "REDIS_GATEWAY_PASSWORD": ("Passwords: letters and digits only, as they become part of addresses. One for each Redis user,", ""),
+    "REDIS_POLICY_PASSWORD": ("", ""),
+    "REDIS_JUDGE_PASSWORD": ("", ""),
+    "REDIS_AUDIT_PASSWORD": ("", ""),
+    "REDIS_OPS_PASSWORD": ("", ""),
+    "POSTGRES_PASSWORD": ("for the owner of the tables (migrate, keys), and for each database login.", ""),
+    "POSTGRES_GATEWAY_PASSWORD": ("", ""),
+    "POSTGRES_POLICY_PASSWORD": ("", ""),
+    "POSTGRES_AUDIT_PASSWORD": ("", ""),
     "REDIS_MAXMEMORY": ("New calls are refused before Redis holds this much.", "1gb"),
     "CONFIG_FILE": ("The configuration file on the host; begins with ./ or /.", "./deploy/sluice.yaml"),
     "OPENAI_API_KEY": ("Provider keys, as `api_key_env` in the configuration file names them.", ""),
@@ -61,6 +68,11 @@ class Settings(BaseSettings):
         examples=["redis://:password@redis:6379/0"],
     )
     database_url: str = Field(default="", description="PostgreSQL 15+.", examples=["postgresql://sluice:password@postgres:5432/sluice"])
+    gateway_database_password: str = Field(
+        default="", description="With it `sluice migrate` makes the database login sluice_gateway, which may read."
+    )
+    policy_database_password: str = Field(default="", description="Likewise sluice_policy, for policy workers.")
+    audit_database_password: str = Field(default="", description="Likewise sluice_audit, for audit writers, which may read and insert.")
     data_dir: Path = Field(default=Path(".sluice"), description="Where `sluice up` keeps its embedded servers, logs and key.")
     host: str = Field(default="127.0.0.1", description="Address the gateway listens on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port the gateway listens on.")
@@ -77,12 +89,20 @@ class Settings(BaseSettings):
         """Arguments win over variables, variables over SLUICE_X_FILE."""
         return init_settings, env_settings, _FileSource(settings_cls)
 
-    def runtime(self, config: Config, *, ready_fd: int | None = None, concurrency: int = 8, name: str = "") -> Runtime:
+    @property
+    def database_passwords(self) -> dict[str, str]:
+        """The passwords of database logins that are to be made, by role."""
+        found = {"gateway": self.gateway_database_password, "policy": self.policy_database_password, "audit": self.audit_database_password}
+        return {role: password for role, password in found.items() if password}
+
+    def runtime(
+        self, config: Config, *, ready_fd: int | None = None, concurrency: int = 8, name: str = "", needs_database: bool = True
+    ) -> Runtime:
         """Return what a process is started with. Raises SettingsError when a URL is missing or of the wrong kind."""
         redis_url, found_database_url = self.redis_url, self.database_url
         if not redis_url:
             raise SettingsError("SLUICE_REDIS_URL is not set: say where Redis is, or use `sluice up`, which brings one")
-        if not found_database_url:
+        if not found_database_url and needs_database:
             raise SettingsError("SLUICE_DATABASE_URL is not set: say where PostgreSQL is, or use `sluice up`, which brings one")
         check_urls(redis_url, found_database_url)
         folder = self.policy_path or (self.config.parent if self.config else None)
@@ -190,7 +210,7 @@ def env_example() -> str:
         example = field.examples[0] if field.examples else ("" if field.default is None else field.default)
         lines += [f"# {field.description}", f"{PREFIX}{name.upper()}={example}", ""]
     lines += [
-        "# For compose.yaml, which of the above reads only SLUICE_PORT and SLUICE_LOG. It needs the two passwords.",
+        "# For compose.yaml, which of the above reads only SLUICE_PORT and SLUICE_LOG. It needs all passwords: deploy/make-env makes them.",
         "",
     ]
     for name, (said, default) in COMPOSE.items():

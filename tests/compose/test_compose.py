@@ -44,7 +44,8 @@ def load(environment: dict[str, str]) -> dict[str, Any]:
     return {k: v for k, v in yaml.safe_load(text).items() if not k.startswith("x-")}
 
 
-PASSWORDS = {"REDIS_PASSWORD": "redis-pw", "POSTGRES_PASSWORD": "postgres-pw"}
+PASSWORDS = {f"REDIS_{role}_PASSWORD": f"redis{role}" for role in ("GATEWAY", "POLICY", "JUDGE", "AUDIT", "OPS")}
+PASSWORDS |= {f"POSTGRES_{role}PASSWORD": f"postgres{role}" for role in ("", "GATEWAY_", "POLICY_", "AUDIT_")}
 
 
 def test_the_file_fits_the_compose_specification() -> None:
@@ -56,9 +57,38 @@ def test_the_file_fits_the_compose_specification() -> None:
         ComposeSpecification.model_validate(broken)
 
 
-def test_passwords_must_be_set() -> None:
-    with pytest.raises(KeyError, match="REDIS_PASSWORD"):
-        load({})
+@pytest.mark.parametrize("name", PASSWORDS)
+def test_passwords_must_be_set(name: str) -> None:
+    with pytest.raises(KeyError, match=name):
+        load({n: p for n, p in PASSWORDS.items() if n != name})
+
+
+def test_each_role_has_its_own_users_and_no_other_password() -> None:
+    services = load(PASSWORDS)["services"]
+    for service, role in {"gateway": "gateway", "policy-worker": "policy", "judge-worker": "judge", "audit-writer": "audit"}.items():
+        environment = services[service]["environment"]
+        assert environment["SLUICE_REDIS_URL"].startswith(f"redis://sluice_{role}:redis{role.upper()}@")
+        if role == "judge":
+            assert "SLUICE_DATABASE_URL" not in environment
+        else:
+            assert environment["SLUICE_DATABASE_URL"].startswith(f"postgresql://sluice_{role}:postgres{role.upper()}_@")
+        text = str(environment)
+        assert not [p for n, p in PASSWORDS.items() if role.upper() not in n and re.search(rf":{p}@|'{p}'", text)]
+
+
+def test_made_environment_has_every_password_once_and_is_private(tmp_path: Path) -> None:
+    (tmp_path / "deploy").mkdir()
+    for name in (".env.example", "deploy/make-env"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    subprocess.run(["sh", tmp_path / "deploy" / "make-env"], check=True, timeout=20)
+    made = tmp_path / ".env"
+    values = dict(line.split("=", 1) for line in made.read_text().splitlines() if line and not line.startswith("#"))
+    found = [values[name] for name in PASSWORDS]
+    assert len(set(found)) == len(PASSWORDS) and all(re.fullmatch(r"[0-9a-f]{48}", p) for p in found)
+    assert made.stat().st_mode & 0o777 == 0o600
+    load(values)
+    again = subprocess.run(["sh", tmp_path / "deploy" / "make-env"], check=False, capture_output=True, timeout=20)
+    assert again.returncode != 0 and values[next(iter(PASSWORDS))] in made.read_text()
 
 
 def test_every_variable_is_in_the_example() -> None:
@@ -111,7 +141,8 @@ class Stack:
         self.tools = folder / "bin"
         self.tools.mkdir()
         (self.tools / "valkey-server").symlink_to(get_binary_path())
-        self._script("valkey-cli", f"import os, redis; redis.Redis(port={self.redis_port}, password=os.environ['REDISCLI_AUTH']).ping()")
+        login = "username=sys.argv[2], password=os.environ['REDISCLI_AUTH']"
+        self._script("valkey-cli", f"import os, redis; redis.Redis(port={self.redis_port}, {login}).ping()")
         self._script("sluice", "from sluice.cli import main; main()")
         python = self.tools / "python"
         python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -127,7 +158,9 @@ class Stack:
         found = {k: str(v) for k, v in self.services[name].get("environment", {}).items()}
         if "SLUICE_REDIS_URL" in found:
             found["SLUICE_REDIS_URL"] = found["SLUICE_REDIS_URL"].replace("redis:6379", f"127.0.0.1:{self.redis_port}")
-            found["SLUICE_DATABASE_URL"] = self.database_url
+            if "SLUICE_DATABASE_URL" in found:
+                user, place = found["SLUICE_DATABASE_URL"].removesuffix("@postgres:5432/sluice"), self.database_url.rpartition("@")[2]
+                found["SLUICE_DATABASE_URL"] = self.database_url if "//sluice:" in user else f"{user}@{place}"
             found["SLUICE_CONFIG"] = str(ROOT / "deploy" / "sluice.yaml")
             found["SLUICE_PORT"] = str(self.port)
         path = os.pathsep.join([str(self.tools), os.environ["PATH"]])
@@ -140,6 +173,7 @@ class Stack:
         mapped = {
             "--bind '* -::*'": f"--bind 127.0.0.1 --port {self.redis_port}",
             "/tmp/": f"{self.folder}/",
+            "/etc/redis/": f"{ROOT / 'deploy' / 'redis'}/",
             "--dir /data": f"--dir {data}",
         }
         command = [str(part) for part in self.services[name]["command"]]
