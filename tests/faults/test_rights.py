@@ -182,9 +182,9 @@ def test_a3_migrating_again_keeps_logins_and_changes_their_password(logins: str)
 
 
 @contextmanager
-def least(folder: Path, admin_url: str, database_url: str, *, policy: int = 1) -> Iterator[Product]:
+def least(folder: Path, admin_url: str, database_url: str, *, policy: int = 1, **config: Any) -> Iterator[Product]:
     """The whole product, each process with its role's user and login."""
-    with Product(folder, admin_url, database_url, base_config()) as product:
+    with Product(folder, admin_url, database_url, base_config() | config) as product:
         for role, user in USERS.items():
             product.redis_urls[role] = url_of(user, admin_url)  # type: ignore[index]
             product.database_urls[role] = login_url(database_url, role) if role in LOGINS else ""  # type: ignore[index]
@@ -195,8 +195,9 @@ def least(folder: Path, admin_url: str, database_url: str, *, policy: int = 1) -
 
 @pytest.mark.case("A4")
 @pytest.mark.timeout(120)
-def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(guarded: str, logins: str, tmp_path: Path) -> None:
-    with redis.Redis.from_url(guarded) as admin, least(tmp_path, guarded, logins, policy=2) as product:
+@pytest.mark.parametrize("durability", ["default", "strict"])
+def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(guarded: str, logins: str, tmp_path: Path, durability: str) -> None:
+    with redis.Redis.from_url(guarded) as admin, least(tmp_path, guarded, logins, policy=2, durability=durability) as product:
         admin.acl_log_reset()
         with openai.OpenAI(base_url=f"{product.url}/v1", api_key=KEY, max_retries=0) as one:
             bash: Any = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
@@ -237,7 +238,7 @@ def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(guarded: str, lo
 class Words(threading.Thread):
     """A client that reads one slow stream."""
 
-    COUNT = 100
+    COUNT = 80
 
     def __init__(self, product: Product) -> None:
         super().__init__(daemon=True)

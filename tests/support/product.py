@@ -131,7 +131,7 @@ class Product:
         """Start one process a role, with `env` beside its own environment, and wait until all are ready."""
         started = []
         for role in roles:
-            env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
+            environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
                 "SLUICE_CONFIG": str(self.config_file),
                 "SLUICE_REDIS_URL": self.redis_urls.get(role, self.redis_url),
                 "SLUICE_DATABASE_URL": self.database_urls.get(role, self.database_url),
@@ -141,7 +141,7 @@ class Product:
                 **(env or {}),
             }
             log = self.folder / f"{role}-{len(self.children)}.log"
-            child = Child(role, [sys.executable, "-m", "sluice.cli", *_COMMANDS[role]], env, log)
+            child = Child(role, [sys.executable, "-m", "sluice.cli", *_COMMANDS[role]], environment, log)
             self.children.append(child)
             started.append(child)
         for child in started:
