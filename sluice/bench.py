@@ -182,9 +182,14 @@ def _show(found: Row) -> None:
     for name in columns:
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for row in found["workloads"]:
-        values = (row[key] for key in columns.values())
-        table.add_row(*("" if value is None else f"{value:,g}" if isinstance(value, int | float) else value for value in values))
+        table.add_row(*(_shown(row[key]) for key in columns.values()))
     Console().print(table)
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:,.0f}" if isinstance(value, int) or value >= 100 else f"{value:.2f}"
 
 
 def cpu_s(pids: tuple[int, ...]) -> float:
