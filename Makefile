@@ -7,9 +7,10 @@ up:  ## start everything on embedded servers; ARGS="--port 18080 --json"
 	@scripts/setup local
 	@exec .venv/bin/sluice up $(ARGS)
 
-test:  ## unit, service and end-to-end tests; ARGS="-k name"
+# Files stay whole, because products are started once for each; in their order, so that the short ones come last and fill both cores.
+test:  ## unit, service and end-to-end tests, as many at once as there are cores; ARGS="-k name", ARGS="-n 0" for one after the other
 	@scripts/setup dev
-	@$(PYTHON) -m pytest --ignore tests/chaos $(ARGS)
+	@$(PYTHON) -m pytest --ignore tests/chaos -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 conformance:  ## every recording in all four directions, through the running product and the official SDKs; ARGS="--only NAME --seed N"
 	@scripts/setup dev

@@ -323,7 +323,7 @@ async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
         yield opened
 
 
-ONE = f"/audit/calls/{call_id()}"
+ONE = "/audit/calls/01990000-0000-7000-8000-00000000abcd"
 PATHS = ["/audit/calls", ONE, f"{ONE}/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/export"]
 
 

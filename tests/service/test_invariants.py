@@ -14,6 +14,7 @@ from streams import layout
 from tests.support.clients import tool
 from tests.support.invariants import Recorded, Seen, call_faults, read_call, redis_faults, settle
 from tests.support.product import KEY, Product, running
+from tests.support.record import fresh_database
 
 PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 WORDS = "the weather in Paris, then delete everything with rm -rf /"
@@ -21,7 +22,8 @@ WORDS = "the weather in Paris, then delete everything with rm -rf /"
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+    # a record of its own: the calls of products that were killed before them have no end
+    with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("product"), redis_url, url) as made:
         yield made
 
 
