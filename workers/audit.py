@@ -99,25 +99,34 @@ class AuditWriter:
     async def _drain_loop(self, shard: int) -> None:
         key = layout.audit_key(shard)
         reclaimed = trimmed = 0.0
+        # what was delivered to this name and not acknowledged: after a failure, and where an earlier process had it
+        again = True
         while not self._stopping.is_set():
             try:
                 now = time.monotonic()
                 reclaims = now - reclaimed > RECLAIM_MS / 2000
-                entries = await self._read(shard, reclaims=reclaims)
-                reclaimed = now if reclaims else reclaimed
+                entries = await self._read_again(shard) if again else await self._read(shard, reclaims=reclaims)
+                reclaimed = now if reclaims and not again else reclaimed
+                again = again and bool(entries)
                 if entries and not await self._store(shard, entries) and len(entries) < BATCH_ENTRIES // 2:
                     await asyncio.sleep(NAP_S)
                 if entries or now - trimmed > 5:
-                    trimmed = now
                     await self._redis.script(scripts.TRIM, [key, layout.committed_key(shard)], ["1" if self._strict else "0"])
-            except RedisError as error:
+                    trimmed = now
+            except (RedisError, StreamConnectionLost) as error:
+                again, trimmed = True, 0.0
                 if "NOGROUP" in str(error):
                     await self._make_group(shard)
-                else:
+                elif isinstance(error, RedisError):
                     log.warning("audit stream refused", extra={"error": str(error)[:80]})
                 await asyncio.sleep(RETRY_S)
-            except StreamConnectionLost:
-                await asyncio.sleep(RETRY_S)
+
+    async def _read_again(self, shard: int) -> list[Any]:
+        """Return some of what was delivered to this writer and is not acknowledged: the answer, or what came after it, was lost."""
+        said = await self._blocking[shard].call(
+            "XREADGROUP", "GROUP", layout.AUDIT_GROUP, self.name, "COUNT", FEW, "STREAMS", layout.audit_key(shard), "0"
+        )
+        return [e for e in said[0][1] if e[1]]
 
     async def _read(self, shard: int, *, reclaims: bool) -> list[Any]:
         """Return a batch of what waits, of the first that comes, or nothing. `reclaims`: what another writer left behind, first."""

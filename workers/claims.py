@@ -80,14 +80,16 @@ class Claims:
 
     async def run(self, shard: int, stopping: asyncio.Event) -> None:
         """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that is going."""
-        swept = 0.0
+        swept, is_left = 0.0, False
         while not stopping.is_set():
             room = self._room()
             if room <= 0:
                 await asyncio.sleep(0.05)
                 continue
             try:
-                entries = [(e, False) for e in await self._read(shard, room)]
+                entries = [(e, True) for e in await self._left(shard)] if is_left else []
+                is_left = False
+                entries += [(e, False) for e in await self._read(shard, max(1, room - len(entries)))]
                 now = time.monotonic()
                 if now - swept > self._limits.lease_s / 4 and now > self._reclaim_after:
                     swept = now
@@ -96,9 +98,12 @@ class Claims:
                     claims = (self._claim(shard, e[0].decode(), e[1], takeover=takeover) for e, takeover in entries)
                     for said in await asyncio.gather(*claims, return_exceptions=True):
                         if isinstance(said, Exception):
-                            # the entry stays pending: this worker or another claims it again after a lease
                             log.error("claim failed", extra={"error": type(said).__name__}, exc_info=said)
+                            is_left = True
+                if is_left:
+                    await asyncio.sleep(0.1)
             except (StreamConnectionLost, RedisError) as error:
+                is_left = True
                 if isinstance(error, RedisError) and "NOGROUP" in str(error):
                     with contextlib.suppress(StreamConnectionLost):
                         await self.make_group(shard)
@@ -111,6 +116,17 @@ class Claims:
             "STREAMS", layout.dispatch_key(shard), ">",
         )  # fmt: skip
         return found[0][1] if found else []
+
+    async def _left(self, shard: int) -> list[Any]:
+        """What was delivered to this worker and is not in its hands: the delivery, or a claim, was not answered.
+
+        Nobody else looks for it before a lease is over, and then it may be too late to claim it.
+        """
+        count = self._limits.max_calls + CLAIM_BATCH
+        found = await self._blocking.call(
+            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", count, "STREAMS", layout.dispatch_key(shard), "0"
+        )
+        return [e for e in found[0][1] if e[1] and not self._holds(e[1][1].decode())]
 
     async def _orphans(self, shard: int, count: int) -> list[Any]:
         lease_ms = int(self._limits.lease_s * 1000)

@@ -30,7 +30,7 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from workers import demo_judge, process
 from workers.judge_model import JudgeModels, Trial
-from workers.judge_queue import FUNCTION, MAX_DEPTH, Ask, deserialize, open_pool, serialize
+from workers.judge_queue import FUNCTION, MAX_DEPTH, Ask, beat_key_of, deserialize, open_pool, serialize, take_away
 
 log = logging.getLogger(__name__)
 BEAT_S = 1.0
@@ -139,6 +139,7 @@ class JudgeWorker(Worker):
         self.rejected = 0
         self._note_rejected = judge.note_rejected
         self._bell, self._freed = bell, asyncio.Event()
+        self._looked, self._silent = 0.0, set[str]()
 
     def _deserialize(self, blob: bytes) -> dict[str, Any]:
         try:
@@ -168,8 +169,26 @@ class JudgeWorker(Worker):
         """Start those that nobody works on. arq keeps running jobs at the head of its queue and asks about each in turn; this asks once."""
         if not job_ids:
             return
-        begun = await self.pool.mget([in_progress_key_prefix + job_id.decode() for job_id in job_ids])
-        await super().start_jobs([job_id for job_id, mark in zip(job_ids, begun, strict=True) if mark is None])
+        marks = await self.pool.mget([in_progress_key_prefix + job_id.decode() for job_id in job_ids])
+        begun = [job_id.decode() for job_id, mark in zip(job_ids, marks, strict=True) if mark is not None]
+        await self._bury(begun)
+        await super().start_jobs([job_id for job_id, mark in zip(job_ids, marks, strict=True) if mark is None])
+
+    async def _bury(self, begun: list[str]) -> None:
+        """Take away jobs whose judge is gone: arq would keep them for the longest time a job may take, and they count as waiting.
+
+        Gone: nobody here works on it, and no heartbeat at two looks. Whoever needs the answer asks anew (`JudgeQueue.died`).
+        """
+        now = time.monotonic()
+        if now - self._looked < BEAT_TTL_MS / 1000:
+            return
+        self._looked = now
+        others = [job_id for job_id in begun if job_id not in self.tasks]
+        beats = await self.pool.mget([beat_key_of(job_id) for job_id in others]) if others else []
+        silent = {job_id for job_id, beat in zip(others, beats, strict=True) if beat is None}
+        for job_id in silent & self._silent:
+            await take_away(self.pool, job_id)
+        self._silent = silent
 
     def _release_sem_dec_counter_on_complete(self) -> None:
         super()._release_sem_dec_counter_on_complete()

@@ -58,6 +58,20 @@ def open_pool(redis_url: str, *, connections: int = 256, silent_s: float = 5.0) 
     )  # fmt: skip
 
 
+def beat_key_of(job_id: str) -> str:
+    """The key of the heartbeat of whoever works on a job."""
+    call_id, block, step, _ = job_id.split(":")
+    return layout.judge_beat_key(call_id, int(block), int(step))
+
+
+async def take_away(pool: ArqRedis, job_id: str) -> None:
+    """Take a job off the queue, with all that arq keeps of it. Raises RedisError, OSError."""
+    async with pool.pipeline(transaction=True) as pipe:
+        pipe.zrem(layout.JUDGE_QUEUE, job_id)
+        pipe.delete(job_key_prefix + job_id, in_progress_key_prefix + job_id, retry_key_prefix + job_id)
+        await pipe.execute()
+
+
 class JudgeQueue:
     """Asks judges. Bounded: past `max_depth` waiting questions an ask raises JudgeUnavailable at once."""
 
@@ -115,10 +129,7 @@ class JudgeQueue:
                 if not await self._is_gone(call_id, block, step, job_id):
                     return None
                 await asyncio.sleep(pause)
-            async with self._pool.pipeline(transaction=True) as pipe:
-                pipe.zrem(layout.JUDGE_QUEUE, job_id)
-                pipe.delete(job_key_prefix + job_id, in_progress_key_prefix + job_id, retry_key_prefix + job_id)
-                await pipe.execute()
+            await take_away(self._pool, job_id)
         except (RedisError, OSError):
             return None
         return attempt + 1

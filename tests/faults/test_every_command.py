@@ -1,0 +1,167 @@
+"""The n-th Redis command and the n-th SQL statement of a call fails, for every n and in every way; every process dies after its n-th.
+
+Each kind of call runs clean a few times, through wires that record what every role says to its servers: those are the points. Then it
+runs again for every point and way, and once more with the role dying there, on lanes that work side by side. After each run the
+invariants of `tests.support.invariants` hold. A command that is new in the code is a new point, without a line here.
+
+Which points a run has depends a little on timing (two audit batches or one, a heartbeat or none): a fault that found no such point is
+tried again, and what is still not reached is counted and bounded. SLUICE_FAULT_LANES sets the number of lanes, SLUICE_FAULT_ONLY
+runs the points in whose text a word occurs.
+"""
+
+import asyncio
+import logging
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.support.figures import Figure
+from tests.support.lanes import KINDS, Kind, Lane, Outcome, hastened, open_lane
+from tests.support.wire import WAYS, Fault, Point
+
+LANES = int(os.environ.get("SLUICE_FAULT_LANES") or 10)
+ONLY = os.environ.get("SLUICE_FAULT_ONLY", "")
+RECORDINGS = 3
+TRIES = 3
+RUN_S = 30
+IDLE_S = 1.2
+"""In this time each role has done whatever it does by the clock."""
+
+
+@pytest.fixture(autouse=True)
+def short_times() -> Iterator[None]:
+    """Short times, and none of the thousands of warnings that thousands of faults cause."""
+    logging.disable(logging.CRITICAL)
+    with hastened():
+        yield
+    logging.disable(logging.NOTSET)
+
+
+@dataclass
+class Sweep:
+    """The runs of one kind of call."""
+
+    kind: Kind
+    points: set[Point] = field(default_factory=set)
+    clocked: set[tuple[str, str, str]] = field(default_factory=set)
+    tried: Counter[tuple[str, str]] = field(default_factory=Counter)
+    reached: set[tuple[tuple[str, str, str], str]] = field(default_factory=set)
+    runs: int = 0
+    missed: list[Fault] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    whole: int = 0
+    longest: tuple[float, str] = (0.0, "")
+    waits: list[tuple[float, str]] = field(default_factory=list)
+
+    def faults(self, seed: int) -> list[Fault]:
+        """Every point in every way, in a random order: neighbours in time are not neighbours in cause."""
+        made = [Fault(p, way) for p in sorted(self.points) for way in (*WAYS, "crash") if way == "crash" or not p.name.startswith("push")]
+        made = [f for f in made if ONLY in f"{f.point} {f.way}"]
+        random.Random(seed).shuffle(made)
+        return made
+
+    def note(self, fault: Fault, outcome: Outcome) -> None:
+        """Count a run that reached its point."""
+        self.tried[fault.point.role, fault.way] += 1
+        self.reached.add((fault.point[:3], fault.way))
+        self.whole += outcome.seen.whole and outcome.seen.status == 200
+        self.longest = max(self.longest, (outcome.took_s, f"{fault.point} {fault.way}"))
+        self.waits = sorted([*self.waits, (outcome.seen.elapsed_s, f"{fault.point} {fault.way}")], reverse=True)[:5]
+        if outcome.faults:
+            end = outcome.recorded.end if outcome.recorded else None
+            self.failed.append(f"{fault.point} {fault.way}: {outcome.faults[:4]} client {outcome.seen.status} {end}")
+
+    def untried(self) -> list[str]:
+        """Commands and statements of the recordings that failed in none of their occurrences, with the way."""
+        wanted = {(f.point[:3], f.way) for f in self.faults(0)}
+        return sorted(f"{'/'.join(place)} {way}" for place, way in wanted - self.reached)
+
+    def report(self) -> str:
+        """What was tried, by role and way."""
+        ways = (*WAYS, "crash")
+        roles = sorted({role for role, _ in self.tried})
+        lines = [f"{self.kind.name}: {len(self.points)} points, {self.runs} runs, {self.whole} answered whole"]
+        lines += [f"  {role}: " + ", ".join(f"{way} {self.tried[role, way]}" for way in ways) for role in roles]
+        lines += [f"  longest waits of a client: {waited:.2f} s, {cause}" for waited, cause in self.waits]
+        lines.append(f"  longest until settled {self.longest[0]:.2f} s ({self.longest[1]})")
+        return "\n".join([*lines, *(f"  not reached: {f.point} {f.way}" for f in self.missed)])
+
+
+async def sweep(kind: Kind, folder: Path, server_url: str, seed: int) -> Sweep:
+    """Run every fault of one kind of call."""
+    made = Sweep(kind)
+    async with AsyncExitStack() as stack:
+        lanes = await asyncio.gather(*(stack.enter_async_context(open_lane(folder / f"lane{n}", server_url)) for n in range(LANES)))
+        for lane in lanes:
+            await clean(lane, kind)
+        for lane in lanes[:RECORDINGS]:
+            await clean(lane, kind)
+            made.points |= set(lane.watch.points)
+        made.clocked = await clocked(lanes[0])
+        left = made.faults(seed)
+
+        async def work(place: int) -> None:
+            lane = lanes[place]
+            while left:
+                fault = left.pop()
+                async with asyncio.timeout(TRIES * RUN_S):
+                    outcome = await attempt(lane, fault)
+                if outcome.faults:
+                    # a broken lane would fail every run after this one
+                    lane = await stack.enter_async_context(open_lane(folder / f"lane{place}-{len(made.failed)}", server_url))
+                    await clean(lane, kind)
+
+        async def attempt(lane: Lane, fault: Fault) -> Outcome:
+            tries = 1
+            outcome = await lane.run(kind, fault)
+            while not outcome.fired and not outcome.faults and tries < TRIES:
+                tries += 1
+                if fault.point[:3] in made.clocked:
+                    fault = fault._replace(point=fault.point._replace(nth=1))
+                    outcome = await lane.run(kind, fault, idle_s=IDLE_S)
+                else:
+                    outcome = await lane.run(kind, fault)
+            made.runs += tries
+            if outcome.fired or outcome.faults:
+                made.note(fault, outcome)
+            else:
+                made.missed.append(fault)
+            return outcome
+
+        await asyncio.gather(*map(work, range(len(lanes))))
+    return made
+
+
+async def clocked(lane: Lane) -> set[tuple[str, str, str]]:
+    """What the roles say by the clock, without any call."""
+    lane.watch.begin()
+    await asyncio.sleep(IDLE_S)
+    return {point[:3] for point in lane.watch.points}
+
+
+async def clean(lane: Lane, kind: Kind) -> None:
+    outcome = await lane.run(kind)
+    assert not outcome.faults and outcome.seen.status == 200 and outcome.seen.whole, f"without a fault: {outcome}"
+
+
+@pytest.mark.case("W3", "W4", "W5", "W6")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name.replace(" ", "-"))
+def test_w5_w6_every_command_and_statement_fails(kind: Kind, tmp_path: Path, database_url: str, seed: int, figure: Figure) -> None:
+    made = uvloop.run(sweep(kind, tmp_path, database_url, seed))
+    print(made.report())
+    for way in (*WAYS, "crash"):
+        figure(f"points tried, {way}", sum(n for (_, w), n in made.tried.items() if w == way), "points")
+    figure("runs", made.runs, "runs")
+    figure("longest wait of a client", made.waits[0][0], "s")
+    assert not made.failed, "\n".join([f"{len(made.failed)} failed, seed {seed}", *made.failed[:40]])
+    if not ONLY:
+        assert made.untried() == [], made.report()
+        assert len(made.missed) < made.runs / 10, made.report()

@@ -1,0 +1,498 @@
+"""Whole products in one process, for tests that need thousands of runs: every role as objects of this event loop, each behind wires.
+
+A lane has a Valkey and a database of its own, and one gateway, policy worker, judge and audit writer. Each role talks to its servers
+through wires of its own (`tests.support.wire`), so that a test can fail one command of one role, or let the role die there: `crash`
+cuts its wires at once, so that no clean-up of its can reach a server, ends its tasks, and starts a fresh one. Only HTTP in front of
+the gateway is left out: the client is called as the ASGI server would call it. The upstream is a real one, on HTTP.
+
+What takes seconds in production takes tenths here: by settings where there are any, else by the constants in `hastened`.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import redis
+from aiohttp import web
+
+import gateway.bus
+import workers.audit
+import workers.judge
+from db.engine import conninfo
+from gateway import demo
+from gateway.app import Gateway
+from gateway.audit import make_audit
+from gateway.bus import Bus
+from gateway.keyring import KeyRing
+from gateway.status import Status
+from gateway.upstream import Upstreams
+from protocol.config import Config, Runtime
+from protocol.request import Dialect
+from streams import layout
+from tests.support.clients import tool
+from tests.support.invariants import Recorded, Seen, call_faults, read_call, record_faults, redis_faults
+from tests.support.product import KEY, digest
+from tests.support.record import fresh_database
+from tests.support.servers import valkey_server
+from tests.support.waiting import wait_until
+from tests.support.wire import Fault, PostgresLink, RedisLink, Watch, Wire
+from workers.audit import AuditWriter
+from workers.judge import serve
+from workers.policy import PolicyWorker
+
+ROLES = ("gateway", "policy", "judge", "audit")
+PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+MODELS: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
+LIMITS = {
+    "lease_s": 0.4, "claim_s": 1.5, "activity_s": 6.0, "keepalive_s": 1.0, "judge_s": 4.0, "commit_s": 4.0, "call_s": 10.0,
+    "drain_s": 0.2, "redis_silent_s": 0.6,
+}  # fmt: skip
+DEADLINE_S = 12.0
+_NONCE = re.compile(r"<envelope ([0-9a-f]+)>")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of call. `unapproved`: bytes of upstream's answer that must not come through."""
+
+    name: str
+    client: Dialect
+    upstream: Dialect
+    words: str
+    policy: str = "rules"
+    streams: bool = True
+    history: bool = False
+    judged: int = 0
+    unapproved: tuple[bytes, ...] = ()
+
+    def request(self) -> dict[str, Any]:
+        """The request's body."""
+        tools = [tool(self.client, "get_weather", city="string"), tool(self.client, "bash", command="string")]
+        before = _HISTORY if self.history else []
+        messages = [*before, {"role": "user", "content": self.words}]
+        return {"model": MODELS[self.upstream], "max_tokens": 1000, "stream": self.streams, "tools": tools, "messages": messages}
+
+
+_HISTORY: list[dict[str, Any]] = [
+    {"role": "user", "content": "the weather in Rome"},
+    {
+        "role": "assistant", "content": None,
+        "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+]  # fmt: skip
+KINDS = (
+    Kind("text", "openai", "openai", "hello"),
+    Kind("allowed tool call", "anthropic", "anthropic", "the weather in Paris"),
+    Kind("blocked tool call", "openai", "anthropic", "delete everything with rm -rf /", unapproved=(b"rm -rf", b"toolu_")),
+    Kind("judge asked", "anthropic", "openai", "please list the files", "judged", judged=1),
+    Kind("thinking and two tool calls", "openai", "anthropic", "think of the weather in Paris and Tokyo", history=True),
+    Kind("not streamed", "anthropic", "openai", "the weather in Paris", streams=False),
+)
+
+
+def lane_config(upstream_url: str) -> Config:
+    """The configuration of a lane."""
+    rules = {"use": "tool_rules", "deny": [{"tool": "*", "argument_matches": "rm -rf"}]}
+    return Config.model_validate(
+        {
+            "upstreams": {
+                "openai": {"dialect": "openai", "base_url": f"{upstream_url}/v1"},
+                "anthropic": {"dialect": "anthropic", "base_url": upstream_url},
+            },
+            "models": [
+                {"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"},
+                {"match": "judge-*", "upstream": "openai"},
+            ],
+            "policies": {"rules": [rules], "judged": [rules, {"use": "tool_judge", "model": "judge-x", "threshold": 0.6}]},
+            "limits": LIMITS,
+            "keys": [{"name": "dev", "sha256": digest(KEY), "policies": ["rules", "judged"]}],
+        }
+    )  # fmt: skip
+
+
+@contextmanager
+def hastened() -> Iterator[None]:
+    """Shorten what is no setting: when a gateway, a judge or an audit writer counts as dead."""
+    shorter: list[tuple[Any, str, float]] = [
+        (gateway.bus, "ALIVE_MS", 1_200), (gateway.bus, "BEAT_S", 0.3), (workers.audit, "RECLAIM_MS", 800),
+        (workers.judge, "BEAT_S", 0.2), (workers.judge, "BEAT_TTL_MS", 1_000),
+    ]  # fmt: skip
+    before = [(module, name, getattr(module, name)) for module, name, _ in shorter]
+    for module, name, value in shorter:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+class Provider:
+    """The upstream and the judge model of one lane. An answer comes in a few pieces, the next when `ready` or after a while."""
+
+    def __init__(self) -> None:
+        self.asked = self.judged = 0
+        self.sent = b""
+        self.ready: Callable[[], bool] = lambda: True
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        app = web.Application()
+        app.router.add_post("/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        """Close."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def forget(self) -> None:
+        """Count from nothing."""
+        self.asked = self.judged = 0
+        self.sent = b""
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        asked = json.loads(body)
+        if asked["model"].startswith("judge"):
+            self.judged += 1
+            nonce = _NONCE.search(asked["messages"][-1]["content"])
+            assert nonce is not None
+            reply = json.dumps({"nonce": nonce[1], "probability": 0.1, "explanation": "reads"})
+            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
+            return web.json_response({"choices": [choice]})
+        self.asked += 1
+        dialect: Dialect = "openai" if request.path.endswith("completions") else "anthropic"
+        script = demo.script(dialect, "chat" if dialect == "openai" else "messages", body)
+        response = web.StreamResponse(status=script.status, headers={"content-type": script.content_type})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for piece in _pieces([data for _, data in script.steps]):
+                self.sent += piece
+                await response.write(piece)
+                await self._pause()
+            await response.write_eof()
+        return response
+
+    async def _pause(self) -> None:
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            await asyncio.sleep(0.002)
+            if self.ready():
+                return
+
+
+def _pieces(frames: list[bytes], count: int = 3) -> list[bytes]:
+    size = max(1, -(-len(frames) // count))
+    return [b"".join(frames[n : n + size]) for n in range(0, len(frames), size)]
+
+
+class Role:
+    """One process of a role, as it would be: its wires, its objects, its tasks."""
+
+    def __init__(self, lane: "Lane", role: str) -> None:
+        self.lane, self.role, self.name = lane, role, f"{role}-{secrets.token_hex(4)}"
+        self.redis_wire = _wire(lane, role, lane.redis_url, RedisLink)
+        self.sql_wire = _wire(lane, role, lane.database_url, PostgresLink)
+        self.gateway: Gateway | None = None
+        self.policy: PolicyWorker | None = None
+        self.audit: AuditWriter | None = None
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def start(self) -> None:
+        """Start it; returns when it is ready."""
+        await self.redis_wire.start()
+        await self.sql_wire.start()
+        settings = Runtime(
+            config=self.lane.config, name=self.name, concurrency=4,
+            redis_url=_through(self.lane.redis_url, self.redis_wire.port),
+            database_url=_through(self.lane.database_url, self.sql_wire.port),
+        )  # fmt: skip
+        match self.role:
+            case "gateway":
+                await self._start_gateway(settings)
+            case "policy":
+                self.policy = PolicyWorker(settings)
+                self._spawn(self.policy.run())
+            case "judge":
+                self._spawn(serve(settings, self._stopping))
+            case "audit":
+                self.audit = AuditWriter(settings)
+                self._spawn(self.audit.run())
+        if self.role != "gateway":
+            await self.lane.present(self.role, self.name)
+
+    async def _start_gateway(self, settings: Runtime) -> None:
+        config = settings.config
+        bus, audit = Bus(settings.redis_url, self.name, config.limits, config.shards), make_audit(settings)
+        keys, upstreams = KeyRing(config.keys, audit.load_keys), Upstreams(config, bus)
+        self.gateway = Gateway(config, bus, keys, upstreams, Status(bus), audit.app)
+        await bus.open()
+        await upstreams.open()
+        await keys.refresh_once()
+
+        async def close() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await upstreams.close()
+                await bus.close()
+                await audit.close()
+
+        for coroutine in (bus.run(), keys.refresh(), self.gateway.watch_timers(), close()):
+            self._spawn(coroutine)
+
+    def _spawn(self, coroutine: Any) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(coroutine, name=self.name))
+
+    def cut(self) -> None:
+        """Nothing of it reaches a server from now on."""
+        self.redis_wire.cut()
+        self.sql_wire.cut()
+
+    async def end(self) -> None:
+        """End its tasks, whatever they want to do at their end."""
+        self.cut()
+        # a judge's loop goes on after a cancellation that its client took for a time-out
+        self._stopping.set()
+        for task in self._tasks:
+            task.cancel()
+        spawned: list[asyncio.Task[Any]] = []
+        if self.policy is not None:
+            # what is under way for calls belongs to no loop
+            self.policy.calls.clear()
+            spawned = list(self.policy._tasks)
+        for task in spawned:
+            task.cancel()
+        if ending := {*self._tasks, *spawned}:
+            await asyncio.wait(ending, timeout=3)
+
+
+def _wire(lane: "Lane", role: str, url: str, kind: type[Any]) -> Wire:
+    at = urlsplit(url)
+    assert at.hostname is not None and at.port is not None
+    return Wire(lane.watch, role, at.hostname, at.port, kind)
+
+
+def _through(url: str, port: int) -> str:
+    at = urlsplit(url)
+    return urlunsplit(at._replace(netloc=f"{at.netloc.rpartition(':')[0]}:{port}"))
+
+
+@dataclass
+class Outcome:
+    """What came of one run."""
+
+    faults: list[str]
+    seen: Seen
+    recorded: Recorded | None = None
+    fired: bool = False
+    took_s: float = 0.0
+
+
+@dataclass
+class Lane:
+    """A product of one's own. One call at a time."""
+
+    redis_url: str
+    database_url: str
+    watch: Watch = field(default_factory=Watch)
+    provider: Provider = field(default_factory=Provider)
+    roles: dict[str, Role] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.redis: Any = redis.Redis.from_url(self.redis_url)
+        self.sql = psycopg.connect(conninfo(self.database_url), autocommit=True)
+        self.config = Config()
+        self._crashes: set[asyncio.Task[None]] = set()
+        self._dying: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.Task[None]] = set()
+        self._known: set[str] = set()
+
+    async def start(self) -> None:
+        """Start the upstream and every role."""
+        await self.provider.start()
+        self.provider.ready = self._is_through
+        self.config = lane_config(self.provider.url)
+        self.watch.on_crash = self._crash
+        for role in ROLES:
+            await self._start(role)
+
+    async def _start(self, role: str) -> None:
+        made = Role(self, role)
+        await made.start()
+        self.roles[role] = made
+
+    async def stop(self) -> None:
+        """Stop everything."""
+        await asyncio.gather(*(role.end() for role in self.roles.values()), *self._dying)
+        await self.provider.stop()
+        self.redis.close()
+        self.sql.close()
+
+    async def present(self, role: str, name: str) -> None:
+        """Wait until a process has shown that it lives."""
+        field = f"{role}:{name}".encode()
+        async with asyncio.timeout(DEADLINE_S):
+            while not self.redis.hexists(layout.WORKERS_KEY, field):
+                await asyncio.sleep(0.005)
+
+    # --- dying ---
+
+    def _crash(self, role: str) -> None:
+        dead = self.roles.pop(role)
+        dead.cut()
+        if role == "gateway":
+            for client in self._clients:
+                client.cancel()
+        task = asyncio.get_running_loop().create_task(self._replace(role, dead), name="crash")
+        self._crashes.add(task)
+        task.add_done_callback(self._crashes.discard)
+
+    async def _replace(self, role: str, dead: Role) -> None:
+        # how long a cancelled task takes to end is nobody's matter: no process would have lived on
+        ending = asyncio.get_running_loop().create_task(dead.end(), name="dying")
+        self._dying.add(ending)
+        ending.add_done_callback(self._dying.discard)
+        await self._start(role)
+
+    # --- calling ---
+
+    def _is_through(self) -> bool:
+        """Has the worker taken in what the gateway has, and Redis answered both?"""
+        gateway, policy = self.roles.get("gateway"), self.roles.get("policy")
+        if gateway is None or policy is None or gateway.gateway is None or policy.policy is None:
+            return False
+        for call in gateway.gateway.bus.calls.values():
+            owned = policy.policy.calls.get(call.id)
+            if owned is None or owned.expected != call.seq or owned.sending is not None or call.has_out:
+                return False
+        return True
+
+    async def run(self, kind: Kind, fault: Fault | None = None, *, idle_s: float = 0.0) -> Outcome:
+        """Make one call, with a fault if one is given; wait until all is over, and check the invariants.
+
+        `idle_s`: wait so long for the fault before the call, because it is on what a role does by the clock.
+        """
+        self.provider.forget()
+        self.watch.begin(fault)
+        if idle_s:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.watch.fired.wait(), idle_s)
+        await wait_until(lambda: "gateway" in self.roles, timeout_s=DEADLINE_S)
+        began = time.monotonic()
+        seen = await self._call(kind)
+        left = await self._settle(seen)
+        outcome = self._check(kind, seen, left)
+        outcome.fired, outcome.took_s = self.watch.fired.is_set(), time.monotonic() - began
+        return outcome
+
+    async def _call(self, kind: Kind) -> Seen:
+        seen = Seen(kind.client, kind.streams, whole=False)
+        gateway = self.roles.get("gateway")
+        assert gateway is not None and gateway.gateway is not None
+        body = [{"type": "http.request", "body": json.dumps(kind.request()).encode(), "more_body": False}]
+
+        async def receive() -> MutableMapping[str, Any]:
+            if body:
+                return body.pop()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                seen.status = message["status"]
+                seen.call_id = dict(message["headers"]).get(b"x-sluice-call-id", b"").decode()
+                return
+            seen.body += message["body"]
+            seen.whole = not message.get("more_body", False)
+
+        headers = [(b"authorization", b"Bearer " + KEY.encode()), (b"x-sluice-policy", kind.policy.encode())]
+        scope = {"type": "http", "path": PATHS[kind.client], "method": "POST", "headers": headers}
+        began = time.monotonic()
+        task = asyncio.get_running_loop().create_task(gateway.gateway(scope, receive, send), name="client")
+        self._clients.add(task)
+        await asyncio.wait({task}, timeout=2 * DEADLINE_S)
+        self._clients.discard(task)
+        if not task.done():
+            task.cancel()
+        seen.elapsed_s = time.monotonic() - began
+        return seen
+
+    async def _settle(self, seen: Seen) -> list[str]:
+        """Wait until nothing is left to do; returns what still is after a while."""
+        until, pause = time.monotonic() + DEADLINE_S, 0.01
+        while time.monotonic() < until:
+            if self._is_quiet():
+                left = record_faults(self.sql) + redis_faults(self.redis)
+                if not left and (not seen.call_id or self._has_ended(seen.call_id)):
+                    return []
+            await asyncio.sleep(pause)
+            pause = min(0.05, pause * 1.3)
+        return [*record_faults(self.sql), *redis_faults(self.redis)]
+
+    def _has_ended(self, call_id: str) -> bool:
+        return bool(self.sql.execute("SELECT 1 FROM ends WHERE call_id = %s", (call_id,)).fetchone())
+
+    def _is_quiet(self) -> bool:
+        if self._crashes or len(self.roles) < len(ROLES):
+            return False
+        with self.redis.pipeline(transaction=False) as pipe:
+            pipe.xlen(layout.dispatch_key(0)).xlen(layout.audit_key(0)).zcard(layout.JUDGE_QUEUE)
+            return not any(pipe.execute())
+
+    def _check(self, kind: Kind, seen: Seen, left: list[str]) -> Outcome:
+        found = list(left)
+        ids = {str(c) for (c,) in self.sql.execute("SELECT call_id FROM calls UNION SELECT call_id FROM ends").fetchall()} - self._known
+        self._known |= ids
+        recorded = None
+        if seen.call_id:
+            recorded = read_call(self.sql, seen.call_id)
+            sent = self.provider.sent if self.provider.asked else b""
+            found += call_faults(seen, recorded, upstream=sent, unapproved=kind.unapproved, deadline_s=DEADLINE_S)
+        else:
+            found += call_faults(seen, Recorded(end=("FAILED", "unclaimed")), deadline_s=DEADLINE_S)
+        for other in ids - {seen.call_id}:
+            # the gateway was not told that Redis took the call: its client had an error, and nobody may pay for it
+            found += call_faults(Seen(seen.dialect, seen.streams, whole=False), read_call(self.sql, other))
+        if not seen.call_id and self.provider.asked and seen.whole:
+            found.append("the upstream was asked for a call that was refused")
+        if self.provider.asked > 1:
+            found.append(f"the upstream was asked {self.provider.asked} times")
+        crashed = self.watch.fault is not None and self.watch.fault.way == "crash" and self.watch.fault.point.role == "judge"
+        if self.provider.judged > kind.judged + crashed:
+            found.append(f"the judge was asked {self.provider.judged} times")
+        for role in self.roles.values():
+            if role.audit is not None and role.audit.conflicts:
+                found.append(f"{role.audit.conflicts} conflicts")
+        return Outcome(found, seen, recorded)
+
+
+@asynccontextmanager
+async def open_lane(folder: Path, server_url: str) -> AsyncIterator[Lane]:
+    """Run a lane with a Valkey in `folder` and a new database on the server."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with valkey_server(folder) as redis_url, fresh_database(server_url) as database_url:
+        lane = Lane(redis_url, database_url)
+        try:
+            await lane.start()
+            yield lane
+        finally:
+            await lane.stop()
