@@ -49,6 +49,13 @@ _DATA_ERRORS = (
 _DEAD_LETTER: LiteralString = """
 INSERT INTO dead_letters (sha256, call_id, kind, raw, reason) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
+_OPEN_CALLS: LiteralString = """
+SELECT c.call_id::text FROM calls c LEFT JOIN ends e ON e.call_id = c.call_id
+WHERE c.call_id >= %s::uuid AND e.call_id IS NULL ORDER BY c.call_id LIMIT %s
+"""
+_WITHOUT_BODY: LiteralString = """
+SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b ON b.call_id = c.call_id::uuid WHERE b.call_id IS NULL
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +123,8 @@ class AuditInserter:
 
     async def without_body(self, call_ids: Sequence[str]) -> list[str]:
         """Return those of the calls whose request body is not on record. Raises AuditUnavailable."""
-        known = "SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b ON b.call_id = c.call_id::uuid"
         try:
-            return [row[0] for row in await self._rows(known + " WHERE b.call_id IS NULL", (list(call_ids),))]
+            return [row[0] for row in await self._rows(_WITHOUT_BODY, (list(call_ids),))]
         except psycopg.DataError:
             # one is no id: it is set aside when it is inserted, and the others are not lost over it
             return list(call_ids)
@@ -138,6 +144,11 @@ class AuditInserter:
     async def default_rows(self) -> int:
         """Return how many calls lie in the default partition: any means that a day's partition was missing. Raises AuditUnavailable."""
         return await self._number("SELECT count(*) FROM sluice_parts.calls_default", ())
+
+    async def open_calls(self, since: str, most: int = 1000) -> list[str]:
+        """Return calls from the id `since` on that have no end on record, the oldest first. Raises AuditUnavailable."""
+        found = await self._rows(_OPEN_CALLS, (since, most))
+        return [row[0] for row in found]
 
     async def close(self) -> None:
         """Close the connection; the next use opens another."""

@@ -17,7 +17,7 @@ from gateway.commits import CommitGate
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost
 from streams import layout, scripts
-from streams.connection import Connection, RedisError
+from streams.connection import Argument, Connection, RedisError
 from streams.layout import Entry, Start
 
 log = logging.getLogger(__name__)
@@ -122,9 +122,8 @@ class Bus:
         for call, entries in batch:
             key, channel = call.stream_key, call.channel
             for entry in entries:
-                blob = layout.pack(entry)
-                hint = blob if len(blob) <= CHANNEL_MAX else layout.pack(Entry(entry.seq, entry.at, "see"))
-                redis.post("XADD", key, "NOMKSTREAM", f"{entry.seq}-0", layout.BLOB, blob)
+                number, blob, hint = _pack(entry)
+                redis.post("XADD", key, "NOMKSTREAM", number, layout.BLOB, blob)
                 redis.post("PUBLISH", channel, hint)
         redis.call("EXEC").add_done_callback(lambda done: self._appended(batch, done))
 
@@ -132,8 +131,11 @@ class Bus:
         if done.cancelled():
             return
         if done.exception() is not None or done.result() is None:
-            for call, _ in batch:
-                asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)
+            for call, entries in batch:
+                if call.closed and isinstance(done.exception(), RedisError):
+                    self._send_last(call, entries)
+                else:
+                    self._later(call)
             return
         said = iter(done.result() or ())
         for call, entries in batch:
@@ -142,10 +144,30 @@ class Bus:
                 call.lose()
                 continue
             if not all(not isinstance(one, Exception) or "equal or smaller" in str(one) for one in added):
-                asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)
+                self._later(call)
                 continue
             call.unanswered = []
             self.append(call)
+
+    def _send_last(self, call: OpenCall, entries: list[Entry]) -> None:
+        """Send what ends a call once more, now so that a full Redis takes it too."""
+        args: list[Argument] = [call.channel]
+        for entry in entries:
+            args += _pack(entry)
+        self.redis.script(scripts.APPEND_LAST, [call.stream_key], args).add_done_callback(lambda done: self._appended_last(call, done))
+
+    def _appended_last(self, call: OpenCall, done: "asyncio.Future[bytes]") -> None:
+        if done.cancelled():
+            return
+        if done.exception() is not None:
+            self._later(call)
+        elif done.result() == b"GONE":
+            call.lose()
+        else:
+            call.unanswered = []
+
+    def _later(self, call: OpenCall) -> None:
+        asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)
 
     def _repeat(self, call: OpenCall) -> None:
         if time.monotonic() < call.deadline + 60 and call.unanswered:
@@ -202,3 +224,9 @@ class Bus:
         memory = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
         most = int(memory.get("maxmemory", 0))
         self.memory_full = most > 0 and int(memory.get("used_memory", 0)) > most * self.limits.memory_share
+
+
+def _pack(entry: Entry) -> tuple[str, bytes, bytes]:
+    """The id of an entry, the entry, and what is published of it."""
+    blob = layout.pack(entry)
+    return f"{entry.seq}-0", blob, blob if len(blob) <= CHANNEL_MAX else layout.pack(Entry(entry.seq, entry.at, "see"))

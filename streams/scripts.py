@@ -21,7 +21,21 @@ return 'OK'
 """
 """Put a call onto its own stream and the dispatch stream, unless a bound is passed."""
 
-CLAIM = """
+APPEND_LAST = """#!lua flags=allow-oom
+-- KEYS call; ARGV channel (id blob hint)..
+-- allow-oom: the entries that end a call must go in though Redis is full, because only its end gives back what it takes
+for i = 2, #ARGV, 3 do
+  local said = redis.pcall('XADD', KEYS[1], 'NOMKSTREAM', ARGV[i], 'b', ARGV[i + 1])
+  if not said then return 'GONE' end
+  if type(said) == 'table' and said.err and not string.find(said.err, 'equal or smaller', 1, true) then return said end
+  redis.call('PUBLISH', ARGV[1], ARGV[i + 2])
+end
+return 'OK'
+"""
+"""Append the last entries of a call, again or for the first time, where the ordinary way was refused."""
+
+CLAIM = """#!lua flags=allow-oom
+-- allow-oom: a call whose worker died must find another also while Redis is full, or it would never end
 -- KEYS ctl dispatch call body facts
 -- ARGV token entry consumer due takeover('1'|'0') call_ttl late('1'|'0') lease patience (policy@revision)..
 local pending = redis.call('XPENDING', KEYS[2], 'policy', ARGV[2], ARGV[2], 1)
@@ -83,7 +97,7 @@ return out
 """
 """Renew the leases of a worker; returns a word for each."""
 
-HANDOVER = """
+HANDOVER = """#!lua flags=allow-oom
 -- KEYS ctl dispatch; ARGV token call_id due
 if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
 local entry = redis.call('HGET', KEYS[1], 'e')
@@ -259,7 +273,7 @@ return forgotten
 """
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
-ALL = (START, CLAIM, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, FACT, FORGET)
+ALL = (START, APPEND_LAST, CLAIM, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, FACT, FORGET)
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 
 

@@ -24,6 +24,7 @@ from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, deco
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from workers import process
+from workers.lost import LostCalls
 
 log = logging.getLogger(__name__)
 BATCH_ENTRIES, FEW = 500, 10
@@ -70,6 +71,7 @@ class AuditWriter:
             asyncio.create_task(process.show_presence(self._redis, ("audit", self.name)), name="presence"),
             asyncio.create_task(process.forget_consumers(self._redis, streams, layout.AUDIT_GROUP), name="forget"),
             asyncio.create_task(self._partition_loop(), name="partitions"),
+            asyncio.create_task(self._lost_loop(), name="lost calls"),
         ]
         try:
             await asyncio.gather(*(self._drain_loop(s) for s in range(self.shards)))
@@ -95,6 +97,14 @@ class AuditWriter:
                         log.warning("calls outside the daily partitions", extra={"count": strays})
                     pause_s = PARTITIONS_EVERY_S
                 await asyncio.sleep(pause_s)
+
+    async def _lost_loop(self) -> None:
+        lost = LostCalls(self._redis, ended_ttl_s=self.limits.ended_ttl_s)
+        async with AuditInserter(self.settings.database_url) as inserter:
+            while True:
+                await asyncio.sleep(lost.every_s)
+                with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
+                    await lost.look(inserter)
 
     async def _drain_loop(self, shard: int) -> None:
         key = layout.audit_key(shard)

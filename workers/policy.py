@@ -322,6 +322,8 @@ class PolicyWorker:
         match outcome:
             case "CLOSE":
                 self._after(call)
+            case "REFUSED" if call.closed is not None:
+                self._finish(call, call.closed.text, call.closed.number)
             case "BROKEN":
                 self._close(call, "policy_failed")
             case "GATEWAY_LOST":

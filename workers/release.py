@@ -82,6 +82,9 @@ class Releaser:
                 log.error("release failed", extra={"error": type(error).__name__})
             elif isinstance(error, RedisError):
                 log.warning("release refused by redis", extra={"error": str(error)[:80]})
+                gateway = layout.gateway_key(batch[0].shard, batch[0].gateway)
+                self._redis.call("EXISTS", gateway).add_done_callback(lambda found: self._not_taken(batch, found))
+                return
             for call in batch:
                 self._later(call)
             return
@@ -96,6 +99,17 @@ class Releaser:
                 self._later(call)
             else:
                 self._on_refused(call, said.decode())
+
+    def _not_taken(self, batch: list[OwnedCall], found: "asyncio.Future[int]") -> None:
+        """Redis takes no releases now (it is full): calls that are over must end all the same, or they would keep it full."""
+        is_lost = not found.cancelled() and found.exception() is None and not found.result()
+        for call in batch:
+            if call.closed is not None:
+                self._on_refused(call, "REFUSED")
+            elif is_lost:
+                self._on_refused(call, "GATEWAY_LOST")
+            else:
+                self._later(call)
 
     def _later(self, call: OwnedCall) -> None:
         asyncio.get_running_loop().call_later(RETRY_S, self.repeat, call)

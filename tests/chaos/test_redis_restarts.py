@@ -21,7 +21,7 @@ DEADLINE_S = 45.0
 
 def config() -> dict[str, Any]:
     made = base_config()
-    made["limits"] |= {"redis_silent_s": 2.0, "activity_s": 10.0, "judge_s": 10.0, "commit_s": 10.0}
+    made["limits"] |= {"redis_silent_s": 2.0, "activity_s": 10.0, "judge_s": 10.0, "commit_s": 10.0, "ended_ttl_s": 4.0}
     return made
 
 

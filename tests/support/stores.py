@@ -1,5 +1,6 @@
 """A Valkey and a PostgreSQL of a test's own, which it may kill, stop and start again at the same place with the same data."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -58,12 +59,19 @@ class Server:
             (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def freeze(self) -> None:
-        """Stop it and every process of its group: the kernel still takes what is sent, and nothing answers."""
-        os.killpg(self.pid, signal.SIGSTOP)
+        """Stop it and its children: the kernel still takes what is sent, and nothing answers."""
+        self._signal_all(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let it go on."""
-        os.killpg(self.pid, signal.SIGCONT)
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        # PostgreSQL's backends are process groups of their own
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        for pid in (self.pid, *map(int, children)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def close(self) -> None:
         """End it, however it is."""
