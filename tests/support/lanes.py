@@ -25,6 +25,7 @@ import psycopg
 import redis
 from aiohttp import web
 
+import db.insert
 import gateway.bus
 import workers.audit
 import workers.judge
@@ -125,7 +126,7 @@ def lane_config(upstream_url: str) -> Config:
 def hastened() -> Iterator[None]:
     """Shorten what is no setting: when a gateway, a judge or an audit writer counts as dead."""
     shorter: list[tuple[Any, str, float]] = [
-        (gateway.bus, "ALIVE_MS", 1_200), (gateway.bus, "BEAT_S", 0.3), (workers.audit, "RECLAIM_MS", 800),
+        (gateway.bus, "ALIVE_MS", 1_200), (gateway.bus, "BEAT_S", 0.3), (workers.audit, "RECLAIM_MS", 800), (db.insert, "SILENT_S", 1.0),
         (workers.judge, "BEAT_S", 0.2), (workers.judge, "BEAT_TTL_MS", 1_000),
     ]  # fmt: skip
     before = [(module, name, getattr(module, name)) for module, name, _ in shorter]
@@ -400,7 +401,7 @@ class Lane:
         began = time.monotonic()
         seen = await self._call(kind)
         left = await self._settle(seen)
-        outcome = self._check(kind, seen, left)
+        outcome = await asyncio.to_thread(self._check, kind, seen, left)
         outcome.fired, outcome.took_s = self.watch.fired.is_set(), time.monotonic() - began
         return outcome
 
@@ -440,23 +441,26 @@ class Lane:
         """Wait until nothing is left to do; returns what still is after a while."""
         until, pause = time.monotonic() + DEADLINE_S, 0.01
         while time.monotonic() < until:
-            if self._is_quiet():
-                left = record_faults(self.sql) + redis_faults(self.redis)
-                if not left and (not seen.call_id or self._has_ended(seen.call_id)):
+            if not self._crashes and len(self.roles) == len(ROLES):
+                # in a thread: other lanes go on while this one's servers answer
+                left = await asyncio.to_thread(self._left, seen)
+                if left is not None and not left:
                     return []
             await asyncio.sleep(pause)
             pause = min(0.05, pause * 1.3)
         return [*record_faults(self.sql), *redis_faults(self.redis)]
 
-    def _has_ended(self, call_id: str) -> bool:
-        return bool(self.sql.execute("SELECT 1 FROM ends WHERE call_id = %s", (call_id,)).fetchone())
-
-    def _is_quiet(self) -> bool:
-        if self._crashes or len(self.roles) < len(ROLES):
-            return False
+    def _left(self, seen: Seen) -> list[str] | None:
+        """What is still to be done; None while that is plain without looking at the record."""
         with self.redis.pipeline(transaction=False) as pipe:
             pipe.xlen(layout.dispatch_key(0)).xlen(layout.audit_key(0)).zcard(layout.JUDGE_QUEUE)
-            return not any(pipe.execute())
+            if any(pipe.execute()):
+                return None
+        left = record_faults(self.sql) + redis_faults(self.redis)
+        return left if not seen.call_id or self._has_ended(seen.call_id) else None
+
+    def _has_ended(self, call_id: str) -> bool:
+        return bool(self.sql.execute("SELECT 1 FROM ends WHERE call_id = %s", (call_id,)).fetchone())
 
     def _check(self, kind: Kind, seen: Seen, left: list[str]) -> Outcome:
         found = list(left)

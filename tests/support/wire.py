@@ -57,6 +57,9 @@ class Fault(NamedTuple):
     way: Way
     silent: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.point} {self.way}{' silent' if self.silent else ''}"
+
 
 class Watch:
     """Counts what passes, and says what is to fail. One for all wires of a product."""
