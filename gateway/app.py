@@ -150,6 +150,10 @@ class Gateway:
             await self.bus.start(start, body)
         except BaseException as error:
             del self.bus.calls[call.id]
+            if not isinstance(error, Overloaded):
+                # it may have begun all the same, and its dispatch have come: nobody must wait for what will not follow
+                call.append("closed", text=Overloaded.code)
+                self.bus.append(call)
             if isinstance(error, StreamConnectionLost):
                 raise Overloaded("the streams are away; try again", retry_after_s=1) from error
             raise

@@ -203,8 +203,8 @@ class Bus:
         call = self.calls.get(reply.call_id)
         if call is not None:
             call.on_reply(reply)
-        elif reply.dispatch is not None:
-            # started, but its START was never confirmed to us, or its client is gone: nobody must wait for an upstream
+        elif reply.number == 0 and not reply.failed:
+            # started, but its START was never confirmed to us, or its client is gone: nobody must wait for what follows
             orphan = OpenCall(reply.call_id, "openai", "chat", b"", activity_s=0, deadline=time.monotonic())
             orphan.append("closed", text="client_gone")
             self.append(orphan)

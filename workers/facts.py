@@ -21,6 +21,7 @@ from workers.call import OwnedCall, now_ms
 from workers.judge_queue import JudgeQueue
 from workers.turns import TurnLookup
 
+RETRY_S = 0.1
 _pack_judgement = msgspec.json.Encoder().encode
 
 
@@ -94,16 +95,19 @@ class Facts:
                 await self._redis.script(scripts.FACT, [layout.facts_key(call.id)], [layout.facts_channel(call.id), ttl_ms, field, value])
                 await self.fetch(call, field)
                 return
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(RETRY_S)
 
     async def fetch(self, call: OwnedCall, field: str) -> None:
-        """Read one fact and feed it to its call. A lost connection is made good by `look_after`."""
-        with contextlib.suppress(StreamConnectionLost, RedisError):
-            value = await self._redis.call("HGET", layout.facts_key(call.id), field)
-            if value is not None and self._is_mine(call):
-                call.take_fact(field, value, now_ms())
-                if not call.replaying:
-                    self._after(call)
+        """Read one fact, however often it takes, and feed it to its call."""
+        while self._is_mine(call) and field not in call.facts:
+            with contextlib.suppress(StreamConnectionLost, RedisError):
+                value = await self._redis.call("HGET", layout.facts_key(call.id), field)
+                if value is not None and self._is_mine(call):
+                    call.take_fact(field, value, now_ms())
+                    if not call.replaying:
+                        self._after(call)
+                return
+            await asyncio.sleep(RETRY_S)
 
     async def look_after(self, call: OwnedCall) -> None:
         """Read all facts of a call that waits (a hint may be lost), and ask again where a judge died or a lookup got lost."""

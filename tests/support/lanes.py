@@ -126,8 +126,8 @@ def lane_config(upstream_url: str) -> Config:
 def hastened() -> Iterator[None]:
     """Shorten what is no setting: when a gateway, a judge or an audit writer counts as dead."""
     shorter: list[tuple[Any, str, float]] = [
-        (gateway.bus, "ALIVE_MS", 1_200), (gateway.bus, "BEAT_S", 0.3), (workers.audit, "RECLAIM_MS", 800), (db.insert, "SILENT_S", 1.0),
-        (workers.judge, "BEAT_S", 0.2), (workers.judge, "BEAT_TTL_MS", 1_000),
+        (gateway.bus, "ALIVE_MS", 3_000), (gateway.bus, "BEAT_S", 0.3), (workers.audit, "RECLAIM_MS", 800), (db.insert, "SILENT_S", 1.0),
+        (workers.judge, "BEAT_S", 0.2), (workers.judge, "BEAT_TTL_MS", 1_500),
     ]  # fmt: skip
     before = [(module, name, getattr(module, name)) for module, name, _ in shorter]
     for module, name, value in shorter:
