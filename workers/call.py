@@ -54,6 +54,8 @@ class Release(msgspec.Struct):
     audit: bytes
     records: list[Record]
     """What `audit` holds besides the release itself: recorded all the same when the release is refused."""
+    is_asked: bool = False
+    """Was it sent, and is its answer still to come?"""
 
 
 class OwnedCall:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from protocol.errors import StreamConnectionLost
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from workers.call import OwnedCall
+from workers.call import OwnedCall, Release
 
 log = logging.getLogger(__name__)
 MAX_BATCH = 60
@@ -60,27 +60,32 @@ class Releaser:
     def _send(self, shard: int, gateway: str, batch: list[OwnedCall], now_ms: int) -> None:
         keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
         args: list[Argument] = [self._max_reply, REPLY_TTL_MS, "1" if self._strict else "0"]
-        for call in list(batch):
+        asked: list[tuple[OwnedCall, Release]] = []
+        for call in batch:
             release = call.next_release(now_ms)
             if release is None:
-                batch.remove(call)
                 self._on_refused(call, "BROKEN")
                 continue
+            if release.is_asked:
+                continue
+            release.is_asked = True
+            asked.append((call, release))
             keys.append(call.ctl_key)
             args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin)
-        if not batch:
-            return
-        future = self._redis.script(scripts.RELEASE, keys, args)
-        future.add_done_callback(lambda done: self._answered(batch, done))
+        if asked:
+            self._redis.script(scripts.RELEASE, keys, args).add_done_callback(lambda done: self._answered(asked, done))
 
-    def _answered(self, batch: list[OwnedCall], done: "asyncio.Future[list[bytes]]") -> None:
+    def _answered(self, asked: list[tuple[OwnedCall, Release]], done: "asyncio.Future[list[bytes]]") -> None:
         if done.cancelled():
             return
         error = done.exception()
         if error is not None:
             if not isinstance(error, StreamConnectionLost | RedisError):
                 log.error("release failed", extra={"error": type(error).__name__})
-            elif isinstance(error, RedisError):
+            batch = [call for call, _ in asked]
+            for _, release in asked:
+                release.is_asked = False
+            if isinstance(error, RedisError):
                 log.warning("release refused by redis", extra={"error": str(error)[:80]})
                 gateway = layout.gateway_key(batch[0].shard, batch[0].gateway)
                 self._redis.call("EXISTS", gateway).add_done_callback(lambda found: self._not_taken(batch, found))
@@ -88,7 +93,8 @@ class Releaser:
             for call in batch:
                 self._later(call)
             return
-        for call, said in zip(batch, done.result(), strict=True):
+        for (call, release), said in zip(asked, done.result(), strict=True):
+            release.is_asked = False
             if said in (b"OK", b"DUP"):
                 call.answered(said.decode())
                 if call.wants_release:

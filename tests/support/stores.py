@@ -4,12 +4,14 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import redis
@@ -41,13 +43,21 @@ class Server:
         began = time.monotonic()
         self._process = spawn(self.spec)
         assert self.spec.is_ready is not None
-        while not self.spec.is_ready():
+        while not (self.spec.is_ready() and self._listens()):
             if self._process.poll() is not None and time.monotonic() < began + _START_S:
                 # a PostgreSQL whose postmaster was killed starts again only when the last of its children has noticed
                 self._process = spawn(self.spec)
             assert time.monotonic() < began + _START_S, f"{self.spec.name} does not start: {self.spec.log.read_text()[-2000:]}"
             time.sleep(0.02)
         return time.monotonic() - began
+
+    def _listens(self) -> bool:
+        place = urlsplit(self.url)
+        try:
+            socket.create_connection((place.hostname, place.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal; one that ends it is waited for."""

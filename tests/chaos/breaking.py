@@ -1,0 +1,140 @@
+"""What the chaos run breaks, at random from a seed: processes of every role, both stores, and the network between them."""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.support.product import Child, Product, Role
+from tests.support.proxy import Proxy
+from tests.support.stores import Server
+
+GRACE_S = 8.0
+"""How long after a fault that clients may notice their calls may still end because of it."""
+ROLES: tuple[Role, ...] = ("policy", "gateway", "judge", "audit")
+_WEIGHTS = {"policy": 10, "judge": 3, "audit": 4, "gateway": 2}
+
+
+@dataclass
+class Fault:
+    """One thing that was broken. `visible`: calls under way then may end with an error."""
+
+    name: str
+    began: float
+    ended: float
+    visible: bool
+
+
+class Breaker:
+    """Breaks one thing after the other and mends it again. `ports` are those of the gateways."""
+
+    def __init__(self, product: Product, valkey: Server, postgres: Server, proxies: dict[str, Proxy], ports: list[int], seed: int) -> None:
+        self._product, self._valkey, self._postgres, self._proxies = product, valkey, postgres, proxies
+        self._random = random.Random(seed)
+        self._port_of = dict(zip((c.pid for c in product.of("gateway")), ports, strict=True))
+        self.faults: list[Fault] = []
+        self.counts = Counter[str]()
+        self._name = ""
+
+    def may_be_seen(self, began: float, ended: float) -> bool:
+        """Was anything broken in that time that a client may notice?"""
+        return any(f.visible and f.began < ended and began < f.ended + GRACE_S for f in self.faults)
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Break until it is over. In the main thread: servers started by another would end with it (sluice/processes.py)."""
+        actions: list[tuple[int, Callable[[], bool]]] = [
+            (10, self._kill), (5, self._sleep), (5, self._terminate), (1, self._restart_valkey), (1, self._restart_postgres),
+            (4, self._cut_network), (2, self._silence_network), (2, self._slow_network),
+        ]  # fmt: skip
+        while not is_over():
+            action = self._random.choices([a for _, a in actions], [w for w, _ in actions])[0]
+            # as long as it is not known, as if clients could see it
+            fault = Fault("", time.monotonic(), float("inf"), visible=True)
+            self.faults.append(fault)
+            fault.visible, fault.name, fault.ended = action(), self._name, time.monotonic()
+            self.counts[fault.name] += 1
+            time.sleep(self._random.uniform(0.2, 1.2))
+
+    def _victim(self) -> Child:
+        role = self._random.choices(ROLES, [_WEIGHTS[r] for r in ROLES])[0]
+        return self._random.choice(self._product.of(role))
+
+    def _replace(self, child: Child) -> None:
+        port = self._port_of.pop(child.pid, None)
+        (fresh,) = self._product.start(child.role, port=port)
+        if port is not None:
+            self._port_of[fresh.pid] = port
+
+    def _kill(self) -> bool:
+        child = self._victim()
+        self._name = f"{child.role} SIGKILL"
+        child.kill(signal.SIGKILL)
+        child.wait()
+        self._replace(child)
+        return child.role == "gateway"
+
+    def _terminate(self) -> bool:
+        child = self._victim()
+        self._name = f"{child.role} SIGTERM"
+        child.kill(signal.SIGTERM)
+        code = child.wait()
+        assert code == 0, f"{child.role} ended with {code} after SIGTERM:\n{child.tail()}"
+        self._replace(child)
+        return child.role == "gateway"
+
+    def _sleep(self) -> bool:
+        child = self._victim()
+        self._name = f"{child.role} SIGSTOP, SIGCONT"
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            time.sleep(self._random.uniform(0.3, 3.0))
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+        return child.role == "gateway"
+
+    def _restart_valkey(self) -> bool:
+        self._name = "Valkey SIGKILL, restart"
+        self._valkey.kill(signal.SIGKILL)
+        self._valkey.start()
+        return True
+
+    def _restart_postgres(self) -> bool:
+        number = self._random.choice((signal.SIGINT, signal.SIGQUIT))
+        self._name = f"PostgreSQL {number.name}, restart"
+        self._postgres.kill(number)
+        self._postgres.start()
+        return False
+
+    def _proxy(self) -> tuple[str, Proxy]:
+        return self._random.choice(sorted(self._proxies.items()))
+
+    def _cut_network(self) -> bool:
+        name, proxy = self._proxy()
+        self._name = f"{name} connections cut"
+        if self._random.random() < 0.5:
+            # what was done is not known: its answers are lost
+            proxy.hold_replies()
+            time.sleep(0.05)
+        proxy.reset()
+        proxy.heal()
+        return name == "gateway-redis"
+
+    def _silence_network(self) -> bool:
+        name, proxy = self._proxy()
+        self._name = f"{name} silent"
+        proxy.black_hole()
+        time.sleep(self._random.uniform(0.5, 3.0))
+        proxy.heal()
+        # one proxy for all processes of a role: with no policy worker a new call waits, and may wait too long
+        return name in ("gateway-redis", "policy-redis")
+
+    def _slow_network(self) -> bool:
+        name, proxy = self._proxy()
+        self._name = f"{name} slow"
+        proxy.delay(0.05)
+        time.sleep(self._random.uniform(0.5, 2.0))
+        proxy.heal()
+        return False

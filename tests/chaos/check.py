@@ -1,0 +1,122 @@
+"""The checker of the chaos run: everything that was seen, against everything that was recorded, after all is over."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.chaos.breaking import Breaker
+from tests.chaos.load import FORBIDDEN, WORDS, Done
+from tests.chaos.upstream import Upstream
+from tests.support.invariants import Connection, Recorded, call_faults, read_call
+from tests.support.sdk import anthropic_answer, openai_answer
+
+DEADLINE_S = 60.0
+MAY_FAIL = ("error", "broken", "leaves")
+"""Kinds that end with an error, or without an end, by themselves."""
+HARMLESS_TAKEOVERS = 3
+"""A call taken over this often without progress ends by design: its content might kill workers."""
+
+
+def outcome(done: Done) -> str:
+    """`served`, `left`, `broken off`, or the code of the error the client got."""
+    seen = done.seen
+    if done.left:
+        return "left"
+    if not seen.whole:
+        return "broken off"
+    if seen.status != 200:
+        return _code(seen.body) or str(seen.status)
+    last = seen.body.rstrip().rpartition(b"\n\n")[2]
+    is_error = last.startswith((b"event: error", b'data: {"error"'))
+    return (_code(last.partition(b"data: ")[2]) or "error") if is_error else "served"
+
+
+def _code(body: bytes) -> str:
+    try:
+        error = json.loads(body)["error"]
+        return str(error.get("code") or error.get("type"))
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
+def faults(all_done: Sequence[Done], upstream: Upstream, breaker: Breaker, connection: Connection, *, every: int) -> Iterator[str]:
+    """What is wrong, a sentence each; the official SDKs read the answer of each `every`-th call."""
+    for done in all_done:
+        recorded = read_call(connection, done.seen.call_id) if done.seen.call_id else Recorded()
+        for sentence in _of(done, recorded, upstream, breaker, with_sdk=done.number % every == 0):
+            yield f"call {done.number} ({done.kind}, {done.seen.dialect} to {done.model}, {done.seen.call_id}, {outcome(done)}): {sentence}"
+
+
+def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *, with_sdk: bool) -> Iterator[str]:
+    seen, said = done.seen, outcome(done)
+    if upstream.asked[done.number] > 1:
+        yield f"upstream was asked {upstream.asked[done.number]} times"
+    may_fail = breaker.may_be_seen(done.began, done.ended)
+    if recorded.call is None and recorded.end is None:
+        if said == "served" or not may_fail:
+            yield "nothing is on record"
+        return
+    hidden = [FORBIDDEN] if "rm -rf" in WORDS[done.kind] else []
+    yield from call_faults(seen, recorded, upstream=upstream.sent.get(done.number, b""), unapproved=hidden, deadline_s=DEADLINE_S)
+    if said == "served":
+        if with_sdk:
+            yield from _sdk_faults(done)
+    elif done.kind not in MAY_FAIL and not may_fail and not _died_of_takeovers(recorded):
+        yield f"failed though nothing was broken that a client may notice; the record says {recorded.end}"
+
+
+def _died_of_takeovers(recorded: Recorded) -> bool:
+    return sum(kind == "takeover" for kind, _ in recorded.events) >= HARMLESS_TAKEOVERS
+
+
+def _sdk_faults(done: Done) -> Iterator[str]:
+    """The official SDK of the client's dialect must get what the kind says."""
+    seen = done.seen
+    try:
+        if seen.dialect == "openai":
+            message: Any = openai_answer(seen.body, stream=seen.streams).choices[0].message
+            text = message.content or ""
+            calls = [(c.function.name, c.function.arguments) for c in message.tool_calls or ()]
+        else:
+            answer = anthropic_answer(seen.body, stream=seen.streams)
+            text = "".join(b.text for b in answer.content if b.type == "text")
+            calls = [(b.name, json.dumps(b.input)) for b in answer.content if b.type == "tool_use"]
+    except Exception as error:  # noqa: BLE001 - whatever the SDK raises is a fault
+        yield f"the SDK cannot read the answer: {error!r}"
+        return
+    names = [name for name, _ in calls]
+    wanted = {"allowed": ["bash"], "parallel": ["get_weather", "get_weather"]}.get(done.kind, [])
+    if names != wanted:
+        yield f"the SDK got the calls {names}"
+    if done.kind == "text" and text != "".join(f"word{n} " for n in range(1, 26)):
+        yield f"the SDK got the text {text!r}"
+
+
+def report(
+    all_done: Sequence[Done], breaker: Breaker, connection: Connection, *, seed: int, seconds: float, refused: int
+) -> dict[str, Any]:
+    """The figures of a run."""
+
+    def count(query: str) -> int:
+        row = connection.execute(query.encode()).fetchone()
+        return int(row[0]) if row else 0
+
+    served = [d for d in all_done if outcome(d) == "served"]
+    stalls = sorted(d.longest_s for d in served)
+    return {
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "calls": len(all_done),
+        "calls_by_kind": dict(sorted(Counter(d.kind for d in all_done).items())),
+        "outcomes": dict(Counter(outcome(d) for d in all_done).most_common()),
+        "connections_refused": refused,
+        "faults": sum(breaker.counts.values()),
+        "faults_by_kind": dict(sorted(breaker.counts.items())),
+        "takeovers": count("SELECT count(*) FROM events WHERE kind = 'takeover'"),
+        "fenced_publishes": count("SELECT count(*) FROM events WHERE kind = 'fenced'"),
+        "chunks_on_record": count("SELECT count(*) FROM chunk_log"),
+        "tool_calls_on_record": count("SELECT count(*) FROM tool_calls"),
+        "longest_stall_s": round(stalls[-1], 2) if stalls else 0.0,
+        "stall_p99_s": round(stalls[int(len(stalls) * 0.99)], 2) if stalls else 0.0,
+    }

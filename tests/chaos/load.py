@@ -1,0 +1,144 @@
+"""The clients of the chaos run: many calls at once, of mixed kinds, in both dialects, and what each of them saw."""
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import aiohttp
+
+from protocol.request import Dialect
+from tests.support.invariants import Seen
+from tests.support.product import KEY
+
+Kind = Literal["text", "thinking", "allowed", "judged", "blocked", "parallel", "whole", "whole blocked", "error", "broken", "leaves"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+WORDS: dict[Kind, str] = {
+    "text": "long 25 slowly, with a gap 8 ms",
+    "thinking": "think about it",
+    "allowed": "please list the files",
+    "judged": "please delete everything with rm -rf /srv",
+    "blocked": "please delete everything with rm -rf /tmp/build",
+    "parallel": "the weather in Paris and Tokyo, and delete everything with rm -rf /tmp/build",
+    "whole": "hello there",
+    "whole blocked": "please delete everything with rm -rf /tmp/build",
+    "error": "fail with 429",
+    "broken": "long 20 and fail in the middle",
+    "leaves": "long 60 slowly, with a gap 8 ms",
+}
+"""`judged` is decided by a judge alone, the `blocked` ones by a rule."""
+FORBIDDEN = b"rm -rf"
+POLICY: dict[Kind, str] = {"judged": "judged", "text": "noop", "leaves": "noop"}
+MODELS = ("up-openai", "up-anthropic")
+_TOOLS = ("bash", {"command": {"type": "string"}}), ("get_weather", {"city": {"type": "string"}})
+_PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+_LEAVES_AFTER = 600
+TIMEOUT_S = 90.0
+
+
+@dataclass
+class Done:
+    """One call that is over for its client. `left`: it went away by itself. Times are of the monotonic clock."""
+
+    number: int
+    kind: Kind
+    model: str
+    seen: Seen
+    began: float
+    ended: float
+    longest_s: float
+    left: bool = False
+
+
+def body_of(number: int, kind: Kind, dialect: Dialect, model: str) -> dict[str, Any]:
+    """The request of a call."""
+    words = f"call {number}: {WORDS[kind]}"
+    body: dict[str, Any] = {"model": model, "max_tokens": 4096, "stream": not kind.startswith("whole")}
+    body["messages"] = [{"role": "user", "content": words}]
+    if kind in ("allowed", "judged", "blocked", "parallel", "whole blocked"):
+        schemas = [(name, {"type": "object", "properties": properties}) for name, properties in _TOOLS]
+        body["tools"] = [
+            {"type": "function", "function": {"name": name, "parameters": schema}}
+            if dialect == "openai"
+            else {"name": name, "input_schema": schema}
+            for name, schema in schemas
+        ]
+    return body
+
+
+class Load:
+    """`at_once` clients on a thread of their own, each calling again and again until `calls` were made or `stop`."""
+
+    def __init__(self, urls: Sequence[str], *, seed: int, at_once: int, calls: int) -> None:
+        self.done: list[Done] = []
+        self.refused = 0
+        """Connections that no gateway took: nothing was begun."""
+        self._urls, self._at_once, self._calls = list(urls), at_once, calls
+        self._random, self._number = random.Random(seed), 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Were all calls made?"""
+        return not self._thread.is_alive()
+
+    def stop(self, timeout_s: float) -> None:
+        """Make no more calls, and wait for those under way. Raises AssertionError where one hangs."""
+        self._stopping.set()
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), "a call hangs"
+
+    async def _main(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=timeout, headers={"authorization": f"Bearer {KEY}"}
+        ) as session:
+            await asyncio.gather(*(self._client(session) for _ in range(self._at_once)))
+
+    async def _client(self, session: aiohttp.ClientSession) -> None:
+        while not self._stopping.is_set() and self._number < self._calls:
+            self._number += 1
+            done = await self._call(session, self._number)
+            if done is None:
+                self.refused += 1
+                await asyncio.sleep(0.05)
+                continue
+            self.done.append(done)
+            if done.seen.status == 503:
+                await asyncio.sleep(0.2)
+
+    async def _call(self, session: aiohttp.ClientSession, number: int) -> Done | None:
+        kind, model = self._random.choice(KINDS), self._random.choice(MODELS)
+        dialect: Dialect = self._random.choice(("openai", "anthropic"))
+        url = self._random.choice(self._urls)
+        body = body_of(number, kind, dialect, model)
+        seen, began = Seen(dialect, body["stream"]), time.monotonic()
+        done = Done(number, kind, model, seen, began, began, 0.0)
+        last = began
+        try:
+            headers = {"x-sluice-policy": POLICY.get(kind, "default")}
+            async with session.post(url + _PATHS[dialect], json=body, headers=headers) as answer:
+                seen.status, seen.call_id = answer.status, answer.headers.get("x-sluice-call-id", "")
+                async for data in answer.content.iter_any():
+                    now = time.monotonic()
+                    done.longest_s, last = max(done.longest_s, now - last), now
+                    seen.body += data
+                    if kind == "leaves" and len(seen.body) > _LEAVES_AFTER:
+                        done.left, seen.whole = True, False
+                        answer.close()
+                        break
+        except aiohttp.ClientConnectorError:
+            return None
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            seen.whole = False
+        done.ended = time.monotonic()
+        seen.elapsed_s = done.ended - began
+        return done

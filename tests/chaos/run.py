@@ -1,0 +1,125 @@
+"""The chaos run: many calls at once while everything breaks at random, then every byte checked against the record.
+
+    python -m tests.chaos.run --seconds 180 --calls 100000 --at-once 24 --seed 1 --json report.json
+
+Four policy workers, two gateways, two judges and two audit writers as real processes, each role on a proxy of its own to a
+Valkey (which syncs its append-only file at every command: what it acknowledged must survive) and a PostgreSQL of the run's own.
+Ends with 1 where anything is wrong; the seed repeats the choice of calls and faults, not their timing.
+"""
+
+import argparse
+import contextlib
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.chaos import check
+from tests.chaos.breaking import Breaker
+from tests.chaos.load import Load
+from tests.chaos.upstream import Upstream, upstream
+from tests.support.invariants import settle
+from tests.support.ports import free_port
+from tests.support.product import Product, Role, base_config
+from tests.support.proxy import Proxy, proxied
+from tests.support.stores import Server, client, database, own_postgres, own_valkey
+
+ROLES: tuple[Role, ...] = ("gateway", "policy", "judge", "audit")
+SETTLE_S = 90.0
+SDK_EVERY = 10
+SIGNS = ("audit conflict", "replay came out differently", "call broken", "Exception in callback", "task failed", "set aside")
+"""What no log may say, whatever breaks."""
+
+
+def config(server: Upstream) -> dict[str, Any]:
+    """Short leases and clocks, two upstreams, and policies for rules, judges and neither."""
+    made = base_config()
+    made["upstreams"] = {
+        "up-openai": {"dialect": "openai", "base_url": server.url + "/v1"},
+        "up-anthropic": {"dialect": "anthropic", "base_url": server.url},
+    }
+    made["models"] = [{"match": name, "upstream": name} for name in made["upstreams"]]
+    made["policies"]["judged"] = [{"use": "tool_judge", "model": "demo-judge", "threshold": 0.6}]
+    made["keys"][0]["policies"].append("judged")
+    made["limits"] |= {"redis_silent_s": 2.0, "keepalive_s": 1.0, "activity_s": 20.0, "drain_s": 7.0}
+    return made
+
+
+@contextlib.contextmanager
+def stage(folder: Path) -> Iterator[tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream]]:
+    """Everything that the run needs, up and ready."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(upstream())
+        valkey, postgres = stack.enter_context(own_valkey(folder)), stack.enter_context(own_postgres(folder))
+        with client(valkey) as admin:
+            admin.config_set("appendfsync", "always")
+        product = Product(folder, valkey.url, postgres.url, config(server))
+        proxies: dict[str, Proxy] = {}
+        for role in ROLES:
+            proxies[f"{role}-redis"] = stack.enter_context(proxied(valkey.url))
+            product.redis_urls[role] = proxies[f"{role}-redis"].url(valkey.url)
+        proxies["audit-postgres"] = stack.enter_context(proxied(postgres.url))
+        product.database_urls["audit"] = proxies["audit-postgres"].url(postgres.url)
+        stack.enter_context(product)
+        ports = [product.port, free_port()]
+        product.start("audit", "audit", "judge", "judge", "policy", "policy", "policy", "policy")
+        for port in ports:
+            product.start("gateway", port=port)
+        yield product, valkey, postgres, proxies, ports, server
+
+
+def run(folder: Path, *, seed: int, seconds: float, calls: int, at_once: int) -> tuple[dict[str, Any], list[str]]:
+    """Run until `seconds` are over or `calls` were made; returns the report and what is wrong."""
+    with stage(folder) as (product, valkey, postgres, proxies, ports, server):
+        load = Load([f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls)
+        breaker = Breaker(product, valkey, postgres, proxies, ports, seed)
+        began = time.monotonic()
+        load.start()
+        breaker.run(lambda: time.monotonic() - began > seconds or load.is_over)
+        load.stop(timeout_s=120)
+        lasted = time.monotonic() - began
+        with client(valkey) as store, database(postgres) as connection:
+            found = settle(connection, store, timeout_s=SETTLE_S)
+            every = 1 if len(load.done) < 2000 else SDK_EVERY
+            found += check.faults(load.done, server, breaker, connection, every=every)
+            said = check.report(load.done, breaker, connection, seed=seed, seconds=lasted, refused=load.refused)
+        found += [
+            f"{child.log.name}: {line[:300]}"
+            for child in product.children
+            for line in child.log.read_text(errors="replace").splitlines()
+            if any(sign in line for sign in SIGNS)
+        ]
+        said["wrong"] = len(found)
+        return said, found
+
+
+def main() -> None:
+    """Run as the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.run")
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--calls", type=int, default=1_000_000)
+    parser.add_argument("--at-once", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--json", type=Path, help="write the report there")
+    parser.add_argument("--keep", type=Path, help="keep logs and data in this folder")
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="sluice-chaos-") as made:
+        folder = given.keep or Path(made)
+        folder.mkdir(parents=True, exist_ok=given.keep is None)
+        folder.chmod(0o711)
+        said, found = run(folder, seed=given.seed, seconds=given.seconds, calls=given.calls, at_once=given.at_once)
+    print(json.dumps(said, indent=1))
+    for sentence in found[:200]:
+        print(sentence)
+    if given.json:
+        given.json.write_text(json.dumps(said, indent=1) + "\n")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

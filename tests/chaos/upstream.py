@@ -1,0 +1,85 @@
+"""The upstream of the chaos run: it plays the demo model's scripts and remembers, for each numbered call, what it sent."""
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+from aiohttp import web
+
+from gateway import demo
+from protocol.request import Dialect
+
+_NUMBER = re.compile(rb"call (\d+):")
+PATHS: dict[str, Dialect] = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
+
+
+class Upstream:
+    """A server of both dialects. `sent` holds the bytes written for each call, `asked` how often it was asked for it."""
+
+    def __init__(self) -> None:
+        self.sent: dict[int, bytes] = {}
+        self.asked = Counter[int]()
+        self.port = 0
+        self._loop = asyncio.new_event_loop()
+        self._ready, self._closing = threading.Event(), asyncio.Event()
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Its address, without /v1."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Listen on a free port."""
+        self._thread.start()
+        assert self._ready.wait(10), "the upstream does not start"
+
+    def stop(self) -> None:
+        """End it."""
+        self._loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join(10)
+
+    async def _serve(self) -> None:
+        app = web.Application(client_max_size=2**20)
+        for path in PATHS:
+            app.router.add_post(path, self._answer)
+        runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+        self.port = runner.addresses[0][1]
+        self._ready.set()
+        await self._closing.wait()
+        await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        found = _NUMBER.search(body)
+        assert found is not None
+        number = int(found[1])
+        self.asked[number] += 1
+        script = demo.script(PATHS[request.path], "chat", body)
+        headers = {"content-type": script.content_type} | ({"retry-after": script.retry_after} if script.retry_after else {})
+        response = web.StreamResponse(status=script.status, headers=headers)
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for delay_s, data in script.steps:
+                if delay_s:
+                    await asyncio.sleep(delay_s)
+                # before the write: what the gateway read must be in here, whatever happens to this connection
+                self.sent[number] = self.sent.get(number, b"") + data
+                await response.write(data)
+        return response
+
+
+@contextlib.contextmanager
+def upstream() -> Iterator[Upstream]:
+    """Run one."""
+    server = Upstream()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
