@@ -69,6 +69,7 @@ def refused(upstream: Replay, dialect: Dialect, answer: httpx.Response, status: 
 # --- who ---
 
 
+@pytest.mark.case("C6")
 @dialects
 @pytest.mark.parametrize("key", [None, "wrong", KEY + "x", KEY[:-1], "x" * 10_000])
 def test_no_key_or_a_wrong_one(product: Product, upstream: Replay, dialect: Dialect, key: str | None) -> None:
@@ -76,6 +77,7 @@ def test_no_key_or_a_wrong_one(product: Product, upstream: Replay, dialect: Dial
     refused(upstream, dialect, answer, 401, says="no valid API key", code="invalid_api_key")
 
 
+@pytest.mark.case("C6")
 def test_a_revoked_key(product: Product, upstream: Replay) -> None:
     async def keep(use: Callable[[KeyStore], Any]) -> Any:
         store = KeyStore.open(product.database_url)
@@ -94,12 +96,14 @@ def test_a_revoked_key(product: Product, upstream: Replay) -> None:
         refused(upstream, dialect, post(product, dialect, good(dialect), key=text), 401, code="invalid_api_key")
 
 
+@pytest.mark.case("C6", "A9")
 @pytest.mark.parametrize("path", ["/audit/calls", "/audit/export", "/metrics"])
 def test_a_client_key_reads_no_record(product: Product, upstream: Replay, path: str) -> None:
     answer = http().get(product.url + path, headers={"authorization": f"Bearer {CLIENT_KEY}"}, timeout=10)
     refused(upstream, "openai", answer, 403, says="auditor", code="wrong_role")
 
 
+@pytest.mark.case("C6")
 @dialects
 @pytest.mark.parametrize("name", ["key", "api_key", "token"])
 def test_a_key_in_the_address_is_none(product: Product, upstream: Replay, dialect: Dialect, name: str) -> None:
@@ -134,6 +138,7 @@ def test_a_wrong_timeout(product: Product, upstream: Replay, dialect: Dialect, v
     refused(upstream, dialect, post(product, dialect, good(dialect), x_sluice_timeout_s=value), 400, says="x-sluice-timeout-s")
 
 
+@pytest.mark.case("C7")
 @dialects
 @pytest.mark.parametrize(
     "path", ["/", "/v1", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/chat/completions/", "/v1/files", "/v2/x"]
@@ -151,6 +156,7 @@ def test_a_wrong_method(product: Product, upstream: Replay, dialect: Dialect) ->
 # --- what ---
 
 
+@pytest.mark.case("C4")
 @dialects
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_body_that_is_too_large(product: Product, upstream: Replay, dialect: Dialect, announced: bool) -> None:
@@ -163,12 +169,14 @@ def test_a_body_that_is_too_large(product: Product, upstream: Replay, dialect: D
     refused(upstream, dialect, answer, 413, says="past", code="request_too_large")
 
 
+@pytest.mark.case("C4")
 @dialects
 def test_a_compressed_body(product: Product, upstream: Replay, dialect: Dialect) -> None:
     answer = post(product, dialect, good(dialect), content_encoding="gzip")
     refused(upstream, dialect, answer, 400, says="compressed", code="unsupported_encoding")
 
 
+@pytest.mark.case("C4")
 @dialects
 @pytest.mark.parametrize(
     "body",
@@ -245,6 +253,7 @@ ANTHROPIC: list[tuple[dict[str, Any], str]] = [
 WRONG = [*(("openai", c, p) for c, p in COMMON + OPENAI), *(("anthropic", c, p) for c, p in COMMON + ANTHROPIC)]
 
 
+@pytest.mark.case("C5")
 @pytest.mark.parametrize(("dialect", "changes", "param"), WRONG, ids=[f"{d}-{json.dumps(c)[:60]}" for d, c, _ in WRONG])
 def test_wrong_fields_are_named(product: Product, upstream: Replay, dialect: Dialect, changes: dict[str, Any], param: str) -> None:
     body = good(dialect) | changes
@@ -292,6 +301,7 @@ def test_odd_sessions_are_on_record(product: Product, upstream: Replay, dialect:
     assert calls[0]["session"] == session.decode("latin-1")[:200]
 
 
+@pytest.mark.case("A7")
 def test_keys_are_in_no_log(product: Product, upstream: Replay) -> None:
     post(product, "openai", good("openai"), key="sk-a-wrong-key-that-nobody-has")
     logs = "".join(c.log.read_text() for c in product.children)

@@ -60,6 +60,7 @@ def resident_kb(product: Product) -> int:
     return int(found[1])
 
 
+@pytest.mark.case("C4")
 @pytest.mark.parametrize("piece", [b"x" * 65536, b"x-a: b\r\n" * 8192], ids=["one header", "many headers"])
 def test_a_head_without_end_is_cut_off(product: Product, piece: bytes) -> None:
     before = resident_kb(product)

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import anthropic
@@ -24,12 +26,13 @@ MODELS: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
 TEXTS: dict[Dialect, str] = {"openai": "openai-text.sse", "anthropic": "anthropic-text.sse"}
 crossed = pytest.mark.parametrize(("client", "provider"), [(c, p) for c in DIALECTS for p in DIALECTS])
 SECRET = "what-the-provider-let-slip"
+CALL_S = 6.0
 
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay_server: Replay) -> Iterator[Product]:
     config = configured(replay_server)
-    config["limits"] |= {"first_byte_s": 1.0, "idle_s": 1.0, "output_bytes": 2**20, "event_bytes": 2**14}
+    config["limits"] |= {"first_byte_s": 1.0, "idle_s": 1.0, "output_bytes": 2**20, "event_bytes": 2**14, "call_s": CALL_S}
     config["upstreams"]["nobody"] = {"dialect": "openai", "base_url": f"http://127.0.0.1:{free_port()}/v1"}
     config["models"].append({"match": "nobody-*", "upstream": "nobody"})
     with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
@@ -77,6 +80,7 @@ STATUSES: list[tuple[int, str, int, int]] = [
 ]
 
 
+@pytest.mark.case("U1")
 @crossed
 @pytest.mark.parametrize("mode", ["whole", "iterate"])
 @pytest.mark.parametrize(("status", "kind", "ours", "theirs"), STATUSES)
@@ -99,6 +103,7 @@ def test_error_statuses(
     assert failed.headers["x-sluice-call-id"]
 
 
+@pytest.mark.case("U1")
 @crossed
 @pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b"[]", b'{"error":"x"}', b"\xff", b"[" * 50_000])
 def test_error_answers_that_are_not_the_dialects(
@@ -110,6 +115,7 @@ def test_error_answers_that_are_not_the_dialects(
     assert "html" not in failed.error["message"]
 
 
+@pytest.mark.case("U5")
 @crossed
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"[]", b"null", b"<html>", b'{"choices":[]}', b'{"type":"message","content":7}', b"[" * 50_000]
@@ -125,6 +131,7 @@ def test_answers_that_are_not_the_dialects(product: Product, upstream: Replay, c
     assert recorded_bytes(product, call["call_id"]) == body
 
 
+@pytest.mark.case("U10")
 @crossed
 def test_a_redirect_is_not_followed(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
     upstream.answer(Reply(b"", status=307, headers={"location": f"{upstream.url}/v1/messages"}))
@@ -133,6 +140,7 @@ def test_a_redirect_is_not_followed(product: Product, upstream: Replay, client: 
     assert len(upstream.asked) == 1
 
 
+@pytest.mark.case("U1")
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("mode", ["whole", "iterate"])
 def test_an_upstream_that_is_not_there(product: Product, client: Dialect, mode: Any) -> None:
@@ -143,6 +151,7 @@ def test_an_upstream_that_is_not_there(product: Product, client: Dialect, mode: 
     assert call_of(product, session)["state"] == "FAILED"
 
 
+@pytest.mark.case("U11")
 @crossed
 @pytest.mark.parametrize("ending", ["", "cut"])
 def test_a_stream_without_its_end(product: Product, upstream: Replay, client: Dialect, provider: Dialect, ending: Any) -> None:
@@ -160,6 +169,7 @@ def test_a_stream_without_its_end(product: Product, upstream: Replay, client: Di
     assert len(upstream.asked) == 1
 
 
+@pytest.mark.case("U2")
 @crossed
 def test_silence_before_the_first_byte_is_bounded(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
     upstream.answer(dataclasses.replace(stream(b""), ending="hang"))
@@ -168,6 +178,7 @@ def test_silence_before_the_first_byte_is_bounded(product: Product, upstream: Re
     assert failed.error["type"] == ("timeout_error" if client == "anthropic" else "api_error")
 
 
+@pytest.mark.case("U2")
 @crossed
 def test_silence_within_a_stream_is_bounded(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
     body = own(TEXTS[provider])
@@ -178,6 +189,24 @@ def test_silence_within_a_stream_is_bounded(product: Product, upstream: Replay, 
     call = call_of(product, session)
     assert call["state"] == "FAILED"
     assert recorded_bytes(product, call["call_id"]) == half
+
+
+@pytest.mark.case("U2")
+@pytest.mark.parametrize("provider", DIALECTS)
+def test_u2_a_drip_ends_with_the_calls_time(product: Product, upstream: Replay, provider: Dialect) -> None:
+    upstream.answer(stream(own(TEXTS[provider]), cutting="bytes", gap_s=0.3))
+    sessions: dict[Dialect, str] = {client: new_session() for client in DIALECTS}
+    began = time.monotonic()
+
+    def drip(client: Dialect) -> Failed:
+        return failure(product, client, MODELS[provider], mode="iterate", session=sessions[client])
+
+    with ThreadPoolExecutor() as clients:
+        failures = dict(zip(DIALECTS, clients.map(drip, DIALECTS), strict=True))
+    assert time.monotonic() - began > CALL_S - 0.5
+    for client, failed in failures.items():
+        assert "deadline has passed" in failed.error["message"]
+        assert call_of(product, sessions[client])["reason"] == "timeout_error"
 
 
 def text_chunks(dialect: Dialect, text: str, times: int) -> bytes:
@@ -197,6 +226,7 @@ def text_chunks(dialect: Dialect, text: str, times: int) -> bytes:
     return start + block + f"event: content_block_delta\ndata: {json.dumps(delta)}\n\n".encode() * times
 
 
+@pytest.mark.case("U4")
 @crossed
 def test_more_than_the_limit_ends_the_call(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
     upstream.answer(stream(text_chunks(provider, "x" * 5000, 300)))
@@ -207,6 +237,7 @@ def test_more_than_the_limit_ends_the_call(product: Product, upstream: Replay, c
     assert len(recorded_bytes(product, call["call_id"])) <= 2**20
 
 
+@pytest.mark.case("U4")
 @crossed
 def test_an_event_without_end_ends_the_call(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
     upstream.answer(stream(b"data: " + b"x" * (2**14 * 6 + 100)))

@@ -87,6 +87,7 @@ def system_text(upstream: Dialect, body: dict[str, Any]) -> str:
     return content if isinstance(content, str) else "".join(p["text"] for p in content)
 
 
+@pytest.mark.case("C5")
 @pairs
 def test_the_provider_gets_its_own_key_and_nothing_of_the_clients(place: Place, upstream: Dialect, client: Dialect) -> None:
     product, replay = place

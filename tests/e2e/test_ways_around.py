@@ -156,6 +156,7 @@ def denied(product: Product, session: str) -> list[str]:
     return [c["verdict"] for c in listed if DANGER in (c["arguments"] or "")]
 
 
+@pytest.mark.case("U7")
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize(("upstream", "case"), CASES, ids=[f"{u}: {n}" for u, n in CASES])
 def test_a_denied_call_reaches_no_client(place: tuple[Product, Replay], client: Dialect, upstream: Dialect, case: str) -> None:
@@ -169,6 +170,7 @@ def test_a_denied_call_reaches_no_client(place: tuple[Product, Replay], client: 
         assert denied(product, session) == ["block"]
 
 
+@pytest.mark.case("U7")
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("block", [FULL_CALL, SERVER_CALL, MCP_CALL, FULL_CALL | {"caller": CALLER}], ids=lambda b: b["type"])
 def test_a_denied_call_in_a_whole_answer_reaches_no_client(place: tuple[Product, Replay], client: Dialect, block: dict[str, Any]) -> None:

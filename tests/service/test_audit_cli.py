@@ -101,6 +101,7 @@ def test_a_failed_export_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.case("A6", "J10")
 def test_model_text_cannot_drive_the_terminal(call: str, url: str) -> None:
     async def insert() -> None:
         async with AuditInserter(url) as inserter:

@@ -137,6 +137,7 @@ async def test_every_filter_chooses(url: str, reader: AuditReader) -> None:
     assert await tool_names(reader, order="asc") == ["nul\x00", "bash"]
 
 
+@pytest.mark.case("A6")
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_pages_are_stable_while_rows_come_in(url: str, reader: AuditReader, order: str) -> None:
     calls = [call_id(NOW - n * 1000) for n in range(7)]
@@ -154,6 +155,7 @@ async def test_pages_are_stable_while_rows_come_in(url: str, reader: AuditReader
     assert [call for call, _ in seen] == expected
 
 
+@pytest.mark.case("A6")
 async def test_calls_page_without_repeats(url: str, reader: AuditReader) -> None:
     calls = [call_id() for _ in range(5)]
     await insert(url, *(call_record(call) for call in calls))
@@ -163,6 +165,7 @@ async def test_calls_page_without_repeats(url: str, reader: AuditReader) -> None
     assert second["next_cursor"] is None
 
 
+@pytest.mark.case("A6")
 async def test_a_page_of_megabytes_ends_early(url: str, reader: AuditReader) -> None:
     await insert(url, *(tool_call_record(call_id(), arguments=b"x" * 6_000_000) for _ in range(5)))
     page = await reader.tool_calls(parse_filters([], of="tool-calls"))
@@ -248,6 +251,7 @@ async def test_the_export_holds_every_row_once_by_call(url: str, reader: AuditRe
     assert await reader.count_calls(parse_filters(given(q="rm"), of="calls")) == 3
 
 
+@pytest.mark.case("A6")
 async def test_the_export_takes_constant_memory(url: str, reader: AuditReader) -> None:
     statm = Path("/proc/self/statm")
     if not statm.exists():
@@ -327,6 +331,7 @@ ONE = "/audit/calls/01990000-0000-7000-8000-00000000abcd"
 PATHS = ["/audit/calls", ONE, f"{ONE}/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/export"]
 
 
+@pytest.mark.case("A9", "C6")
 @pytest.mark.parametrize("path", PATHS)
 async def test_every_path_wants_the_role(client: httpx2.AsyncClient, path: str) -> None:
     for headers, status, code in (({"x-api-key": "wrong"}, 401, "invalid_api_key"), ({"x-api-key": "cli"}, 403, "wrong_role")):

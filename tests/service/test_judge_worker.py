@@ -188,6 +188,7 @@ async def test_anthropic_upstream_is_forced_to_a_tool(
     assert body["tool_choice"] == {"type": "tool", "name": "judgement"}
 
 
+@pytest.mark.case("J1")
 async def test_429_and_500_are_asked_again(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
     upstream.answers = [(429, {}), (500, {}), (200, openai_answer(GOOD))]
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
@@ -215,6 +216,7 @@ async def test_a_server_that_knows_no_schemas_is_asked_without(
     assert set(upstream.seen[2][2]) == {"model", "messages"}
 
 
+@pytest.mark.case("J2")
 async def test_a_forced_tool_with_a_key_twice_is_invalid(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
     twice = GOOD.replace("{", '{"probability": 0.9, ', 1)
     whole = json.dumps(anthropic_answer(GOOD)).replace(GOOD, twice)
@@ -231,6 +233,7 @@ async def test_past_the_deadline_nobody_is_asked(redis_url: str, redis: Client, 
         assert (said.error, said.probability, said.attempts, upstream.seen) == ("deadline", None, 0, [])
 
 
+@pytest.mark.case("J1", "J2")
 @pytest.mark.parametrize(
     ("answers", "error"),
     [
@@ -251,6 +254,7 @@ async def test_what_is_unexpected_becomes_an_error(
     assert (said.probability, said.error) == (None, error)
 
 
+@pytest.mark.case("J1")
 async def test_a_silent_model_is_given_up_at_the_deadline(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
     upstream.delay_s = 5
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"), within_s=0.4)
@@ -258,11 +262,13 @@ async def test_a_silent_model_is_given_up_at_the_deadline(redis_url: str, queue:
     assert said.latency_ms < 2_000
 
 
+@pytest.mark.case("J1")
 @pytest.mark.parametrize("model", ["unknown", "demo"])
 async def test_a_model_that_nobody_serves_is_unavailable(redis_url: str, queue: JudgeQueue, redis: Client, model: str) -> None:
     assert (await judged(runtime(redis_url), queue, redis, question(model))).error == "unavailable"
 
 
+@pytest.mark.case("J4")
 async def test_the_first_answer_stays(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
     call_id = layout.new_call_id()
     first = '{"probability":null,"error":"deadline"}'
@@ -277,6 +283,7 @@ async def _depth_is(queue: JudgeQueue, depth: int) -> bool:
     return (await queue.stats())["depth"] == depth
 
 
+@pytest.mark.case("W10")
 async def test_a_pickle_is_rejected_and_the_queue_goes_on(redis_url: str, queue: JudgeQueue, redis: Client, tmp_path: Any) -> None:
     class Evil:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -292,6 +299,7 @@ async def test_a_pickle_is_rejected_and_the_queue_goes_on(redis_url: str, queue:
     assert await redis.ttl(layout.JUDGE_REJECTED) > 0
 
 
+@pytest.mark.case("W10")
 async def test_rejected_jobs_are_counted(redis_url: str) -> None:
     connection, pool = Connection(redis_url, name="test"), open_pool(redis_url)
     worker = JudgeWorker(Judge(runtime(redis_url), connection), pool, connection, concurrency=1)

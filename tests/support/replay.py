@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-Cutting = Literal["whole", "random", "events"]
+Cutting = Literal["whole", "random", "events", "bytes"]
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens")
 
 
@@ -58,6 +58,8 @@ def pieces(reply: Reply) -> list[bytes]:
     if reply.cutting == "events":
         parts = body.split(b"\n\n")
         return [part + b"\n\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+    if reply.cutting == "bytes":
+        return [body[at : at + 1] for at in range(len(body))]
     if reply.cutting == "random":
         chance = random.Random(reply.seed)
         marks = sorted({0, len(body), *(chance.randrange(len(body) + 1) for _ in range(min(64, len(body))))})

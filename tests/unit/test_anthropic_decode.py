@@ -59,6 +59,7 @@ def test_whole_and_byte_by_byte_are_the_same(name: str) -> None:
     assert decode("anthropic", [body]) == decode("anthropic", [body[i : i + 1] for i in range(len(body))])
 
 
+@pytest.mark.case("U4")
 @given(st.sampled_from(FILES), st.lists(st.integers(1, 200), max_size=60))
 def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
     body, pieces = own(name), []
@@ -69,6 +70,7 @@ def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
     assert decode("anthropic", [*pieces, rest]) == decode("anthropic", [body])
 
 
+@pytest.mark.case("U11")
 @pytest.mark.parametrize("name", [n for n in FILES if n != "anthropic-cut.sse"])
 def test_bytes_after_the_end_are_withheld(name: str) -> None:
     body = own(name)
@@ -139,6 +141,7 @@ def test_thinking() -> None:
     assert given_at_once[2:5] == [TextDelta(0, "a"), SignatureDelta(0, "s"), BlockStop(0)]
 
 
+@pytest.mark.case("U6")
 def test_server_blocks_never_touch_a_clients_call() -> None:
     events = decode("anthropic", [own("anthropic-server-tool-among.sse")])
     assert [e for e in events if isinstance(e, BlockStart | ArgumentsDelta)] == [
@@ -181,6 +184,7 @@ def test_second_start_with_the_same_id_is_ignored() -> None:
         stream(message(), TEXT, stop(0), message())
 
 
+@pytest.mark.case("U5")
 @pytest.mark.parametrize(
     "frames",
     [
@@ -215,6 +219,7 @@ def test_what_the_dialect_forbids(frames: list[dict[str, Any]]) -> None:
         stream(*frames)
 
 
+@pytest.mark.case("U5")
 @pytest.mark.parametrize("data", [b"nonsense", b"[]", b"{}", b'{"type":7}', b"\xff", b'{"type":"ping"'])
 def test_frames_that_cannot_be_read(data: bytes) -> None:
     decoder = codecs.make_decoder("anthropic")
@@ -224,6 +229,7 @@ def test_frames_that_cannot_be_read(data: bytes) -> None:
     assert decoder.finish() == []
 
 
+@pytest.mark.case("U5", "U7")
 def test_what_is_not_modelled_is_withheld_and_named() -> None:
     events = stream(
         message(container={"id": "some prose"}, usage={"note": "some prose"}, novelty=1),

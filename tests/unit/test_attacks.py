@@ -205,6 +205,7 @@ def logprobs(index: int, said: str) -> AttachmentDelta:
     return AttachmentDelta(index, "logprobs", {"content": [{"token": said, "logprob": 0}]})
 
 
+@pytest.mark.case("U7")
 def test_log_probabilities_do_not_tell_a_denied_call_in_text() -> None:
     events: list[Event] = [BlockStart(0, BlockKind.TEXT)]
     for piece in ("Well. ", CALL[:20], CALL[20:], " Done."):
@@ -400,6 +401,7 @@ def test_fields_of_a_message_that_the_setting_names_are_shown_to_policies() -> N
     assert started(Deny(), event=MessageStart("m", "x", extra=extra), stop=stop)[0][0].extra == extra
 
 
+@pytest.mark.case("U7")
 @pytest.mark.parametrize(
     "event",
     [
@@ -435,12 +437,14 @@ def test_what_the_end_says_is_text_like_any_other() -> None:
     assert started(NoDanger(), event=MessageStart("x", "m"), stop=kept)[0][-1].stop_sequence == "END"
 
 
+@pytest.mark.case("U7")
 def test_a_call_in_the_explanation_of_a_refusal_is_withheld() -> None:
     stop = MessageStop(StopReason.REFUSAL, explanation=f"Run this: {CALL}")
     outputs, notes = started(Deny(DANGER), event=MessageStart("x", "m"), stop=stop)
     assert (outputs[-1].explanation, notes) == ("", ["1: explanation"])
 
 
+@pytest.mark.case("U7")
 def test_what_upstream_says_of_an_error_is_text_like_any_other() -> None:
     said = UpstreamFailed("api_error", f"cannot parse {CALL}")
     for policy in (NoDanger(), Deny(DANGER)):

@@ -311,11 +311,13 @@ def test_a_call_names_its_mcp_server_in_its_own_answer_and_in_a_later_one() -> N
 CITED: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, "as he said"), AttachmentDelta(0, "citation", CITATION), BlockStop(0)]
 
 
+@pytest.mark.case("U7")
 def test_attachments_go_with_their_text() -> None:
     assert Run().feed(*CITED).out == CITED
     assert Run(Same()).feed(*CITED).out == CITED
 
 
+@pytest.mark.case("U7")
 def test_changed_text_loses_what_vouches_for_it() -> None:
     signed: list[Event] = [BlockStart(1, BlockKind.THINKING), TextDelta(1, "hm"), SignatureDelta(1, "sig"), BlockStop(1)]
     run = Run(Shout()).feed(*CITED, *signed)
@@ -324,12 +326,14 @@ def test_changed_text_loses_what_vouches_for_it() -> None:
     assert run.notes("withheld") == ["1: citation", "1: signature"]
 
 
+@pytest.mark.case("U7")
 def test_a_citation_is_decided_as_a_block_of_its_own() -> None:
     run = Run(NoSecrets()).feed(*CITED)
     assert [type(e) for e in run.out] == [BlockStart, TextDelta, BlockStop]
     assert run.notes("withheld") == ["1: citation: secret (no_secrets)"]
 
 
+@pytest.mark.case("U7")
 def test_logprobs_do_not_pass_a_policy_that_reads_text() -> None:
     events: list[Event] = [BlockStart(0, BlockKind.TEXT), TextDelta(0, "a"), AttachmentDelta(0, "logprobs", {}), BlockStop(0)]
     assert Run().feed(*events).out == events

@@ -27,6 +27,7 @@ def test_every_plain_object_is_read_as_json_reads_it(value: dict[str, object]) -
     assert loads_body(json.dumps(value).encode()) == value
 
 
+@pytest.mark.case("J5")
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -69,6 +70,7 @@ def test_deepest_allowed_nesting() -> None:
     assert loads_arguments('{"a": "' + "[" * 1000 + '"}')
 
 
+@pytest.mark.case("J5")
 def test_pairs_of_surrogates_and_large_integers_are_kept() -> None:
     assert loads_arguments('{"a": "\\ud83d\\ude00", "b": 123456789012345678901234567890}') == {
         "a": "😀",
@@ -76,6 +78,7 @@ def test_pairs_of_surrogates_and_large_integers_are_kept() -> None:
     }
 
 
+@pytest.mark.case("U9")
 @pytest.mark.parametrize(
     "text",
     [

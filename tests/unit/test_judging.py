@@ -48,6 +48,7 @@ def test_a_reply_as_asked_is_taken(probability: float) -> None:
     assert parse_reply(json.dumps({**GOOD, "probability": probability}), NONCE) == (float(probability), "why")
 
 
+@pytest.mark.case("J2")
 @pytest.mark.parametrize(
     "reply",
     [
@@ -91,6 +92,7 @@ def test_any_other_reply_is_invalid(reply: str) -> None:
         parse_reply(reply, NONCE)
 
 
+@pytest.mark.case("J2")
 @given(st.text(max_size=200))
 def test_prose_never_passes(reply: str) -> None:
     with pytest.raises(JudgementInvalid):
@@ -108,6 +110,7 @@ def test_sealing_keeps_the_meaning_and_takes_the_nonce_away(value: Any) -> None:
     assert judging.INVISIBLE.search(text) is None
 
 
+@pytest.mark.case("J3")
 @pytest.mark.parametrize("case", CORPUS["cases"], ids=lambda case: str(case["name"]))
 def test_the_envelope_holds_whatever_is_in_it(case: dict[str, Any]) -> None:
     turns = (Turn("user", (TextPart(f"{case['text']} </envelope {NONCE}>"),)),)
@@ -170,6 +173,7 @@ def test_a_tool_of_the_providers_types_is_shown_by_its_type() -> None:
     assert json.loads(prompt.split("\n")[1])["tool"] == {"name": "web_search", "type": "web_search_20250305"}
 
 
+@pytest.mark.case("J10")
 def test_invisible_characters_are_shown_and_named() -> None:
     prompt = asked(json.dumps({"command": "r\u200bm"}, ensure_ascii=False)).question.prompt
     assert "\u200b" not in prompt
@@ -199,6 +203,7 @@ def test_oversize_arguments_are_blocked_unjudged() -> None:
     assert said.reason == "too_large"
 
 
+@pytest.mark.case("J1", "J2")
 @pytest.mark.parametrize(
     ("judgement", "expected"),
     [
@@ -236,20 +241,24 @@ def decided(case: dict[str, Any], judgement: Judgement) -> tuple[str, str, bool]
     return decision.decided.verdict, decision.decided.policy, was_asked
 
 
+@pytest.mark.case("J3")
 def test_the_corpus_is_large_enough() -> None:
     assert sum(case["dangerous"] for case in CORPUS["cases"]) >= 60
 
 
+@pytest.mark.case("J3")
 @pytest.mark.parametrize("case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"]))
 def test_rules_block_injections_whatever_a_gullible_judge_says(case: dict[str, Any]) -> None:
     assert decided(case, Judgement(probability=0.0)) == ("block", "tool_rules", False)
 
 
+@pytest.mark.case("J3")
 @pytest.mark.parametrize("case", [c for c in CORPUS["cases"] if not c["dangerous"]], ids=lambda case: str(case["name"]))
 def test_near_misses_pass(case: dict[str, Any]) -> None:
     assert decided(case, Judgement(probability=0.0)) == ("allow", "", True)
 
 
+@pytest.mark.case("J2", "J3")
 @pytest.mark.parametrize("case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"]))
 def test_a_judge_that_repeats_what_it_read_is_invalid(case: dict[str, Any]) -> None:
     texts = [case["text"], case["arguments"], *(v for v in json.loads(case["arguments"]).values() if isinstance(v, str))]
@@ -258,12 +267,14 @@ def test_a_judge_that_repeats_what_it_read_is_invalid(case: dict[str, Any]) -> N
             parse_reply(text, "another nonce")
 
 
+@pytest.mark.case("J5")
 @pytest.mark.parametrize("text", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1e999}', "[" * 1000, '{"a":1} x', '{"a":"\\ud800"}', '"text"'])
 def test_ambiguous_arguments_never_reach_a_policy(text: str) -> None:
     with pytest.raises(AmbiguousJson):
         loads_arguments(text)
 
 
+@pytest.mark.case("J5")
 def test_large_integers_reach_a_policy_unchanged() -> None:
     assert loads_arguments(f'{{"a":{2**70}}}') == {"a": 2**70}
 

@@ -53,6 +53,7 @@ def test_line_breaks_and_controls_stay_in_one_line(stream: io.StringIO) -> None:
     assert stream.getvalue().isascii()
 
 
+@pytest.mark.case("A7")
 def test_exception_is_its_type_and_place(stream: io.StringIO) -> None:
     try:
         raise ValueError(SECRET)

@@ -82,6 +82,7 @@ def test_whole_and_byte_by_byte_are_the_same(name: str) -> None:
     assert decode("openai", [body]) == decode("openai", [body[i : i + 1] for i in range(len(body))])
 
 
+@pytest.mark.case("U4")
 @given(st.sampled_from(FILES), st.lists(st.integers(1, 200), max_size=60))
 def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
     body, pieces = own(name), []
@@ -92,6 +93,7 @@ def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
     assert decode("openai", [*pieces, rest]) == decode("openai", [body])
 
 
+@pytest.mark.case("U11")
 @pytest.mark.parametrize("name", FILES)
 def test_bytes_after_the_end_are_withheld(name: str) -> None:
     body = own(name) + b"data: [DONE]\n\n"
@@ -116,6 +118,7 @@ def test_text() -> None:
     assert texts(decode("openai", [own("openai-text-crlf.sse")])) == {0: "ab"}
 
 
+@pytest.mark.case("U6")
 def test_interleaved_parallel_calls_stay_apart() -> None:
     events = decode("openai", [own("openai-tools-interleaved.sse")])
     assert calls(events) == [("call_a", "get_weather", '{"city":"Paris"}'), ("call_b", "get_time", '{"zone":"CET"}')]
@@ -137,11 +140,13 @@ def test_call_with_first_index_one_and_finish_stop() -> None:
     assert events[-1].stop_reason is StopReason.TOOL_USE
 
 
+@pytest.mark.case("U6")
 def test_new_id_on_a_used_index_is_a_new_call() -> None:
     events = decode("openai", [own("openai-index-reused.sse")])
     assert calls(events) == [("call_1", "a", "{}"), ("call_2", "b", '{"x":1}')]
 
 
+@pytest.mark.case("U6")
 def test_calls_without_index_or_id() -> None:
     by_id = stream(fragment('{"a"', id="x", name="f"), fragment(":1}", id="x"), fragment("{}", id="y", name="f"), delta("tool_calls"))
     assert calls(by_id) == [("x", "f", '{"a":1}'), ("y", "f", "{}")]
@@ -157,6 +162,7 @@ def test_calls_without_index_or_id() -> None:
     assert [c[1:] for c in calls(both)] == [("f", "1"), ("g", "2")]
 
 
+@pytest.mark.case("U6", "J7")
 def test_late_names_and_ids() -> None:
     late = stream(
         fragment(index=0), fragment("{", index=0, id="x"), fragment("}", index=0, name="f"), fragment(index=0, name=""), delta("tool_calls")
@@ -230,6 +236,7 @@ def test_cut_answers_fail(chunks: list[Any]) -> None:
     assert not any(isinstance(e, MessageStop) for e in events)
 
 
+@pytest.mark.case("U11")
 def test_cut_stream_and_missing_done() -> None:
     assert isinstance(decode("openai", [own("openai-cut.sse")])[-1], UpstreamFailed)
     finished = b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n'
@@ -251,6 +258,7 @@ def test_errors_inside_a_stream_are_rebuilt() -> None:
         assert decode("openai", [data]) == [UpstreamFailed("api_error", message)]
 
 
+@pytest.mark.case("U5")
 @pytest.mark.parametrize(
     ("fields", "names"),
     [
@@ -276,6 +284,7 @@ def test_what_is_not_modelled_is_withheld_and_named(fields: dict[str, Any], name
     assert isinstance(events[-1], MessageStop)
 
 
+@pytest.mark.case("U7")
 def test_other_choices_fields_and_messages_are_withheld() -> None:
     other = delta(content="a")
     other["choices"].append({"index": 1, "delta": {"content": "secret"}})

@@ -158,6 +158,7 @@ def test_schemas_fetch_nothing(uri: str) -> None:
     assert Schemas().is_valid(Tool("bash", schema={"$ref": uri}), {}) is None
 
 
+@pytest.mark.case("J9")
 def test_a_clients_pattern_cannot_run_for_long() -> None:
     schema = {"properties": {"a": {"pattern": "^(?=a)(a|a)*$"}}}
     with pytest.raises(ValueError, match="regex"):
@@ -273,6 +274,7 @@ def test_dialects_read_strings_their_own_way() -> None:
 # --- pieces ---
 
 
+@pytest.mark.case("J10")
 def test_names_match_whole() -> None:
     assert [Names("a?c*").match(n) for n in ("abc", "abcd\n", "ac", "xabc")] == [True, True, False, False]
     assert Names("a.c").match("abc") is False
@@ -311,6 +313,7 @@ def test_bad_options_are_refused_at_load(options: dict[str, Any], complaint: str
         ToolRules(**options)
 
 
+@pytest.mark.case("J9")
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*x", "^(([a-z])+.)+[A-Z]([a-z])+$"])
 def test_patterns_that_explode_elsewhere_are_linear(pattern: str) -> None:
     began = time.process_time()

@@ -34,6 +34,7 @@ patterns = st.lists(
 places = st.lists(st.integers(0, 200), max_size=12)
 
 
+@pytest.mark.case("J6")
 @given(literals, st.text("abc \n", max_size=60), places)
 def test_literals_do_not_depend_on_the_cut(finds: list[str], text: str, where: list[int]) -> None:
     rules = [{"find": find, "replace": f"<{n}>"} for n, find in enumerate(finds)]
@@ -41,6 +42,7 @@ def test_literals_do_not_depend_on_the_cut(finds: list[str], text: str, where: l
     assert run(cut(text, where), rules=rules) == expected
 
 
+@pytest.mark.case("J6")
 @given(patterns, literals, st.text("abc \n\u00e9\ud800", max_size=60), places, st.integers(1, 8))
 def test_patterns_do_not_depend_on_the_cut(chosen: list[str], finds: list[str], text: str, where: list[int], longest: int) -> None:
     rules = [{"pattern": p, "replace": rf"<{n}\0>"} for n, p in enumerate(chosen)] + [{"find": f, "replace": "!"} for f in finds]
@@ -54,6 +56,7 @@ def test_patterns_replace_what_python_would_replace(chosen: list[str], text: str
     assert run(cut(text, where), rules=[{"pattern": chosen[0], "replace": r"<\0>"}]) == expected
 
 
+@pytest.mark.case("J6")
 @pytest.mark.parametrize("rule", [{"find": "hunter2-secret"}, {"pattern": "hunter[0-9]-secret"}])
 def test_a_secret_split_anywhere_never_leaks(rule: dict[str, str]) -> None:
     text = "the password is hunter2-secret, keep it"

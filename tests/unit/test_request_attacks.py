@@ -21,6 +21,7 @@ def send(dialect: Dialect, upstream: Dialect, **body: Any) -> Any:
     return codecs.encode_request(asked, Target(dialect=upstream), changed=False)
 
 
+@pytest.mark.case("C5")
 @pytest.mark.parametrize(
     "body",
     [
@@ -35,6 +36,7 @@ def test_a_name_that_differs_in_case_alone_is_refused(body: dict[str, Any]) -> N
         send("openai", "openai", **body)
 
 
+@pytest.mark.case("C5", "A8")
 @pytest.mark.parametrize("name", ["lora_path", "custom_logit_processor", "AWS_region_name", "Api_Base", "bootstrap_host", "data_sources"])
 def test_routing_and_code_are_not_taken_from_requests(name: str) -> None:
     with pytest.raises(InvalidRequest, match="not taken from requests"):

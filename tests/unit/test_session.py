@@ -142,6 +142,7 @@ def test_the_survivor_of_two_calls_keeps_the_stop_reason() -> None:
     assert end(outputs).stop_reason is StopReason.TOOL_USE
 
 
+@pytest.mark.case("J5")
 @pytest.mark.parametrize(
     "arguments", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":1} x', "[1]", '{"a":"\\ud800"}', '{"a":1e999}', '{"a":' * 70 + "1" + "}" * 70, '{"a']
 )
@@ -231,6 +232,7 @@ def test_text_policies_see_text_and_change_it() -> None:
     assert texts(run(make([Shout()]), [chunk({"content": "hey"}), chunk(finish="stop"), DONE])) == "HEY"
 
 
+@pytest.mark.case("W8")
 def test_a_policy_that_raises_blocks() -> None:
     outputs = run(make([Broken()]), [chunk({"content": "secret"}), call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
     assert "secret" not in texts(outputs) and "fault" in texts(outputs)
@@ -242,6 +244,7 @@ class Rewrite(Policy):
         return Replace('{"command":1}' if call.value.get("command") == "bad" else '{"command":"echo"}')
 
 
+@pytest.mark.case("J8")
 def test_a_replacement_must_fit_the_tools_schema() -> None:
     good = run(make([Rewrite()]), [call_chunk(0, "bash", '{"command":"x"}'), chunk(finish="tool_calls"), DONE])
     assert [o.text for o in good if isinstance(o, ArgumentsDelta)] == ['{"command":"echo"}']
@@ -249,6 +252,7 @@ def test_a_replacement_must_fit_the_tools_schema() -> None:
     assert "schema" in texts(bad) and not [o for o in bad if isinstance(o, ArgumentsDelta)]
 
 
+@pytest.mark.case("U3")
 def test_a_cut_stream_ends_in_an_error_and_never_releases_half_a_call() -> None:
     session = make()
     outputs = run(session, [chunk({"content": "so far"}), call_chunk(0, "bash", '{"comm')])
@@ -269,6 +273,7 @@ def test_an_error_before_the_first_byte_keeps_its_status() -> None:
     assert (answer.status, answer.headers["retry-after"]) == (429, "7")
 
 
+@pytest.mark.case("U5")
 def test_unmodelled_fields_are_withheld_and_recorded() -> None:
     session = make()
     session.take()

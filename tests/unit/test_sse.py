@@ -30,6 +30,7 @@ def read(chunks: list[bytes]) -> list[tuple[str, bytes]]:
     return [event for event in map(parse_event, chunks) if event[1]]
 
 
+@pytest.mark.case("U4")
 @given(PIECES.map(b"".join), st.lists(st.integers(0, 7), max_size=30))
 def test_joined_output_is_the_input_and_splits_change_nothing(data: bytes, sizes: list[int]) -> None:
     whole = split([data])
@@ -39,6 +40,7 @@ def test_joined_output_is_the_input_and_splits_change_nothing(data: bytes, sizes
     assert read(whole) == read(pieces) == read(single)
 
 
+@pytest.mark.case("U4")
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_every_line_end_cuts(end: bytes) -> None:
     data = b"event: a" + end + b"data: 1" + end + end + b"data: 2" + end + b"data:3" + end + end
@@ -46,6 +48,7 @@ def test_every_line_end_cuts(end: bytes) -> None:
     assert len(split([data])) == 2
 
 
+@pytest.mark.case("U4")
 def test_other_line_separators_do_not_cut() -> None:
     data = "data: a\u2028b\u0085c\x0bd\n\n".encode()
     assert split([data]) == [data]
@@ -69,6 +72,7 @@ def test_rest_comes_with_finish() -> None:
     assert splitter.feed(b"") == []
 
 
+@pytest.mark.case("U4")
 @pytest.mark.parametrize("data", [b"data: " + b"x" * 100, b"data: " + b"x" * 100 + b"\n\n", b"data: " + b"x" * 100 + b"\r\n\r\n"])
 def test_event_past_the_bound_is_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
@@ -82,6 +86,7 @@ def test_many_events_may_be_larger_than_the_bound_together() -> None:
     assert len(EventSplitter(20).feed(b"data: 123456\n\n" * 50)) == 50
 
 
+@pytest.mark.case("U4")
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_large_streams_take_linear_time(end: bytes) -> None:
     # 2 MB in small pieces and as one piece; quadratic scanning would take minutes
@@ -92,6 +97,7 @@ def test_large_streams_take_linear_time(end: bytes) -> None:
     assert len(EventSplitter(1 << 22).feed((b"data: 1" + end + end) * 100_000)) == 100_000
 
 
+@pytest.mark.case("U4")
 @pytest.mark.parametrize(
     ("chunk", "event"),
     [
