@@ -210,7 +210,7 @@ class Gateway:
     # --- timers of all calls, in one place ---
 
     async def watch_timers(self) -> None:
-        """Once a second: unclaimed, silent, stalled and overdue calls. Runs until cancelled."""
+        """Twice a second: unclaimed, silent and overdue calls. Runs until cancelled."""
         limits = self.limits
         while True:
             await asyncio.sleep(0.5)
@@ -222,8 +222,6 @@ class Gateway:
                     call.fail(AuditUnavailable("the record cannot be written now"))
                 elif now - call.last_reply > call.activity_s:
                     call.fail(StreamTimeout(f"no sign of life from the policy workers for {call.activity_s:g} s"))
-                elif call.sending_since and now - call.sending_since > limits.client_stall_s:
-                    call.fail(ClientGone("the client does not read"))
                 elif now > call.deadline:
                     if now > call.deadline + 5:
                         call.fail(StreamTimeout("the call's deadline has passed", code="call_deadline"))
@@ -271,9 +269,7 @@ class _Relay:
             end = call.end
             if call.has_out or end:
                 data = call.take_out() if call.has_out else b""
-                call.sending_since = time.monotonic()
                 await self._put(data, last=bool(end))
-                call.sending_since = 0.0
             if end:
                 self.complete = True
                 return

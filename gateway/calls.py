@@ -32,7 +32,6 @@ class OpenCall:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.head_sent = False
-        self.sending_since = 0.0
         self.end = ""
         self.error: PipelineError | None = None
         self.dispatch: Dispatch | None = None

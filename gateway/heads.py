@@ -1,4 +1,5 @@
-"""Bounds on request heads, which uvicorn's httptools server has none of: their size, and how long they may take to come.
+"""Bounds on connections that uvicorn's httptools server has none of: the size of a request head, how long it may take to come, and
+how long a client may leave what it is sent unread.
 
 What is past them gets 431, or is closed; before a head is complete nobody knows who asks, or in which dialect.
 """
@@ -10,20 +11,29 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_S = 30.0
+_LOOKS = 4
+"""How often in the stall time a connection with unsent bytes is looked at."""
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 121\r\n\r\n"
     b'{"error":{"message":"the request head is too large","type":"invalid_request_error","param":null,"code":"head_too_large"}}'
 )
 
 
-class BoundedHeads(HttpToolsProtocol):
-    """One client connection. A head may have 64 KiB beside what comes in the same read as its end, and 30 s."""
+class BoundedConnection(HttpToolsProtocol):
+    """One client connection. A head may have 64 KiB beside what comes in the same read as its end, and 30 s.
+
+    A client that takes none of its unsent bytes for `stall_s` is cut off, whatever is sent to it: a sender would wait for ever.
+    """
+
+    stall_s = 60.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head_bytes = 0
         self._in_head = True
         self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._unsent = self._still_looks = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
@@ -31,8 +41,10 @@ class BoundedHeads(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(HEAD_S, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer."""
+        """Forget the timers."""
         self._stop_timer()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -62,3 +74,39 @@ class BoundedHeads(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    # --- unread answers ---
+
+    def pause_writing(self) -> None:
+        """The client is slower than what is sent to it."""
+        super().pause_writing()
+        self._watch_unsent()
+
+    def resume_writing(self) -> None:
+        """The client has taken most of it."""
+        super().resume_writing()
+        self._unsent = 2**63
+
+    def on_response_complete(self) -> None:
+        """An answer is complete, its end perhaps unread."""
+        super().on_response_complete()
+        self._watch_unsent()
+
+    def _watch_unsent(self) -> None:
+        if self._stall_timer is None and (unsent := self.transport.get_write_buffer_size()):
+            self._unsent, self._still_looks = unsent, 0
+            self._stall_timer = self.loop.call_later(self.stall_s / _LOOKS, self._look)
+
+    def _look(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        self._still_looks = 0 if unsent < self._unsent else self._still_looks + 1
+        self._unsent, self._stall_timer = unsent, None
+        if self._still_looks >= _LOOKS:
+            self.transport.abort()
+        elif unsent:
+            self._stall_timer = self.loop.call_later(self.stall_s / _LOOKS, self._look)
+
+
+def bounded_connection(stall_s: float) -> type[BoundedConnection]:
+    """Return the protocol for uvicorn with this stall time."""
+    return type("BoundedConnection", (BoundedConnection,), {"stall_s": stall_s})

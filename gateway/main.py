@@ -14,7 +14,7 @@ import uvicorn
 from gateway.app import Gateway
 from gateway.audit import make_audit
 from gateway.bus import Bus
-from gateway.heads import BoundedHeads
+from gateway.heads import bounded_connection
 from gateway.keyring import KeyRing
 from gateway.status import Status
 from gateway.upstream import Upstreams
@@ -52,7 +52,8 @@ async def run(settings: Runtime) -> None:
     app = Gateway(config, bus, keys, upstreams, status, audit.app)
     server = _Server(
         uvicorn.Config(
-            app, http=BoundedHeads, loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
+            app, http=bounded_connection(config.limits.client_stall_s),
+            loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
             timeout_graceful_shutdown=3, backlog=2048, ws="none", proxy_headers=False, h11_max_incomplete_event_size=65536,
         )
     )  # fmt: skip

@@ -7,7 +7,7 @@ moves no open call.
     call:ID      stream   START (0-1), then what the gateway appends, each id being `seq-0`; read by workers
     body:ID      string   the request body; read by workers and the audit writer, which deletes it after the call's end
     ctl:ID       hash     the lease: t owner token, n next output, h hash at n, s last recorded seq, e dispatch entry,
-                          p policy, r revision, k takeovers, kn the n of the last takeover,
+                          p policy, r revision, k takeovers without an output, kn the n of the last,
                           o since when it waits for a worker that has its revision
     facts:ID     hash     set once per field: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded turns
     beat:ID:...  string   a judge job's heartbeat

@@ -77,6 +77,14 @@ A call whose pinned policy and revision are not among the worker's is left to ot
 all the same, to be closed.
 """
 
+REPLAYED = """#!lua flags=allow-oom
+-- KEYS ctl; ARGV token
+if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
+redis.call('HSET', KEYS[1], 'k', 0, 'kn', -1)
+return 'OK'
+"""
+"""Say that a call taken over did its new owner no harm: takeovers are counted anew."""
+
 RENEW = """#!lua flags=allow-oom
 -- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
 -- allow-oom: a lease that dies because Redis is full would start a false takeover
@@ -273,7 +281,7 @@ return forgotten
 """
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
-ALL = (START, APPEND_LAST, CLAIM, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, FACT, FORGET)
+ALL = (START, APPEND_LAST, CLAIM, REPLAYED, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, FACT, FORGET)
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 
 

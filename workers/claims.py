@@ -2,6 +2,9 @@
 
 One script checks and touches both truths of a lease. A call stays with the policy revision that it began with: a worker
 that does not have it leaves the call to those that do, and only when nobody came for it in time closes it.
+
+A call may kill the workers that take it, and with each of them others lose theirs. So calls that were taken over before and
+did nothing since are replayed one by one, after the rest: the next owner can tell which of them it was.
 """
 
 import asyncio
@@ -49,7 +52,7 @@ class Claimed(msgspec.Struct):
 
 
 class Claims:
-    """The claiming of one worker. `room` says how many more calls it takes now; `adopt` gets each that it was given."""
+    """The claiming of one worker. `room` says how many more calls it takes now; `adopt` takes each it is given, and returns its replay."""
 
     def __init__(
         self,
@@ -63,11 +66,13 @@ class Claims:
         holds: Callable[[str], bool],
         subscribe: Callable[[str], "asyncio.Future[Any]"],
         unsubscribe: Callable[[str], None],
-        adopt: Callable[[Claimed], None],
+        adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
     ) -> None:
         self._redis, self._blocking, self._limits, self._name, self._pins = redis, blocking, limits, name, pins
         self._room, self._holds, self._subscribe, self._unsubscribe, self._adopt = room, holds, subscribe, unsubscribe, adopt
         self._reclaim_after = 0.0
+        self._unanswered = set[int]()
+        """Shards on which a delivery or a claim was not answered."""
 
     def pause_reclaiming(self) -> None:
         """After a reconnect: others may not have renewed yet, so take nothing over for a quarter lease."""
@@ -80,30 +85,25 @@ class Claims:
 
     async def run(self, shard: int, stopping: asyncio.Event) -> None:
         """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that is going."""
-        swept, is_left = 0.0, False
+        swept = 0.0
         while not stopping.is_set():
             room = self._room()
             if room <= 0:
                 await asyncio.sleep(0.05)
                 continue
             try:
-                entries = [(e, True) for e in await self._left(shard)] if is_left else []
-                is_left = False
-                entries += [(e, False) for e in await self._read(shard, max(1, room - len(entries)))]
+                if shard in self._unanswered:
+                    self._unanswered.discard(shard)
+                    await self._take_over(shard, await self._left(shard))
+                await self._claim_all(shard, await self._read(shard, room), takeover=False)
                 now = time.monotonic()
                 if now - swept > self._limits.lease_s / 4 and now > self._reclaim_after:
                     swept = now
-                    entries += [(e, True) for e in await self._orphans(shard, max(1, room - len(entries)))]
-                if entries:
-                    claims = (self._claim(shard, e[0].decode(), e[1], takeover=takeover) for e, takeover in entries)
-                    for said in await asyncio.gather(*claims, return_exceptions=True):
-                        if isinstance(said, Exception):
-                            log.error("claim failed", extra={"error": type(said).__name__}, exc_info=said)
-                            is_left = True
-                if is_left:
+                    await self._take_over(shard, await self._orphans(shard, max(1, self._room())))
+                if shard in self._unanswered:
                     await asyncio.sleep(0.1)
             except (StreamConnectionLost, RedisError) as error:
-                is_left = True
+                self._unanswered.add(shard)
                 if isinstance(error, RedisError) and "NOGROUP" in str(error):
                     with contextlib.suppress(StreamConnectionLost):
                         await self.make_group(shard)
@@ -135,11 +135,36 @@ class Claims:
         )
         return [e for e in said[1] if e[1]]
 
-    async def _claim(self, shard: int, entry: str, fields: list[bytes], *, takeover: bool) -> None:
-        values = dict(zip(fields[::2], fields[1::2], strict=True))
+    async def _take_over(self, shard: int, entries: list[Any]) -> None:
+        """Claim calls that somebody had."""
+        suspect = await asyncio.gather(*(self._is_suspect(fields) for _, fields in entries))
+        await self._claim_all(shard, [e for e, bad in zip(entries, suspect, strict=True) if not bad], takeover=True)
+        for entry in [e for e, bad in zip(entries, suspect, strict=True) if bad]:
+            if replays := await self._claim_all(shard, [entry], takeover=True):
+                await asyncio.wait(replays, timeout=self._limits.lease_s)
+
+    async def _is_suspect(self, fields: list[bytes]) -> bool:
+        """Did the call do nothing since it was last taken over?"""
+        numbers = await self._redis.call("HMGET", layout.ctl_key(_values(fields)[b"c"].decode()), "n", "kn")
+        return numbers[0] is not None and numbers[0] == numbers[1]
+
+    async def _claim_all(self, shard: int, entries: list[Any], *, takeover: bool) -> "list[asyncio.Task[Any]]":
+        """Claim entries side by side; returns the replays that began."""
+        claims = (self._claim(shard, e[0].decode(), e[1], takeover=takeover) for e in entries)
+        replays = []
+        for said in await asyncio.gather(*claims, return_exceptions=True):
+            if isinstance(said, Exception):
+                self._unanswered.add(shard)
+                log.error("claim failed", extra={"error": type(said).__name__}, exc_info=said)
+            elif isinstance(said, asyncio.Task):
+                replays.append(said)
+        return replays
+
+    async def _claim(self, shard: int, entry: str, fields: list[bytes], *, takeover: bool) -> "asyncio.Task[Any] | None":
+        values = _values(fields)
         call_id, due = values[b"c"].decode(), int(values[b"d"])
         if self._holds(call_id) and not takeover:
-            return
+            return None
         token, expired = secrets.token_hex(8), False
         subscribed = self._subscribe(call_id)
         if takeover:
@@ -151,19 +176,18 @@ class Claims:
         await subscribed
         if said[0] == b"OK":
             _, released, digest, recorded, policy, revision, takeovers, entries, body, facts = said
-            self._adopt(
-                Claimed(
-                    call_id, token, entry, int(released), digest.decode(), int(recorded), policy.decode(), revision.decode(),
-                    int(takeovers), entries, body, facts, expired,
-                )
+            claimed = Claimed(
+                call_id, token, entry, int(released), digest.decode(), int(recorded), policy.decode(), revision.decode(),
+                int(takeovers), entries, body, facts, expired,
             )  # fmt: skip
-            return
+            return self._adopt(claimed)
         if said[0] == b"OTHER":
             log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
         elif said[0] == b"CLOSED":
             self._redis.send_quiet("XACK", layout.dispatch_key(shard), layout.POLICY_GROUP, entry)
             self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
         self._unsubscribe(call_id)
+        return None
 
     def _run_script(
         self, shard: int, call_id: str, token: str, entry: str, due: int, *, takeover: bool, late: bool
@@ -178,3 +202,7 @@ class Claims:
             int(limits.lease_s * 1000), int(limits.claim_s * 1000), *self._pins,
         ]  # fmt: skip
         return self._redis.script(scripts.CLAIM, keys, args)
+
+
+def _values(fields: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(fields[::2], fields[1::2], strict=True))

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 BEAT_S = 1.0
 BEAT_TTL_MS = 3_000
 POLL_S = 1
+BLOCKED_S = 10.0
 _JOB_TIMEOUT_S = 660
 _STORE_S = 5.0
 _REJECTED_TTL_S = 604_800
@@ -53,10 +54,10 @@ class Judge:
     async def work(self, ctx: dict[str, Any], text: str) -> None:
         """Answer one job of the queue. Never raises but when cancelled, and then another judge takes the job."""
         ask = _decode_ask(text)
+        if not await self._begin(ask):
+            return
         beat = asyncio.create_task(self._beat(ask), name="beat")
         try:
-            if await self._is_answered(ask):
-                return
             await self._store(ask, await self.judge(ask))
         finally:
             beat.cancel()
@@ -96,10 +97,22 @@ class Judge:
         self._redis.send_quiet("INCR", layout.JUDGE_REJECTED)
         self._redis.send_quiet("EXPIRE", layout.JUDGE_REJECTED, _REJECTED_TTL_S)
 
-    async def _is_answered(self, ask: Ask) -> bool:
-        with contextlib.suppress(StreamConnectionLost, RedisError):
-            return bool(await self._redis.call("HEXISTS", layout.facts_key(ask.call_id), layout.judgement_field(ask.block, ask.step)))
-        return False
+    async def _begin(self, ask: Ask) -> bool:
+        """Show the first sign of life, unless the question has its answer or another judge works on it: no model is asked twice.
+
+        A worker that took the call over asks again, not knowing who was asked; a judge that died shows no life in a moment.
+        """
+        beat, facts = layout.judge_beat_key(ask.call_id, ask.block, ask.step), layout.facts_key(ask.call_id)
+        try:
+            answered, begun = await asyncio.gather(
+                self._redis.call("HEXISTS", facts, layout.judgement_field(ask.block, ask.step)),
+                self._redis.call("SET", beat, b"1", "NX", "PX", BEAT_TTL_MS),
+            )
+        except (StreamConnectionLost, RedisError):
+            return True
+        if answered and begun:
+            self._redis.send_quiet("DEL", beat)
+        return bool(begun) and not answered
 
     async def _store(self, ask: Ask, judgement: Judgement) -> None:
         args: list[Argument] = [
@@ -211,7 +224,7 @@ async def run(settings: Runtime) -> None:
     logging.getLogger("arq.worker").setLevel(logging.WARNING)
     stopping = asyncio.Event()
     process.on_stop(stopping.set)
-    process.watch_loop()
+    process.watch_loop(BLOCKED_S)
     warn_about_models(settings)
     await serve(settings, stopping)
 

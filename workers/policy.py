@@ -1,8 +1,8 @@
 """The policy worker: claims calls, keeps their leases, feeds their sessions, releases what they approve.
 
 Loops, each with one task: claim (new calls, and those whose owner is gone), renew (leases at a quarter of their
-length), sweep (keepalives, silent calls, asks whose judge died). Chunks need no task: they come by callback from the
-subscriber connection and go out at the end of the tick. Never holds provider credentials; never writes Postgres.
+length), sweep (keepalives, silent calls, asks whose judge died), gateways that are gone. Chunks need no task: they come by
+callback from the subscriber connection and go out at the end of the tick. Never holds provider credentials; never writes Postgres.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ from workers.turns import TurnLookup
 
 log = logging.getLogger(__name__)
 READ_BATCH = 256
+GATEWAY_LOOKS = 3
 MAX_TAKEOVERS = 2
 """A call taken over this often without a single output in between ends: its content kills workers."""
 
@@ -92,7 +93,7 @@ class PolicyWorker:
             async with asyncio.TaskGroup() as group:
                 loops = [
                     group.create_task(loop(), name=loop.__name__)
-                    for loop in (self._renew_loop, self._sweep_loop, self._presence_loop, self._forget_loop)
+                    for loop in (self._renew_loop, self._sweep_loop, self._gateway_loop, self._presence_loop, self._forget_loop)
                 ]
                 claims = [group.create_task(self._claims.run(s, self._stopping), name="claims") for s in range(self.config.shards)]
                 await self._stopping.wait()
@@ -112,9 +113,13 @@ class PolicyWorker:
         return self.calls.get(call.id) is call
 
     def _spawn(self, coroutine: Any, name: str) -> None:
+        _ = self._start(coroutine, name)
+
+    def _start(self, coroutine: Any, name: str) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
@@ -132,11 +137,12 @@ class PolicyWorker:
             self._sub.call("SUBSCRIBE", layout.chunk_channel(call_id)), self._sub.call("SUBSCRIBE", layout.facts_channel(call_id))
         )
 
-    def _adopt(self, claimed: Claimed) -> None:
+    def _adopt(self, claimed: Claimed) -> "asyncio.Task[Any] | None":
+        """Begin or go on with a claimed call; returns its replay, where there is one."""
         if not claimed.entries:
             log.error("a call's stream is gone", extra={"call_id": claimed.call_id})
             self._spawn(self._finisher.end_lost(claimed.call_id, claimed.token), "end lost")
-            return
+            return None
         start = layout.unpack_start(claimed.entries[0][1][1])
         name, (series, revision), error = self._choose(start, claimed.policy or None, claimed.revision)
         call = OwnedCall(
@@ -151,7 +157,7 @@ class PolicyWorker:
         self._facts[layout.facts_channel(call.id).encode()] = call
         if claimed.expired:
             self._close(call, "unclaimed")
-            return
+            return None
         if not claimed.is_fresh:
             call.note("takeover", moment(), f"worker {self.name}", now_ms())
             if claimed.takeovers >= MAX_TAKEOVERS:
@@ -171,13 +177,14 @@ class PolicyWorker:
         elif error is not None:
             self._spawn(self._end_with_all_that_came(call, error.error_code), "give up")
         else:
-            self._spawn(self._replay(call, claimed.digest), "replay")
+            return self._start(self._replay(call, claimed.digest), "replay")
+        return None
 
     async def _replay(self, call: OwnedCall, digest: str) -> None:
         """Read the rest of the stream of a call taken over, and check that the session came out where the last owner stood."""
-        while call.id in self.calls and not await self._read(call):
+        while self._is_mine(call) and not await self._read(call):
             await asyncio.sleep(0.1)
-        if call.id not in self.calls:
+        if not self._is_mine(call):
             return
         if call.released and call.session.checkpoint_digest != digest:
             log.error("replay came out differently", extra={"call_id": call.id})
@@ -185,6 +192,7 @@ class PolicyWorker:
             self._close(call, "stream_protocol_error")
             return
         call.replaying = False
+        self._redis.quiet(self._redis.script(scripts.REPLAYED, [call.ctl_key], [call.token]))
         self._after(call)
         await self._read(call)
 
@@ -296,6 +304,23 @@ class PolicyWorker:
                     call.last_heard = now
                     self._spawn(self._read(call), "sweep")
                     self._spawn(self._known.look_after(call), "asks")
+
+    async def _gateway_loop(self) -> None:
+        """End the calls of a gateway that is gone: no chunk comes any more whose release would find that out."""
+        missing: dict[tuple[int, str], int] = {}
+        while True:
+            await asyncio.sleep(1.0)
+            places = list({(c.shard, c.gateway) for c in self.calls.values()})
+            try:
+                alive = await asyncio.gather(*(self._redis.call("GET", layout.gateway_key(*place)) for place in places))
+            except (StreamConnectionLost, RedisError):
+                missing = {}
+                continue
+            # several looks: after an outage of Redis a gateway must have time to show itself
+            missing = {place: missing.get(place, 0) + 1 for place, read in zip(places, alive, strict=True) if read is None}
+            lost = {place for place, looks in missing.items() if looks >= GATEWAY_LOOKS}
+            for call in [c for c in self.calls.values() if (c.shard, c.gateway) in lost]:
+                self._refused(call, "GATEWAY_LOST")
 
     async def _presence_loop(self) -> None:
         await process.show_presence(self._redis, *self._presences)
@@ -409,5 +434,6 @@ async def run(settings: Runtime) -> None:
     """Run one policy worker until SIGTERM."""
     worker = PolicyWorker(settings)
     process.on_stop(worker.stop)
-    process.watch_loop()
+    # by then its calls are others'
+    process.watch_loop(2 * settings.config.limits.lease_s)
     await worker.run()

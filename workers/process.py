@@ -18,6 +18,7 @@ PRESENCE_S = 1.0
 STALE_MS = 5_000
 FORGET_MS, FORGET_EVERY_S = 3_600_000, 600
 HANG_CPU_S = 1.0
+LOOK_S = 0.25
 
 
 def tell_ready(settings: Runtime) -> None:
@@ -36,21 +37,26 @@ def on_stop(stop: Callable[[], None]) -> None:
         loop.add_signal_handler(number, stop)
 
 
-def watch_loop() -> None:
-    """Kill this process when its event loop does nothing but burn CPU for over a second: a hook that never returns.
+def watch_loop(blocked_s: float) -> None:
+    """End this process when its event loop hangs in a hook: burns CPU for over a second, or is blocked for `blocked_s`.
 
-    CPU time, not wall time: a process that was stopped (SIGSTOP, a paused machine) is fenced, not hung.
+    What counts is CPU time, and time in which this process ran and its loop did not: one that was stopped (SIGSTOP, a paused
+    machine) is fenced, not hung. Code that never lets go of the interpreter leaves the watching thread no turn; for it the kernel's
+    own timer ends the process.
     """
-    loop, beat = asyncio.get_running_loop(), [time.process_time()]
+    loop, beat = asyncio.get_running_loop(), [time.process_time(), 0.0]
 
     def tick() -> None:
-        beat[0] = time.process_time()
+        beat[:] = time.process_time(), 0
+        signal.setitimer(signal.ITIMER_PROF, 2 * HANG_CPU_S)
         loop.call_later(0.1, tick)
 
     def watch() -> None:
         while True:
-            time.sleep(0.25)
-            if time.process_time() - beat[0] > HANG_CPU_S:
+            time.sleep(LOOK_S)
+            # not by the clock: a look that took longer than it should is time in which this process did not run either
+            beat[1] += LOOK_S
+            if time.process_time() - beat[0] > HANG_CPU_S or beat[1] > blocked_s:
                 log.error("event loop hangs in a hook: this worker ends so that others take its calls")
                 os._exit(70)
 

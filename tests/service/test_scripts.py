@@ -253,6 +253,15 @@ async def test_takeovers_without_progress_are_counted(redis: Connection) -> None
     assert (await claim(redis, call_id, entry, token="y", consumer="w2", takeover=True))[6] == b"0"
 
 
+async def test_takeovers_are_counted_anew_after_a_replay_that_did_no_harm(redis: Connection) -> None:
+    call_id, entry = await claimed(redis)
+    for token in ("x", "y"):
+        await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+        assert (await claim(redis, call_id, entry, token=token, consumer="w2", takeover=True))[6] == b"0"
+        assert await redis.script(scripts.REPLAYED, [layout.ctl_key(call_id)], ["t1"]) == b"FENCED"
+        assert await redis.script(scripts.REPLAYED, [layout.ctl_key(call_id)], [token]) == b"OK"
+
+
 async def pinned(redis: Connection) -> tuple[str, str]:
     call_id, entry = await claimed(redis)
     assert await release(redis, call_id, "t1", 0, 1, pin=("default", "aaa")) == "OK"

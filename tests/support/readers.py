@@ -119,7 +119,7 @@ def joined(readers: Iterable[Reader], timeout_s: float = 60.0) -> None:
 
 def under_way(readers: Iterable[Reader], frames: int = 5) -> None:
     """Wait until each has got some frames."""
-    wait_for(lambda: all(len(r.frames) > frames for r in readers), timeout_s=20, what="streams under way")
+    wait_for(lambda: all(r.received.count(b"\n\n") > frames for r in readers), timeout_s=20, what="streams under way")
 
 
 def hold_invariants(product: Product, readers: Iterable[Reader], *, deadline_s: float = 60.0) -> dict[str, Recorded]:
