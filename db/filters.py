@@ -26,6 +26,7 @@ LIST_FILTERS = frozenset(
 )
 CHUNK_FILTERS = frozenset({"verdict", "limit", "cursor", "order"})
 EXPORT_FILTERS = LIST_FILTERS - {"limit", "cursor", "order"}
+VERIFY_FILTERS = frozenset({"call_id", "since", "until"})
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
 MAX_TEXT = 1000

@@ -14,17 +14,18 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar
+from uuid import UUID
 
 import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
 from db.engine import conninfo
-from db.packing import Packed, PackedDumper
+from db.packing import Packed, PackedDumper, column
 from db.rows import Rows, pack
 from db.text import to_column
 from protocol.errors import AuditUnavailable
@@ -56,6 +57,8 @@ WHERE c.call_id >= %s::uuid AND e.call_id IS NULL ORDER BY c.call_id LIMIT %s
 _WITHOUT_BODY: LiteralString = """
 SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b ON b.call_id = c.call_id::uuid WHERE b.call_id IS NULL
 """
+
+_SEALED: LiteralString = "SELECT DISTINCT call_id FROM seals WHERE call_id = ANY(%b::uuid[])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,11 @@ class AuditInserter:
         except psycopg.DataError:
             # one is no id: it is set aside when it is inserted, and the others are not lost over it
             return list(call_ids)
+
+    async def sealed_among(self, call_ids: Collection[str]) -> list[UUID]:
+        """Return those of these calls that have a seal already: what was inserted for them came late. Raises AuditUnavailable."""
+        ids = column("uuid", [packed for call_id in call_ids if (packed := _uuid_bytes(call_id))])
+        return [row[0] for row in await self._rows(_SEALED, (ids,))]
 
     async def set_aside(self, raw: bytes, reason: str) -> None:
         """Keep bytes that are no records as a dead letter; twice is a no-op. Raises AuditUnavailable."""
@@ -245,6 +253,14 @@ class AuditInserter:
         reason = to_column(reason.encode(errors="backslashreplace").decode()[:MAX_REASON])
         await connection.execute(_DEAD_LETTER, (hashlib.sha256(raw).digest(), to_column(call_id), kind, raw, reason))
         _log.error("record set aside", extra={"call_id": call_id, "action": "dead_letter", "kind": kind})
+
+
+def _uuid_bytes(call_id: str) -> bytes:
+    """A call id as bytes, empty for what is none: such a record is a dead letter."""
+    try:
+        return UUID(call_id).bytes
+    except ValueError:
+        return b""
 
 
 def _bytes(record: Record) -> bytes:

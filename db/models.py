@@ -191,6 +191,59 @@ class Event(Base):
     detail: Mapped[str]
 
 
+class SealRows(Base):
+    """What a seal keeps for as long as the call's rows are there: the salt of their content and a mark of each row (`db.canonical`)."""
+
+    __tablename__ = "seal_rows"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    part: Mapped[int] = mapped_column(primary_key=True)
+    salt: Mapped[bytes | None]
+    marks: Mapped[bytes]
+
+
+class Redaction(Base):
+    """What is left of a redacted row's content: its salted hashes."""
+
+    __tablename__ = "redactions"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    table_name: Mapped[str] = mapped_column(primary_key=True)
+    row_key: Mapped[bytes] = mapped_column(primary_key=True)
+    hashes: Mapped[bytes]
+
+
+class Seal(Base):
+    """A leaf of the tree: a call's rows as they were at that moment, counted by table and hashed. Parts after 0 have rows added.
+
+    Part -1 says that the rows of all calls before `call_id` were dropped, and why; `counts` then is the number of calls.
+    """
+
+    __tablename__ = "seals"
+    __table_args__ = (Index("seals_call_id_idx", "call_id", "part", unique=True),)
+
+    position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    call_id: Mapped[UUID]
+    part: Mapped[int]
+    at: Mapped[datetime]
+    counts: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
+    sha256: Mapped[bytes]
+    note: Mapped[str]
+
+
+class StoredCheckpoint(Base):
+    """The tree at one size: the text to be kept elsewhere (`db.checkpoints`), and what is needed to go on from there."""
+
+    __tablename__ = "checkpoints"
+
+    size: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    text: Mapped[str]
+    peaks: Mapped[bytes]
+    sha256: Mapped[bytes]
+
+
 class DeadLetter(Base):
     """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could land."""
 

@@ -1,9 +1,10 @@
-"""The read-only audit API under /audit: lists, one call, its chunks and the export, for keys with the role `auditor`.
+"""The read-only audit API under /audit: lists, one call, its chunks, export and verification, for keys with the role `auditor`.
 
 Authentication is a dependency of the router, never a look at the path. No documentation pages, no schema page.
 Must not know: Redis, SQL.
 """
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Annotated
@@ -14,12 +15,12 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from db.export import export_lines
-from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, parse_filters
+from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, VERIFY_FILTERS, parse_filters
 from db.items import JsonObject, dump_json
 from db.keys import load_keys
 from db.queries import AuditReader
 from protocol.config import Key, Runtime
-from protocol.errors import Forbidden, NotFound, PipelineError, Unauthenticated
+from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, Unauthenticated
 
 Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] | Key | None]
 """Says whose key the raw headers carry."""
@@ -33,6 +34,7 @@ class Audit:
     def __init__(self, reader: AuditReader, authenticate: Authenticate | None = None) -> None:
         self.reader = reader
         self.authenticate: Authenticate = authenticate or _nobody
+        self.verifying = asyncio.Lock()
         self.app = _make_app(self)
 
     async def load_keys(self) -> Sequence[Key]:
@@ -105,6 +107,7 @@ def _make_router() -> APIRouter:
     router.add_api_route("/tool-calls", _tool_calls, methods=["GET"])
     router.add_api_route("/judge-blocks", _judge_blocks, methods=["GET"])
     router.add_api_route("/export", _export, methods=["GET"])
+    router.add_api_route("/verify", _verify, methods=["GET"])
     return router
 
 
@@ -137,6 +140,21 @@ async def _export(request: Request, reader: Reader) -> Response:
     first = await anext(lines)
     headers = {**_SAFE, "content-disposition": 'attachment; filename="sluice-export.jsonl"'}
     return StreamingResponse(_rest(first, lines), media_type="application/x-ndjson", headers=headers)
+
+
+async def _verify(request: Request, reader: Reader) -> Response:
+    """Some calls against their seals, and the checkpoints around those; the whole record is for the command line."""
+    from db.verify import verify_part
+
+    chosen = parse_filters(request.query_params.multi_items(), of="calls", allowed=VERIFY_FILTERS)
+    if chosen.call_id is None and chosen.low is None:
+        raise InvalidRequest("give a call_id, or since and until", param="call_id")
+    url = reader.engine.url.render_as_string(hide_password=False)
+    audit: Audit = request.app.state.audit
+    # one at a time: it is computed beside the calls that this process relays
+    async with audit.verifying:
+        report = await asyncio.to_thread(verify_part, url, call_id=chosen.call_id, low=chosen.low, high=chosen.high)
+    return _json(report.item())
 
 
 async def _rest(first: bytes, lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:

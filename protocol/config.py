@@ -147,6 +147,10 @@ class Limits(_Strict):
     """The net under request bodies, which the audit writer reads from Redis and deletes after its commit."""
     drain_s: float = 25.0
     """Grace of a stopping process."""
+    seal_s: float = 2.0
+    """How often audit writers seal the calls that ended and whose records are all in Postgres."""
+    checkpoint_s: float = 60.0
+    """How often an audit writer writes a checkpoint over all seals, when there are new ones."""
 
 
 class Config(_Strict):
@@ -217,5 +221,7 @@ class Runtime(_Strict):
     """Judgements a judge worker runs at once."""
     search_path: tuple[str, ...] = ()
     """Where policies of the user's own Python files are looked for: the folder of the configuration file."""
+    seal_key: str = Field(default="", repr=False)
+    """PEM of the Ed25519 key that signs checkpoints; empty: they are not signed."""
     ready_fd: int | None = None
     """A file descriptor to which the process writes one line when it is ready (used by `sluice up`)."""

@@ -118,7 +118,7 @@ def show(
 
     found = _run(read, as_json)
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     console = Console()
     facts = Table("field", "value", title=f"call {found['call_id']}")
@@ -161,7 +161,7 @@ def export(
     if output is not None and part is not None:
         part.replace(output)
         if as_json:
-            _print_json({"path": str(output), "calls": done.calls, "lines": done.lines})
+            print_json({"path": str(output), "calls": done.calls, "lines": done.lines})
         else:
             typer.echo(f"{done.calls} calls in {done.lines + 1} lines: {output}", err=True)
 
@@ -195,7 +195,7 @@ def _show_list(of: ListName, given: list[tuple[str, str]], columns: Sequence[tup
 
     page = _run(read, as_json)
     if as_json:
-        _print_json(page)
+        print_json(page)
         return
     shown = _tool_columns(page["items"]) if of == "tool-calls" else columns
     Console().print(_table(of, page["items"], shown))
@@ -259,7 +259,7 @@ def fail(error: PipelineError | StartError, as_json: bool) -> int:
         error_code, param, message = error.error_code, error.param, error.message
     message = f"--{param.replace('_', '-')}: {message}" if param else message
     if as_json:
-        _print_json({"error": {"message": message, "code": error_code, "param": param}})
+        print_json({"error": {"message": message, "code": error_code, "param": param}})
     else:
         typer.echo(message, err=True)
     match error:
@@ -273,7 +273,8 @@ def fail(error: PipelineError | StartError, as_json: bool) -> int:
             return 2
 
 
-def _print_json(value: object) -> None:
+def print_json(value: object) -> None:
+    """Print one JSON object."""
     typer.echo(json.dumps(value, ensure_ascii=True))
 
 

@@ -232,7 +232,9 @@ def _add_groups(arguments: list[str]) -> None:
         app.add_typer(keys, name="keys")
     if named in (None, "audit"):
         from sluice.audit_cli import app as audit
+        from sluice.seal_cli import app as seals
 
+        audit.add_typer(seals)
         app.add_typer(audit, name="audit")
 
 

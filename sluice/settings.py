@@ -77,6 +77,11 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address the gateway listens on.")
     port: int = Field(default=8080, ge=0, le=65535, description="Port the gateway listens on.")
     log: Level = Field(default="info", description="debug, info, warning or error.")
+    seal_key: str = Field(
+        default="",
+        repr=False,
+        description="Ed25519 private key (PEM) with which audit writers sign checkpoints of the record; best as SLUICE_SEAL_KEY_FILE.",
+    )
     policy_path: Path | None = Field(
         default=None, description="Folder of your own policies' Python files; without it, that of the configuration file."
     )
@@ -108,7 +113,7 @@ class Settings(BaseSettings):
         folder = self.policy_path or (self.config.parent if self.config else None)
         return Runtime(
             config=config, redis_url=redis_url, database_url=found_database_url, host=self.host, port=self.port, name=name,
-            concurrency=concurrency, search_path=(str(folder.resolve()),) if folder else (), ready_fd=ready_fd,
+            concurrency=concurrency, search_path=(str(folder.resolve()),) if folder else (), seal_key=self.seal_key, ready_fd=ready_fd,
         )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """The audit writer: drains the audit streams into Postgres, announces commits, acks, trims.
 
-An entry leaves Redis only after its commit. Order within a batch: commit, announce tool calls, delete stored bodies,
-ack; so whatever dies in between is repeated, and every step repeated is a no-op. With Postgres away the batch in hand
-is tried again until it is there; the stream is the backlog.
+An entry leaves Redis only after its commit. Order within a batch: commit, announce tool calls, delete stored bodies, cover
+what came after its call's seal (`workers.seal`), ack; so whatever dies in between is repeated, and every step repeated is a
+no-op. With Postgres away the batch in hand is tried again until it is there; the stream is the backlog.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from workers import process
 from workers.lost import LostCalls
+from workers.seal import SealLoop, entry_id
 
 log = logging.getLogger(__name__)
 BATCH_ENTRIES, FEW = 500, 10
@@ -51,6 +52,7 @@ class AuditWriter:
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
         self._kept = OrderedDict[str, None]()
         """Calls whose request body this writer has committed."""
+        self._seals = SealLoop(settings, self._redis)
         self._stopping = asyncio.Event()
         self._strict = settings.config.durability == "strict"
         self.conflicts = 0
@@ -72,6 +74,7 @@ class AuditWriter:
             asyncio.create_task(process.forget_consumers(self._redis, streams, layout.AUDIT_GROUP), name="forget"),
             asyncio.create_task(self._partition_loop(), name="partitions"),
             asyncio.create_task(self._lost_loop(), name="lost calls"),
+            asyncio.create_task(self._seals.run(), name="seals"),
         ]
         try:
             await asyncio.gather(*(self._drain_loop(s) for s in range(self.shards)))
@@ -81,6 +84,7 @@ class AuditWriter:
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 await process.hide_presence(self._redis, "audit", self.name)
             await asyncio.gather(self._redis.close(), *(c.close() for c in self._blocking), *(i.close() for i in self._inserters))
+            await self._seals.close()
 
     async def _make_group(self, shard: int) -> None:
         with contextlib.suppress(RedisError):
@@ -177,6 +181,10 @@ class AuditWriter:
             # not before the end: a takeover needs the body
             self._redis.send_quiet("UNLINK", layout.body_key(call_id))
             self._kept.pop(call_id, None)
+        if late := await self._until_stored(inserter.sealed_among, {r.call_id for r in records}):
+            await self._until_stored(self._seals.seal_late, late)
+        if ended:
+            self._seals.ended(shard, ended, max(entry_id(e[0]) for e in entries))
         await self._redis.call("XACK", layout.audit_key(shard), layout.AUDIT_GROUP, *(e[0] for e in entries))
         return self._strict or bool(waited_for)
 

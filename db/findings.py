@@ -1,0 +1,103 @@
+"""What a verification found: the classes of damage and the report. Must not know: SQL."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+MAX_FINDINGS = 100
+
+
+class Damage(StrEnum):
+    """What was done to the record."""
+
+    ALTERED = "altered"
+    """A row holds other values than when it was sealed."""
+    MISSING = "missing"
+    """A row, a whole call or a seal is not there any more."""
+    INSERTED = "inserted"
+    """A row that no seal covers, in a sealed call or where every call has a seal."""
+    REORDERED = "reordered"
+    """Rows have changed places, within a call or between calls."""
+    TRUNCATED = "truncated"
+    """The last rows of a call, or the last seals, are not there any more."""
+    CHECKPOINT_MISMATCH = "checkpoint_mismatch"
+    """A checkpoint and the seals do not fit together, or it is not signed by the key."""
+    RESTORED_BACKUP = "restored_backup"
+    """The record agrees with itself, but ends before a checkpoint that was kept elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One damage and where it is. `row` is the row's key within the call, or what it stands next to."""
+
+    damage: Damage
+    detail: str
+    call_id: UUID | None = None
+    table: str = ""
+    row: str = ""
+
+    def item(self) -> dict[str, Any]:
+        """As JSON."""
+        call_id = None if self.call_id is None else str(self.call_id)
+        return {"class": self.damage.value, "call_id": call_id, "table": self.table or None, "row": self.row or None, "detail": self.detail}
+
+    def __str__(self) -> str:
+        where = [f"call {self.call_id}" if self.call_id else "", self.table, f"row {self.row}" if self.row else ""]
+        return f"{self.damage.value}: {', '.join(part for part in where if part)}{': ' if any(where) else ''}{self.detail}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What was verified and what was found."""
+
+    calls: int = 0
+    """Sealed calls whose rows were verified."""
+    rows: int = 0
+    redacted: int = 0
+    """Calls among them whose content was redacted."""
+    extended: int = 0
+    """Calls among them with rows that came after their first seal."""
+    dropped: int = 0
+    """Sealed calls whose rows were dropped in order."""
+    unsealed: int = 0
+    """Calls without a seal: open, or not sealed yet. Past 10,000 they are not counted on."""
+    size: int = 0
+    """Seals in the tree; 0 where only a part of it was looked at."""
+    checkpoints: int = 0
+    signed: int = 0
+    """Checkpoints signed by the key that was given."""
+    checkpoint: str = ""
+    """The newest checkpoint's text."""
+    damages: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    """The first of them."""
+
+    def replace(self, finding: Finding) -> None:
+        """Put a better explanation in the place of the one for the same call."""
+        for i, known in enumerate(self.findings):
+            if known.call_id == finding.call_id and known.damage is Damage.ALTERED:
+                self.findings[i] = finding
+                return
+
+    @property
+    def ok(self) -> bool:
+        """Was nothing found?"""
+        return not self.damages
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding."""
+        self.damages += 1
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(finding)
+
+    def item(self) -> dict[str, Any]:
+        """As JSON."""
+        numbers = ("calls", "rows", "redacted", "extended", "dropped", "unsealed", "size", "checkpoints", "signed", "damages")
+        return {
+            "ok": self.ok,
+            "first": self.findings[0].item() if self.findings else None,
+            **{name: getattr(self, name) for name in numbers},
+            "checkpoint": self.checkpoint or None,
+            "findings": [finding.item() for finding in self.findings],
+        }

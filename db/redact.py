@@ -1,0 +1,93 @@
+"""Taking content out of the record in a way that shows: redaction of a call, and the end of retention. For the owner of the tables.
+
+The work is done by two functions in the database that writers and readers may not call (alembic/versions/0004).
+"""
+
+from datetime import date
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from db.canonical import FORMS
+from db.engine import conninfo
+from db.seal import Sealer
+from db.text import to_column
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
+
+
+def redact(database_url: str, call_id: UUID, reason: str) -> int:
+    """Delete the content of a call and leave its salted hashes; returns how many rows had content.
+
+    An event `redacted` says who did it and why, and a new seal covers it. Then the rows' pages are cleaned. Done twice, what came
+    in between is redacted. Raises NotFound, InvalidRequest for an open call, Forbidden, AuditUnavailable.
+    """
+    with _Connection(database_url) as connection:
+        rows = _number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
+        if rows == -1:
+            raise NotFound(f"no call {call_id} in the record")
+        if rows == -2:
+            raise InvalidRequest("the call is still open: more would come; redact it when it has ended", param="call")
+        with Sealer(database_url) as sealer:
+            sealer.seal([call_id])
+        _vacuum(connection, call_id)
+    return rows
+
+
+def drop_before(database_url: str, day: date, reason: str) -> int:
+    """Drop the rows of all calls that began before `day` (UTC), and leave their seals; returns how many calls they were.
+
+    A seal of its own says who did it and why. Raises InvalidRequest as long as one of them is under no checkpoint, Forbidden,
+    AuditUnavailable.
+    """
+    with _Connection(database_url) as connection:
+        calls = _number(connection, "SELECT sluice_drop_before(%s, session_user || ': ' || %s)", (day, to_column(reason)))
+    if calls == -1:
+        raise InvalidRequest("some of these calls have no seal yet: let an audit writer run, then try again", param="before")
+    if calls == -2:
+        raise InvalidRequest("some of these calls are under no checkpoint yet: let an audit writer run, then try again", param="before")
+    return calls
+
+
+class _Connection:
+    """Lends a connection; what the driver raises becomes an error of ours."""
+
+    def __init__(self, database_url: str) -> None:
+        self._conninfo = conninfo(database_url)
+
+    def __enter__(self) -> psycopg.Connection:
+        try:
+            self._connection = psycopg.connect(self._conninfo, autocommit=True)
+        except (psycopg.Error, OSError) as error:
+            raise AuditUnavailable("the record cannot be changed now") from error
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._connection.close()
+        match error:
+            case psycopg.errors.InsufficientPrivilege():
+                raise Forbidden("this database user may not do that; it needs the owner of the tables") from error
+            case psycopg.errors.LockNotAvailable():
+                raise AuditUnavailable("the tables are in use; try again") from error
+            case psycopg.Error() | OSError():
+                raise AuditUnavailable("the record cannot be changed now") from error
+
+
+def _number(connection: psycopg.Connection, statement: str, values: tuple[object, ...]) -> int:
+    row = connection.execute(statement.encode(), values).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _vacuum(connection: psycopg.Connection, call_id: UUID) -> None:
+    """Clean the pages and indexes that held the rows as they were: until then the old versions are there to be read by a tool."""
+    for form in FORMS:
+        if not form.content:
+            continue
+        found = connection.execute(
+            sql.SQL("SELECT DISTINCT n.nspname, c.relname FROM {} t JOIN pg_class c ON c.oid = t.tableoid "
+                    "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.call_id = %s").format(sql.Identifier(form.table)),
+            (call_id,),
+        ).fetchall()  # fmt: skip
+        for schema, name in found:
+            connection.execute(sql.SQL("VACUUM {}").format(sql.Identifier(schema, name)))

@@ -1,0 +1,273 @@
+"""A1: whatever a superuser does to a filled record is noticed, named and placed."""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from db.canonical import FORMS
+from db.engine import conninfo
+from db.seal import Sealer
+from db.verify import verify
+from tests.conftest import SEED
+from tests.support.record import NOW, call_id, chunks_record, fresh_database, rows, whole_call
+from tests.support.sealed import DAY_MS, Log, copy_of, fill, insert, keep, put_back, run, verified
+
+EXAMPLES = int(os.environ.get("SLUICE_TAMPERINGS", "50"))
+Tamper = Callable[[psycopg.Connection, Log], object]
+
+
+@pytest.fixture(scope="module")
+def log(database_url: str) -> Iterator[Log]:
+    """A filled record."""
+    with fresh_database(database_url) as url:
+        filled = fill(url, random.Random(SEED))
+        keep(url)
+        yield filled
+
+
+@pytest.fixture
+def copy(log: Log) -> Iterator[Log]:
+    """The filled record, for a test that damages it."""
+    yield log
+    put_back(log.url)
+
+
+@pytest.mark.case("A1")
+def test_a1_an_untouched_record_passes(log: Log) -> None:
+    code, said = verified(log.url)
+    assert (code, said["ok"], said["first"], said["findings"]) == (0, True, None, [])
+    assert (said["calls"], said["size"], said["checkpoints"], said["unsealed"]) == (12, 12, 3, 0)
+    assert said["rows"] == 12 * sum(len(rows(log.url, f"SELECT 1 FROM {f.table} WHERE call_id = %s", log.calls[0])) for f in FORMS)
+    assert said["checkpoint"] == log.checkpoints[-1]
+    one = verified(log.url, "--call", str(log.calls[3]))
+    assert (one[0], one[1]["calls"], one[1]["size"]) == (0, 1, 12)
+    assert run(log.url, "verify").stdout.startswith("ok: 12 calls, ")
+
+
+def sql(statement: str) -> Tamper:
+    """One statement; %(call)s and %(other)s are two calls."""
+    return lambda connection, log: connection.execute(statement.encode(), {"call": log.calls[4], "other": log.calls[7]})
+
+
+def swap_seqs(connection: psycopg.Connection, log: Log) -> None:
+    for old, new in ((5, -1), (6, 5), (-1, 6)):
+        connection.execute("UPDATE chunks SET seq = %s WHERE call_id = %s AND seq = %s", (new, log.calls[4], old))
+
+
+def swap_calls(connection: psycopg.Connection, log: Log) -> None:
+    aside = "00000000-0000-7000-8000-000000000000"
+    for old, new in ((log.calls[4], aside), (log.calls[7], log.calls[4]), (aside, log.calls[7])):
+        connection.execute("UPDATE chunks SET call_id = %s WHERE call_id = %s", (new, old))
+
+
+def edit_and_rehash(connection: psycopg.Connection, log: Log) -> None:
+    [(size, text, peaks)] = connection.execute("SELECT size, text, peaks FROM checkpoints ORDER BY size LIMIT 1").fetchall()
+    text = text.replace("0000000000", "1111111111", 1)
+    connection.execute(
+        "UPDATE checkpoints SET text = %s, sha256 = %s WHERE size = %s", (text, sha256(text.encode() + peaks).digest(), size)
+    )
+
+
+def delete_call(connection: psycopg.Connection, log: Log) -> None:
+    for form in FORMS:
+        connection.execute(f"DELETE FROM {form.table} WHERE call_id = %s".encode(), (log.calls[4],))
+
+
+def forge_old_call(connection: psycopg.Connection, log: Log) -> None:
+    connection.execute("INSERT INTO tool_releases VALUES (%s, 1, now())", (call_id(NOW - 3 * DAY_MS),))
+
+
+def edit_and_reseal(connection: psycopg.Connection, log: Log) -> None:
+    """What somebody does who knows of seals, but leaves the checkpoints: the edited call gets a seal that fits."""
+    connection.execute("UPDATE chunks SET raw = 'changed' WHERE call_id = %s AND seq = 2", (log.calls[4],))
+    connection.commit()
+    with Sealer(log.url) as sealer:
+        assert sealer.seal([log.calls[4]]) == 1
+
+
+TAMPERINGS: dict[str, tuple[Tamper, str, str, str | None]] = {
+    "flip a byte": (
+        sql("UPDATE chunks SET raw = set_byte(raw, 3, get_byte(raw, 3) # 1) WHERE call_id = %(call)s AND seq = 5"),
+        "altered", "chunks", "5",
+    ),
+    "change a verdict": (sql("UPDATE blocks SET verdict = 'block' WHERE call_id = %(call)s AND block = 0"), "altered", "blocks", "0"),
+    "hide from the search": (sql("UPDATE tool_calls SET search = '' WHERE call_id = %(call)s"), "altered", "tool_calls", "1"),
+    "delete a row": (sql("DELETE FROM chunks WHERE call_id = %(call)s AND seq = 5"), "missing", "chunks", "after 4"),
+    "delete a judgement": (sql("DELETE FROM judgements WHERE call_id = %(call)s AND block = 1"), "missing", "judgements", "the first"),
+    "delete the end": (sql("DELETE FROM ends WHERE call_id = %(call)s"), "missing", "ends", None),
+    "insert a row": (sql("INSERT INTO chunks VALUES (%(call)s, 99, now(), 'x', 'allow', 0)"), "inserted", "chunks", "99"),
+    "insert an event": (sql("INSERT INTO events VALUES (%(call)s, 'fenced', 7, now(), '')"), "inserted", "events", "fenced/7"),
+    "insert an old call": (forge_old_call, "inserted", "tool_releases", "1"),
+    "swap two rows": (swap_seqs, "reordered", "chunks", "5"),
+    "cut the tail of a call": (sql("DELETE FROM chunks WHERE call_id = %(call)s AND seq > 6"), "truncated", "chunks", "after 6"),
+    "swap two calls": (swap_calls, "reordered", "", None),
+    "delete a call's rows": (delete_call, "missing", "", None),
+    "delete a call's seal": (sql("DELETE FROM seals WHERE call_id = %(call)s"), "missing", "seals", "4"),
+    "swap two seals": (
+        sql("UPDATE seals s SET sha256 = o.sha256 FROM seals o WHERE s.call_id = %(call)s AND o.call_id = %(other)s"),
+        "checkpoint_mismatch", "checkpoints", "8",
+    ),
+    "delete what a seal keeps": (sql("DELETE FROM seal_rows WHERE call_id = %(call)s"), "missing", "seal_rows", "0"),
+    "cut the newest seals": (sql("DELETE FROM seals WHERE position >= 9"), "truncated", "seals", "9"),
+    "edit a checkpoint": (
+        sql("UPDATE checkpoints SET text = replace(text, 'sluice', 'other') WHERE size = 8"), "checkpoint_mismatch", "checkpoints", "8",
+    ),
+    "edit a checkpoint and its hash": (edit_and_rehash, "checkpoint_mismatch", "checkpoints", "4"),
+    "delete a checkpoint": (sql("DELETE FROM checkpoints WHERE size = 8"), "checkpoint_mismatch", "checkpoints", "12"),
+    "edit and seal again": (edit_and_reseal, "altered", "seals", "4"),
+}  # fmt: skip
+
+
+@pytest.mark.case("A1")
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_a1_tampering_is_named_and_placed(copy: Log, what: str) -> None:
+    tamper, damage, table, row = TAMPERINGS[what]
+    with psycopg.connect(conninfo(copy.url)) as connection:
+        tamper(connection, copy)
+    code, said = verified(copy.url)
+    assert (code, said["ok"]) == (1, False)
+    first = said["first"]
+    assert (first["class"], first["table"] or "", first["row"]) == (damage, table, row), said["findings"]
+    if table not in ("seals", "checkpoints", "tool_releases"):
+        assert first["call_id"] == str(copy.calls[4])
+    assert damage in run(copy.url, "verify").stdout
+    whole_tree = table in ("seals", "checkpoints")
+    if not whole_tree and what != "insert an old call":
+        assert verified(copy.url, "--call", str(copy.calls[5]))[0] == 0, "another call is not to blame"
+        assert verified(copy.url, "--call", str(copy.calls[4]))[0] == 1
+
+
+@pytest.mark.case("A1")
+def test_a1_a_restored_backup_is_noticed_with_a_checkpoint_kept_elsewhere(log: Log, tmp_path: Path) -> None:
+    kept = tmp_path / "checkpoint.txt"
+    with copy_of(log.url) as url:
+        newer = call_id()
+        with Sealer(url) as sealer:
+            asyncio.run(insert(url, *whole_call(newer)))
+            rows_before = verify(log.url).rows
+            sealer.seal([UUID(newer)])
+            sealer.checkpoint()
+        kept.write_text(run(url, "checkpoint").stdout)
+        assert verified(url, "--against", str(kept))[0] == 0
+        assert verify(url).rows > rows_before
+    # the record as it was before: in itself it is in order
+    assert verified(log.url)[0] == 0
+    code, said = verified(log.url, "--against", str(kept))
+    assert (code, said["first"]["class"], said["first"]["row"]) == (1, "restored_backup", "12")
+    kept.write_text(log.checkpoints[1])
+    assert verified(log.url, "--against", str(kept))[0] == 0, "an older one of this record fits"
+
+
+@pytest.mark.case("A1")
+def test_a1_a_full_rewrite_is_noticed_only_with_a_checkpoint_kept_elsewhere(copy: Log, tmp_path: Path) -> None:
+    rows(copy.url, "UPDATE chunks SET raw = 'changed' WHERE call_id = %s AND seq = 2", copy.calls[4])
+    for table in ("seals", "seal_rows", "checkpoints"):
+        rows(copy.url, f"TRUNCATE {table}")
+    with Sealer(copy.url) as sealer:
+        sealer.seal(copy.calls)
+        sealer.checkpoint()
+    assert verified(copy.url)[0] == 0, "stated in docs/audit.md: nothing in the database can show it"
+    kept = tmp_path / "checkpoint.txt"
+    kept.write_text(copy.checkpoints[-1])
+    code, said = verified(copy.url, "--against", str(kept))
+    assert (code, said["first"]["class"], said["first"]["row"]) == (1, "checkpoint_mismatch", "12")
+
+
+def cells(url: str) -> list[tuple[str, str, str, list[tuple[str, Any]]]]:
+    """Every cell of the record and its seals: table, column, type, and the row's primary key."""
+    found = []
+    tables = [form.table for form in FORMS] + ["seals", "seal_rows", "checkpoints"]
+    for table in tables:
+        columns = rows(url, "SELECT column_name, udt_name FROM information_schema.columns WHERE table_name = %s ORDER BY 1", table)
+        key = [
+            name
+            for (name,) in rows(
+                url,
+                "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) "
+                "WHERE i.indrelid = %s::regclass AND i.indisprimary ORDER BY 1",
+                table,
+            )
+        ]
+        for values in rows(url, f"SELECT {', '.join(key)} FROM {table} ORDER BY {', '.join(key)}"):
+            found += [(table, column, kind, list(zip(key, values, strict=True))) for column, kind in columns]
+    return found
+
+
+def other_value(kind: str, value: Any, chance: random.Random) -> Any:
+    """Another value of that type."""
+    match kind:
+        case "bytea":
+            if not value:
+                return b"x"
+            at = chance.randrange(len(value))
+            return value[:at] + bytes([value[at] ^ 1 << chance.randrange(8)]) + value[at + 1 :]
+        case "text":
+            return chance.choice([value + "x", value[:-1] or "y", value.swapcase() if value.swapcase() != value else "z"])
+        case "int4" | "int8":
+            return 7 if value is None else value + chance.choice([-1000, 1000])
+        case "bool":
+            return not value
+        case "float8":
+            return 0.25 if value is None else value + 0.125
+        case "uuid":
+            return call_id()
+        case "tsvector":
+            return "'other':1"
+        case "_int8":
+            return [value[0] + 1, *value[1:]] if chance.random() < 0.5 else value[:-1]
+        case _:
+            return value.replace(microsecond=(value.microsecond + 1) % 1_000_000)
+
+
+@pytest.mark.case("A1")
+def test_a1_any_change_of_any_one_cell_is_noticed(copy: Log) -> None:
+    """The property: whatever cell of whatever table is changed, verification fails; changed back, it passes."""
+    every = cells(copy.url)
+    seen: set[tuple[str, str]] = set()
+    with psycopg.connect(conninfo(copy.url), autocommit=True) as connection:
+
+        @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
+        @given(st.sampled_from(every), st.randoms(use_true_random=False))
+        def tamper(cell: tuple[str, str, str, list[tuple[str, Any]]], chance: random.Random) -> None:
+            table, column, kind, key = cell
+            where = " AND ".join(f'"{name}" = %s' for name, _ in key)
+            values = [value for _, value in key]
+            found = connection.execute(f'SELECT "{column}" FROM {table} WHERE {where}'.encode(), values).fetchone()
+            assert found is not None
+            before, after = found[0], other_value(kind, found[0], chance)
+            change = f'UPDATE {table} SET "{column}" = %s WHERE {where}'.encode()
+            assert connection.execute(change, [after, *values]).rowcount == 1
+            report = verify(copy.url)
+            back = [after if name == column else value for name, value in key]
+            assert connection.execute(change, [before, *back]).rowcount == 1
+            assert not report.ok, f"{table}.{column} of {key}: {before!r} to {after!r}"
+            seen.add((table, column))
+
+        tamper()
+    assert verify(copy.url).ok
+    print(f"{len(every)} cells, {len(seen)} of their columns tried")
+    assert len(seen) > EXAMPLES // 4
+
+
+@pytest.mark.case("A1")
+def test_a1_a_late_row_is_covered_by_a_part_that_covers_the_others_again(copy: Log) -> None:
+    late = str(copy.calls[4])
+    asyncio.run(insert(copy.url, chunks_record(late, [b"late"], seq=50)))
+    assert verified(copy.url)[1]["first"]["class"] == "inserted"
+    with Sealer(copy.url) as sealer:
+        assert sealer.seal(copy.calls) == 1, "only the call with another row"
+        assert sealer.checkpoint() is not None
+    code, said = verified(copy.url)
+    assert (code, said["extended"], said["size"]) == (0, 1, 13)
+    rows(copy.url, "DELETE FROM chunks WHERE call_id = %s AND seq = 50", late)
+    assert verified(copy.url)[1]["first"]["class"] == "truncated"

@@ -1,0 +1,173 @@
+"""Seals ended calls and writes checkpoints, beside the draining of the audit writer, on a thread and a connection of its own.
+
+A call is sealed when its end is in Postgres and every entry of its audit stream up to that end is acked, by whichever writer: then
+all that was recorded before the end is in. A sweep finds what a process that died had still to seal. What comes later (a worker
+that lost its call says so) was seen by the writer that inserted it, which adds a part to the seal before it acks the entry.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+from uuid import UUID
+
+from db.checkpoints import load_private_key, parse
+from db.seal import BATCH, Sealer
+from protocol.config import Runtime
+from protocol.errors import AuditUnavailable, StreamConnectionLost
+from streams import layout
+from streams.connection import Connection, RedisError
+
+log = logging.getLogger(__name__)
+SWEEP_S = 60.0
+OVERLAP_S = 2 * 86_400
+"""How far back sweeps after the first look: an end is recorded late when Postgres was away for long."""
+MAX_WAITING = 100_000
+"""Ended calls kept in mind; past it they are left to the next sweep."""
+SILENT_S = 90.0
+"""What the sealer is asked for takes less, or the server has stopped: statements have a shorter time-out."""
+EntryId = tuple[int, int]
+T = TypeVar("T")
+
+
+def entry_id(raw: bytes) -> EntryId:
+    """Return a stream entry's id as numbers."""
+    ms, _, number = raw.partition(b"-")
+    return int(ms), int(number)
+
+
+class SealLoop:
+    """The sealing of one audit writer."""
+
+    def __init__(self, settings: Runtime, redis: Connection) -> None:
+        self._redis, self._limits, self._shards = redis, settings.config.limits, settings.config.shards
+        self._sealer = Sealer(settings.database_url, key=load_private_key(settings.seal_key) if settings.seal_key else None)
+        self._one = asyncio.Lock()
+        self._waiting: dict[UUID, tuple[int, EntryId]] = {}
+        self._swept_to = UUID(int=0)
+        self._is_swept = False
+        # a call this old without an end never gets one: its worker, its gateway and its keys are long gone
+        self._stale_s = self._limits.call_s + self._limits.call_ttl_s
+
+    def ended(self, shard: int, call_ids: Iterable[str], entry: EntryId) -> None:
+        """The ends of these calls are in Postgres; `entry` is the newest of their batch."""
+        for call_id in call_ids:
+            with contextlib.suppress(ValueError):  # no id: its records are dead letters
+                if len(self._waiting) < MAX_WAITING:
+                    self._waiting[UUID(call_id)] = shard, entry
+
+    async def seal_late(self, call_ids: list[UUID]) -> None:
+        """Cover records that came after their call was sealed. Raises AuditUnavailable."""
+        added = await self._with_sealer(self._sealer.seal, call_ids)
+        log.warning("records after the seal of their call", extra={"action": "late", "calls": len(call_ids), "seals": added})
+
+    async def run(self) -> None:
+        """Seal and write checkpoints until cancelled."""
+        swept = written = -SWEEP_S
+        away = False
+        while True:
+            try:
+                now = time.monotonic()
+                if now - swept >= SWEEP_S:
+                    await self._sweep()
+                    swept = now
+                await self._seal_settled()
+                # a checkpoint says that every older call has its seal: not before the first sweep is through
+                if self._is_swept and now - written >= self._limits.checkpoint_s:
+                    await self._checkpoint()
+                    written = now
+                away = False
+            except AuditUnavailable as error:
+                if not away:
+                    log.warning("calls cannot be sealed now", extra={"error": str(error.__cause__ or error)[:120]})
+                away = True
+            except (StreamConnectionLost, RedisError):
+                pass
+            await asyncio.sleep(self._limits.seal_s)
+
+    async def close(self) -> None:
+        """Cut what still runs, and close the connection. What was asked for may be done or not; a sweep finds the rest."""
+        self._sealer.cut()
+        await self._with_sealer(self._sealer.close)
+
+    async def _with_sealer(self, work: Callable[..., T], *args: object) -> T:
+        async with self._one:
+            task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+            try:
+                await asyncio.wait({task}, timeout=SILENT_S)
+            finally:
+                # a server that stopped says nothing, and no thread can be cancelled: without its connection the work fails
+                while not task.done():
+                    self._sealer.cut()
+                    await asyncio.wait({task}, timeout=0.1)
+            return await task
+
+    async def _sweep(self) -> None:
+        """Find calls that nobody here waits for: those of writers that are gone, and those that never ended."""
+        before = _id_at(time.time() - OVERLAP_S)
+        stale = _id_at(time.time() - self._stale_s)
+        while True:
+            found = await self._with_sealer(self._sealer.find_unsealed, self._swept_to, stale)
+            heads = [await self._head(shard) for shard in range(self._shards)]
+            for call in found:
+                if call not in self._waiting and len(self._waiting) < MAX_WAITING:
+                    shard = layout.shard_of(str(call)) % self._shards
+                    self._waiting[call] = shard, heads[shard]
+            if len(found) < 1000:
+                break
+            self._swept_to = found[-1]
+            await self._seal_settled()
+        self._swept_to = max(self._swept_to, before)
+        if not self._is_swept:
+            await self._seal_settled()
+            self._is_swept = True
+
+    async def _head(self, shard: int) -> EntryId:
+        """The newest id that the stream has given out."""
+        try:
+            told = await self._redis.call("XINFO", "STREAM", layout.audit_key(shard))
+        except RedisError:
+            return (0, 0)
+        return entry_id(dict(zip(told[::2], told[1::2], strict=True))[b"last-generated-id"])
+
+    async def _acked(self, shard: int) -> EntryId:
+        """Every entry of the stream up to this one is acked; without a stream there is nothing to wait for."""
+        key = layout.audit_key(shard)
+        try:
+            groups = await self._redis.call("XINFO", "GROUPS", key)
+            # after the groups: what is delivered in between is pending then
+            pending = await self._redis.call("XPENDING", key, layout.AUDIT_GROUP)
+        except RedisError as error:
+            if "NOGROUP" in str(error) or "no such key" in str(error):
+                return (2**63, 0)
+            raise
+        if pending[0]:
+            ms, number = entry_id(pending[1])
+            return (ms, number - 1) if number else (ms - 1, 2**63)
+        named = [dict(zip(group[::2], group[1::2], strict=True)) for group in groups]
+        return next((entry_id(g[b"last-delivered-id"]) for g in named if g[b"name"] == layout.AUDIT_GROUP.encode()), (2**63, 0))
+
+    async def _seal_settled(self) -> None:
+        """Seal those whose records are all in."""
+        if not self._waiting:
+            return
+        acked = [await self._acked(shard) for shard in range(self._shards)]
+        settled = sorted(call for call, (shard, entry) in self._waiting.items() if entry <= acked[shard])
+        for start in range(0, len(settled), BATCH):
+            calls = settled[start : start + BATCH]
+            await self._with_sealer(self._sealer.seal, calls)
+            for call in calls:
+                self._waiting.pop(call, None)
+
+    async def _checkpoint(self) -> None:
+        text = await self._with_sealer(self._sealer.checkpoint)
+        if text is not None:
+            made = parse(text)
+            # the copy outside the database: whoever changes seals there does not change what a log collector took away
+            log.info("checkpoint", extra={"action": "checkpoint", "size": made.size, "root": made.root.hex(), "text": text})
+
+
+def _id_at(seconds: float) -> UUID:
+    return UUID(int=max(0, int(seconds * 1000)) << 80)
