@@ -4,6 +4,7 @@ The work is done by two functions in the database that writers and readers may n
 """
 
 from datetime import date
+from typing import LiteralString
 from uuid import UUID
 
 import psycopg
@@ -16,11 +17,13 @@ from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
 
 
-def redact(database_url: str, call_id: UUID, reason: str) -> int:
+def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = False) -> int:
     """Delete the content of a call and leave its salted hashes; returns how many rows had content.
 
-    An event `redacted` says who did it and why, and a new seal covers it. Then the rows' pages are cleaned. Done twice, what came
-    in between is redacted. Raises NotFound, InvalidRequest for an open call, Forbidden, AuditUnavailable.
+    An event `redacted` says who did it and why, and a new seal covers it. Then the tables are cleaned of the old versions of the
+    rows; with `rewrite` the day's files are written anew, so that free space in them holds nothing either (nobody can write to
+    that day meanwhile). Done twice, what came in between is redacted. Raises NotFound, InvalidRequest for an open call,
+    Forbidden, AuditUnavailable.
     """
     with _Connection(database_url) as connection:
         rows = _number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
@@ -30,7 +33,7 @@ def redact(database_url: str, call_id: UUID, reason: str) -> int:
             raise InvalidRequest("the call is still open: more would come; redact it when it has ended", param="call")
         with Sealer(database_url) as sealer:
             sealer.seal([call_id])
-        _vacuum(connection, call_id)
+        _vacuum(connection, call_id, "(FULL) " if rewrite else "")
     return rows
 
 
@@ -79,8 +82,9 @@ def _number(connection: psycopg.Connection, statement: str, values: tuple[object
     return int(row[0])
 
 
-def _vacuum(connection: psycopg.Connection, call_id: UUID) -> None:
-    """Clean the pages and indexes that held the rows as they were: until then the old versions are there to be read by a tool."""
+def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -> None:
+    """Clean the tables and indexes that held the rows as they were: until then the old versions are there to be read by a tool."""
+    connection.execute(f"VACUUM {how}dead_letters".encode())
     for form in FORMS:
         if not form.content:
             continue
@@ -90,4 +94,4 @@ def _vacuum(connection: psycopg.Connection, call_id: UUID) -> None:
             (call_id,),
         ).fetchall()  # fmt: skip
         for schema, name in found:
-            connection.execute(sql.SQL("VACUUM {}").format(sql.Identifier(schema, name)))
+            connection.execute(sql.SQL("VACUUM {}{}").format(sql.SQL(how), sql.Identifier(schema, name)))

@@ -85,11 +85,16 @@ def checkpoint(as_json: AsJson = False) -> None:
 
 
 @app.command("redact")
-def redact(call: Annotated[str, typer.Argument(help="The call id.")], reason: Reason, as_json: AsJson = False) -> None:
+def redact(
+    call: Annotated[str, typer.Argument(help="The call id.")],
+    reason: Reason,
+    rewrite: Annotated[bool, typer.Option("--rewrite", help="Write the day's files anew; meanwhile nobody writes to it.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Delete what was said in a call: bodies, chunks, arguments, prompts, reasons. Verdicts, times and hashes stay."""
 
     def work() -> int:
-        return redact_call(database_url(), _call_id(call), _given(reason))
+        return redact_call(database_url(), _call_id(call), _given(reason), rewrite=rewrite)
 
     rows = _run(work, as_json)
     if as_json:
