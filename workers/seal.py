@@ -29,6 +29,7 @@ MAX_WAITING = 100_000
 SILENT_S = 90.0
 """What the sealer is asked for takes less, or the server has stopped: statements have a shorter time-out."""
 EntryId = tuple[int, int]
+NOTHING_LEFT: EntryId = (2**63, 0)
 T = TypeVar("T")
 
 
@@ -136,18 +137,21 @@ class SealLoop:
         """Every entry of the stream up to this one is acked; without a stream there is nothing to wait for."""
         key = layout.audit_key(shard)
         try:
+            newest = await self._head(shard)
             groups = await self._redis.call("XINFO", "GROUPS", key)
-            # after the groups: what is delivered in between is pending then
+            # after the others: what is delivered in between is pending then
             pending = await self._redis.call("XPENDING", key, layout.AUDIT_GROUP)
         except RedisError as error:
             if "NOGROUP" in str(error) or "no such key" in str(error):
-                return (2**63, 0)
+                return NOTHING_LEFT
             raise
         if pending[0]:
             ms, number = entry_id(pending[1])
             return (ms, number - 1) if number else (ms - 1, 2**63)
         named = [dict(zip(group[::2], group[1::2], strict=True)) for group in groups]
-        return next((entry_id(g[b"last-delivered-id"]) for g in named if g[b"name"] == layout.AUDIT_GROUP.encode()), (2**63, 0))
+        delivered = next((entry_id(g[b"last-delivered-id"]) for g in named if g[b"name"] == layout.AUDIT_GROUP.encode()), NOTHING_LEFT)
+        # all is delivered and acked: an entry after that was lost with a Redis that came back without it
+        return NOTHING_LEFT if delivered >= newest else delivered
 
     async def _seal_settled(self) -> None:
         """Seal those whose records are all in."""
