@@ -82,6 +82,7 @@ class Sweep:
         if outcome.faults:
             end = outcome.recorded.end if outcome.recorded else None
             self.failed.append(f"{fault}: {outcome.faults[:4]} client {outcome.seen.status} {end}")
+            print(self.failed[-1], flush=True)
 
     def untried(self) -> list[str]:
         """Commands and statements of the recordings that failed in none of their occurrences, with the way."""
