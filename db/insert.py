@@ -192,6 +192,8 @@ class AuditInserter:
             if not task.done():
                 # not cancelled: the driver would then ask the server to cancel, and wait for its answer
                 self._cut()
+                # whoever is cancelled closes the connection next, and under a pipeline that still reads the driver crashes the process
+                await asyncio.wait({task})
         return await task
 
     def _cut(self) -> None:
