@@ -20,7 +20,6 @@ import msgspec
 from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix
 from arq.worker import Worker, func
-from redis.exceptions import RedisError as ClientError
 
 from policy.base import Judgement
 from policy.judging import JudgementInvalid, parse_reply
@@ -30,7 +29,7 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from workers import demo_judge, process
 from workers.judge_model import JudgeModels, Trial
-from workers.judge_queue import FUNCTION, MAX_DEPTH, Ask, beat_key_of, deserialize, open_pool, serialize, take_away
+from workers.judge_queue import FUNCTION, LOST, MAX_DEPTH, Ask, beat_key_of, deserialize, open_pool, serialize, take_away
 
 log = logging.getLogger(__name__)
 BEAT_S = 1.0
@@ -174,7 +173,7 @@ class JudgeWorker(Worker):
                 else:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._freed.wait(), POLL_S)
-            except (ClientError, OSError, RedisError, StreamConnectionLost) as error:
+            except (*LOST, RedisError, StreamConnectionLost) as error:
                 log.warning("the judge queue cannot be read", extra={"error": type(error).__name__})
                 await asyncio.sleep(0.2)
 

@@ -18,6 +18,8 @@ from protocol.errors import JudgeUnavailable
 from streams import layout
 
 FUNCTION = "judge"
+LOST = (RedisError, OSError, RuntimeError)
+"""What arq's client raises when Redis goes away; uvloop's own for a connection that closed under it is a RuntimeError."""
 MAX_DEPTH = 2_000
 MAX_ATTEMPTS = 3
 _BELLS = 64
@@ -86,7 +88,7 @@ class JudgeQueue:
         while (left_s := deadline_ms / 1000 - time.time()) > 0:
             try:
                 await self._enqueue(ask, left_s)
-            except (RedisError, OSError):
+            except LOST:
                 await asyncio.sleep(min(_RETRY_S, left_s))
                 continue
             self._remember(call_id, block, step, attempt)
@@ -130,7 +132,7 @@ class JudgeQueue:
                     return None
                 await asyncio.sleep(pause)
             await take_away(self._pool, job_id)
-        except (RedisError, OSError):
+        except LOST:
             return None
         return attempt + 1
 
