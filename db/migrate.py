@@ -5,10 +5,10 @@ give up after `LOCK_TIMEOUT_S` rather than queue in front of traffic.
 """
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from alembic import command
@@ -21,10 +21,8 @@ from sqlalchemy.pool import NullPool
 
 from db.engine import engine_url
 from db.models import Base
+from db.schema import SCRIPTS
 
-_HERE = Path(__file__).resolve().parent
-SCRIPTS = next((path for path in (_HERE / "scripts", _HERE.parent / "alembic") if path.is_dir()), _HERE / "scripts")
-"""In a checkout `alembic/`; a wheel carries it as `db/scripts`."""
 MIGRATION_LOCK = 7_310_581_201
 WAIT_S = 120
 LOCK_TIMEOUT_S = 5
@@ -36,6 +34,16 @@ READER = "sluice_reader"
 LOGINS = {"gateway": READER, "policy": READER, "audit": WRITER}
 """Who gets a login `sluice_...` of its own, and with which role; judges need no database."""
 
+_WIDE = f"""
+    SELECT l.rolname AS login, g.rolname AS role, l.rolsuper,
+        coalesce(array_agg(t.oid::regclass::text ORDER BY 1) FILTER (WHERE has_table_privilege(l.oid, t.oid, 'UPDATE, DELETE, TRUNCATE')
+            OR (g.rolname = '{READER}' AND has_table_privilege(l.oid, t.oid, 'INSERT')) OR pg_has_role(l.oid, t.relowner, 'MEMBER')),
+            '{{}}') AS tables
+    FROM pg_roles l JOIN pg_auth_members m ON m.member = l.oid JOIN pg_roles g ON g.oid = m.roleid AND g.rolname IN ('{WRITER}', '{READER}')
+    CROSS JOIN pg_class t
+    WHERE l.rolcanlogin AND t.relkind IN ('r', 'p') AND t.relnamespace::regnamespace::text IN ('public', 'sluice_parts')
+        AND t.relowner = (SELECT relowner FROM pg_class WHERE oid = 'calls'::regclass)
+    GROUP BY 1, 2, 3 ORDER BY 1"""
 FIRST_DAYS = 2
 _FIRST_PARTITIONS = "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date, :days)"
 _log = logging.getLogger(__name__)
@@ -96,6 +104,29 @@ def head() -> str:
 def is_current(url: str) -> bool:
     """Say whether the database stands at the newest revision."""
     return current(url) == head()
+
+
+class Rights(NamedTuple):
+    """A login that Sluice's processes may use, and the tables in which it may do more than its role should."""
+
+    login: str
+    role: str
+    tables: tuple[str, ...]
+    is_superuser: bool
+
+
+def wide_rights(url: str) -> list[Rights]:
+    """Return the logins of the roles with what each may do too much; none: there are no such logins."""
+    with _plain_connection(url) as connection:
+        return [Rights(row.login, row.role, tuple(row.tables), row.rolsuper) for row in connection.execute(text(_WIDE))]
+
+
+def clock_offset_s(url: str) -> float:
+    """Return how far the server's clock is ahead of ours."""
+    with _plain_connection(url) as connection:
+        before = time.time()
+        theirs = float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+        return theirs - (before + time.time()) / 2
 
 
 def schema_diff(url: str) -> list[Any]:

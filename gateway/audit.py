@@ -19,6 +19,7 @@ from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, VERIFY_FILTERS, parse_filt
 from db.items import JsonObject, dump_json
 from db.keys import load_keys
 from db.queries import AuditReader
+from db.schema import load_revision, newest
 from protocol.config import Key, Runtime
 from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, Unauthenticated
 
@@ -40,6 +41,10 @@ class Audit:
     async def load_keys(self) -> Sequence[Key]:
         """Return the API keys in use in Postgres. Raises AuditUnavailable when it is away."""
         return await load_keys(self.reader.engine)
+
+    async def schema_is_behind(self) -> bool:
+        """Does the database stand at an older migration than this version's newest? Raises AuditUnavailable when it is away."""
+        return await load_revision(self.reader.engine) < newest()
 
     async def close(self) -> None:
         """Close the pool."""

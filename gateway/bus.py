@@ -16,7 +16,7 @@ from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost
-from streams import layout, scripts
+from streams import fitness, layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Entry, Start
 
@@ -44,6 +44,8 @@ class Bus:
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory_full = False
+        self.info: dict[str, str] = {}
+        """What Redis last said of itself."""
         self.gate = CommitGate(url, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
 
     async def open(self) -> None:
@@ -220,10 +222,10 @@ class Bus:
             await self.redis.script(scripts.BEAT, [layout.gateway_key(shard, self.gateway)], [self._last[shard], ALIVE_MS])
         if self.gate is not None:
             await self.gate.look(self.redis)
-        found = (await self.redis.call("INFO", "memory")).decode()
-        memory = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
-        most = int(memory.get("maxmemory", 0))
-        self.memory_full = most > 0 and int(memory.get("used_memory", 0)) > most * self.limits.memory_share
+        # all of it: what else may be wrong with it is seen without another question, and Redis 6 takes no list of sections
+        found = (await self.redis.call("INFO")).decode()
+        self.info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
+        self.memory_full = fitness.memory_share(self.info) > self.limits.memory_share
 
 
 def _pack(entry: Entry) -> tuple[str, bytes, bytes]:

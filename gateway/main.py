@@ -70,6 +70,7 @@ async def run(settings: Runtime) -> None:
                 group.create_task(bus.run(), name="bus"),
                 group.create_task(keys.refresh(), name="keys"),
                 group.create_task(app.watch_timers(), name="timers"),
+                group.create_task(status.watch(audit.schema_is_behind), name="schema"),
             ]
             serving = group.create_task(server.serve(sockets=[bound]), name="http")
             while not server.started and not serving.done():

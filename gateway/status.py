@@ -1,16 +1,21 @@
 """Whether this gateway can take calls, and its figures for Prometheus."""
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from gateway.bus import Bus
-from protocol.errors import StreamConnectionLost
-from streams import layout
+from protocol.errors import AuditUnavailable, StreamConnectionLost
+from streams import fitness, layout
 from streams.connection import RedisError
 
 STALE_MS = 5_000
+ANSWER_S = 2.0
+"""How long /ready waits for Redis."""
+SCHEMA_S = 5.0
 
 
 class Status:
@@ -18,6 +23,7 @@ class Status:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._schema_is_behind = False
         self.registry = CollectorRegistry()
         self.calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
         self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
@@ -36,19 +42,34 @@ class Status:
             }.items()
         }
 
+    async def watch(self, schema_is_behind: Callable[[], Awaitable[bool]]) -> None:
+        """Keep an eye on the schema until cancelled; with Postgres away, what was seen last stays."""
+        while True:
+            with contextlib.suppress(AuditUnavailable):
+                self._schema_is_behind = await schema_is_behind()
+            await asyncio.sleep(SCHEMA_S)
+
     async def ready(self, *, draining: bool) -> tuple[bool, str]:
         """Can a call be served from here? Says in a sentence what is missing."""
         if draining:
             return False, "shutting down"
         try:
-            found = await self.workers()
-        except (StreamConnectionLost, RedisError):
+            async with asyncio.timeout(ANSWER_S):
+                found = await self.workers()
+                depths = await asyncio.gather(*(self._bus.redis.call("XLEN", layout.audit_key(s)) for s in range(self._bus.shards)))
+        except (StreamConnectionLost, RedisError, TimeoutError):
             return False, "Redis does not answer"
+        for fault in fitness.faults_of(self._bus.info):
+            return False, f"Redis {fault}"
         for role, what in (("policy", "policy worker"), ("audit", "audit writer")):
             if not found.get(role):
                 return False, f"no {what} is running"
         if self._bus.memory_full:
             return False, "Redis is nearly full"
+        if max(depths) >= self._bus.limits.backlog:
+            return False, "the record is too far behind: start more audit writers, or see what keeps Postgres"
+        if self._schema_is_behind:
+            return False, "the database is not set up for this version: run `sluice migrate`"
         return True, ""
 
     async def workers(self) -> dict[str, int]:

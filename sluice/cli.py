@@ -121,34 +121,25 @@ def migrate() -> None:
 
 
 @app.command("doctor")
-def examine(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Check the settings, the configuration, Redis, Postgres and the keys; exit 1 when something is not fit."""
+def examine(
+    config: ConfigFile = None,
+    before_start: Annotated[bool, typer.Option("--before-start", help="Leave out what only a running product has.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check Redis, Postgres, keys, workers, backlogs, leaks and rights; exit 1 when something is not fit."""
     from sluice import doctor
     from sluice.settings import load_config, load_settings, with_embedded
 
     settings = with_embedded(load_settings(config=config))
     runtime = settings.runtime(load_config(settings.config))
-    found = doctor.check_all(runtime.config, runtime.redis_url, runtime.database_url)
+    found = doctor.check_all(runtime.config, runtime.redis_url, runtime.database_url, live=not before_start)
     failed = any(state == "failed" for _, state, _ in found)
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "checks": [{"name": n, "state": s, "message": m} for n, s, m in found]}))
     else:
         for name, state, sentence in found:
-            typer.echo(f"{name}: {state}{': ' if sentence else ''}{sentence}")
+            typer.echo(f"{state:8} {name:16} {sentence}".rstrip())
     raise typer.Exit(1 if failed else 0)
-
-
-@app.command()
-def bench(
-    url: Annotated[str, typer.Option("--url", help="A running gateway on this machine, instead of one of its own.")] = "",
-    key: Annotated[str, typer.Option("--key", help="Its API key, with the roles client and auditor.", envvar="SLUICE_KEY")] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="One round of each workload.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Measure what Sluice costs on this machine, against the built-in upstream; under a minute."""
-    from sluice import bench as benchmark
-
-    benchmark.run(url=url.rstrip("/"), key=key, as_json=as_json, quick=quick)
 
 
 @app.command("settings", hidden=True)

@@ -4,14 +4,14 @@ Used before a process starts and by `sluice doctor`. Heavy libraries are importe
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from protocol.config import Config
 from sluice.errors import NotFit, SettingsError, StartError, Unavailable
-
-MIN_REDIS = (7, 0)
+from streams import fitness
 
 T = TypeVar("T")
 
@@ -44,31 +44,51 @@ def check_redis(url: str) -> list[str]:
     return _check_info(info, place(url))
 
 
-def _check_info(info: dict[str, object], where: str) -> list[str]:
-    version = str(info.get("redis_version", "0"))
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < MIN_REDIS:
-        raise NotFit(f"Redis at {where} is version {version}: Sluice needs Redis 7.0 or Valkey 8 or later")
-    if not int(str(info.get("aof_enabled", 0))):
-        raise NotFit(f"Redis at {where} keeps no append-only file, so a restart would lose calls: set `appendonly yes`")
-    policy = str(info.get("maxmemory_policy", ""))
-    if policy != "noeviction":
-        raise NotFit(f"Redis at {where} evicts keys ({policy}), so calls and records could vanish: set `maxmemory-policy noeviction`")
+def _check_info(info: Mapping[str, object], where: str) -> list[str]:
+    if faults := fitness.faults_of(info):
+        raise NotFit("; ".join(f"Redis at {where} {fault}" for fault in faults))
     if not int(str(info.get("maxmemory", 0))):
         return ["Redis has no maxmemory: set one, so that new calls are refused before the machine runs out of memory"]
     return []
 
 
 def check_database(url: str) -> list[str]:
-    """Check that PostgreSQL answers and stands at the newest migration. Raises Unavailable or NotFit."""
+    """Check that PostgreSQL answers and stands at the newest migration, or a newer one. Raises Unavailable or NotFit."""
     from db import migrate
 
     found = _ask_database(url, lambda: migrate.current(url))
     if found is None:
         raise NotFit(f"the database at {place(url)} is not set up: run `sluice migrate`")
-    if found != migrate.head():
-        raise NotFit(f"the database at {place(url)} stands at migration {found}, this Sluice needs {migrate.head()}: run `sluice migrate`")
+    if found > (head := migrate.head()):
+        return [f"the database at {place(url)} stands at migration {found}, this Sluice knows {head}: bring it up to the others' version"]
+    if found != head:
+        raise NotFit(f"the database at {place(url)} stands at migration {found}, this Sluice needs {head}: run `sluice migrate`")
     return []
+
+
+def check_database_live(url: str) -> list[tuple[str, str, str]]:
+    """Look at the database's clock and at the rights of the roles' logins; like `check_all`."""
+    from db import migrate
+    from sluice.live import clock_faults
+
+    if not _ask_database(url, lambda: migrate.current(url)):
+        return []
+    offset_s = _ask_database(url, lambda: migrate.clock_offset_s(url))
+    found = [("database clock", state, sentence) for state, sentence in clock_faults("PostgreSQL", offset_s)]
+    logins = _ask_database(url, lambda: migrate.wide_rights(url))
+    for one in logins:
+        if one.is_superuser:
+            found.append(("database rights", "failed", f"the login {one.login} is a superuser: take that from it"))
+        elif one.tables:
+            what = "insert, change or delete" if one.role == migrate.READER else "change or delete"
+            where = f"{one.tables[0]}{f' and {len(one.tables) - 1} more tables' if len(one.tables) > 1 else ''}"
+            sentence = f"the login {one.login} may {what} rows of {where}: let it have the role {one.role} and nothing else"
+            found.append(("database rights", "failed", sentence))
+    if not any(one.role == migrate.WRITER for one in logins):
+        sentence = "no login has the role sluice_writer, so audit writers use one that may change the record"
+        found.append(("database rights", "warning", f"{sentence}: make it with SLUICE_AUDIT_DATABASE_PASSWORD and `sluice migrate`"))
+    names = {name for name, _, _ in found}
+    return found + [(name, "ok", "") for name in ("database clock", "database rights") if name not in names]
 
 
 def check_keys(config: Config, database_url: str) -> list[str]:
@@ -108,8 +128,8 @@ def is_migrated(url: str) -> bool:
     return bool(_ask_database(url, lambda: migrate.is_current(url)))
 
 
-def check_all(config: Config, redis_url: str, database_url: str) -> list[tuple[str, str, str]]:
-    """Run every check; return (what, `ok` or `warning` or `failed`, sentence)."""
+def check_all(config: Config, redis_url: str, database_url: str, *, live: bool = True) -> list[tuple[str, str, str]]:
+    """Run every check; return (what, `ok` or `warning` or `failed`, sentence). `live`: also those of a running product."""
     checks: list[tuple[str, Callable[[], list[str]]]] = [
         ("redis", lambda: check_redis(redis_url)),
         ("database", lambda: check_database(database_url)),
@@ -123,7 +143,25 @@ def check_all(config: Config, redis_url: str, database_url: str) -> list[tuple[s
             found.append((name, "failed", str(error)))
         else:
             found += [(name, "warning", sentence) for sentence in warnings] or [(name, "ok", "")]
+    if live:
+        # what is away was said above
+        with contextlib.suppress(StartError):
+            found += _look_at_redis(config, redis_url)
+        with contextlib.suppress(StartError):
+            found += check_database_live(database_url)
     return found
+
+
+def _look_at_redis(config: Config, url: str) -> list[tuple[str, str, str]]:
+    import redis
+
+    from sluice.live import check_live
+
+    try:
+        with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=15) as client:
+            return list(check_live(config, client))
+    except (redis.RedisError, OSError) as error:
+        raise Unavailable(f"Redis at {place(url)} went away ({type(error).__name__})") from None
 
 
 def _ask_database(url: str, ask: Callable[[], T]) -> T:

@@ -14,6 +14,7 @@ moves no open call.
     gw:GATEWAY   string   the gateway is alive and has read its replies up to this id
     reply:GATEWAY stream  what workers release, for one gateway process
     committed    string   every audit entry below this id is in Postgres; also published on a channel of that name (strict durability)
+    audit-trimmed string  how many audit entries were trimmed because they were committed: what else is missing, somebody took
     dispatch     stream   calls to claim; group `policy`
     audit        stream   records; group `audit`
 
@@ -149,6 +150,17 @@ def committed_key(shard: int) -> str:
 
 
 committed_channel = committed_key
+
+
+def trimmed_key(shard: int) -> str:
+    """The number of audit entries that were trimmed after their commit."""
+    return f"{tag(shard)}audit-trimmed"
+
+
+def lasting_keys(shards: int) -> set[str]:
+    """The keys that have no TTL; every other that has none is a leak."""
+    of_shard = (dispatch_key, audit_key, trimmed_key)
+    return {WORKERS_KEY, JUDGE_QUEUE} | {key(shard) for shard in range(shards) for key in of_shard}
 
 
 def gateway_key(shard: int, gateway: str) -> str:

@@ -231,7 +231,7 @@ return out
 """Take records for an audit writer, up to a number and until they pass a number of bytes; first those idle for too long."""
 
 TRIM = """#!lua flags=allow-oom
--- KEYS audit committed; ARGV tell('1'|'0')
+-- KEYS audit committed trimmed; ARGV tell('1'|'0')
 local function below()
   local p = redis.call('XPENDING', KEYS[1], 'audit')
   if p[1] > 0 then return p[2] end
@@ -250,9 +250,29 @@ if ARGV[1] == '1' then
   redis.call('SET', KEYS[2], id, 'PX', 3600000)
   redis.call('PUBLISH', KEYS[2], id)
 end
-return redis.call('XTRIM', KEYS[1], 'MINID', id)
+if redis.call('EXISTS', KEYS[3]) == 0 then
+  local s = {}
+  local found = redis.call('XINFO', 'STREAM', KEYS[1])
+  for i = 1, #found, 2 do s[found[i]] = found[i + 1] end
+  redis.call('SET', KEYS[3], s['entries-added'] - s.length)
+end
+local trimmed = redis.call('XTRIM', KEYS[1], 'MINID', id)
+if trimmed > 0 then redis.call('INCRBY', KEYS[3], trimmed) end
+return trimmed
 """
-"""Trim the audit stream of what every writer has committed: below the smallest unacked id, or up to the last delivered; say so if told."""
+"""Trim the audit stream of what every writer has committed: below the smallest unacked id, or up to the last delivered; say so if told.
+
+Who may append may also cut (XADD's MAXLEN, which no ACL refuses), so what was trimmed here is counted.
+"""
+
+MISSING = """
+-- KEYS audit trimmed
+local s = {}
+local found = redis.call('XINFO', 'STREAM', KEYS[1])
+for i = 1, #found, 2 do s[found[i]] = found[i + 1] end
+return s['entries-added'] - s.length - (redis.call('GET', KEYS[2]) or s['entries-added'] - s.length)
+"""
+"""How many audit entries went away without being trimmed; below 0 when the stream was taken away and begun anew."""
 
 FACT = """#!lua flags=allow-oom
 -- KEYS facts; ARGV channel ttl (field value)..; the first value of a field stays
@@ -281,7 +301,7 @@ return forgotten
 """
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
-ALL = (START, APPEND_LAST, CLAIM, REPLAYED, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, FACT, FORGET)
+ALL = (START, APPEND_LAST, CLAIM, REPLAYED, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT, FORGET)
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 
 

@@ -36,6 +36,7 @@ RECLAIM_MS = 5_000
 RETRY_S = 0.25
 PARTITION_DAYS = 7
 PARTITIONS_EVERY_S, PARTITIONS_RETRY_S = 3600.0, 5.0
+MISSING_EVERY_S = 5.0
 NAP_S = 0.01
 """Pause after a small batch that nobody waits for: the next is larger, and a commit costs the same for one row and for 500."""
 
@@ -75,6 +76,7 @@ class AuditWriter:
             asyncio.create_task(self._partition_loop(), name="partitions"),
             asyncio.create_task(self._lost_loop(), name="lost calls"),
             asyncio.create_task(self._seals.run(), name="seals"),
+            asyncio.create_task(self._missing_loop(), name="missing"),
         ]
         try:
             await asyncio.gather(*(self._drain_loop(s) for s in range(self.shards)))
@@ -110,6 +112,18 @@ class AuditWriter:
                 with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
                     await lost.look(inserter)
 
+    async def _missing_loop(self) -> None:
+        """Say when records went away that nobody had committed: an ACL cannot keep from cutting a stream who may append to it."""
+        known: dict[int, int] = {}
+        while True:
+            for shard in range(self.shards):
+                with contextlib.suppress(StreamConnectionLost, RedisError):
+                    missing = await self._redis.script(scripts.MISSING, [layout.audit_key(shard), layout.trimmed_key(shard)], [])
+                    if missing != known.get(shard, 0):
+                        log.error("audit entries were taken out of Redis by somebody else", extra={"shard": shard, "count": missing})
+                    known[shard] = missing
+            await asyncio.sleep(MISSING_EVERY_S)
+
     async def _drain_loop(self, shard: int) -> None:
         key = layout.audit_key(shard)
         reclaimed = trimmed = 0.0
@@ -125,7 +139,8 @@ class AuditWriter:
                 if entries and not await self._store(shard, entries) and len(entries) < BATCH_ENTRIES // 2:
                     await asyncio.sleep(NAP_S)
                 if entries or now - trimmed > 5:
-                    await self._redis.script(scripts.TRIM, [key, layout.committed_key(shard)], ["1" if self._strict else "0"])
+                    keys = [key, layout.committed_key(shard), layout.trimmed_key(shard)]
+                    await self._redis.script(scripts.TRIM, keys, ["1" if self._strict else "0"])
                     trimmed = now
             except (RedisError, StreamConnectionLost) as error:
                 again, trimmed = True, 0.0

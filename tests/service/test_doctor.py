@@ -146,10 +146,10 @@ def test_launcher_passes_on_why_a_process_cannot_start(tmp_path: Path) -> None:
 
 def test_doctor_reports_everything(database_url: str, redis_url: str) -> None:
     with fresh_database(database_url) as url:
-        code, _ = sluice("doctor", "--json", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
+        code, _ = sluice("doctor", "--before-start", "--json", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
         assert code == 1  # no key yet
         assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
-        code, _ = sluice("doctor", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
+        code, _ = sluice("doctor", "--before-start", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
         assert code == 0
 
 

@@ -322,19 +322,39 @@ async def test_a_fact_is_set_once(redis: Connection) -> None:
 
 async def test_the_audit_stream_is_trimmed_below_the_smallest_unacked_entry(redis: Connection) -> None:
     key, committed = layout.audit_key(0), layout.committed_key(0)
+    keys = [key, committed, layout.trimmed_key(0)]
     ids = [await redis.call("XADD", key, "*", "b", str(n)) for n in range(4)]
     await redis.call("XREADGROUP", "GROUP", "audit", "a", "COUNT", 3, "STREAMS", key, ">")
     await redis.call("XACK", key, "audit", ids[0], ids[2])
-    await redis.script(scripts.TRIM, [key, committed], ["0"])
+    await redis.script(scripts.TRIM, keys, ["0"])
     assert [e[0] for e in await redis.call("XRANGE", key, "-", "+")] == ids[1:]
     assert await redis.call("GET", committed) is None
-    await redis.script(scripts.TRIM, [key, committed], ["1"])
+    await redis.script(scripts.TRIM, keys, ["1"])
     assert await redis.call("GET", committed) == ids[1]
     await redis.call("XACK", key, "audit", ids[1])
-    await redis.script(scripts.TRIM, [key, committed], ["1"])
+    await redis.script(scripts.TRIM, keys, ["1"])
     assert [e[0] for e in await redis.call("XRANGE", key, "-", "+")] == ids[3:]
     ms, _, number = ids[2].partition(b"-")
     assert await redis.call("GET", committed) == ms + b"-%d" % (int(number) + 1)
+
+
+async def test_entries_cut_off_by_who_may_append_are_counted(redis: Connection) -> None:
+    key, keys = layout.audit_key(0), [layout.audit_key(0), layout.trimmed_key(0)]
+    trim = [key, layout.committed_key(0), layout.trimmed_key(0)]
+    assert await redis.script(scripts.MISSING, keys, []) == 0
+    for n in range(5):
+        await redis.call("XADD", key, "*", "b", str(n))
+    found = await redis.call("XREADGROUP", "GROUP", "audit", "a", "COUNT", 2, "STREAMS", key, ">")
+    await redis.call("XACK", key, "audit", *(entry for entry, _ in found[0][1]))
+    assert await redis.script(scripts.TRIM, trim, ["0"]) == 2
+    assert await redis.script(scripts.MISSING, keys, []) == 0
+    await redis.call("XADD", key, "MAXLEN", 1, "*", "b", "cut")
+    assert await redis.script(scripts.MISSING, keys, []) == 3
+    await redis.script(scripts.TRIM, trim, ["0"])
+    assert await redis.script(scripts.MISSING, keys, []) == 3
+    await redis.call("DEL", key)
+    await redis.call("XGROUP", "CREATE", key, "audit", "0", "MKSTREAM")
+    assert await redis.script(scripts.MISSING, keys, []) == -2
 
 
 async def test_a_strict_release_names_its_audit_entry(redis: Connection) -> None:

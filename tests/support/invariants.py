@@ -331,14 +331,10 @@ def settle(connection: Connection, client: Any, *, shards: int = 1, timeout_s: f
     return found
 
 
-FIXED_KEYS = (layout.WORKERS_KEY, layout.JUDGE_QUEUE)
-"""Keys without TTL that are no stream."""
-
-
 def redis_faults(client: Any, shards: int = 1) -> list[str]:
     """Check I6 on a `redis.Redis` once all calls are over: the streams are empty, nothing is pending, every other key will expire."""
     found = []
-    fixed = {key.encode() for key in FIXED_KEYS}
+    fixed = {key.encode() for key in layout.lasting_keys(shards)}
     for shard in range(shards):
         for key, group in ((layout.dispatch_key(shard), layout.POLICY_GROUP), (layout.audit_key(shard), layout.AUDIT_GROUP)):
             fixed.add(key.encode())

@@ -1,0 +1,276 @@
+"""What `sluice doctor` sees in a running product: clocks, workers, backlogs, leaked keys, entries without an owner, rights.
+
+Looks and asks, changes nothing; the Redis user `sluice_ops` may do all of it. Each check returns (state, sentence) pairs, none where
+all is well.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import redis
+
+from protocol.config import Config
+from sluice.rights import FORBIDDEN, OPS, USERS
+from streams import fitness, layout
+
+CLOCK_S = 2.0
+"""Clocks further apart than this end calls early: deadlines are compared across machines."""
+BEHIND_S = 5.0
+"""A record entry older than this is not on its way, it waits."""
+STALE_MS = 5_000
+WATCH_S = 1.5
+MOST_KEYS, SCAN_S = 500_000, 10.0
+NAMED = 3
+
+Found = list[tuple[str, str]]
+
+
+class Live:
+    """One look at a running product. Raises redis.RedisError when Redis goes away meanwhile."""
+
+    def __init__(self, config: Config, client: redis.Redis) -> None:
+        self.config, self.limits = config, config.limits
+        self._redis = client
+        self._shards = range(config.shards)
+
+    def checks(self) -> list[tuple[str, Callable[[], Found]]]:
+        """Every check by name; one that the user may not make says so."""
+        every = {
+            "clock": self.clock, "memory": self.memory, "workers": self.workers, "backlog": self.backlog, "record": self.record,
+            "keys with a TTL": self.keys, "pending entries": self.pending, "redis rights": self.rights,
+        }  # fmt: skip
+        return [(name, self._allowed(check)) for name, check in every.items()]
+
+    def _allowed(self, check: Callable[[], Found]) -> Callable[[], Found]:
+        def guarded() -> Found:
+            try:
+                return check()
+            except redis.exceptions.NoPermissionError:
+                return [("warning", f"this Redis user may not look: run the doctor as {OPS} (deploy/redis/users.acl.in)")]
+
+        return guarded
+
+    def _now_ms(self) -> int:
+        return layout.time_ms(cast(tuple[int, int], self._redis.time()))
+
+    # --- surroundings ---
+
+    def clock(self) -> Found:
+        """Redis' clock against ours."""
+        before = time.time()
+        theirs = self._now_ms() / 1000
+        return clock_faults("Redis", theirs - (before + time.time()) / 2)
+
+    def memory(self) -> Found:
+        """How full Redis is."""
+        info = cast(dict[str, Any], self._redis.info())
+        found: Found = []
+        if (share := fitness.memory_share(info)) > self.limits.memory_share:
+            sentence = (
+                f"Redis uses {share:.0%} of its memory, new calls are refused past {self.limits.memory_share:.0%}: see backlog and keys"
+            )
+            found.append(("failed", f"{sentence}, or give it more"))
+        clients, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
+        if most and clients > 0.8 * most:
+            found.append(("warning", f"Redis has {clients} of at most {most} connections: raise `maxclients`"))
+        return found
+
+    # --- processes ---
+
+    def _present(self) -> dict[str, set[str]]:
+        """Names of the living processes by role."""
+        now, found = self._now_ms(), dict[str, set[str]]()
+        for field, at in cast(dict[bytes, bytes], self._redis.hgetall(layout.WORKERS_KEY)).items():
+            role, _, name = field.decode().partition(":")
+            if now - int(at) <= STALE_MS:
+                found.setdefault(role, set()).add(name)
+        return found
+
+    def workers(self) -> Found:
+        """Is somebody there for each role that the configuration needs?"""
+        present = self._present()
+        found: Found = []
+        judged = any(step.use == "tool_judge" for steps in self.config.policies.values() for step in steps)
+        for role, needed, what in (
+            ("policy", True, "calls get 503"), ("audit", True, "the record stays in Redis, tool calls are blocked"),
+            ("judge", judged, "judged tool calls are blocked at their deadline"),
+        ):  # fmt: skip
+            if needed and not present.get(role):
+                found.append(("failed", f"no {role} worker is running, so {what}: start `sluice worker {role}`"))
+        return found
+
+    # --- streams ---
+
+    def _audit_depths(self) -> list[tuple[int, float]]:
+        """Entries on each audit stream, and the age of the oldest in seconds."""
+        found, now = [], self._now_ms()
+        for shard in self._shards:
+            key = layout.audit_key(shard)
+            depth = cast(int, self._redis.xlen(key))
+            oldest = cast(dict[str, Any], self._redis.xinfo_stream(key))["first-entry"] if depth else None
+            found.append((depth, (now - _ms(oldest[0])) / 1000 if oldest else 0.0))
+        return found
+
+    def backlog(self) -> Found:
+        """Do records, calls and questions wait? Looked at twice, as a backlog that shrinks is no fault."""
+        before = self._audit_depths()
+        time.sleep(WATCH_S)
+        found: Found = []
+        for shard, ((was, _), (depth, age_s)) in enumerate(zip(before, self._audit_depths(), strict=True)):
+            said = f"{depth:,} records of shard {shard} wait for Postgres, the oldest for {age_s:.0f} s"
+            if depth >= self.limits.backlog:
+                found.append(("failed", f"{said}; new calls are refused: start more audit writers, or see what keeps Postgres"))
+            elif age_s > BEHIND_S and depth >= was:
+                found.append(("failed", f"{said}, and they do not become fewer ({was:,} before): see the audit writers' log and Postgres"))
+            elif age_s > BEHIND_S:
+                found.append(("warning", f"{said}; they become fewer ({was:,} before)"))
+        return found + self._waiting_calls() + self._waiting_questions()
+
+    def _waiting_calls(self) -> Found:
+        found: Found = []
+        for shard in self._shards:
+            key, now = layout.dispatch_key(shard), self._now_ms()
+            for group in self._groups(key):
+                after = group["last-delivered-id"]
+                first = cast(list[Any], self._redis.xrange(key, f"({after.decode()}", "+", count=1))
+                if first and (age_s := (now - _ms(first[0][0])) / 1000) > self.limits.claim_s:
+                    found.append(("failed", f"calls of shard {shard} wait for {age_s:.0f} s and no policy worker takes them: start more"))
+        return found
+
+    def _waiting_questions(self) -> Found:
+        first = cast(list[Any], self._redis.zrange(layout.JUDGE_QUEUE, 0, 0, withscores=True))
+        age_s = self._now_ms() / 1000 - first[0][1] / 1000 if first else 0.0
+        if age_s > self.limits.judge_s:
+            return [("failed", f"the oldest question to a judge is {age_s:.0f} s old: start more judge workers")]
+        return []
+
+    def _groups(self, key: str) -> list[dict[str, Any]]:
+        try:
+            return cast(list[dict[str, Any]], self._redis.xinfo_groups(key))
+        except redis.exceptions.NoPermissionError:
+            raise
+        except redis.ResponseError:
+            return []  # no such stream yet
+
+    def record(self) -> Found:
+        """Have records gone away that nobody committed?"""
+        found: Found = []
+        for shard in self._shards:
+            key = layout.audit_key(shard)
+            trimmed = cast(bytes | None, self._redis.get(layout.trimmed_key(shard)))
+            if trimmed is None or not self._groups(key):
+                continue
+            stream = cast(dict[str, Any], self._redis.xinfo_stream(key))
+            missing = stream["entries-added"] - stream["length"] - int(trimmed)
+            if missing:
+                said = (
+                    f"{missing:,} record entries of shard {shard} were cut off"
+                    if missing > 0
+                    else f"the record of shard {shard} was taken away"
+                )
+                found.append(("failed", f"{said} in Redis before they were in Postgres: see who else may write there"))
+        return found
+
+    def pending(self) -> Found:
+        """Do entries belong to processes that are gone, for longer than a takeover takes?"""
+        present = self._present()
+        streams = [(layout.dispatch_key(s), "policy", 3 * self.limits.lease_s) for s in self._shards]
+        streams += [(layout.audit_key(s), "audit", 20.0) for s in self._shards]
+        found: Found = []
+        for key, role, patience_s in streams:
+            for group in self._groups(key):
+                for one in cast(list[dict[str, Any]], self._redis.xinfo_consumers(key, group["name"])):
+                    name, pending, idle_s = one["name"].decode(), one["pending"], one["idle"] / 1000
+                    if pending and name not in present.get(role, set()) and idle_s > patience_s:
+                        said = f"{pending} entries of {key} belong to {name}, which is gone for {idle_s:.0f} s"
+                        found.append(("failed", f"{said}: start a worker, it takes them over"))
+        return found
+
+    # --- keys ---
+
+    def keys(self) -> Found:
+        """Keys that would stay for ever. Looked at twice: some get their TTL with the next command."""
+        until, seen, cursor = time.monotonic() + SCAN_S, 0, 0
+        suspects: list[bytes] = []
+        lasting = {key.encode() for key in layout.lasting_keys(self.config.shards)}
+        while True:
+            cursor, batch = cast(tuple[int, list[bytes]], self._redis.scan(cursor, count=1000))
+            ours = [key for key in batch if key.startswith((b"sluice:", b"arq:")) and key not in lasting]
+            suspects += self._without_ttl(ours)
+            seen += len(batch)
+            if not cursor or seen >= MOST_KEYS or time.monotonic() > until:
+                break
+        found: Found = []
+        if left := self._without_ttl(suspects):
+            named = ", ".join(key.decode(errors="replace") for key in left[:NAMED])
+            found.append(
+                ("failed", f"{len(left):,} keys have no TTL and would stay for ever ({named}): see who wrote them, then delete them")
+            )
+        if cursor:
+            found.append(("warning", f"only the first {seen:,} keys were looked at"))
+        return found
+
+    def _without_ttl(self, keys: list[bytes]) -> list[bytes]:
+        if not keys:
+            return []
+        with self._redis.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.pttl(key)
+            return [key for key, ttl in zip(keys, pipe.execute(), strict=True) if ttl == -1]
+
+    # --- rights ---
+
+    def rights(self) -> Found:
+        """May the Redis user of a role do what would break a guarantee?"""
+        found: Found = []
+        missing = []
+        for role, user in (*USERS.items(), ("ops", OPS)):
+            wide = self._may(user, role)
+            if wide is None:
+                missing.append(user)
+            elif wide:
+                said = f"the Redis user {user} may {', '.join(wide[:NAMED])}{' and more' if len(wide) > NAMED else ''}"
+                found.append(("failed", f"{said}: give it the rights in deploy/redis/users.acl.in and no others"))
+        if missing:
+            said = (
+                f"there is no Redis user {', '.join(missing)}: processes that share another ({self._whoami()}) may do more than they need"
+            )
+            found.append(("warning", f"{said}: make them with deploy/redis/redis-users"))
+        return found
+
+    def _whoami(self) -> str:
+        name: Any = self._redis.acl_whoami()
+        return name.decode() if isinstance(name, bytes) else str(name)
+
+    def _may(self, user: str, role: str) -> list[str] | None:
+        """What the user of a role may do and should not; None when there is no such user."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for command in FORBIDDEN[role]:
+                pipe.execute_command("ACL", "DRYRUN", user, *command)  # type: ignore[no-untyped-call]
+            answers = pipe.execute(raise_on_error=False)
+        for answer in answers:
+            if isinstance(answer, redis.exceptions.NoPermissionError):
+                raise answer
+            if isinstance(answer, Exception) and "not found" in str(answer):
+                return None
+        return [" ".join(c[:2]) for c, said in zip(FORBIDDEN[role], answers, strict=True) if said in (b"OK", "OK", True)]
+
+
+def _ms(entry: bytes) -> int:
+    return int(entry.partition(b"-")[0])
+
+
+def clock_faults(whose: str, offset_s: float) -> Found:
+    """What to say of a clock that is `offset_s` ahead of ours."""
+    if abs(offset_s) <= CLOCK_S:
+        return []
+    how = "ahead of" if offset_s > 0 else "behind"
+    return [("failed", f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's, so deadlines are wrong: run NTP on both")]
+
+
+def check_live(config: Config, client: redis.Redis) -> Iterator[tuple[str, str, str]]:
+    """Make every check; yields (what, `ok` or `warning` or `failed`, sentence)."""
+    for name, check in Live(config, client).checks():
+        for state, sentence in check() or [("ok", "")]:
+            yield name, state, sentence

@@ -1,0 +1,28 @@
+"""Is a Redis fit to hold calls and records? Read from its INFO; asked before a start, by `sluice doctor` and by /ready. Pure."""
+
+from collections.abc import Mapping
+
+MIN_VERSION = (7, 0)
+
+
+def faults_of(info: Mapping[str, object]) -> list[str]:
+    """Return what is wrong for good, each as what follows "Redis": what it does, what may come of it, what to do."""
+    found = []
+    version = str(info.get("redis_version", "0"))
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < MIN_VERSION:
+        found.append(f"is version {version}: Sluice needs Redis 7.0 or Valkey 8 or later")
+    if not int(str(info.get("aof_enabled", 0))):
+        found.append("keeps no append-only file, so a restart would lose calls: set `appendonly yes`")
+    elif str(info.get("aof_last_write_status", "ok")) != "ok":
+        found.append("cannot write its append-only file and refuses writes: make room on its disk, then see its log")
+    policy = str(info.get("maxmemory_policy", ""))
+    if policy != "noeviction":
+        found.append(f"evicts keys ({policy}), so calls and records could vanish: set `maxmemory-policy noeviction`")
+    return found
+
+
+def memory_share(info: Mapping[str, object]) -> float:
+    """Return the share of its memory bound that a Redis uses, 0 where it has none."""
+    most = int(str(info.get("maxmemory", 0)))
+    return int(str(info.get("used_memory", 0))) / most if most else 0.0
