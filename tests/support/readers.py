@@ -1,8 +1,10 @@
 """Clients on threads of their own: each makes one call, notes what came and when, and is then held against the invariants."""
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
@@ -163,3 +165,11 @@ def owned_by(product: Product, pid: int) -> list[str]:
 def kinds(recorded: Recorded) -> set[str]:
     """The kinds of events on a call's record."""
     return {kind for kind, _ in recorded.events}
+
+
+def resident_bytes(pid: int) -> int:
+    """What a process holds in memory now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) * 1024
