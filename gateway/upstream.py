@@ -57,6 +57,7 @@ class Upstreams:
     def __init__(self, config: Config, bus: Bus) -> None:
         self._config, self._limits, self._bus = config, config.limits, bus
         self._headers = {name: _headers(u) for name, u in config.upstreams.items()}
+        self._keys = {name: provider_key(u).encode() for name, u in config.upstreams.items()}
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -115,7 +116,14 @@ class Upstreams:
             response = await self._session.post(url, data=call.take_body(dispatch), headers=headers, allow_redirects=False)
         async with response:
             head = response.headers
-            await self._take(call, response.status, head.get("content-type", ""), head.get("retry-after", ""), _parts(response))
+            await self._take(
+                call,
+                response.status,
+                head.get("content-type", ""),
+                head.get("retry-after", ""),
+                _parts(response),
+                self._keys[dispatch.upstream],
+            )
 
     async def _send_demo(self, call: OpenCall, dispatch: Dispatch) -> None:
         script = demo.script(dispatch.dialect, dispatch.endpoint, call.take_body(dispatch))
@@ -128,7 +136,9 @@ class Upstreams:
 
         await self._take(call, script.status, script.content_type, script.retry_after or "", parts())
 
-    async def _take(self, call: OpenCall, status: int, content_type: str, retry_after: str, parts: AsyncIterator[bytes]) -> None:
+    async def _take(
+        self, call: OpenCall, status: int, content_type: str, retry_after: str, parts: AsyncIterator[bytes], key: bytes = b""
+    ) -> None:
         if status == 200 and content_type.startswith(_STREAM):
             await self._take_stream(call, parts)
             return
@@ -139,7 +149,9 @@ class Upstreams:
         if status == 200:
             self._append(call, "body", [b"".join(body)])
         else:
-            self._append(call, "status", [b"".join(body)], number=status, text=retry_after)
+            said = b"".join(body)
+            # providers repeat the key that they refuse, in the error that a client is told and the record keeps
+            self._append(call, "status", [said.replace(key, b"[key]") if key else said], number=status, text=retry_after)
 
     def _count(self, call: OpenCall, data: bytes) -> None:
         call.received_bytes += len(data)

@@ -253,7 +253,7 @@ ANTHROPIC: list[tuple[dict[str, Any], str]] = [
 WRONG = [*(("openai", c, p) for c, p in COMMON + OPENAI), *(("anthropic", c, p) for c, p in COMMON + ANTHROPIC)]
 
 
-@pytest.mark.case("C5")
+@pytest.mark.case("C5", "A8")
 @pytest.mark.parametrize(("dialect", "changes", "param"), WRONG, ids=[f"{d}-{json.dumps(c)[:60]}" for d, c, _ in WRONG])
 def test_wrong_fields_are_named(product: Product, upstream: Replay, dialect: Dialect, changes: dict[str, Any], param: str) -> None:
     body = good(dialect) | changes

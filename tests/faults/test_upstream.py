@@ -15,7 +15,7 @@ import pytest
 
 from policy.noop import Noop
 from protocol.request import Dialect
-from tests.support.answering import Answer
+from tests.support.answering import Answer, Watch
 from tests.support.figures import Figure
 from tests.support.product import KEY, Product, Role
 from tests.support.recordings import own
@@ -119,6 +119,30 @@ def test_u3_a_cut_in_the_arguments_releases_no_part_of_the_call(client: Dialect,
             assert said.count(f"{word}-".encode()) == 5, (count, said)
         assert not [w for w in WORDS[whole:] if w[:3].encode() in said or w[-3:].encode() in said], (count, said)
         assert b'"error"' in said and b"[DONE]" not in said and b"message_stop" not in said
+
+
+NAMED: list[tuple[list[dict[str, str]], list[str]]] = [
+    ([{"arguments": "{}"}, {"name": "bash", "arguments": ""}], ["bash"]),
+    ([{"name": "bash", "arguments": "{"}, {"name": "bash", "arguments": "}"}], ["bash"]),
+    # two names, or one in two parts: nobody knows which of them a client would take
+    ([{"name": "read", "arguments": "{"}, {"name": "bash", "arguments": "}"}], []),
+    ([{"name": "ba", "arguments": ""}, {"name": "sh", "arguments": "{}"}], []),
+]
+
+
+@pytest.mark.case("J7")
+@pytest.mark.parametrize(("fragments", "names"), NAMED)
+@pytest.mark.parametrize("client", DIALECTS)
+def test_j7_a_call_is_decided_by_its_one_name(client: Dialect, fragments: list[dict[str, str]], names: list[str]) -> None:
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
+    calls = [{"index": 0, "id": "call_1", "type": "function", "function": f} for f in fragments]
+    rows = [{**head, "choices": [{"index": 0, "delta": {"tool_calls": [c]}, "finish_reason": None}]} for c in calls]
+    rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    watch = Watch()
+    answer = Answer("openai", client, policies=[watch]).feed(b"".join(framed(r) for r in rows) + b"data: [DONE]\n\n")
+    assert [name for name, _, _ in watch.calls] == names
+    assert (b'"bash"' in answer.data, b'"error"' in answer.data) == (bool(names), not names)
+    assert b'"read"' not in answer.data and b'"ba"' not in answer.data
 
 
 # --- much in little pieces ---

@@ -376,6 +376,27 @@ async def test_bad_requests_are_told_what_is_wrong(client: httpx2.AsyncClient, p
     assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
 
 
+@pytest.mark.case("A6")
+async def test_an_altered_cursor_is_refused_or_a_place(url: str, client: httpx2.AsyncClient) -> None:
+    for _ in range(3):
+        await insert(url, *whole_call(call_id()))
+    first = (await client.get("/audit/calls?limit=1")).json()
+    cursor = first["next_cursor"]
+    for at in range(len(cursor)):
+        for letter in "A_z":
+            answer = await client.get("/audit/calls", params={"limit": 1, "cursor": cursor[:at] + letter + cursor[at + 1 :]})
+            assert answer.status_code in (200, 400), (at, letter, answer.text)
+            if answer.status_code == 400:
+                assert answer.json()["error"]["param"] == "cursor"
+            else:
+                assert set(answer.json()) == {"items", "next_cursor"}
+    for other in (cursor[:-1], cursor * 2, "..", "%00", "'; DROP TABLE calls; --", "A" * 10_000):
+        answer = await client.get("/audit/calls", params={"limit": 1, "cursor": other})
+        assert answer.status_code == 400, (other, answer.text)
+    again = (await client.get("/audit/calls", params={"limit": 1, "cursor": cursor})).json()
+    assert again["items"][0]["call_id"] != first["items"][0]["call_id"]
+
+
 async def test_the_api_without_postgres_is_503() -> None:
     settings = Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none")
     transport = httpx2.ASGITransport(app=audit_app(settings, authenticate))
