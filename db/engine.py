@@ -7,7 +7,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 CONNECT_TIMEOUT_S = 5
-KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
+KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "25000"}
+"""A connection whose other end is gone breaks within 25 s, also with something sent and not acknowledged."""
 ENCODING = {"client_encoding": "utf8"}
 """Said by the client, because a database made without a locale is SQL_ASCII, and there text would come as bytes."""
 

@@ -41,6 +41,8 @@ class Bus:
         self._readers = [Connection(url, name="gateway-replies", silent_s=limits.redis_silent_s) for _ in range(shards)]
         self._last = ["0-0"] * shards
         self._dirty: dict[str, OpenCall] = {}
+        self._sending = set[str]()
+        """Calls with entries that Redis has not confirmed, also of those that are over here."""
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory_full = False
@@ -114,6 +116,7 @@ class Bus:
         at = time.time_ns() // 1_000_000
         by_shard: dict[int, list[tuple[OpenCall, list[Entry]]]] = {}
         for call in dirty.values():
+            self._sending.add(call.id)
             by_shard.setdefault(call.shard, []).append((call, call.next_entries(at)))
         for batch in by_shard.values():
             self._send(batch)
@@ -143,12 +146,14 @@ class Bus:
         for call, entries in batch:
             added = [(next(said), next(said))[0] for _ in entries]
             if None in added:
+                self._sending.discard(call.id)
                 call.lose()
                 continue
             if not all(not isinstance(one, Exception) or "equal or smaller" in str(one) for one in added):
                 self._later(call)
                 continue
             call.unanswered = []
+            self._sending.discard(call.id)
             self.append(call)
 
     def _send_last(self, call: OpenCall, entries: list[Entry]) -> None:
@@ -163,7 +168,9 @@ class Bus:
             return
         if done.exception() is not None:
             self._later(call)
-        elif done.result() == b"GONE":
+            return
+        self._sending.discard(call.id)
+        if done.result() == b"GONE":
             call.lose()
         else:
             call.unanswered = []
@@ -174,6 +181,8 @@ class Bus:
     def _repeat(self, call: OpenCall) -> None:
         if time.monotonic() < call.deadline + 60 and call.unanswered:
             self._push(call)
+        else:
+            self._sending.discard(call.id)
 
     # --- replies ---
 
@@ -205,9 +214,10 @@ class Bus:
         call = self.calls.get(reply.call_id)
         if call is not None:
             call.on_reply(reply)
-        elif reply.number == 0 and not reply.failed:
-            # started, but its START was never confirmed to us, or its client is gone: nobody must wait for what follows
+        elif (reply.number == 0 or reply.keepalive) and not reply.failed and reply.call_id not in self._sending:
+            # its START was never confirmed to us, or its client is gone, or Redis lost our last entry: nobody must wait for what follows
             orphan = OpenCall(reply.call_id, "openai", "chat", b"", activity_s=0, deadline=time.monotonic())
+            orphan.seq = reply.processed + 1
             orphan.append("closed", text="client_gone")
             self.append(orphan)
 

@@ -11,7 +11,7 @@ import time
 from typing import NamedTuple
 
 from db.insert import AuditInserter
-from protocol.records import EndRecord, encode_records
+from protocol.records import EndRecord
 from streams import layout
 from streams.connection import Connection
 
@@ -21,11 +21,14 @@ FIRST_S, LATER_S = 86_400, 3_600
 """How far back the first look goes, and the later ones: a call's beginning may come onto record long after it was."""
 
 
+Number = tuple[int, int]
+
+
 class _Missed(NamedTuple):
     """When a call was first missed, and the last entry of its audit stream then."""
 
     at: float
-    last: bytes
+    last: Number
 
 
 class LostCalls:
@@ -48,28 +51,23 @@ class LostCalls:
         self._since = min([_first_id(now - LATER_S), *found[:1]])
         known = await asyncio.gather(*(self._redis.call("EXISTS", layout.ctl_key(c), layout.call_key(c)) for c in found))
         gone = [call_id for call_id, exists in zip(found, known, strict=True) if not exists]
-        last = {shard: await self._entry(shard, newest=True) for shard in {layout.shard_of(c) for c in gone}}
+        edges = {shard: await self._edges(shard) for shard in {layout.shard_of(c) for c in gone}}
         before, self._missed = self._missed, {}
         for call_id in gone:
-            shard = layout.shard_of(call_id)
-            missed = self._missed[call_id] = before.get(call_id) or _Missed(time.monotonic(), last[shard])
-            if time.monotonic() - missed.at > self._ended_ttl_s and _number(await self._entry(shard, newest=False)) > _number(missed.last):
-                await self._end(call_id)
+            first, last = edges[layout.shard_of(call_id)]
+            missed = self._missed[call_id] = before.get(call_id) or _Missed(time.monotonic(), last)
+            if time.monotonic() - missed.at > self._ended_ttl_s and (first is None or first > missed.last):
+                log.warning("a call that Redis has lost is ended", extra={"call_id": call_id})
+                at = time.time_ns() // 1_000_000
+                end = EndRecord(call_id=call_id, at=at, state="FAILED", reason="stream_lost", status=0, relayed=-1)
+                await inserter.insert([end], {})
 
-    async def _entry(self, shard: int, *, newest: bool) -> bytes:
-        """The newest id on the audit stream, or the oldest; of an empty stream nothing is left to wait for."""
-        key = layout.audit_key(shard)
-        found = await (
-            self._redis.call("XREVRANGE", key, "+", "-", "COUNT", 1) if newest else self._redis.call("XRANGE", key, "-", "+", "COUNT", 1)
-        )
-        if found:
-            return bytes(found[0][0])
-        return b"0-0" if newest else b"9999999999999-0"
-
-    async def _end(self, call_id: str) -> None:
-        log.warning("a call that Redis has lost is ended", extra={"call_id": call_id})
-        end = EndRecord(call_id=call_id, at=time.time_ns() // 1_000_000, state="FAILED", reason="stream_lost", status=0, relayed=-1)
-        await self._redis.call("XADD", layout.audit_key(layout.shard_of(call_id)), "*", layout.BLOB, encode_records([end]))
+    async def _edges(self, shard: int) -> tuple[Number | None, Number]:
+        """The ids of the oldest entry on the audit stream, which is not on record yet (None: there is none), and of the newest ever."""
+        said = await self._redis.call("XINFO", "STREAM", layout.audit_key(shard))
+        fields = dict(zip(said[::2], said[1::2], strict=True))
+        first = _number(fields[b"recorded-first-entry-id"]) if fields[b"length"] else None
+        return first, _number(fields[b"last-generated-id"])
 
 
 def _first_id(at: float) -> str:
@@ -78,6 +76,6 @@ def _first_id(at: float) -> str:
     return f"{digits[:8]}-{digits[8:]}-7000-8000-000000000000"
 
 
-def _number(entry: bytes) -> tuple[int, int]:
+def _number(entry: bytes) -> Number:
     ms, _, n = entry.partition(b"-")
     return int(ms), int(n)

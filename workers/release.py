@@ -88,7 +88,7 @@ class Releaser:
             if isinstance(error, RedisError):
                 log.warning("release refused by redis", extra={"error": str(error)[:80]})
                 gateway = layout.gateway_key(batch[0].shard, batch[0].gateway)
-                self._redis.call("EXISTS", gateway).add_done_callback(lambda found: self._not_taken(batch, found))
+                self._redis.call("GET", gateway).add_done_callback(lambda found: self._not_taken(batch, found))
                 return
             for call in batch:
                 self._later(call)
@@ -106,9 +106,9 @@ class Releaser:
             else:
                 self._on_refused(call, said.decode())
 
-    def _not_taken(self, batch: list[OwnedCall], found: "asyncio.Future[int]") -> None:
+    def _not_taken(self, batch: list[OwnedCall], found: "asyncio.Future[bytes | None]") -> None:
         """Redis takes no releases now (it is full): calls that are over must end all the same, or they would keep it full."""
-        is_lost = not found.cancelled() and found.exception() is None and not found.result()
+        is_lost = not found.cancelled() and found.exception() is None and found.result() is None
         for call in batch:
             if call.closed is not None:
                 self._on_refused(call, "REFUSED")

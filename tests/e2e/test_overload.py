@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
+import pytest
 
 from protocol.request import Dialect
 from streams import layout
@@ -72,17 +73,23 @@ def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upst
         product.stop()
 
 
+@pytest.mark.case("D3")
 def test_the_record_is_too_far_behind(tmp_path: Path, redis_url: str, database_url: str, upstream: Replay) -> None:
     upstream.answer(Reply(ANSWER))
     product = begin(tmp_path, redis_url, database_url, upstream, {"backlog": 1}, "gateway", "policy")
     try:
-        assert ask(product, "openai").status_code == 200
+        served = ask(product, "openai")
+        assert served.status_code == 200
         upstream.answer(Reply(ANSWER))
         for dialect in DIALECTS:
             overloaded(ask(product, dialect), dialect, "record")
         assert upstream.asked == []
         product.start("audit")
         wait_for(lambda: ask(product, "openai").status_code == 200, what="room again")
+        found = wait_for(lambda: product.audit("calls", call_id=served.headers["x-sluice-call-id"])["items"], what="the call on record")
+        wait_for(
+            lambda: found[0]["ended_at"] or product.audit("calls", call_id=found[0]["call_id"])["items"][0]["ended_at"], what="its end"
+        )
     finally:
         product.stop()
 

@@ -44,6 +44,7 @@ def counts(url: str) -> dict[str, int]:
     return {table: rows(url, f"SELECT count(*) FROM {table}")[0][0] for table in ("calls", "chunks", "tool_calls", "ends", "dead_letters")}
 
 
+@pytest.mark.case("D8")
 async def test_migrations_go_up_down_and_up_on_a_populated_database(url: str) -> None:
     assert migrate.current(url) == migrate.head()
     async with AuditInserter(url) as inserter:
@@ -77,6 +78,7 @@ async def test_every_record_twice_is_a_no_op(url: str, inserter: AuditInserter) 
     assert counts(url) == {"calls": 2, "chunks": 6, "tool_calls": 2, "ends": 2, "dead_letters": 0}
 
 
+@pytest.mark.case("D4")
 async def test_two_writers_with_the_same_batch_insert_it_once(url: str) -> None:
     records = [record for _ in range(50) for record in whole_call(call_id())]
     async with AuditInserter(url) as one, AuditInserter(url) as two:
@@ -85,6 +87,7 @@ async def test_two_writers_with_the_same_batch_insert_it_once(url: str) -> None:
     assert not any(both)
 
 
+@pytest.mark.case("D5")
 @pytest.mark.parametrize(
     ("table", "first", "other"),
     [
@@ -145,6 +148,7 @@ async def test_a_poison_record_is_set_aside_and_the_others_land(url: str, insert
     assert reason
 
 
+@pytest.mark.case("D5")
 async def test_a_refusal_by_the_server_is_bisected_too(url: str, inserter: AuditInserter) -> None:
     rows(url, "ALTER TABLE events ADD CONSTRAINT no_thirteen CHECK (number <> 13)")
     batch: list[Record] = [EventRecord(call_id=call_id(), kind="x", number=n, at=NOW, detail="") for n in range(20)]
@@ -154,6 +158,7 @@ async def test_a_refusal_by_the_server_is_bisected_too(url: str, inserter: Audit
     assert (rows(url, "SELECT count(*) FROM events"), rows(url, "SELECT count(*) FROM request_bodies")) == ([(19,)], [(1,)])
 
 
+@pytest.mark.case("D5")
 async def test_strange_text_is_kept_exactly(url: str, inserter: AuditInserter) -> None:
     call = call_id()
     strange = "a\x00b\ud800\ufffe" + "é" * 10
@@ -179,6 +184,7 @@ async def test_an_undecodable_entry_is_set_aside_once(url: str, inserter: AuditI
     assert counts(url)["dead_letters"] == 1
 
 
+@pytest.mark.case("D9")
 async def test_rows_go_to_the_partition_of_the_calls_day_and_strays_to_the_default(url: str, inserter: AuditInserter) -> None:
     day = datetime(2031, 3, 1, tzinfo=UTC)
     assert await inserter.ensure_partitions("2031-03-01", 2) == 24
@@ -210,6 +216,7 @@ async def test_the_writer_role_can_insert_and_make_partitions_and_nothing_else(u
                     connection.execute(statement.encode())
 
 
+@pytest.mark.case("D7")
 async def test_a_killed_connection_denies_once_and_the_next_insert_works(url: str, inserter: AuditInserter) -> None:
     call = call_id()
     await inserter.insert([call_record(call)], {})
@@ -233,6 +240,7 @@ async def test_an_unmigrated_or_absent_database_is_unavailable(database_url: str
             await inserter.ensure_partitions("2026-01-01", 1)
 
 
+@pytest.mark.case("D6")
 async def test_a_full_disk_is_unavailable_and_not_a_dead_letter(url: str, inserter: AuditInserter) -> None:
     body = "BEGIN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END"
     rows(url, f"CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")

@@ -37,6 +37,7 @@ def empty_database(database_url: str) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.case("R8")
 @pytest.mark.parametrize(
     ("setting", "wrong", "right", "sentence"),
     [

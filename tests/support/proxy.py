@@ -95,6 +95,10 @@ class Proxy:
         """Every open connection ends with a RST, and what was held back is lost."""
         self._do(self._cut)
 
+    def retarget(self, host: str, port: int) -> None:
+        """New connections go there."""
+        self._target = (host, port)
+
     def refuse(self) -> None:
         """New connections are refused; open ones go on."""
         asyncio.run_coroutine_threadsafe(self._stop_listening(), self._loop).result()
