@@ -168,8 +168,6 @@ def kinds(recorded: Recorded) -> set[str]:
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process holds in memory now."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found[1]) * 1024
+    """What a process holds in memory now; one that is over holds nothing."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0
