@@ -110,7 +110,9 @@ class AuditWriter:
             while True:
                 await asyncio.sleep(lost.every_s)
                 with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
-                    await lost.look(inserter)
+                    ended = await lost.look(inserter)
+                    if late := await inserter.sealed_among(ended) if ended else []:
+                        await self._seals.seal_late(late)
 
     async def _missing_loop(self) -> None:
         """Say when records went away that nobody had committed: an ACL cannot keep from cutting a stream who may append to it."""

@@ -44,8 +44,8 @@ class LostCalls:
         """How often to look."""
         return min(EVERY_S, self._ended_ttl_s)
 
-    async def look(self, inserter: AuditInserter) -> None:
-        """Look once. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
+    async def look(self, inserter: AuditInserter) -> list[str]:
+        """Look once; returns the calls that were ended. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
         now = time.time()
         found = await inserter.open_calls(self._since)
         self._since = min([_first_id(now - LATER_S), *found[:1]])
@@ -53,6 +53,7 @@ class LostCalls:
         gone = [call_id for call_id, exists in zip(found, known, strict=True) if not exists]
         edges = {shard: await self._edges(shard) for shard in {layout.shard_of(c) for c in gone}}
         before, self._missed = self._missed, {}
+        ended = []
         for call_id in gone:
             first, last = edges[layout.shard_of(call_id)]
             missed = self._missed[call_id] = before.get(call_id) or _Missed(time.monotonic(), last)
@@ -61,6 +62,8 @@ class LostCalls:
                 at = time.time_ns() // 1_000_000
                 end = EndRecord(call_id=call_id, at=at, state="FAILED", reason="stream_lost", status=0, relayed=-1)
                 await inserter.insert([end], {})
+                ended.append(call_id)
+        return ended
 
     async def _edges(self, shard: int) -> tuple[Number | None, Number]:
         """The ids of the oldest entry on the audit stream, which is not on record yet (None: there is none), and of the newest ever."""
