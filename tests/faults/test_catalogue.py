@@ -24,6 +24,11 @@ def test_every_case_is_of_an_area() -> None:
     assert {case.rstrip("0123456789") for case in CASES} == set(AREAS)
 
 
+def test_every_case_of_priority_0_has_a_test_or_a_reason() -> None:
+    tested = named()
+    assert [c for c, case in CASES.items() if case.priority == 0 and c not in tested and not case.not_here] == []
+
+
 def test_a_case_that_cannot_be_tried_has_no_test() -> None:
     assert [c for c in named() if CASES[c].not_here] == []
 
