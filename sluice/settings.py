@@ -110,6 +110,13 @@ class Settings(BaseSettings):
         if not found_database_url and needs_database:
             raise SettingsError("SLUICE_DATABASE_URL is not set: say where PostgreSQL is, or use `sluice up`, which brings one")
         check_urls(redis_url, found_database_url)
+        if self.seal_key:
+            from db.checkpoints import load_private_key
+
+            try:
+                load_private_key(self.seal_key)
+            except ValueError as error:
+                raise SettingsError(f"SLUICE_SEAL_KEY: {error}") from None
         folder = self.policy_path or (self.config.parent if self.config else None)
         return Runtime(
             config=config, redis_url=redis_url, database_url=found_database_url, host=self.host, port=self.port, name=name,

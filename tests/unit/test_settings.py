@@ -152,3 +152,11 @@ def test_command_line_starts_without_heavy_libraries() -> None:
     code = f"import sys, sluice.cli; sys.exit(' '.join(m for m in {heavy} if m in sys.modules) or 0)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_seal_key_that_is_none_is_refused_without_being_repeated() -> None:
+    settings = Settings(redis_url="redis://x", database_url="postgresql://x", seal_key="sk-secret")
+    with pytest.raises(SettingsError, match="SLUICE_SEAL_KEY: it is not a private key") as told:
+        settings.runtime(Config())
+    assert "sk-secret" not in str(told.value)
+    assert "sk-secret" not in repr(settings)
