@@ -32,7 +32,7 @@ SHARE = float(os.environ.get("SLUICE_FAULT_SHARE") or 1)
 RECORDINGS = 3
 TRIES = 3
 SILENT_WAYS: tuple[Way, ...] = ("before", "after")
-RUN_S = 30
+RUN_S = 60
 IDLE_S = 1.2
 """In this time each role has done whatever it does by the clock."""
 
@@ -108,10 +108,15 @@ async def sweep(kind: Kind, folder: Path, server_url: str, seed: int) -> Sweep:
         lanes = await asyncio.gather(*(stack.enter_async_context(open_lane(folder / f"lane{n}", server_url)) for n in range(LANES)))
         for lane in lanes:
             await clean(lane, kind)
+        made.clocked = await clocked(lanes[0])
+        recordings = []
         for lane in lanes[:RECORDINGS]:
             await clean(lane, kind)
-            made.points |= set(lane.watch.points)
-        made.clocked = await clocked(lanes[0])
+            recordings.append(set(lane.watch.points))
+        made.points = set().union(*recordings)
+        # by the clock a role says the same again and again: what no call needs is tried once
+        needed = {p[:3]: sum(q[:3] == p[:3] for q in set.intersection(*recordings)) for p in made.points if p[:3] in made.clocked}
+        made.points = {p for p in made.points if p.nth <= max(1, needed.get(p[:3], p.nth))}
         left = made.faults(seed)
 
         async def work(place: int) -> None:

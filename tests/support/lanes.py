@@ -60,7 +60,7 @@ LIMITS = {
     "lease_s": 0.4, "claim_s": 1.5, "activity_s": 6.0, "keepalive_s": 1.0, "judge_s": 4.0, "commit_s": 4.0, "call_s": 10.0,
     "drain_s": 0.2, "redis_silent_s": 0.6,
 }  # fmt: skip
-DEADLINE_S = 12.0
+DEADLINE_S = 20.0
 _NONCE = re.compile(r"<envelope ([0-9a-f]+)>")
 
 
@@ -128,7 +128,7 @@ def lane_config(upstream_url: str) -> Config:
 def hastened() -> Iterator[None]:
     """Shorten what is no setting: when a gateway, a judge or an audit writer counts as dead."""
     shorter: list[tuple[Any, str, float]] = [
-        (gateway.bus, "ALIVE_MS", 3_000), (gateway.bus, "BEAT_S", 0.3), (workers.audit, "RECLAIM_MS", 800), (db.insert, "SILENT_S", 1.0),
+        (gateway.bus, "ALIVE_MS", 3_000), (gateway.bus, "BEAT_S", 0.3), (workers.audit, "RECLAIM_MS", 800), (db.insert, "SILENT_S", 2.0),
         (workers.judge, "BEAT_S", 0.2), (workers.judge, "BEAT_TTL_MS", 1_500),
     ]  # fmt: skip
     before = [(module, name, getattr(module, name)) for module, name, _ in shorter]
