@@ -38,6 +38,7 @@ from gateway.keyring import KeyRing
 from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol.config import Config, Runtime
+from protocol.errors import PipelineError
 from protocol.request import Dialect
 from streams import layout
 from tests.support.clients import tool
@@ -58,9 +59,10 @@ LIMITS = {
     # sealing is by the clock, after a call; its own statements fail in tests/faults/test_audit_sealing.py
     "seal_s": 3600.0,
     "lease_s": 0.4, "claim_s": 1.5, "activity_s": 6.0, "keepalive_s": 1.0, "judge_s": 4.0, "commit_s": 4.0, "call_s": 10.0,
-    "drain_s": 0.2, "redis_silent_s": 0.6,
+    "drain_s": 0.2, "redis_silent_s": 1.0,
 }  # fmt: skip
 DEADLINE_S = 20.0
+STARTS = 5
 _NONCE = re.compile(r"<envelope ([0-9a-f]+)>")
 
 
@@ -339,8 +341,208 @@ class Lane:
             await self._start(role)
 
     async def _start(self, role: str) -> None:
-        made = Role(self, role)
-        await made.start()
+        """Start a role, again where it could not: whoever runs processes does so, and a busy machine is slow beside the short times."""
+        for _ in range(STARTS):
+            made = Role(self, role)
+            try:
+                await made.start()
+            except (PipelineError, AssertionError):
+                await made.end()
+            else:
+                self.roles[role] = made
+                return
+        raise AssertionError(f"{role} does not start")
+
+    async def stop(self) -> None:
+        """Close."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def forget(self) -> None:
+        """Count from nothing."""
+        self.asked = self.judged = 0
+        self.sent = b""
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        asked = json.loads(body)
+        if asked["model"].startswith("judge"):
+            self.judged += 1
+            nonce = _NONCE.search(asked["messages"][-1]["content"])
+            assert nonce is not None
+            reply = json.dumps({"nonce": nonce[1], "probability": 0.1, "explanation": "reads"})
+            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
+            return web.json_response({"choices": [choice]})
+        self.asked += 1
+        dialect: Dialect = "openai" if request.path.endswith("completions") else "anthropic"
+        script = demo.script(dialect, "chat" if dialect == "openai" else "messages", body)
+        response = web.StreamResponse(status=script.status, headers={"content-type": script.content_type})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            for piece in _pieces([data for _, data in script.steps]):
+                self.sent += piece
+                await response.write(piece)
+                await self._pause()
+            await response.write_eof()
+        return response
+
+    async def _pause(self) -> None:
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            await asyncio.sleep(0.002)
+            if self.ready():
+                return
+
+
+def _pieces(frames: list[bytes], count: int = 3) -> list[bytes]:
+    size = max(1, -(-len(frames) // count))
+    return [b"".join(frames[n : n + size]) for n in range(0, len(frames), size)]
+
+
+class Role:
+    """One process of a role, as it would be: its wires, its objects, its tasks."""
+
+    def __init__(self, lane: "Lane", role: str) -> None:
+        self.lane, self.role, self.name = lane, role, f"{role}-{secrets.token_hex(4)}"
+        self.redis_wire = _wire(lane, role, lane.redis_url, RedisLink)
+        self.sql_wire = _wire(lane, role, lane.database_url, PostgresLink)
+        self.gateway: Gateway | None = None
+        self.policy: PolicyWorker | None = None
+        self.audit: AuditWriter | None = None
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def start(self) -> None:
+        """Start it; returns when it is ready."""
+        await self.redis_wire.start()
+        await self.sql_wire.start()
+        settings = Runtime(
+            config=self.lane.config, name=self.name, concurrency=4,
+            redis_url=_through(self.lane.redis_url, self.redis_wire.port),
+            database_url=_through(self.lane.database_url, self.sql_wire.port),
+        )  # fmt: skip
+        match self.role:
+            case "gateway":
+                await self._start_gateway(settings)
+            case "policy":
+                self.policy = PolicyWorker(settings)
+                self._spawn(self.policy.run())
+            case "judge":
+                self._spawn(serve(settings, self._stopping))
+            case "audit":
+                self.audit = AuditWriter(settings)
+                self._spawn(self.audit.run())
+        if self.role != "gateway":
+            await self.lane.present(self.role, self.name)
+
+    async def _start_gateway(self, settings: Runtime) -> None:
+        config = settings.config
+        bus, audit = Bus(settings.redis_url, self.name, config.limits, config.shards), make_audit(settings)
+        keys, upstreams = KeyRing(config.keys, audit.load_keys), Upstreams(config, bus)
+        self.gateway = Gateway(config, bus, keys, upstreams, Status(bus), audit.app)
+        await bus.open()
+        await upstreams.open()
+        await keys.refresh_once()
+
+        async def close() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await upstreams.close()
+                await bus.close()
+                await audit.close()
+
+        for coroutine in (bus.run(), keys.refresh(), self.gateway.watch_timers(), close()):
+            self._spawn(coroutine)
+
+    def _spawn(self, coroutine: Any) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(coroutine, name=self.name))
+
+    def cut(self) -> None:
+        """Nothing of it reaches a server from now on."""
+        self.redis_wire.cut()
+        self.sql_wire.cut()
+
+    async def end(self) -> None:
+        """End its tasks, whatever they want to do at their end."""
+        self.cut()
+        # a judge's loop goes on after a cancellation that its client took for a time-out
+        self._stopping.set()
+        for task in self._tasks:
+            task.cancel()
+        spawned: list[asyncio.Task[Any]] = []
+        if self.policy is not None:
+            # what is under way for calls belongs to no loop
+            self.policy.calls.clear()
+            spawned = list(self.policy._tasks)
+        for task in spawned:
+            task.cancel()
+        if ending := {*self._tasks, *spawned}:
+            await asyncio.wait(ending, timeout=3)
+
+
+def _wire(lane: "Lane", role: str, url: str, kind: type[Any]) -> Wire:
+    at = urlsplit(url)
+    assert at.hostname is not None and at.port is not None
+    return Wire(lane.watch, role, at.hostname, at.port, kind)
+
+
+def _through(url: str, port: int) -> str:
+    at = urlsplit(url)
+    return urlunsplit(at._replace(netloc=f"{at.netloc.rpartition(':')[0]}:{port}"))
+
+
+@dataclass
+class Outcome:
+    """What came of one run."""
+
+    faults: list[str]
+    seen: Seen
+    recorded: Recorded | None = None
+    fired: bool = False
+    took_s: float = 0.0
+
+
+@dataclass
+class Lane:
+    """A product of one's own. One call at a time."""
+
+    redis_url: str
+    database_url: str
+    watch: Watch = field(default_factory=Watch)
+    provider: Provider = field(default_factory=Provider)
+    roles: dict[str, Role] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.redis: Any = redis.Redis.from_url(self.redis_url)
+        self.sql = psycopg.connect(conninfo(self.database_url), autocommit=True)
+        self.config = Config()
+        self._crashes: set[asyncio.Task[None]] = set()
+        self._dying: set[asyncio.Task[None]] = set()
+        self._clients: set[asyncio.Task[None]] = set()
+        self._known: set[str] = set()
+
+    async def start(self) -> None:
+        """Start the upstream and every role."""
+        await self.provider.start()
+        self.provider.ready = self._is_through
+        self.config = lane_config(self.provider.url)
+        self.watch.on_crash = self._crash
+        for role in ROLES:
+            await self._start(role)
+
+    async def _start(self, role: str) -> None:
+        """Start a role, again where it could not: whoever runs processes does so, and a busy machine is slow beside the short times."""
+        for left in range(STARTS, 0, -1):
+            made = Role(self, role)
+            try:
+                await made.start()
+            except (PipelineError, AssertionError):
+                await made.end()
+                if left == 1:
+                    raise
+            else:
+                break
         self.roles[role] = made
 
     async def stop(self) -> None:
@@ -353,9 +555,7 @@ class Lane:
     async def present(self, role: str, name: str) -> None:
         """Wait until a process has shown that it lives."""
         field = f"{role}:{name}".encode()
-        async with asyncio.timeout(DEADLINE_S):
-            while not self.redis.hexists(layout.WORKERS_KEY, field):
-                await asyncio.sleep(0.005)
+        await wait_until(lambda: self.redis.hexists(layout.WORKERS_KEY, field), timeout_s=DEADLINE_S, what=f"{name} is present")
 
     # --- dying ---
 

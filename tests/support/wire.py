@@ -240,7 +240,7 @@ class RedisLink(_Link):
         command = args[0].upper()
         if command == b"EVALSHA":
             return _SCRIPTS.get(args[1], "script of others")
-        if command in (b"CLIENT", b"SCRIPT", b"XGROUP", b"CONFIG", b"INFO", b"FUNCTION", b"ACL"):
+        if command in (b"CLIENT", b"SCRIPT", b"XGROUP", b"CONFIG", b"INFO", b"FUNCTION", b"ACL") and len(args) > 1:
             if args[1].upper() == b"SETNAME":
                 self.name = args[2].decode()
             elif args[1].upper() == b"SETINFO":
