@@ -60,6 +60,7 @@ def recovered(traffic: Traffic, since: float) -> float:
 
 
 @pytest.mark.case("R1")
+@pytest.mark.timeout(150)
 def test_r1_redis_killed_and_restarted_with_its_file(product: Product, valkey: Server, figure: Figure) -> None:
     traffic = Traffic(product.url, 8)
     wait_for(lambda: len(traffic.served()) > 12, timeout_s=20, what="traffic")
@@ -73,6 +74,7 @@ def test_r1_redis_killed_and_restarted_with_its_file(product: Product, valkey: S
 
 
 @pytest.mark.case("R2")
+@pytest.mark.timeout(150)
 def test_r2_redis_restarted_empty(product: Product, valkey: Server, figure: Figure) -> None:
     traffic = Traffic(product.url, 8)
     wait_for(lambda: len(traffic.served()) > 12, timeout_s=20, what="traffic")
