@@ -163,7 +163,8 @@ class Claims:
     async def _claim(self, shard: int, entry: str, fields: list[bytes], *, takeover: bool) -> "asyncio.Task[Any] | None":
         values = _values(fields)
         call_id, due = values[b"c"].decode(), int(values[b"d"])
-        if self._holds(call_id) and not takeover:
+        if self._holds(call_id):
+            # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by now, the next one drops it
             return None
         token, expired = secrets.token_hex(8), False
         subscribed = self._subscribe(call_id)

