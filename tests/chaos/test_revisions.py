@@ -1,6 +1,7 @@
 """Workers of two policy revisions at once: a call ends under the revision it began with, or it ends."""
 
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,19 @@ def read(product: Product, count: int = 1) -> list[Reader]:
 @pytest.mark.case("W11")
 def test_w11_calls_stay_with_workers_of_their_revision(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
     with running(tmp_path, redis_url, database_url) as product:
-        readers = read(product, 4)
         old = product.of("policy")[0]
-        product.start("policy", "policy", env=newer(product))
+        others = product.start("policy", "policy", env=newer(product))
         (capable,) = product.start("policy")
+        # they stand still while the calls begin, so that all are the first one's; what they had asked of Redis runs out in 250 ms
+        for worker in (*others, capable):
+            worker.kill(signal.SIGSTOP)
+        time.sleep(0.6)
+        readers = read(product, 4)
+        for worker in (*others, capable):
+            worker.kill(signal.SIGCONT)
         assert all(r.is_alive() for r in readers), "the streams were over too soon"
         old.kill(signal.SIGTERM)
-        wait_for(lambda: owned_by(product, capable.pid), what="the one with the same revision takes over")
+        wait_for(lambda: len(owned_by(product, capable.pid)) == 4, timeout_s=20, what="the one with the same revision takes over")
         assert old.wait(10) == 0
         # the last of its revision has nobody to hand over to: it drains
         capable.kill(signal.SIGTERM)
