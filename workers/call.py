@@ -70,7 +70,8 @@ class OwnedCall:
         self.policy_header = policy_header
         self.pin = ("", "")
         """Policy and revision, until Redis has them."""
-        self.expected = 1
+        self.expected = self.heard_of = 1
+        """The number that comes next, and the one after the newest heard of but not taken: more comes while the stream is read."""
         self.released, self.recorded, self._digest = released, recorded, digest
         session.checkpoint = released
         self.facts: dict[str, bytes] = {}
@@ -88,6 +89,8 @@ class OwnedCall:
         self.closed: Entry | None = None
         self.last_sign = time.monotonic()
         self.last_heard = time.monotonic()
+        self.last_looked = time.monotonic()
+        """When what the call waits for was last looked after."""
         self.last_owned = time.monotonic()
         """When Redis last said that this worker has the call."""
         self.finishing = False
@@ -130,6 +133,7 @@ class OwnedCall:
         if entry.seq < self.expected:
             return True
         if entry.seq > self.expected or entry.kind == "see":
+            self.heard_of = entry.next_seq
             return False
         self.expected = entry.next_seq
         self.last_heard = time.monotonic()

@@ -129,11 +129,18 @@ class Claims:
         return [e for e in found[0][1] if e[1] and not self._holds(e[1][1].decode())]
 
     async def _orphans(self, shard: int, count: int) -> list[Any]:
+        """What nobody renewed for a lease. All pending entries are looked at: one step skips at most ten times `count` of the living."""
         lease_ms = int(self._limits.lease_s * 1000)
-        said = await self._blocking.call(
-            "XAUTOCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, lease_ms, "0-0", "COUNT", count
-        )
-        return [e for e in said[1] if e[1]]
+        found: list[Any] = []
+        cursor = b"0-0"
+        while len(found) < count:
+            cursor, entries, *_ = await self._blocking.call(
+                "XAUTOCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, lease_ms, cursor, "COUNT", count - len(found)
+            )
+            found += [e for e in entries if e[1]]
+            if cursor == b"0-0":
+                break
+        return found
 
     async def _take_over(self, shard: int, entries: list[Any]) -> None:
         """Claim calls that somebody had."""

@@ -41,8 +41,8 @@ MAX_TAKEOVERS = 2
 
 
 def moment() -> int:
-    """A number for events of this worker's own, which have no place in the session: Unix seconds."""
-    return time.time_ns() // 1_000_000_000
+    """A number for events of this worker's own, which have no place in the session: Unix milliseconds, two events being two records."""
+    return now_ms()
 
 
 class PolicyWorker:
@@ -142,6 +142,7 @@ class PolicyWorker:
         if not claimed.entries:
             log.error("a call's stream is gone", extra={"call_id": claimed.call_id})
             self._spawn(self._finisher.end_lost(claimed.call_id, claimed.token), "end lost")
+            self._unsubscribe(claimed.call_id)
             return None
         start = layout.unpack_start(claimed.entries[0][1][1])
         name, (series, revision), error = self._choose(start, claimed.policy or None, claimed.revision)
@@ -241,7 +242,7 @@ class PolicyWorker:
                     if not call.take_entry(layout.unpack_entry(fields[1])):
                         self._close(call, "stream_protocol_error")
                         return True
-                if len(found) < READ_BATCH:
+                if not found or (len(found) < READ_BATCH and call.expected >= call.heard_of):
                     break
             if call.id in self.calls:
                 self._after(call)
@@ -270,23 +271,25 @@ class PolicyWorker:
     async def _renew_loop(self) -> None:
         while True:
             await asyncio.sleep(self.limits.lease_s / 4)
-            with contextlib.suppress(StreamConnectionLost, RedisError):
-                await self._renew()
+            await self._renew()
 
     async def _renew(self) -> None:
-        for shard in range(self.config.shards):
-            mine = [c for c in self.calls.values() if c.shard == shard]
-            for start in range(0, len(mine), 100):
-                batch = mine[start : start + 100]
-                args: list[Argument] = [self.name, int(self.limits.call_ttl_s * 1000)]
-                for call in batch:
-                    args += (call.token, call.entry)
-                said = await self._redis.script(scripts.RENEW, [layout.dispatch_key(shard), *(layout.ctl_key(c.id) for c in batch)], args)
-                for call, word in zip(batch, said, strict=True):
-                    if word == b"OK":
-                        call.last_owned = time.monotonic()
-                    elif not call.finishing:
-                        self._refused(call, word.decode())
+        with contextlib.suppress(StreamConnectionLost, RedisError):
+            for shard in range(self.config.shards):
+                mine = [c for c in self.calls.values() if c.shard == shard]
+                for start in range(0, len(mine), 100):
+                    await self._renew_batch(shard, mine[start : start + 100])
+
+    async def _renew_batch(self, shard: int, batch: list[OwnedCall]) -> None:
+        args: list[Argument] = [self.name, int(self.limits.call_ttl_s * 1000)]
+        for call in batch:
+            args += (call.token, call.entry)
+        said = await self._redis.script(scripts.RENEW, [layout.dispatch_key(shard), *(layout.ctl_key(c.id) for c in batch)], args)
+        for call, word in zip(batch, said, strict=True):
+            if word == b"OK":
+                call.last_owned = time.monotonic()
+            elif not call.finishing:
+                self._refused(call, word.decode())
 
     async def _sweep_loop(self) -> None:
         every = min(1.0, self.limits.keepalive_s / 4)
@@ -303,6 +306,9 @@ class PolicyWorker:
                 if now - call.last_heard > 2.0:
                     call.last_heard = now
                     self._spawn(self._read(call), "sweep")
+                if now - call.last_looked > 2.0:
+                    # also while upstream talks: a judge may have died over a call that still goes on
+                    call.last_looked = now
                     self._spawn(self._known.look_after(call), "asks")
 
     async def _gateway_loop(self) -> None:
@@ -331,6 +337,8 @@ class PolicyWorker:
 
     async def _restored(self) -> None:
         self._claims.pause_reclaiming()
+        # at once: others pause for a quarter lease only, and each from a moment of its own
+        self._spawn(self._renew(), "renew after reconnect")
         for call in self.calls.values():
             self._releaser.repeat(call)
 
@@ -344,6 +352,9 @@ class PolicyWorker:
     # --- endings ---
 
     def _refused(self, call: OwnedCall, outcome: str) -> None:
+        if not self._is_mine(call):
+            # a renewal and a release were both under way: it was let go of at the first word
+            return
         match outcome:
             case "CLOSE":
                 self._after(call)

@@ -1,0 +1,179 @@
+"""A policy worker on a real Redis: what it notices of calls whose owner is gone, of its own loss, and of what came meanwhile."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway import demo
+from policy.base import Judgement
+from protocol.config import Config, Limits, Runtime
+from protocol.records import EventRecord, decode_records
+from streams import layout, scripts
+from streams.connection import Connection
+from streams.layout import Entry, Start
+from tests.support.waiting import wait_until
+from workers.call import OwnedCall
+from workers.claims import Claimed, Claims
+from workers.policy import PolicyWorker
+
+GATEWAY = "gw-1"
+HEALTHY = 60
+BODY = json.dumps(
+    {
+        "model": "demo", "stream": True, "messages": [{"role": "user", "content": "please list the files"}],
+        "tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+    }
+).encode()  # fmt: skip
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Connection]:
+    connection = Connection(redis_url, name="test")
+    await connection.open()
+    await connection.call("FLUSHALL")
+    await connection.call("XGROUP", "CREATE", layout.dispatch_key(0), "policy", "0", "MKSTREAM")
+    await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 600_000)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncIterator[PolicyWorker]:
+    config = Config.model_validate({"policies": {"default": [{"use": "tool_judge", "model": "demo-judge"}]}, "limits": {"lease_s": 60.0}})
+    made = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w1"))
+    running = asyncio.create_task(made.run())
+    yield made
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+async def begin(redis: Connection) -> str:
+    call_id = layout.new_call_id()
+    start = Start(
+        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy="",
+        session="", nonce="n", deadline=2,
+    )  # fmt: skip
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
+    assert await redis.script(scripts.START, keys, [1000, 1000, layout.pack(start), BODY, call_id, 60_000, 600_000, 600_000]) == b"OK"
+    return call_id
+
+
+async def dispatched(redis: Connection, worker: PolicyWorker) -> OwnedCall:
+    call_id = await begin(redis)
+    await wait_until(lambda: call_id in worker.calls and worker.calls[call_id].released == 1, what="the request is dispatched")
+    return worker.calls[call_id]
+
+
+async def append(redis: Connection, call: OwnedCall, seq: int, chunk: bytes, *, tell: bool = True) -> None:
+    entry = Entry(seq, 1, "chunks", [chunk])
+    await redis.call("XADD", layout.call_key(call.id), "NOMKSTREAM", f"{seq}-0", layout.BLOB, layout.pack(entry))
+    if tell:
+        await redis.call("PUBLISH", layout.chunk_channel(call.id), layout.pack(entry))
+
+
+@pytest.mark.case("W1")
+async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_calls(redis: Connection, redis_url: str) -> None:
+    lease_s = 2.0
+    blocking = Connection(redis_url, name="test-claim")
+    await blocking.open()
+    for _ in range(HEALTHY):
+        await begin(redis)
+    living = [e for e, _ in (await redis.call("XREADGROUP", "GROUP", "policy", "living", "STREAMS", layout.dispatch_key(0), ">"))[0][1]]
+    orphans = {await begin(redis) for _ in range(2)}
+    found = (await redis.call("XREADGROUP", "GROUP", "policy", "dead", "STREAMS", layout.dispatch_key(0), ">"))[0][1]
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "dead", 0, *(e for e, _ in found), "IDLE", 600_000, "JUSTID")
+    adopted: set[str] = set()
+    stopping = asyncio.Event()
+
+    def adopt(claimed: Claimed) -> None:
+        adopted.add(claimed.call_id)
+
+    def subscribed(call_id: str) -> "asyncio.Future[Any]":
+        return redis.call("PING")
+
+    claims = Claims(
+        redis, blocking, Limits(lease_s=lease_s), "w1", [],
+        room=lambda: 3, holds=adopted.__contains__, subscribe=subscribed, unsubscribe=lambda call_id: None, adopt=adopt,
+    )  # fmt: skip
+    running = asyncio.create_task(claims.run(0, stopping))
+
+    async def found_all() -> bool:
+        await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "living", 0, *living, "IDLE", 0, "JUSTID")
+        return adopted >= orphans
+
+    try:
+        async with asyncio.timeout(10):
+            while not await found_all():
+                await asyncio.sleep(0.01)
+        assert adopted == orphans
+    finally:
+        stopping.set()
+        await running
+        await blocking.close()
+
+
+async def events(redis: Connection, kind: str) -> list[EventRecord]:
+    entries = await redis.call("XRANGE", layout.audit_key(0), "-", "+")
+    records = [r for _, fields in entries for r in decode_records(fields[1])]
+    return [r for r in records if isinstance(r, EventRecord) and r.kind == kind]
+
+
+@pytest.mark.case("W2")
+async def test_w2_a_call_lost_while_two_commands_are_under_way_is_lost_once(redis: Connection, worker: PolicyWorker) -> None:
+    call = await dispatched(redis, worker)
+    await redis.call("HSET", layout.ctl_key(call.id), "t", "another")
+    call.ask_keepalive()
+    worker._releaser.add(call)
+    await worker._renew()
+    await wait_until(lambda: call.id not in worker.calls, what="the call is let go of")
+    await worker._redis.call("PING")
+    assert len(await events(redis, "fenced")) == 1
+
+
+async def test_what_is_heard_while_the_stream_is_read_is_read_too(
+    redis: Connection, worker: PolicyWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = await dispatched(redis, worker)
+    await append(redis, call, 1, b": one\n\n", tell=False)
+    ask, late = worker._redis.call, [Entry(2, 1, "chunks", [b": two\n\n"])]
+
+    async def answer_late(*args: Any) -> Any:
+        said = await ask(*args)
+        if args[0] == "XRANGE" and late:
+            entry = late.pop()
+            await append(redis, call, entry.seq, entry.chunks[0], tell=False)
+            worker._on_push([b"message", layout.chunk_channel(call.id).encode(), layout.pack(entry)])
+            await asyncio.sleep(0)
+        return said
+
+    monkeypatch.setattr(worker._redis, "call", lambda *args: asyncio.ensure_future(answer_late(*args)))
+    assert await worker._read(call)
+    assert call.expected == 3
+
+
+@pytest.mark.case("W9")
+async def test_w9_what_a_call_waits_for_is_looked_after_also_while_upstream_talks(redis: Connection, worker: PolicyWorker) -> None:
+    call = await dispatched(redis, worker)
+    steps = [data for _, data in demo.script("openai", "chat", BODY).steps]
+    for seq, data in enumerate(steps[:-1], 1):
+        await append(redis, call, seq, data)
+    await wait_until(lambda: call.open_asks, what="the question")
+    field, seq = next(iter(call.open_asks)), len(steps)
+    # a judgement of which nobody was told: the judge died between the two, or the word was lost
+    await redis.call("HSET", layout.facts_key(call.id), field, msgspec.json.encode(Judgement(probability=0.0, model="demo-judge")))
+
+    async def goes_on() -> bool:
+        nonlocal seq
+        await append(redis, call, seq, b": still here\n\n")
+        seq += 1
+        return field in call.facts
+
+    async with asyncio.timeout(15):
+        while not await goes_on():
+            await asyncio.sleep(0.01)
