@@ -14,6 +14,7 @@ from tests.support.sdk import anthropic_answer, openai_answer
 DEADLINE_S = 60.0
 MAY_FAIL = ("error", "broken", "leaves")
 """Kinds that end with an error, or without an end, by themselves."""
+LATE = ("audit_unavailable", "judge_deadline", "judge_unavailable")
 HARMLESS_TAKEOVERS = 3
 """A call taken over this often without progress ends by design: its content might kill workers."""
 
@@ -60,7 +61,7 @@ def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *,
     hidden = [FORBIDDEN] if "rm -rf" in WORDS[done.kind] else []
     yield from call_faults(seen, recorded, upstream=upstream.sent.get(done.number, b""), unapproved=hidden, deadline_s=DEADLINE_S)
     if said == "served":
-        if with_sdk:
+        if with_sdk and not _blocked_for_lack_of(recorded):
             yield from _sdk_faults(done)
     elif done.kind not in MAY_FAIL and not may_fail and not _died_of_takeovers(recorded):
         yield f"failed though nothing was broken that a client may notice; the record says {recorded.end}"
@@ -68,6 +69,11 @@ def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *,
 
 def _died_of_takeovers(recorded: Recorded) -> bool:
     return sum(kind == "takeover" for kind, _ in recorded.events) >= HARMLESS_TAKEOVERS
+
+
+def _blocked_for_lack_of(recorded: Recorded) -> bool:
+    """Was a tool call blocked because its commit, or its judgement, did not come in time? That is what must happen then."""
+    return any(tool["reason"] in LATE for tool in recorded.tools)
 
 
 def _sdk_faults(done: Done) -> Iterator[str]:
@@ -117,6 +123,7 @@ def report(
         "fenced_publishes": count("SELECT count(*) FROM events WHERE kind = 'fenced'"),
         "chunks_on_record": count("SELECT count(*) FROM chunk_log"),
         "tool_calls_on_record": count("SELECT count(*) FROM tool_calls"),
+        "tool_calls_blocked_because_the_record_was_away": count("SELECT count(*) FROM tool_call_log WHERE reason = 'audit_unavailable'"),
         "longest_stall_s": round(stalls[-1], 2) if stalls else 0.0,
         "stall_p99_s": round(stalls[int(len(stalls) * 0.99)], 2) if stalls else 0.0,
     }
