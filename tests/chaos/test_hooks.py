@@ -25,6 +25,8 @@ from pathlib import Path
 
 from policy.base import Policy
 
+pytestmark = pytest.mark.long
+
 
 class Bad(Policy):
     """What it does with a tool call is the word in `mode`; waiting once leaves a file, so that the next owner does not."""

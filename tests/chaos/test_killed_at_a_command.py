@@ -25,6 +25,8 @@ from tests.support.product import KEY, Product, Role, base_config
 from tests.support.waiting import wait_until
 from tests.support.wire import Fault, Point, PostgresLink, RedisLink, Watch, Wire
 
+pytestmark = pytest.mark.long
+
 ROLES: tuple[Role, ...] = ("audit", "judge", "gateway", "policy")
 SAMPLE: dict[str, int] = {"policy": 2, "audit": 2, "judge": 1, "gateway": 1}
 DEADLINE_S = 40.0

@@ -20,6 +20,8 @@ from tests.support.stores import Server, client, database, own_postgres, own_val
 from tests.support.traffic import Finished, Traffic, call, faults, is_served
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 AWAY_S = float(os.environ.get("SLUICE_TEST_AWAY_S", "12"))
 """A minute shows no more than this: set it to see."""
 COMMIT_S = 3.0

@@ -19,6 +19,8 @@ from tests.support.product import KEY, Product, base_config, running
 from tests.support.readers import PATHS, Reader, hold_invariants, joined, request, resident_bytes, under_way, words
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
 ROUNDS, CALLS = 3, 25
 BOUND = 64 * 2**20

@@ -25,6 +25,8 @@ from tests.support.stores import Server, client, own_valkey
 from tests.support.traffic import Traffic, faults
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 ROLES: tuple[Role, ...] = get_args(Role)
 
 

@@ -18,6 +18,8 @@ from tests.support.stores import Server, client, own_valkey
 from tests.support.traffic import Traffic, faults
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 45.0
 SILENT_S = 2.0
 ROLES: tuple[Role, ...] = get_args(Role)

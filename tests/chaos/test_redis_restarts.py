@@ -16,6 +16,8 @@ from tests.support.stores import Server, client, own_valkey
 from tests.support.traffic import Traffic, faults
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 45.0
 
 

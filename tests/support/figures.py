@@ -22,6 +22,7 @@ _figures = pytest.StashKey[list[tuple[str, float, str]]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
+    config.addinivalue_line("markers", "long: process-level cases for which CI has no time; `make chaos` runs them")
     config.addinivalue_line("markers", "case(*ids): the cases of tests/faults/catalogue.py that this test proves")
 
 
