@@ -142,6 +142,19 @@ def examine(
     raise typer.Exit(1 if failed else 0)
 
 
+@app.command()
+def bench(
+    url: Annotated[str, typer.Option("--url", help="A running gateway on this machine, instead of one of its own.")] = "",
+    key: Annotated[str, typer.Option("--key", help="Its API key, with the roles client and auditor.", envvar="SLUICE_KEY")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="One round of each workload.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what Sluice costs on this machine, against the built-in upstream; under a minute."""
+    from sluice import bench as benchmark
+
+    benchmark.run(url=url.rstrip("/"), key=key, as_json=as_json, quick=quick)
+
+
 @app.command("settings", hidden=True)
 def show_settings(env_example: Annotated[bool, typer.Option("--env-example", help="Print .env.example.")] = False) -> None:
     """Print every setting with its default, in the form of `.env.example`."""
