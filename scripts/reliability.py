@@ -1,6 +1,6 @@
 """docs/reliability.md from what the tests measured: `python -m scripts.reliability [FIGURES.jsonl ...]`.
 
-The tests append to the file that SLUICE_FIGURES names (tests/support/figures.py). The newest line of each test goes into
+The tests append to the file that SLUICE_FIGURES names (tests/support/figures.py). What they say of a case replaces what is in
 docs/data/figures.json, which is committed; without any, the page is made from what is there. The page's own words are in
 docs/data/reliability.in.md, where `{{table W}}` is an area's table, `{{figure W1 longest stall}}` a value with its unit and `{{chaos}}`
 the report of the long chaos run (docs/data/chaos.json).
@@ -23,27 +23,30 @@ PAGE = ROOT / "docs" / "reliability.md"
 Result = dict[str, Any]
 
 
-def merge(known: list[Result], lines: list[Result]) -> list[Result]:
-    """The newest result of each test, ordered by test."""
-    return [r for _, r in sorted(({r["test"]: r for r in known} | {r["test"]: r for r in lines}).items())]
+def gathered(lines: list[Result]) -> Result:
+    """What a run says of each case it had: how many tests, how many passed, and what they measured."""
+    found: Result = {}
+    for line in {line["test"]: line for line in lines}.values():
+        for case in line["cases"]:
+            one = found.setdefault(case, {"tests": 0, "passed": 0, "figures": {}})
+            # what a machine lacks the servers for is no test of it
+            one["tests"] += line["outcome"] != "skipped"
+            one["passed"] += line["outcome"] == "passed"
+            one["figures"] |= {name: f"{value:g} {unit}".rstrip() for name, value, unit in line["figures"]}
+    return found
 
 
-def figures_of(case: str, results: list[Result]) -> dict[str, str]:
-    """Every value measured for a case, by name."""
-    return {name: f"{value:g} {unit}".rstrip() for r in results if case in r["cases"] for name, value, unit in r["figures"]}
-
-
-def table(area: str, results: list[Result]) -> str:
+def table(area: str, results: Result) -> str:
     """The cases of an area with what must come of them, what was measured, and how many tests show it."""
     rows = ["| case | fault | what happens | measured | tests |", "|---|---|---|---|---|"]
     for case, wanted in CASES.items():
         if case.rstrip("0123456789") != area:
             continue
-        tests = [r for r in results if case in r["cases"]]
-        passed = sum(r["outcome"] == "passed" for r in tests)
-        shown = "; ".join(f"{name} {value}" for name, value in figures_of(case, tests).items())
-        said = wanted.not_here or (f"{passed} passed" if passed == len(tests) else f"{passed} of {len(tests)} passed")
-        rows.append(f"| {case} | {wanted.fault} | {wanted.outcome} | {shown} | {said if tests or wanted.not_here else 'none yet'} |")
+        one = results.get(case, {"tests": 0, "passed": 0, "figures": {}})
+        shown = "; ".join(f"{name} {value}" for name, value in one["figures"].items())
+        passed = f"{one['passed']} passed" if one["passed"] == one["tests"] else f"{one['passed']} of {one['tests']} passed"
+        said = wanted.not_here or (passed if one["tests"] else "none yet")
+        rows.append(f"| {case} | {wanted.fault} | {wanted.outcome} | {shown} | {said} |")
     return "\n".join(rows)
 
 
@@ -57,7 +60,7 @@ def chaos_table(report: Result) -> str:
     return "\n".join(rows)
 
 
-def render(template: str, results: list[Result], chaos: Result) -> str:
+def render(template: str, results: Result, chaos: Result) -> str:
     """Fill the template. Raises KeyError naming a figure that no test measured."""
 
     def fill(match: re.Match[str]) -> str:
@@ -65,9 +68,9 @@ def render(template: str, results: list[Result], chaos: Result) -> str:
         if what == "table":
             return f"### {AREAS[rest]}\n\n{table(rest, results)}"
         if what == "chaos":
-            return chaos_table(chaos)
+            return chaos_table(chaos) if chaos else "No run of 20,000 calls has passed on this version yet."
         case, _, name = rest.partition(" ")
-        return figures_of(case, results)[name]
+        return str(results[case]["figures"][name])
 
     return re.sub(r"\{\{(.+?)\}\}", fill, template)
 
@@ -80,9 +83,9 @@ def page() -> str:
 
 def main() -> None:
     """Take in the files named on the command line and write the page."""
-    known = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else []
-    for name in sys.argv[1:]:
-        known = merge(known, [json.loads(line) for line in Path(name).read_text(encoding="utf-8").splitlines()])
+    known: Result = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
+    lines = [json.loads(line) for name in sys.argv[1:] for line in Path(name).read_text(encoding="utf-8").splitlines()]
+    known = dict(sorted((known | gathered(lines)).items()))
     FIGURES.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
 

@@ -15,6 +15,8 @@ from tests.support.product import Product, base_config, running
 from tests.support.readers import Reader, hold_invariants, joined, kinds, owned_by, request, under_way, words
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 LEASE_S = 1.0
 MACHINE_S = 8.0
 """What a busy machine may add."""
@@ -24,8 +26,6 @@ import time
 from pathlib import Path
 
 from policy.base import Policy
-
-pytestmark = pytest.mark.long
 
 
 class Bad(Policy):
