@@ -26,7 +26,7 @@ from psycopg import AsyncConnection
 
 from db.engine import conninfo
 from db.packing import Packed, PackedDumper, column
-from db.rows import Rows, pack
+from db.rows import PARTITIONED, Rows, pack
 from db.text import to_column
 from protocol.errors import AuditUnavailable
 from protocol.records import Record, ToolCallRecord
@@ -57,7 +57,7 @@ WHERE c.call_id >= %s::uuid AND e.call_id IS NULL ORDER BY c.call_id LIMIT %s
 _WITHOUT_BODY: LiteralString = """
 SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b ON b.call_id = c.call_id::uuid WHERE b.call_id IS NULL
 """
-
+_PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
 _SEALED: LiteralString = "SELECT DISTINCT call_id FROM seals WHERE call_id = ANY(%b::uuid[])"
 
 
@@ -146,8 +146,11 @@ class AuditInserter:
             raise AuditUnavailable("the record cannot be written now") from error
 
     async def ensure_partitions(self, first: str, days: int) -> int:
-        """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new. Raises AuditUnavailable."""
-        return await self._number("SELECT sluice_ensure_partitions(%s::date, %s)", (first, days))
+        """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new. Raises AuditUnavailable.
+
+        A transaction for each table: one that held a table and waited for another would deadlock with readers and writers.
+        """
+        return sum([await self._number(_PARTITIONS, (first, days, table)) for table in PARTITIONED])
 
     async def default_rows(self) -> int:
         """Return how many calls lie in the default partition: any means that a day's partition was missing. Raises AuditUnavailable."""

@@ -97,6 +97,8 @@ KINDS: Mapping[type[Any], Kind] = {
     EventRecord: _kind("events", ("call_id", "kind", "number"), kind=_TEXT, number="int8", at=_AT, detail=_TEXT),
 }  # fmt: skip
 """Every kind of record that is one row. Chunks have a packing of their own."""
+PARTITIONED = (*(kind.table for kind in KINDS.values()), CHUNKS.table, BODIES.table, "seal_rows", "redactions")
+"""The tables of calls, each in daily partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class Rows:
 
 
 def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
-    """Pack records and request bodies (by call id).
+    """Pack records and request bodies (by call id). Tables are in one order: two writers may hold the same rows, and must not deadlock.
 
     Raises ValueError, TypeError, AttributeError or struct.error on one that fits no row.
     """
@@ -118,7 +120,7 @@ def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
     for record in records:
         if type(record) is not ChunksRecord:
             by_kind.setdefault(type(record), []).append(record)
-    packed = [_pack_kind(KINDS[kind], found) for kind, found in by_kind.items()]
+    packed = [_pack_kind(KINDS[kind], found) for kind, found in sorted(by_kind.items(), key=lambda item: KINDS[item[0]].table)]
     if chunks:
         packed.append(_pack_chunks(chunks))
     if bodies:

@@ -1,19 +1,22 @@
 """Migrations and inserts on a real PostgreSQL."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import AsyncConnection
 
 from db import migrate
 from db.engine import conninfo
 from db.insert import AuditInserter
 from protocol.errors import AuditUnavailable
-from protocol.records import ChunksRecord, EventRecord, Record, decode_records, to_bytes
+from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, decode_records, to_bytes
 from tests.support.record import (
     NOW,
     call_id,
@@ -26,6 +29,7 @@ from tests.support.record import (
     tool_call_record,
     whole_call,
 )
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -85,6 +89,50 @@ async def test_two_writers_with_the_same_batch_insert_it_once(url: str) -> None:
         both = await asyncio.gather(one.insert(records, {}), two.insert(records, {}))
     assert sum(found.rows for found in both) == 50 * 11
     assert not any(both)
+
+
+@asynccontextmanager
+async def holding(url: str, *statements: str) -> AsyncIterator[AsyncConnection]:
+    """Lend a connection that did these statements in one transaction, and would notice a deadlock before anybody else."""
+    async with await AsyncConnection.connect(conninfo(url), autocommit=True) as connection:
+        await connection.execute("SET deadlock_timeout = '50ms'")
+        async with connection.transaction():
+            for statement in statements:
+                await connection.execute(statement.encode())
+            yield connection
+
+
+async def blocked(url: str, count: int) -> None:
+    """Wait until so many sessions wait for a lock."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    await wait_until(lambda: rows(url, waiting)[0][0] == count, what="sessions that wait for a lock")
+
+
+@pytest.mark.case("D4")
+async def test_two_writers_with_the_same_rows_in_another_order_do_not_deadlock(url: str) -> None:
+    call = call_id()
+    event, end = (
+        EventRecord(call_id=call, kind="note", number=1, at=NOW, detail=""),
+        EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200),
+    )
+    async with AuditInserter(url) as one, AuditInserter(url) as two:
+        # each has got its first row in, and waits before its last
+        async with holding(url, "LOCK TABLE events IN SHARE MODE"):
+            both = asyncio.gather(one.insert([call_record(call), event, end], {}), two.insert([end, event, call_record(call)], {}))
+            await blocked(url, 2)
+        assert sum(found.rows for found in await both) == 3
+
+
+@pytest.mark.case("D9")
+async def test_partitions_are_made_without_a_deadlock_with_readers(url: str, inserter: AuditInserter) -> None:
+    async with holding(url, "SELECT * FROM tool_calls") as reader:
+        making = asyncio.ensure_future(inserter.ensure_partitions("2031-03-01", 1))
+        await blocked(url, 1)
+        await reader.execute("SELECT * FROM calls")
+    with contextlib.suppress(AuditUnavailable):  # it waits for nobody for long
+        await making
+    await inserter.ensure_partitions("2031-03-01", 1)
+    assert rows(url, "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE '%%_20310301'") == [(12,)]
 
 
 @pytest.mark.case("D5")
