@@ -66,8 +66,8 @@ def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upst
         store: Any = product.redis
         wait_for(lambda: store.xlen(layout.dispatch_key(0)) == 0, what="the refused calls are put away")
         assert upstream.asked == []
-        served = ask(product, "anthropic")
-        assert served.status_code == 200, served.text
+        # a busy machine may need more than the 0.3 s: then it is refused again, and not asked
+        wait_for(lambda: ask(product, "anthropic").status_code == 200, what="served again")
         assert len(upstream.asked) == 1
     finally:
         product.stop()
