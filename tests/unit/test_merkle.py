@@ -75,6 +75,8 @@ def test_only_ed25519_keys_in_pem_are_taken() -> None:
     private = [k.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode() for k in (good, other)]
     public = [k.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode() for k in (good, other)]
     assert checkpoints.load_private_key(private[0]).public_key() == checkpoints.load_public_key(public[0])
+    on_one_line = "".join(private[0].splitlines()[1:-1])
+    assert checkpoints.public_pem(checkpoints.load_private_key(on_one_line)) == public[0]
     for load, texts in ((checkpoints.load_private_key, (private[1], public[0], "x")), (checkpoints.load_public_key, (public[1], "x"))):
         for text in texts:
             with pytest.raises(ValueError, match="it is not"):
