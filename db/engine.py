@@ -3,10 +3,24 @@
 Must not know: tables.
 """
 
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+import asyncio
+import contextlib
+import os
+import socket
+from typing import Any, TypeVar
 
+import psycopg
+from psycopg.abc import PQGen
+from sqlalchemy import event, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+T = TypeVar("T")
 CONNECT_TIMEOUT_S = 5
+PING_S = 3.0
+"""How long a connection out of the pool has to show that it lives."""
+_SERVER_SHARE = 0.9
+"""The server gives a statement up in this share of the time after which its silence is taken for its end."""
 KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "25000"}
 """A connection whose other end is gone breaks within 25 s, also with something sent and not acknowledged."""
 ENCODING = {"client_encoding": "utf8"}
@@ -28,17 +42,64 @@ def conninfo(url: str) -> str:
     return engine_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
-def open_engine(url: str, *, read_only: bool, statement_timeout_ms: int = 15_000, pool_size: int = 5) -> AsyncEngine:
-    """Return an engine; nothing connects until it is used. A read-only one refuses writes at the server."""
-    options = f"-c statement_timeout={statement_timeout_ms} -c timezone=UTC"
+def cut(connection: "psycopg.AsyncConnection[Any] | psycopg.Connection[Any]") -> None:
+    """Cut a connection under whoever waits on it, who then fails at once. A query that is cancelled instead waits for the server's word."""
+    with contextlib.suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as link:
+        link.shutdown(socket.SHUT_RDWR)
+
+
+class _Timed(psycopg.AsyncConnection[Any]):
+    """A connection that is cut when it waits for its server for `answer_s`: a server that stopped, or a network, says nothing."""
+
+    answer_s = PING_S
+
+    async def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
+        """Every wait of the driver for an answer comes through here."""
+        clock = asyncio.get_running_loop().call_later(self.answer_s, cut, self)
+        try:
+            return await super().wait(gen, *args, **kwargs)
+        finally:
+            clock.cancel()
+
+
+def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size: int = 5) -> AsyncEngine:
+    """Return an engine; nothing connects until it is used. A read-only one refuses writes at the server.
+
+    A statement past `answer_s` fails, and where the server does not even say that, its connection is cut and is not used again.
+    """
+    patience_s = min(CONNECT_TIMEOUT_S, max(2, round(answer_s)))
+    options = f"-c statement_timeout={_server_ms(answer_s)} -c timezone=UTC"
     if read_only:
         options += " -c default_transaction_read_only=on"
-    return create_async_engine(
+    engine = create_async_engine(
         engine_url(url),
         pool_size=pool_size,
         max_overflow=0,
-        pool_timeout=CONNECT_TIMEOUT_S,
+        pool_timeout=patience_s,
         pool_pre_ping=True,
-        connect_args={"options": options},
+        connect_args={"options": options, "connect_timeout": patience_s, "async_creator_fn": _Timed.connect},
         hide_parameters=True,
     )
+
+    def lend(adapted: Any, *_: object) -> None:
+        adapted.driver_connection.answer_s = answer_s
+
+    def take_back(adapted: Any, *_: object) -> None:
+        if adapted is not None:
+            adapted.driver_connection.answer_s = min(PING_S, answer_s)
+
+    # between the two lies the pool, whose ping must not take as long as a query
+    event.listen(engine.sync_engine, "checkout", lend)
+    event.listen(engine.sync_engine, "checkin", take_back)
+    return engine
+
+
+async def wait_longer(connection: AsyncConnection, answer_s: float) -> None:
+    """Let each statement of this transaction take `answer_s`."""
+    await connection.execute(text(f"SET LOCAL statement_timeout = {_server_ms(answer_s)}"))
+    raw = await connection.get_raw_connection()
+    raw.driver_connection.answer_s = answer_s  # type: ignore[union-attr]
+
+
+def _server_ms(answer_s: float) -> int:
+    return int(answer_s * _SERVER_SHARE * 1000)

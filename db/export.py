@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Select, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from db.engine import wait_longer
 from db.filters import Filters
 from db.items import (
     JsonObject,
@@ -32,7 +33,9 @@ from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 
 BATCH_BYTES = 65_536
 # A client that stops reading must not hold a snapshot for ever: it would keep vacuum from its work.
-_SETTINGS = "SET LOCAL statement_timeout = '600s'; SET LOCAL idle_in_transaction_session_timeout = '300s'"
+_SETTINGS = "SET LOCAL idle_in_transaction_session_timeout = '300s'"
+FETCH_S = 600.0
+"""How long the next rows may take: a filter may choose one call in millions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +80,14 @@ class _Cursor:
         self.head = await anext(self.rows, None)
 
 
-async def export_lines(engine: AsyncEngine, filters: Filters, progress: Progress | None = None) -> AsyncGenerator[bytes]:
-    """Yield the export in pieces of whole lines. Raises AuditUnavailable when PostgreSQL is away, at first or half-way."""
+async def export_lines(
+    engine: AsyncEngine, filters: Filters, progress: Progress | None = None, *, fetch_s: float = FETCH_S
+) -> AsyncGenerator[bytes]:
+    """Yield the export in pieces of whole lines. Raises AuditUnavailable when PostgreSQL is away or silent, at first or half-way."""
     progress = progress or Progress()
     batch: list[bytes] = []
     size = 0
-    async with reading(engine) as connection, aclosing(_items(connection, filters, progress)) as items:
+    async with reading(engine) as connection, aclosing(_items(connection, filters, progress, fetch_s)) as items:
         async for item in items:
             batch.append(dump_json(item))
             size += len(batch[-1])
@@ -93,8 +98,9 @@ async def export_lines(engine: AsyncEngine, filters: Filters, progress: Progress
     yield b"\n".join([*batch, dump_json(end)]) + b"\n"
 
 
-async def _items(connection: AsyncConnection, filters: Filters, progress: Progress) -> AsyncGenerator[JsonObject]:
+async def _items(connection: AsyncConnection, filters: Filters, progress: Progress, fetch_s: float) -> AsyncGenerator[JsonObject]:
     connection = await connection.execution_options(isolation_level="REPEATABLE READ")
+    await wait_longer(connection, fetch_s)
     await connection.execute(text(_SETTINGS))
     conditions = call_conditions(CALL_LOG, filters)
     chosen = select(CALL_LOG.c.call_id).where(*conditions)

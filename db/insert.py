@@ -8,11 +8,8 @@ Must not know: Redis.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import logging
-import os
-import socket
 import struct
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +21,7 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
-from db.engine import conninfo
+from db.engine import conninfo, cut
 from db.packing import Packed, PackedDumper, column
 from db.rows import PARTITIONED, Rows, pack
 from db.text import to_column
@@ -194,16 +191,11 @@ class AuditInserter:
         finally:
             if not task.done():
                 # not cancelled: the driver would then ask the server to cancel, and wait for its answer
-                self._cut()
+                if self._connection is not None:
+                    cut(self._connection)
                 # whoever is cancelled closes the connection next, and under a pipeline that still reads the driver crashes the process
                 await asyncio.wait({task})
         return await task
-
-    def _cut(self) -> None:
-        with contextlib.suppress(psycopg.Error, OSError):
-            if self._connection is not None:
-                with socket.socket(fileno=os.dup(self._connection.fileno())) as link:
-                    link.shutdown(socket.SHUT_RDWR)
 
     async def _connected(self) -> AsyncConnection:
         if self._connection is None or self._connection.closed:

@@ -59,9 +59,14 @@ class AuditReader:
         self.engine = engine
 
     @classmethod
-    def open(cls, database_url: str, *, pool_size: int = 5) -> Self:
-        """Return a reader with an engine of its own; nothing connects yet."""
-        return cls(open_engine(database_url, read_only=True, pool_size=pool_size))
+    def open(cls, database_url: str, *, pool_size: int = 5, answer_s: float = 15.0) -> Self:
+        """Return a reader with an engine of its own; nothing connects yet. `answer_s` is what one statement may take."""
+        return cls(open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s))
+
+    @property
+    def url(self) -> str:
+        """The address of the database, password and all."""
+        return self.engine.url.render_as_string(hide_password=False)
 
     async def close(self) -> None:
         """Close all connections."""

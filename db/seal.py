@@ -7,10 +7,8 @@ Synchronous, for a thread: it is background work, and the same connection must n
 Must not know: Redis.
 """
 
-import contextlib
 import logging
 import os
-import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from db import checkpoints
 from db.canonical import FORMS, HASH, Form, call_hash, leaf_data, marks
 from db.checkpoints import Checkpoint
-from db.engine import conninfo
+from db.engine import conninfo, cut
 from db.merkle import Tree
 from protocol.errors import AuditUnavailable
 
@@ -112,10 +110,8 @@ class Sealer:
     def cut(self) -> None:
         """Let what runs on the connection in another thread fail at once."""
         connection = self._connection
-        with contextlib.suppress(psycopg.Error, OSError):
-            if connection is not None and not connection.closed:
-                with socket.socket(fileno=os.dup(connection.pgconn.socket)) as its:
-                    its.shutdown(socket.SHUT_RDWR)
+        if connection is not None:
+            cut(connection)
 
     def seal(self, call_ids: Iterable[UUID], *, note: str = "") -> int:
         """Seal these calls as they are; one that is sealed as it is already is left alone. Returns how many seals were added."""

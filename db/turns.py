@@ -102,7 +102,7 @@ class TurnReader:
     @classmethod
     def open(cls, database_url: str, *, durable: bool = True) -> Self:
         """Return a reader with a read-only engine of its own; nothing connects yet."""
-        engine = open_engine(database_url, read_only=True, statement_timeout_ms=int(FIND_S * 1000), pool_size=4)
+        engine = open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=4)
         return cls(engine, durable=durable)
 
     async def close(self) -> None:

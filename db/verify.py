@@ -7,13 +7,14 @@ Synchronous, one connection, one snapshot.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Timer
 from uuid import UUID
 
 import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from db.checkpoints import Checkpoint
-from db.engine import conninfo
+from db.engine import conninfo, cut
 from db.findings import Finding, Report
 from db.verify_rows import HIGHEST, LOWEST, check_rows
 from db.verify_tree import check_near, check_tree, find_dropped
@@ -47,14 +48,14 @@ def verify(
     return report
 
 
-def verify_part(database_url: str, *, call_id: UUID | None, low: UUID | None, high: UUID | None) -> Report:
-    """Verify some calls, and the checkpoints around their seals.
+def verify_part(database_url: str, *, call_id: UUID | None, low: UUID | None, high: UUID | None, within_s: float) -> Report:
+    """Verify some calls, and the checkpoints around their seals; what takes longer than `within_s` is cut off.
 
     Raises InvalidRequest when that is too much, NotFound, AuditUnavailable.
     """
     report = Report()
     low, high = (call_id, _after(call_id)) if call_id else (low or LOWEST, high or HIGHEST)
-    with _snapshot(database_url, statement_timeout_ms=15_000) as connection:
+    with _snapshot(database_url, statement_timeout_ms=int(within_s * 1000), within_s=within_s) as connection:
         if call_id:
             _check_known(connection, call_id)
         found = connection.execute(
@@ -103,12 +104,27 @@ def _check_known(connection: psycopg.Connection, call_id: UUID) -> None:
 
 
 @contextmanager
-def _snapshot(database_url: str, *, statement_timeout_ms: int) -> Iterator[psycopg.Connection]:
+def _snapshot(database_url: str, *, statement_timeout_ms: int, within_s: float | None = None) -> Iterator[psycopg.Connection]:
     """Lend a connection that reads the record as it is now; what the driver raises becomes AuditUnavailable."""
     options = f"-c statement_timeout={statement_timeout_ms} -c timezone=UTC -c default_transaction_read_only=on"
     try:
         with psycopg.connect(conninfo(database_url), options=options) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            yield connection
+            with _cut_after(connection, within_s):
+                yield connection
     except (psycopg.Error, OSError) as error:
         raise AuditUnavailable("the record cannot be verified now") from error
+
+
+@contextmanager
+def _cut_after(connection: psycopg.Connection, within_s: float | None) -> Iterator[None]:
+    """No thread can be cancelled, and a server that stopped says nothing: without its connection the work fails."""
+    if within_s is None:
+        yield
+        return
+    clock = Timer(within_s, cut, [connection])
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()

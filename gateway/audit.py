@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
+from db.engine import open_engine
 from db.export import export_lines
 from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, VERIFY_FILTERS, parse_filters
 from db.items import JsonObject, dump_json
@@ -21,39 +22,46 @@ from db.keys import load_keys
 from db.queries import AuditReader
 from db.schema import load_revision, newest
 from protocol.config import Key, Runtime
-from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, Unauthenticated
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError, Unauthenticated
 
 Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] | Key | None]
 """Says whose key the raw headers carry."""
 ROLE = "auditor"
+RETRY_AFTER_S = 5
+EXPORT_FETCH_S = 60.0
+"""How long an export waits for the next rows; one that chooses few calls out of millions is for the command line."""
+WATCH_S = 3.0
 _SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'"}
 
 
 class Audit:
     """The audit API of one gateway with its own read-only pool. Until `authenticate` is set every request is refused."""
 
-    def __init__(self, reader: AuditReader, authenticate: Authenticate | None = None) -> None:
-        self.reader = reader
+    def __init__(self, reader: AuditReader, authenticate: Authenticate | None = None, *, within_s: float = 10.0) -> None:
+        self.reader, self.within_s = reader, within_s
+        # of its own: auditors who hold every connection of the reader's must not keep a revoked key in use
+        self._watching = open_engine(reader.url, read_only=True, answer_s=WATCH_S, pool_size=2)
         self.authenticate: Authenticate = authenticate or _nobody
         self.verifying = asyncio.Lock()
         self.app = _make_app(self)
 
     async def load_keys(self) -> Sequence[Key]:
         """Return the API keys in use in Postgres. Raises AuditUnavailable when it is away."""
-        return await load_keys(self.reader.engine)
+        return await load_keys(self._watching)
 
     async def schema_is_behind(self) -> bool:
         """Does the database stand at an older migration than this version's newest? Raises AuditUnavailable when it is away."""
-        return await load_revision(self.reader.engine) < newest()
+        return await load_revision(self._watching) < newest()
 
     async def close(self) -> None:
-        """Close the pool."""
-        await self.reader.close()
+        """Close all connections."""
+        await asyncio.gather(self.reader.close(), self._watching.dispose())
 
 
 def make_audit(settings: Runtime) -> Audit:
     """Return the audit API of this process; nothing connects yet."""
-    return Audit(AuditReader.open(settings.database_url))
+    within_s = settings.config.limits.audit_read_s
+    return Audit(AuditReader.open(settings.database_url, answer_s=within_s), within_s=within_s)
 
 
 def audit_app(settings: Runtime, authenticate: Authenticate) -> FastAPI:
@@ -140,7 +148,7 @@ async def _chunks(request: Request, call_id: CallId, reader: Reader) -> Response
 
 async def _export(request: Request, reader: Reader) -> Response:
     filters = parse_filters(request.query_params.multi_items(), of="calls", allowed=EXPORT_FILTERS)
-    lines = export_lines(reader.engine, filters)
+    lines = export_lines(reader.engine, filters, fetch_s=EXPORT_FETCH_S)
     # The first piece is read before the answer begins, so that an error there still has its status.
     first = await anext(lines)
     headers = {**_SAFE, "content-disposition": 'attachment; filename="sluice-export.jsonl"'}
@@ -154,11 +162,19 @@ async def _verify(request: Request, reader: Reader) -> Response:
     chosen = parse_filters(request.query_params.multi_items(), of="calls", allowed=VERIFY_FILTERS)
     if chosen.call_id is None and chosen.low is None:
         raise InvalidRequest("give a call_id, or since and until", param="call_id")
-    url = reader.engine.url.render_as_string(hide_password=False)
     audit: Audit = request.app.state.audit
     # one at a time: it is computed beside the calls that this process relays
-    async with audit.verifying:
-        report = await asyncio.to_thread(verify_part, url, call_id=chosen.call_id, low=chosen.low, high=chosen.high)
+    try:
+        async with asyncio.timeout(audit.within_s):
+            await audit.verifying.acquire()
+    except TimeoutError:
+        raise AuditUnavailable("other verifications are under way") from None
+    try:
+        report = await asyncio.to_thread(
+            verify_part, reader.url, call_id=chosen.call_id, low=chosen.low, high=chosen.high, within_s=audit.within_s
+        )
+    finally:
+        audit.verifying.release()
     return _json(report.item())
 
 
@@ -182,7 +198,10 @@ def _json(value: object, status: int = 200) -> Response:
 
 
 def _error(status: int, message: str, kind: str, code: str, param: str | None = None) -> Response:
-    return _json({"error": {"message": message, "type": kind, "code": code, "param": param}}, status)
+    answer = _json({"error": {"message": message, "type": kind, "code": code, "param": param}}, status)
+    if status == 503:
+        answer.headers["retry-after"] = str(RETRY_AFTER_S)
+    return answer
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

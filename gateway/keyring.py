@@ -12,7 +12,8 @@ from hashlib import sha256
 from protocol.config import Key
 
 log = logging.getLogger(__name__)
-REFRESH_S = 5.0
+REFRESH_S = 4.0
+"""A revoked key is refused within five seconds: this, and the query."""
 _MAX_KEY = 512
 
 Headers = Iterable[tuple[bytes, bytes]]

@@ -137,6 +137,8 @@ class Limits(_Strict):
     """Calls one policy worker holds."""
     reply_entries: int = 50_000
     """Unread entries on a gateway's reply stream past which releases wait."""
+    audit_read_s: float = 10.0
+    """How long Postgres may take over one query of the audit API; past it 503, and where it is silent the connection is cut."""
     redis_silent_s: float = 5.0
     """Redis silent for this long while it owes an answer: the connection is cut and made anew."""
     ended_ttl_s: float = 60.0
