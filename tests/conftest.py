@@ -46,6 +46,13 @@ def pytest_report_header() -> str:
     return f"SLUICE_TEST_SEED={SEED}"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say in CI at once why a test failed: a run that is cut off has no summary."""
+    if report.failed and os.environ.get("CI") and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.nodeid} ({report.when}, {report.duration:.1f} s)\n{report.longreprtext}", flush=True)
+
+
 @pytest.fixture
 def seed() -> int:
     """A seed for the test's own randomness; printed in the header of the run."""

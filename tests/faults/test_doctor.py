@@ -248,11 +248,14 @@ def test_calls_of_a_worker_that_is_gone_are_named_until_another_takes_them(healt
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
     body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "long 400 slowly, with a gap 50 ms"}]}
     with httpx.stream("POST", f"{healthy.product.url}/v1/chat/completions", json=body, headers=headers, timeout=60) as answer:
-        next(answer.iter_raw())
+        parts = answer.iter_raw()  # held: the response closes with its iterator, and the call would end with it
+        next(parts)
         child.kill()
-        wait_for(lambda: "takes them over" in healthy.faults().get("pending entries", ""), timeout_s=60, what="entries without an owner")
-        assert healthy.says("no policy worker is running")()
-        healthy.product.start("policy")
+        try:
+            wait_for(lambda: "takes them over" in healthy.faults().get("pending entries", ""), timeout_s=60, what="entries without an owner")
+            assert healthy.says("no policy worker is running")()
+        finally:
+            healthy.product.start("policy")
         wait_for(lambda: "pending entries" not in healthy.faults(), timeout_s=60, what="taken over")
 
 

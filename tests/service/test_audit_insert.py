@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -301,10 +302,15 @@ async def test_a_full_disk_is_unavailable_and_not_a_dead_letter(url: str, insert
     assert (await inserter.insert(whole_call(call), {})).rows == 11
 
 
-async def test_a_thousand_chunks_go_in_far_faster_than_they_come(inserter: AuditInserter) -> None:
-    """Measured 80,000 to 100,000 rows a second on two cores; the floor here only catches a change in kind."""
-    batches = [[chunks_record(call_id(), [b"x" * 220] * 10) for _ in range(100)] for _ in range(5)]
-    began = time.perf_counter()
-    for batch in batches:
-        assert (await inserter.insert(batch, {})).rows == 1000
-    assert 5000 / (time.perf_counter() - began) > 8_000
+async def test_a_thousand_chunks_go_in_far_faster_than_one_by_one(inserter: AuditInserter) -> None:
+    """Measured 80,000 to 100,000 rows a second on two quiet cores; the ratio only catches a change in kind."""
+
+    async def took(records: int) -> float:
+        batch = [chunks_record(call_id(), [b"x" * 220] * 10) for _ in range(records)]
+        began = time.perf_counter()
+        assert (await inserter.insert(batch, {})).rows == 10 * records
+        return time.perf_counter() - began
+
+    pairs = [(await took(1), await took(100)) for _ in range(7)]
+    one, hundred = (statistics.median(times) for times in zip(*pairs, strict=True))
+    assert hundred < 30 * one, pairs
