@@ -47,6 +47,7 @@ class OpenCall:
         self._pending: list[tuple[EntryKind, list[bytes], int, str]] = []
         self._unprocessed: deque[tuple[int, int]] = deque()
         self._unprocessed_bytes = 0
+        """Also what is only queued: a Redis that is slow to answer must stop upstream too."""
         self.closed = False
         self._room: asyncio.Future[None] | None = None
 
@@ -134,6 +135,7 @@ class OpenCall:
             return
         self.closed = kind == "closed"
         chunks = chunks or []
+        self._unprocessed_bytes += sum(map(len, chunks))
         if kind == "chunks" and self._pending and self._pending[-1][0] == "chunks":
             self._pending[-1][1].extend(chunks)
         else:
@@ -147,7 +149,6 @@ class OpenCall:
             size = sum(map(len, chunks))
             if size:
                 self._unprocessed.append((self.seq - 1, size))
-                self._unprocessed_bytes += size
             self.unanswered.append(entry)
         self._pending = []
         return self.unanswered
@@ -170,7 +171,7 @@ class OpenCall:
         self._make_room()
 
     def backlog_bytes(self) -> int:
-        """The larger of bytes unsent to the client and bytes appended that the worker has not taken in."""
+        """The larger of bytes unsent to the client and bytes queued or appended that the worker has not taken in."""
         return max(self._out_bytes, self._unprocessed_bytes)
 
     def _make_room(self) -> None:

@@ -200,3 +200,14 @@ async def test_a_call_whose_stream_redis_lost_ends_and_its_stream_is_not_begun_a
             await place.task
         assert place.call.error is not None and place.call.error.error_code == "stream_lost"
         assert await place.bus.redis.call("EXISTS", place.call.stream_key) == 0
+
+
+async def test_upstream_is_not_read_on_while_redis_does_not_answer(redis_url: str, upstream: Replay) -> None:
+    upstream.answer(stream(b"event: a\ndata: %s\n\n" % (b"x" * 16_000) * 1000))
+    limits = Limits(unsent_bytes=256 * 1024)
+    async with opened(redis_url, upstream, limits=limits) as place:
+        await place.bus.redis.call("CLIENT", "PAUSE", 1500, "WRITE")
+        place.dispatch(None)
+        await place.entries(lambda found: bool(found))
+        # the mark, and what one read brought past it
+        assert limits.unsent_bytes < place.call.received_bytes < limits.unsent_bytes + 2**20
