@@ -15,7 +15,7 @@ from typing import Any
 from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
 from protocol.config import Limits
-from protocol.errors import Overloaded, StreamConnectionLost
+from protocol.errors import Overloaded, StreamConnectionLost, StreamProtocolError
 from streams import fitness, layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Entry, Start
@@ -199,16 +199,27 @@ class Bus:
                 continue
             entries = found[0][1]
             for _, fields in entries:
-                if self.gate is None:
-                    self._deliver(layout.unpack_reply(fields[1]))
-                else:
-                    self.gate.take(shard, fields[3] if len(fields) > 2 else None, layout.unpack_reply(fields[1]))
+                self._take(shard, fields)
             self._last[shard] = entries[-1][0].decode()
             unread += len(entries)
             if unread > self.limits.reply_entries // 4:
                 unread = 0
                 with contextlib.suppress(StreamConnectionLost, RedisError):
                     await self._beat()
+
+    def _take(self, shard: int, fields: list[bytes]) -> None:
+        try:
+            reply = layout.unpack_reply(fields[1])
+            if self.gate is not None:
+                self.gate.take(shard, fields[3] if len(fields) > 2 else None, reply)
+        except StreamProtocolError as error:
+            # where not even its call can be read: that call misses a number, or hears nothing any more, and ends by that
+            log.error("undecodable reply", extra={"shard": shard})
+            if (call := self.calls.get(layout.call_of_reply(fields[1]))) is not None:
+                call.fail(error)
+            return
+        if self.gate is None:
+            self._deliver(reply)
 
     def _deliver(self, reply: layout.Reply) -> None:
         call = self.calls.get(reply.call_id)

@@ -5,10 +5,12 @@ committed. Both streams are in the order of their ids, so waiting replies are a 
 A reply without such an id waits for those before it.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from protocol.errors import StreamProtocolError
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Reply
@@ -19,7 +21,10 @@ _Id = tuple[int, int]
 
 def _parse(entry: bytes) -> _Id:
     ms, _, number = entry.partition(b"-")
-    return int(ms), int(number)
+    try:
+        return int(ms), int(number)
+    except ValueError as error:
+        raise StreamProtocolError("no id of an entry") from error
 
 
 class CommitGate:
@@ -46,7 +51,7 @@ class CommitGate:
         return any(self._waiting)
 
     def take(self, shard: int, entry: bytes | None, reply: Reply) -> None:
-        """Take a reply in the order of the stream; `entry` is the id of its audit entry."""
+        """Take a reply in the order of the stream; `entry` is the id of its audit entry. Raises StreamProtocolError."""
         self._waiting[shard].append((None if entry is None else _parse(entry), reply))
         self._let_go(shard)
 
@@ -64,7 +69,8 @@ class CommitGate:
             self._sub.send_quiet("SUBSCRIBE", channel)
 
     def _advance(self, shard: int, below: bytes) -> None:
-        self._below[shard] = max(self._below[shard], _parse(below))
+        with contextlib.suppress(StreamProtocolError):
+            self._below[shard] = max(self._below[shard], _parse(below))
         self._let_go(shard)
 
     def _let_go(self, shard: int) -> None:

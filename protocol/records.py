@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from protocol.errors import StreamProtocolError
+
 VerdictName = Literal["allow", "block", "replace", "hold", "withheld"]
 
 
@@ -180,5 +182,8 @@ def encode_records(records: list[Record]) -> bytes:
 
 
 def decode_records(blob: bytes) -> list[Record]:
-    """Unpack `encode_records`. Raises msgspec.DecodeError on anything else."""
-    return _decoder.decode(blob)
+    """Unpack `encode_records`. Raises StreamProtocolError on anything else."""
+    try:
+        return _decoder.decode(blob)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise StreamProtocolError("no records") from error

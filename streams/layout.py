@@ -26,12 +26,14 @@ import os
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from protocol.errors import StreamProtocolError
 from protocol.request import Dialect, Endpoint
 
+T = TypeVar("T")
 POLICY_GROUP = "policy"
 AUDIT_GROUP = "audit"
 JUDGE_QUEUE = "sluice:{00}:judge"
@@ -64,6 +66,14 @@ def new_call_id(shards: int = 1) -> str:
 def time_ms(clock: Sequence[bytes | int]) -> int:
     """The answer to TIME in ms: what was written by one process and is compared by another must be on one clock."""
     return int(clock[0]) * 1000 + int(clock[1]) // 1000
+
+
+def is_call_id(text: str) -> bool:
+    """Is this the id of a call, as `new_call_id` writes it?"""
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def shard_of(call_id: str) -> int:
@@ -248,6 +258,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     """The owner gave the call up for this reason: the gateway ends it with an error of the client's dialect."""
 
 
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What the decoder raises: also UnicodeDecodeError, and where bytes nest too deep."""
 _encoder = msgspec.msgpack.Encoder()
 _entry = msgspec.msgpack.Decoder(Entry)
 _start = msgspec.msgpack.Decoder(Start)
@@ -260,15 +272,43 @@ def pack(value: Any) -> bytes:
 
 
 def unpack_entry(blob: bytes) -> Entry:
-    """Raises msgspec.DecodeError."""
-    return _entry.decode(blob)
+    """Raises StreamProtocolError."""
+    return _unpack(_entry, blob)
 
 
 def unpack_start(blob: bytes) -> Start:
-    """Raises msgspec.DecodeError."""
-    return _start.decode(blob)
+    """Raises StreamProtocolError."""
+    return _unpack(_start, blob)
 
 
 def unpack_reply(blob: bytes) -> Reply:
-    """Raises msgspec.DecodeError."""
-    return _reply.decode(blob)
+    """Raises StreamProtocolError."""
+    return _unpack(_reply, blob)
+
+
+def unpack_dispatch(fields: Sequence[bytes]) -> tuple[str, int]:
+    """Return the call of an entry on the dispatch stream, and until when it may be claimed (Unix ms). Raises StreamProtocolError."""
+    values = dict(zip(fields[::2], fields[1::2], strict=False))
+    try:
+        call_id, due = values[b"c"].decode(), int(values[b"d"])
+    except (KeyError, ValueError) as error:
+        raise StreamProtocolError("an entry of the dispatch stream cannot be read") from error
+    if not is_call_id(call_id):
+        raise StreamProtocolError("an entry of the dispatch stream names no call")
+    return call_id, due
+
+
+def call_of_reply(blob: bytes) -> str:
+    """Return whose reply it is where only that can be read of it, else nothing."""
+    try:
+        found = msgspec.msgpack.decode(blob)
+    except _UNREADABLE:
+        return ""
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], str) else ""
+
+
+def _unpack(decoder: "msgspec.msgpack.Decoder[T]", blob: bytes) -> T:
+    try:
+        return decoder.decode(blob)
+    except _UNREADABLE as error:
+        raise StreamProtocolError("an entry cannot be read") from error

@@ -15,11 +15,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from db.insert import AuditInserter
 from protocol.config import Runtime
-from protocol.errors import AuditUnavailable, StreamConnectionLost
+from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, decode_records
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
@@ -179,11 +177,13 @@ class AuditWriter:
         for entry, fields in entries:
             try:
                 records += decode_records(fields[1])
-            except msgspec.MsgspecError:
+            except StreamProtocolError:
                 log.error("undecodable audit entry set aside", extra={"entry": entry.decode()})
                 await self._until_stored(inserter.set_aside, fields[1], "undecodable entry")
-        ended = [r.call_id for r in records if isinstance(r, EndRecord)]
-        bodies = await self._keep_bodies(inserter, [r.call_id for r in records if isinstance(r, CallRecord)], ended)
+        # what is no call's id has no keys; the insert sets it aside
+        ended = [r.call_id for r in records if isinstance(r, EndRecord) and layout.is_call_id(r.call_id)]
+        begun = [r.call_id for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
+        bodies = await self._keep_bodies(inserter, begun, ended)
         found = await self._until_stored(inserter.insert, records, bodies)
         if found.conflicts:
             self.conflicts += len(found.conflicts)

@@ -184,9 +184,9 @@ class OwnedCall:
     def _take_fact(self, field: str, value: bytes, at: int) -> None:
         if field in self.open_asks:
             self._judge(self.open_asks.pop(field), value, at)
-        elif field.startswith("c:") and int(field[2:]) in self.open_waits:
-            self.open_waits.discard(int(field[2:]))
-            self.session.committed(int(field[2:]), value == b"1", at)
+        elif (block := next((b for b in self.open_waits if layout.commit_field(b) == field), None)) is not None:
+            self.open_waits.discard(block)
+            self.session.committed(block, value == b"1", at)
         elif field == layout.TURNS_FIELD and self.open_lookup:
             self.open_lookup = ()
             self.session.turns(unpack_fact(value))

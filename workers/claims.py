@@ -13,17 +13,25 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from protocol.config import Limits
-from protocol.errors import StreamConnectionLost
+from protocol.errors import StreamConnectionLost, StreamProtocolError
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
+
+
+class Delivery(NamedTuple):
+    """An entry of the dispatch stream: its id, its call, and until when that may be claimed (Unix ms)."""
+
+    entry: str
+    call_id: str
+    due: int
 
 
 class Claimed(msgspec.Struct):
@@ -109,15 +117,32 @@ class Claims:
                         await self.make_group(shard)
                 await asyncio.sleep(0.1)
 
-    async def _read(self, shard: int, room: int) -> list[Any]:
+    async def _read(self, shard: int, room: int) -> list[Delivery]:
         block_ms = min(500, int(self._limits.lease_s * 250), self._blocking.block_ms)
         found = await self._blocking.call(
             "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", min(CLAIM_BATCH, room), "BLOCK", block_ms,
             "STREAMS", layout.dispatch_key(shard), ">",
         )  # fmt: skip
-        return found[0][1] if found else []
+        return self._deliveries(shard, found[0][1] if found else [])
 
-    async def _left(self, shard: int) -> list[Any]:
+    def _deliveries(self, shard: int, entries: list[Any]) -> list[Delivery]:
+        """Read entries; what stands for no call is taken off the stream: nobody waits for it, and everyone would find it again."""
+        found = []
+        for entry, fields in entries:
+            if not fields:
+                continue
+            try:
+                found.append(Delivery(entry.decode(), *layout.unpack_dispatch(fields)))
+            except StreamProtocolError:
+                log.error("undecodable dispatch entry taken away", extra={"entry": entry.decode()})
+                self._forget(shard, entry.decode())
+        return found
+
+    def _forget(self, shard: int, entry: str) -> None:
+        self._redis.send_quiet("XACK", layout.dispatch_key(shard), layout.POLICY_GROUP, entry)
+        self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
+
+    async def _left(self, shard: int) -> list[Delivery]:
         """What was delivered to this worker and is not in its hands: the delivery, or a claim, was not answered.
 
         Nobody else looks for it before a lease is over, and then it may be too late to claim it.
@@ -126,38 +151,38 @@ class Claims:
         found = await self._blocking.call(
             "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", count, "STREAMS", layout.dispatch_key(shard), "0"
         )
-        return [e for e in found[0][1] if e[1] and not self._holds(e[1][1].decode())]
+        return [d for d in self._deliveries(shard, found[0][1]) if not self._holds(d.call_id)]
 
-    async def _orphans(self, shard: int, count: int) -> list[Any]:
+    async def _orphans(self, shard: int, count: int) -> list[Delivery]:
         """What nobody renewed for a lease. All pending entries are looked at: one step skips at most ten times `count` of the living."""
         lease_ms = int(self._limits.lease_s * 1000)
-        found: list[Any] = []
+        found: list[Delivery] = []
         cursor = b"0-0"
         while len(found) < count:
             cursor, entries, *_ = await self._blocking.call(
                 "XAUTOCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, lease_ms, cursor, "COUNT", count - len(found)
             )
-            found += [e for e in entries if e[1]]
+            found += self._deliveries(shard, entries)
             if cursor == b"0-0":
                 break
         return found
 
-    async def _take_over(self, shard: int, entries: list[Any]) -> None:
+    async def _take_over(self, shard: int, entries: list[Delivery]) -> None:
         """Claim calls that somebody had."""
-        suspect = await asyncio.gather(*(self._is_suspect(fields) for _, fields in entries))
+        suspect = await asyncio.gather(*(self._is_suspect(d.call_id) for d in entries))
         await self._claim_all(shard, [e for e, bad in zip(entries, suspect, strict=True) if not bad], takeover=True)
         for entry in [e for e, bad in zip(entries, suspect, strict=True) if bad]:
             if replays := await self._claim_all(shard, [entry], takeover=True):
                 await asyncio.wait(replays, timeout=self._limits.lease_s)
 
-    async def _is_suspect(self, fields: list[bytes]) -> bool:
+    async def _is_suspect(self, call_id: str) -> bool:
         """Did the call do nothing since it was last taken over?"""
-        numbers = await self._redis.call("HMGET", layout.ctl_key(_values(fields)[b"c"].decode()), "n", "kn")
+        numbers = await self._redis.call("HMGET", layout.ctl_key(call_id), "n", "kn")
         return numbers[0] is not None and numbers[0] == numbers[1]
 
-    async def _claim_all(self, shard: int, entries: list[Any], *, takeover: bool) -> "list[asyncio.Task[Any]]":
+    async def _claim_all(self, shard: int, entries: list[Delivery], *, takeover: bool) -> "list[asyncio.Task[Any]]":
         """Claim entries side by side; returns the replays that began."""
-        claims = (self._claim(shard, e[0].decode(), e[1], takeover=takeover) for e in entries)
+        claims = (self._claim(shard, *d, takeover=takeover) for d in entries)
         replays = []
         for said in await asyncio.gather(*claims, return_exceptions=True):
             if isinstance(said, Exception):
@@ -167,9 +192,7 @@ class Claims:
                 replays.append(said)
         return replays
 
-    async def _claim(self, shard: int, entry: str, fields: list[bytes], *, takeover: bool) -> "asyncio.Task[Any] | None":
-        values = _values(fields)
-        call_id, due = values[b"c"].decode(), int(values[b"d"])
+    async def _claim(self, shard: int, entry: str, call_id: str, due: int, *, takeover: bool) -> "asyncio.Task[Any] | None":
         if self._holds(call_id):
             # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by now, the next one drops it
             return None
@@ -192,8 +215,7 @@ class Claims:
         if said[0] == b"OTHER":
             log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
         elif said[0] == b"CLOSED":
-            self._redis.send_quiet("XACK", layout.dispatch_key(shard), layout.POLICY_GROUP, entry)
-            self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
+            self._forget(shard, entry)
         self._unsubscribe(call_id)
         return None
 
@@ -210,7 +232,3 @@ class Claims:
             int(limits.lease_s * 1000), int(limits.claim_s * 1000), *self._pins,
         ]  # fmt: skip
         return self._redis.script(scripts.CLAIM, keys, args)
-
-
-def _values(fields: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(fields[::2], fields[1::2], strict=True))

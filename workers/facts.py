@@ -116,7 +116,7 @@ class Facts:
         with contextlib.suppress(StreamConnectionLost, RedisError):
             found = await self._redis.call("HGETALL", layout.facts_key(call.id))
             for field, value in zip(found[::2], found[1::2], strict=True):
-                call.take_fact(field.decode(), value, now_ms())
+                call.take_fact(field.decode(errors="replace"), value, now_ms())
             self._after(call)
             for ask in list(call.open_asks.values()):
                 attempt = await self._judges.died(call.id, ask.block, ask.step)

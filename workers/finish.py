@@ -36,9 +36,9 @@ class Finisher:
                 return
             await asyncio.sleep(RETRY_S)
 
-    async def end_lost(self, call_id: str, token: str) -> None:
-        """End a claimed call of which Redis has nothing but the lease. A lost connection is made good by the next takeover."""
-        end = EndRecord(call_id=call_id, at=now_ms(), state="FAILED", reason="stream_lost", status=0, relayed=-1)
+    async def end_lost(self, call_id: str, token: str, reason: str) -> None:
+        """End a claimed call of which nothing can be read but the lease. A lost connection is made good by the next takeover."""
+        end = EndRecord(call_id=call_id, at=now_ms(), state="FAILED", reason=reason, status=0, relayed=-1)
         with contextlib.suppress(StreamConnectionLost, RedisError):
             await self._finish(call_id, "", token, encode_records([end]), b"", gone=False)
 

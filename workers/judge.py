@@ -29,7 +29,7 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from workers import demo_judge, process
 from workers.judge_model import JudgeModels, Trial
-from workers.judge_queue import FUNCTION, LOST, MAX_DEPTH, Ask, beat_key_of, deserialize, open_pool, serialize, take_away
+from workers.judge_queue import FUNCTION, LOST, MAX_DEPTH, Ask, beat_key_of, deserialize, is_ours, open_pool, serialize, take_away
 
 log = logging.getLogger(__name__)
 BEAT_S = 1.0
@@ -52,7 +52,11 @@ class Judge:
 
     async def work(self, ctx: dict[str, Any], text: str) -> None:
         """Answer one job of the queue. Never raises but when cancelled, and then another judge takes the job."""
-        ask = _decode_ask(text)
+        try:
+            ask = _decode_ask(text)
+        except (ValueError, RecursionError):
+            self.note_rejected()
+            return
         if not await self._begin(ask):
             return
         beat = asyncio.create_task(self._beat(ask), name="beat")
@@ -156,11 +160,14 @@ class JudgeWorker(Worker):
     def _deserialize(self, blob: bytes) -> dict[str, Any]:
         try:
             return deserialize(blob)
-        except msgspec.DecodeError:
-            self.rejected += 1
-            self._note_rejected()
-            log.error("a job that is not JSON was rejected", extra={"action": "reject"})
+        except (ValueError, RecursionError):
+            self._reject(1)
             raise
+
+    def _reject(self, count: int) -> None:
+        self.rejected += count
+        self._note_rejected()
+        log.error("a job that is not ours was rejected", extra={"action": "reject", "count": count})
 
     async def main(self) -> None:
         """Take questions until cancelled or drained: a cancellation that redis-py turns into a timeout must not go on."""
@@ -179,6 +186,10 @@ class JudgeWorker(Worker):
 
     async def start_jobs(self, job_ids: list[bytes]) -> None:
         """Start those that nobody works on. arq keeps running jobs at the head of its queue and asks about each in turn; this asks once."""
+        if strange := [job_id for job_id in job_ids if not is_ours(job_id)]:
+            await self.pool.zrem(layout.JUDGE_QUEUE, *strange)
+            self._reject(len(strange))
+        job_ids = [job_id for job_id in job_ids if is_ours(job_id)]
         if not job_ids:
             return
         marks = await self.pool.mget([in_progress_key_prefix + job_id.decode() for job_id in job_ids])

@@ -6,7 +6,7 @@ wakes an idle judge at once, because arq alone polls. Each question is one job p
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from arq.connections import ArqRedis, RedisSettings
@@ -36,6 +36,20 @@ class Ask(msgspec.Struct, frozen=True):
     question: JudgeQuestion
     deadline_ms: int
 
+    def __post_init__(self) -> None:
+        if not layout.is_call_id(self.call_id):
+            raise ValueError("no id of a call")
+
+
+class _Job(msgspec.Struct, forbid_unknown_fields=True):
+    """An arq job in arq's own names: try, function, arguments, keyword arguments, and when it was put there (Unix ms)."""
+
+    t: int | None
+    f: Literal["judge"]
+    a: tuple[str]
+    k: dict[str, Any]
+    et: int
+
 
 def serialize(job: dict[str, Any]) -> bytes:
     """Encode an arq job or result as JSON; what JSON cannot say (an exception) becomes its type's name."""
@@ -43,8 +57,14 @@ def serialize(job: dict[str, Any]) -> bytes:
 
 
 def deserialize(blob: bytes) -> dict[str, Any]:
-    """Decode an arq job. Raises msgspec.DecodeError on anything that is not JSON, a pickle for one."""
-    return msgspec.json.decode(blob, type=dict[str, Any])
+    """Decode an arq job. Raises ValueError on anything that is not one of ours as JSON, a pickle for one."""
+    return msgspec.structs.asdict(msgspec.json.decode(blob, type=_Job))
+
+
+def is_ours(job_id: bytes) -> bool:
+    """Is this the id of a question of ours?"""
+    call_id, *numbers = job_id.decode(errors="replace").split(":")
+    return layout.is_call_id(call_id) and len(numbers) == 3 and all(n.isascii() and n.isdigit() for n in numbers)
 
 
 def open_pool(redis_url: str, *, connections: int = 256, silent_s: float = 5.0) -> ArqRedis:

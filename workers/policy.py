@@ -19,7 +19,7 @@ from policy.effects import SESSION_VERSION, CallInfo
 from policy.loading import load
 from policy.session import Session
 from protocol.config import Config, Runtime
-from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed, StreamConnectionLost
+from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import EventRecord, encode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
@@ -139,12 +139,9 @@ class PolicyWorker:
 
     def _adopt(self, claimed: Claimed) -> "asyncio.Task[Any] | None":
         """Begin or go on with a claimed call; returns its replay, where there is one."""
-        if not claimed.entries:
-            log.error("a call's stream is gone", extra={"call_id": claimed.call_id})
-            self._spawn(self._finisher.end_lost(claimed.call_id, claimed.token), "end lost")
-            self._unsubscribe(claimed.call_id)
+        start = self._start_of(claimed)
+        if start is None:
             return None
-        start = layout.unpack_start(claimed.entries[0][1][1])
         name, (series, revision), error = self._choose(start, claimed.policy or None, claimed.revision)
         call = OwnedCall(
             start, claimed.token, claimed.entry, Session(self._call_info(start, name, revision), series, self.config),
@@ -152,7 +149,7 @@ class PolicyWorker:
             released=claimed.released, digest=claimed.digest, recorded=claimed.recorded,
         )  # fmt: skip
         facts = claimed.facts
-        call.facts = {k.decode(): v for k, v in zip(facts[::2], facts[1::2], strict=True)}
+        call.facts = {k.decode(errors="replace"): v for k, v in zip(facts[::2], facts[1::2], strict=True)}
         self.calls[call.id] = call
         self._channels[layout.chunk_channel(call.id).encode()] = call
         self._facts[layout.facts_channel(call.id).encode()] = call
@@ -171,15 +168,37 @@ class PolicyWorker:
                 call.refuse(error)
         if error is None:
             call.begin(claimed.body)
-        for _, fields in claimed.entries[1:]:
-            call.take_entry(layout.unpack_entry(fields[1]))
-        if claimed.is_fresh:
+        if not self._take_all(call, claimed.entries[1:]):
+            self._close(call, StreamProtocolError.code)
+        elif claimed.is_fresh:
             self._after(call)
         elif error is not None:
             self._spawn(self._end_with_all_that_came(call, error.error_code), "give up")
         else:
             return self._start(self._replay(call, claimed.digest), "replay")
         return None
+
+    def _start_of(self, claimed: Claimed) -> Start | None:
+        """What a claimed call began with. One whose beginning is gone, or cannot be read, is ended: nobody could go on with it."""
+        reason = "stream_lost"
+        if claimed.entries:
+            with contextlib.suppress(StreamProtocolError):
+                start = layout.unpack_start(claimed.entries[0][1][1])
+                if start.call_id == claimed.call_id:
+                    return start
+            reason = StreamProtocolError.code
+        log.error("a call's beginning is not there", extra={"call_id": claimed.call_id, "action": reason})
+        self._spawn(self._finisher.end_lost(claimed.call_id, claimed.token, reason), "end lost")
+        self._unsubscribe(claimed.call_id)
+        return None
+
+    def _take_all(self, call: OwnedCall, entries: list[Any]) -> bool:
+        """Feed entries of the stream; False where one before is missing, or where one cannot be read."""
+        try:
+            return all(call.take_entry(layout.unpack_entry(fields[1])) for _, fields in entries)
+        except StreamProtocolError:
+            log.error("undecodable entry of a call", extra={"call_id": call.id, "seq": call.expected})
+            return False
 
     async def _replay(self, call: OwnedCall, digest: str) -> None:
         """Read the rest of the stream of a call taken over, and check that the session came out where the last owner stood."""
@@ -223,12 +242,17 @@ class PolicyWorker:
         if (call := self._channels.get(channel)) is not None:
             if call.replaying:
                 return
-            if call.take_entry(layout.unpack_entry(payload)):
+            try:
+                taken = call.take_entry(layout.unpack_entry(payload))
+            except StreamProtocolError:
+                # anyone may publish; the stream is the truth
+                taken = False
+            if taken:
                 self._after(call)
             else:
                 self._spawn(self._read(call), "read gap")
         elif (call := self._facts.get(channel)) is not None:
-            self._spawn(self._known.fetch(call, payload.decode()), "fetch fact")
+            self._spawn(self._known.fetch(call, payload.decode(errors="replace")), "fetch fact")
 
     async def _read(self, call: OwnedCall) -> bool:
         """Read what is missing from the stream; a gap that is still there after one read ends the call. False: not read."""
@@ -238,10 +262,9 @@ class PolicyWorker:
         try:
             while call.id in self.calls:
                 found = await self._redis.call("XRANGE", layout.call_key(call.id), f"{call.expected}-0", "+", "COUNT", READ_BATCH)
-                for _, fields in found:
-                    if not call.take_entry(layout.unpack_entry(fields[1])):
-                        self._close(call, "stream_protocol_error")
-                        return True
+                if not self._take_all(call, found):
+                    self._close(call, StreamProtocolError.code)
+                    return True
                 if not found or (len(found) < READ_BATCH and call.expected >= call.heard_of):
                     break
             if call.id in self.calls:
