@@ -29,7 +29,7 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from workers import demo_judge, process
 from workers.judge_model import JudgeModels, Trial
-from workers.judge_queue import FUNCTION, LOST, MAX_DEPTH, Ask, beat_key_of, deserialize, is_ours, open_pool, serialize, take_away
+from workers.judge_queue import FUNCTION, LOST, MAX_DEPTH, Ask, Job, beat_key_of, deserialize, is_ours, open_pool, serialize, take_away
 
 log = logging.getLogger(__name__)
 BEAT_S = 1.0
@@ -159,7 +159,9 @@ class JudgeWorker(Worker):
 
     def _deserialize(self, blob: bytes) -> dict[str, Any]:
         try:
-            return deserialize(blob)
+            job = deserialize(blob)
+            msgspec.convert(job, Job)
+            return job
         except (ValueError, RecursionError):
             self._reject(1)
             raise

@@ -41,7 +41,7 @@ class Ask(msgspec.Struct, frozen=True):
             raise ValueError("no id of a call")
 
 
-class _Job(msgspec.Struct, forbid_unknown_fields=True):
+class Job(msgspec.Struct, forbid_unknown_fields=True):
     """An arq job in arq's own names: try, function, arguments, keyword arguments, and when it was put there (Unix ms)."""
 
     t: int | None
@@ -57,8 +57,8 @@ def serialize(job: dict[str, Any]) -> bytes:
 
 
 def deserialize(blob: bytes) -> dict[str, Any]:
-    """Decode an arq job. Raises ValueError on anything that is not one of ours as JSON, a pickle for one."""
-    return msgspec.structs.asdict(msgspec.json.decode(blob, type=_Job))
+    """Decode an arq job or result. Raises msgspec.DecodeError on anything that is not JSON, a pickle for one."""
+    return msgspec.json.decode(blob, type=dict[str, Any])
 
 
 def is_ours(job_id: bytes) -> bool:
