@@ -15,6 +15,7 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 from uuid import UUID
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -47,20 +48,25 @@ Cursor = Annotated[str, typer.Option("--cursor", help="Where the last page ended
 Order = Annotated[Literal["asc", "desc"], typer.Option("--order", help="By time of the call.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
+# what matters most first: a narrow terminal shows as many as it has room for
 CALL_COLUMNS = (
-    ("call", "call_id"), ("created", "created_at"), ("model", "model"), ("key", "key"), ("session", "session"), ("policy", "policy"),
-    ("state", "state"), ("reason", "reason"), ("tool calls", "tool_calls"), ("blocked", "tool_calls_blocked"),
+    ("call", "call_id"), ("state", "state"), ("model", "model"), ("reason", "reason"), ("created", "created_at"),
+    ("tool calls", "tool_calls"), ("blocked", "tool_calls_blocked"), ("policy", "policy"), ("key", "key"), ("session", "session"),
 )  # fmt: skip
 TOOL_COLUMNS = (
-    ("call", "call_id"), ("decided", "decided_at"), ("tool", "name"), ("arguments", "arguments"), ("verdict", "verdict"),
-    ("reason", "reason"), ("policy", "policy"), ("released", "released_at"),
+    ("call", "call_id"), ("tool", "name"), ("verdict", "verdict"), ("arguments", "arguments"), ("reason", "reason"),
+    ("policy", "policy"), ("decided", "decided_at"), ("released", "released_at"),
 )  # fmt: skip
 JUDGE_COLUMNS = (
-    ("call", "call_id"), ("decided", "decided_at"), ("kind", "kind"), ("tool", "name"), ("arguments", "arguments"), ("reason", "reason"),
-    ("judge", "judge.model"), ("probability", "judge.probability"), ("threshold", "judge.threshold"),
+    ("call", "call_id"), ("tool", "name"), ("arguments", "arguments"), ("probability", "judge.probability"), ("judge", "judge.model"),
+    ("threshold", "judge.threshold"), ("decided", "decided_at"), ("reason", "reason"), ("kind", "kind"),
 )  # fmt: skip
-CHUNK_COLUMNS = (("seq", "seq"), ("at", "at"), ("verdict", "verdict"), ("block", "block"), ("raw", "raw"))
+CHUNK_COLUMNS = (("seq", "seq"), ("verdict", "verdict"), ("raw", "raw"), ("block", "block"), ("at", "at"))
 _CELL = 160
+_FOLDED = 16
+"""Arguments, raw chunks and other long text may be folded to this width."""
+_WIDE = 1000
+"""Columns of a pipe, which has room for all."""
 
 
 @app.command("calls")
@@ -120,18 +126,18 @@ def show(
     if as_json:
         print_json(found)
         return
-    console = Console()
+    console = _console()
     facts = Table("field", "value", title=f"call {found['call_id']}")
     for name, value in found.items():
         if not isinstance(value, list):
             facts.add_row(name, _cell(value))
     console.print(facts)
-    console.print(_table("tool calls", found["tool_calls"], _tool_columns(found["tool_calls"])))
+    _print_table(console, "tool calls", found["tool_calls"], _tool_columns(found["tool_calls"]))
     for title in ("blocks", "judgements", "events"):
         if found[title]:
-            console.print(_table(title, found[title], tuple((name, name) for name in found[title][0])))
+            _print_table(console, title, found[title], tuple((name, name) for name in found[title][0]))
     if chunks:
-        console.print(_table("chunks", found["chunk_items"], CHUNK_COLUMNS))
+        _print_table(console, "chunks", found["chunk_items"], CHUNK_COLUMNS)
 
 
 @app.command("export")
@@ -198,7 +204,7 @@ def _show_list(of: ListName, given: list[tuple[str, str]], columns: Sequence[tup
         print_json(page)
         return
     shown = _tool_columns(page["items"]) if of == "tool-calls" else columns
-    Console().print(_table(of, page["items"], shown))
+    _print_table(_console(), of, page["items"], shown)
     if page["next_cursor"]:
         typer.echo(f"more: --cursor {page['next_cursor']}", err=True)
 
@@ -282,20 +288,41 @@ def _tool_columns(items: Sequence[dict[str, Any]]) -> tuple[tuple[str, str], ...
     """The columns for these tool calls: who runs them is told where that is not the client for all."""
     if all(item["executor"] == "client" for item in items):
         return TOOL_COLUMNS
-    return (*TOOL_COLUMNS[:3], ("run by", "executor"), *TOOL_COLUMNS[3:])
+    return (*TOOL_COLUMNS[:2], ("run by", "executor"), *TOOL_COLUMNS[2:])
 
 
-def _table(title: str, items: Sequence[dict[str, Any]], columns: Sequence[tuple[str, str]]) -> Table:
-    table = Table(*(heading for heading, _ in columns), title=title)
-    for item in items:
-        cells = []
-        for _, path in columns:
-            value: Any = item
-            for step in path.split("."):
-                value = value.get(step) if isinstance(value, dict) else None
-            cells.append(_cell(value))
-        table.add_row(*cells)
-    return table
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDE)
+
+
+def _print_table(console: Console, title: str, items: Sequence[dict[str, Any]], columns: Sequence[tuple[str, str]]) -> None:
+    """Print the columns that there is room for, the first ones first, and say which others there are."""
+    table, left_out, room = Table(title=title, box=box.SIMPLE_HEAD), list[str](), console.width - 2
+    shown: list[list[Text]] = []
+    for heading, path in columns:
+        cells = [_cell(_at(item, path)) for item in items]
+        is_whole = path.endswith(("_id", "_at"))
+        widest = max((cell.cell_len for cell in cells), default=0)
+        width = 2 + max(len(heading), widest if is_whole else min(widest, _FOLDED))
+        if width > room and shown:
+            left_out.append(heading)
+            continue
+        room -= width
+        table.add_column(heading, overflow="fold", no_wrap=is_whole)
+        shown.append(cells)
+    for row in zip(*shown, strict=True):
+        table.add_row(*row)
+    console.print(table)
+    if left_out and items:
+        typer.echo(f"no room here for: {', '.join(left_out)} (a wider terminal, or --json)", err=True)
+
+
+def _at(item: dict[str, Any], path: str) -> object:
+    value: object = item
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
 
 
 def _cell(value: object) -> Text:

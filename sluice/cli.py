@@ -130,15 +130,18 @@ def examine(
     from sluice import doctor
     from sluice.settings import load_config, load_settings, with_embedded
 
-    settings = with_embedded(load_settings(config=config))
+    given = load_settings(config=config)
+    settings = with_embedded(given)
     runtime = settings.runtime(load_config(settings.config))
     found = doctor.check_all(runtime.config, runtime.redis_url, runtime.database_url, live=not before_start)
+    if not (given.redis_url or given.database_url):
+        found = doctor.without_shared_rights(found)
     failed = any(state == "failed" for _, state, _ in found)
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "checks": [{"name": n, "state": s, "message": m} for n, s, m in found]}))
     else:
         for name, state, sentence in found:
-            typer.echo(f"{state:8} {name:16} {sentence}".rstrip())
+            typer.echo(f"{state:8} {name:15}  {sentence}".rstrip())
     raise typer.Exit(1 if failed else 0)
 
 

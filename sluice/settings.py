@@ -3,6 +3,8 @@
 Every setting may also come from a file: `SLUICE_DATABASE_URL_FILE=/run/secrets/database_url`. The variable itself wins.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -19,7 +21,11 @@ from sluice.logs import Level
 
 PREFIX = "SLUICE_"
 URLS_FILE = "urls.json"
-"""In the data directory: where the embedded servers of a running `sluice up` listen."""
+"""In the data directory: where the servers of a running `sluice up` listen."""
+LOCK_FILE = "lock"
+"""In the data directory: locked by the `sluice up` that runs."""
+HANDED_FILE = "run/config.yaml"
+"""In the data directory: the configuration that its processes read, what was given and the key of its own."""
 COMPOSE = {
     "REDIS_GATEWAY_PASSWORD": ("Passwords: letters and digits only, as they become part of addresses. One for each Redis user,", ""),
     "REDIS_POLICY_PASSWORD": ("", ""),
@@ -149,19 +155,33 @@ def database_url() -> str:
 
 
 def with_embedded(settings: Settings) -> Settings:
-    """Fill missing addresses with those of the running `sluice up` of the data directory. Raises SettingsError when there is none."""
-    if settings.redis_url and settings.database_url:
-        return settings
-    try:
-        urls = json.loads((settings.data_dir / URLS_FILE).read_text())
-    except (OSError, ValueError):
+    """Fill missing addresses with those of the running `sluice up` of the data directory, and take its configuration, which has its
+    own key, where none is given. Raises SettingsError when addresses are missing and there is none."""
+    told = _told(settings.data_dir)
+    if not told:
+        if settings.redis_url and settings.database_url:
+            return settings
         raise SettingsError(
             f"SLUICE_REDIS_URL and SLUICE_DATABASE_URL are not set, and no `sluice up` runs on {settings.data_dir}: "
             "set them, start `sluice up`, or say where it keeps its data with SLUICE_DATA_DIR"
-        ) from None
-    return settings.model_copy(
-        update={"redis_url": settings.redis_url or urls["redis_url"], "database_url": settings.database_url or urls["database_url"]}
-    )
+        )
+    urls = {"redis_url": settings.redis_url or told["redis_url"], "database_url": settings.database_url or told["database_url"]}
+    config = settings.config or (settings.data_dir / HANDED_FILE if urls == told else None)
+    return settings.model_copy(update=urls | {"config": config})
+
+
+def _told(data_dir: Path) -> dict[str, str]:
+    """What the `sluice up` that runs on a data directory wrote down; nothing when it was killed, or there is none."""
+    try:
+        with open(data_dir / LOCK_FILE) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, str] = json.loads((data_dir / URLS_FILE).read_text())
+            return found
+    except OSError:
+        pass
+    return {}
 
 
 class _Loader(yaml.SafeLoader):

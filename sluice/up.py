@@ -27,7 +27,7 @@ from sluice.defaults import default_config
 from sluice.errors import Busy, SettingsError, StartError
 from sluice.greeting import greeting
 from sluice.processes import Spec, die_with_parent, sweep
-from sluice.settings import URLS_FILE, Settings, check_urls, load_config
+from sluice.settings import HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls, load_config
 from sluice.supervisor import Supervisor
 
 KEY_NAME = "sluice-up"
@@ -58,6 +58,11 @@ class Plan:
     def run_dir(self) -> Path:
         """Where the pid files lie."""
         return self.data_dir / "run"
+
+    @property
+    def handed(self) -> Path:
+        """The configuration that the processes read."""
+        return self.data_dir / HANDED_FILE
 
     @property
     def url(self) -> str:
@@ -193,11 +198,10 @@ class _Launcher:
         plan = self._plan
         role = {"gateway": ("gateway",), "audit-writer": ("worker", "audit")}.get(name) or ("worker", name.partition("-")[0])
         settings = plan.settings
-        handed = plan.run_dir / "config.yaml"
-        _write_private(handed, json.dumps(plan.config.model_dump(mode="json")))
+        _write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
         folder = settings.policy_path or (settings.config.parent if settings.config else None)
         env = {
-            "SLUICE_CONFIG": str(handed), "SLUICE_REDIS_URL": self._redis_url, "SLUICE_DATABASE_URL": self._database_url,
+            "SLUICE_CONFIG": str(plan.handed), "SLUICE_REDIS_URL": self._redis_url, "SLUICE_DATABASE_URL": self._database_url,
             "SLUICE_HOST": settings.host, "SLUICE_PORT": str(settings.port), "SLUICE_LOG": settings.log,
             "SLUICE_POLICY_PATH": str(folder.resolve()) if folder else "", "SLUICE_DATA_DIR": str(plan.data_dir),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
@@ -255,7 +259,7 @@ def check_port(host: str, port: int) -> None:
 
 @contextlib.contextmanager
 def _locked(data_dir: Path) -> Iterator[None]:
-    with open(os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
+    with open(os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,14 @@ def test_lists_are_tables_for_people_and_json_for_programs(call: str, command: s
     shown = audit(command)
     assert shown.exit_code == 0
     assert call[:8] in shown.stdout
+
+
+def test_a_narrow_terminal_shows_whole_ids_and_says_what_it_leaves_out(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    told = CliRunner().invoke(audit_cli.app, ["tool-calls"], env={"COLUMNS": "80"})
+    assert call in told.stdout and "block" in told.stdout
+    assert max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", told.stdout).splitlines()) <= 80
+    assert "no room here for: " in told.stderr and "released" in told.stderr
 
 
 def test_the_next_page_is_told(call: str, url: str) -> None:

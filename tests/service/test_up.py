@@ -171,6 +171,26 @@ def test_killed_process_is_started_again(data_dir: Path, tmp_path: Path, role: s
     assert all_gone(ready)
 
 
+def doctor(data_dir: Path) -> tuple[int, str]:
+    """What `sluice doctor --json` says of a data directory, its exit code first."""
+    command = [sys.executable, "-m", "sluice.cli", "doctor", "--json"]
+    environment = ENVIRONMENT | {"SLUICE_DATA_DIR": str(data_dir)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout or done.stderr
+
+
+def test_the_doctor_finds_it_with_its_key_and_says_when_it_was_killed(data_dir: Path, tmp_path: Path) -> None:
+    with up(data_dir, tmp_path, "--json", "--port", "0") as running:
+        ready = running.ready()
+        code, said = doctor(data_dir)
+        assert (code, {check["state"] for check in json.loads(said)["checks"]}) == (0, {"ok"}), said
+        os.kill(running.process.pid, signal.SIGKILL)
+        running.process.wait()
+        wait_for(lambda: all_gone(ready), what="the processes end with their launcher")
+        code, said = doctor(data_dir)
+        assert code == 2 and f"no `sluice up` runs on {data_dir}" in said
+
+
 def test_start_after_a_killed_launcher_finds_nothing_in_its_way(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()

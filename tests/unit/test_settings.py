@@ -1,5 +1,6 @@
 """Settings and the configuration file: what is read, and the one sentence for each mistake."""
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from protocol.config import Config
 from sluice.errors import SettingsError
-from sluice.settings import Settings, database_url, env_example, load_config, load_settings, parse_config
+from sluice.settings import Settings, database_url, env_example, load_config, load_settings, parse_config, with_embedded
 
 ROOT = Path(__file__).parents[2]
 REDIS, DATABASE = "redis://:word@127.0.0.1:6379/0", "postgresql://u:word@127.0.0.1:5432/sluice"
@@ -83,7 +84,14 @@ def test_commands_find_the_database_of_the_running_launcher(tmp_path: Path) -> N
         database_url()
     (tmp_path / ".sluice").mkdir()
     (tmp_path / ".sluice" / "urls.json").write_text(f'{{"redis_url": "{REDIS}", "database_url": "{DATABASE}"}}')
-    assert database_url() == DATABASE
+    with open(tmp_path / ".sluice" / "lock", "w") as lock:
+        with pytest.raises(SettingsError, match="no `sluice up` runs on"):
+            database_url()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert database_url() == DATABASE
+        found = with_embedded(load_settings())
+        assert (found.redis_url, found.config) == (REDIS, Path(".sluice/run/config.yaml"))
+        assert with_embedded(load_settings(database_url="postgresql://other")).config is None
 
 
 def test_design_example_is_read(tmp_path: Path) -> None:
