@@ -252,7 +252,9 @@ def test_calls_of_a_worker_that_is_gone_are_named_until_another_takes_them(healt
         next(parts)
         child.kill()
         try:
-            wait_for(lambda: "takes them over" in healthy.faults().get("pending entries", ""), timeout_s=60, what="entries without an owner")
+            wait_for(
+                lambda: "takes them over" in healthy.faults().get("pending entries", ""), timeout_s=60, what="entries without an owner"
+            )
             assert healthy.says("no policy worker is running")()
         finally:
             healthy.product.start("policy")
