@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from rich.table import Table
 
 from sluice.errors import StartError
 from sluice.load import Load, Result
+from sluice.settings import URLS_FILE
 
 START_S = 60.0
 CONFIG = {
@@ -61,16 +62,22 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Place:
-    """A running Sluice. `pids` are those of all its processes, none where it is not ours."""
+    """A running Sluice. `roles` are the pids of its processes by role, none where it is not ours."""
 
     url: str
     key: str
-    pids: tuple[int, ...] = ()
+    roles: dict[str, list[int]] = field(default_factory=dict)
+    redis_url: str = ""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The pids of all its processes."""
+        return tuple(pid for found in self.roles.values() for pid in found)
 
 
 def run(*, url: str, key: str, as_json: bool, quick: bool) -> None:
     """Measure and print. Raises StartError where Sluice does not start."""
-    with contextlib.nullcontext(Place(url, key)) if url else _started() as place:
+    with contextlib.nullcontext(Place(url, key)) if url else started() as place:
         found = asyncio.run(_measure(place, quick=quick))
     if as_json:
         print(json.dumps(found))  # noqa: T201
@@ -79,7 +86,8 @@ def run(*, url: str, key: str, as_json: bool, quick: bool) -> None:
 
 
 @contextlib.contextmanager
-def _started() -> Iterator[Place]:
+def started() -> Iterator[Place]:
+    """Run a Sluice of our own. Raises StartError."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         config = Path(folder) / "bench.yaml"
         config.write_text(json.dumps(CONFIG))
@@ -105,8 +113,9 @@ def _started() -> Iterator[Place]:
                 if not line:
                     raise StartError(f"Sluice does not start: {log.read_text(errors='replace').strip()[-500:]}")
                 said = json.loads(line)
-                pids = tuple(pid for role, found in said["pids"].items() if role != "launcher" for pid in found)
-                yield Place(said["url"], said["key"], pids)
+                urls = json.loads((Path(folder) / "data" / URLS_FILE).read_text())
+                roles = {role: found for role, found in said["pids"].items() if role != "launcher"}
+                yield Place(said["url"], said["key"], roles, urls["redis_url"])
             finally:
                 up.terminate()
                 up.wait(START_S)
