@@ -14,6 +14,7 @@ import pytest
 from protocol.request import Dialect
 from streams import layout
 from tests.support.figures import Figure
+from tests.support.memory import BOUND, MIB, bounded
 from tests.support.product import KEY, Product, Role, base_config
 from tests.support.proxy import Proxy, proxied
 from tests.support.stores import Server, client, database, own_postgres, own_valkey
@@ -84,7 +85,8 @@ def test_d1_postgres_away_under_traffic(product: Product, valkey: Server, postgr
     wait_for(lambda: len(traffic.served()) > 10, timeout_s=20, what="traffic")
     postgres.kill()
     at = time.monotonic()
-    with client(valkey) as store:
+    # a minute of this is some 25,000 records, and the batch in the writer's hand
+    with client(valkey) as store, bounded(product, figure, f"{AWAY_S:g} s without Postgres", redis=BOUND + int(AWAY_S) * MIB):
         before = metric(product)
         wait_for(lambda: time.monotonic() > at + AWAY_S, timeout_s=AWAY_S + 5, what="the outage")
         assert metric(product) > before
@@ -102,6 +104,7 @@ def test_d1_postgres_away_under_traffic(product: Product, valkey: Server, postgr
         [(rows,)] = connection.execute("SELECT count(*) FROM chunks").fetchall()
     figure("entries that waited", waiting, "")
     figure("calls in all, none with an error", len(finished), "")
+    figure("new calls refused", sum(f.seen.status == 503 for f in finished), "")
     figure("chunks on record, compared with what clients got", rows, "")
     figure("Postgres' own start", started_s, "s")
 

@@ -56,6 +56,8 @@ class Reader(threading.Thread):
         self.headers: Any = {}
         self.retries = 0
         self.longest_s = self.elapsed_s = 0.0
+        self.came: list[float] = []
+        """When data came (monotonic)."""
         self.start()
 
     def run(self) -> None:
@@ -83,6 +85,7 @@ class Reader(threading.Thread):
             for data in answer.iter_raw():
                 now = time.monotonic()
                 self.longest_s, last = max(self.longest_s, now - last), now
+                self.came.append(now)
                 self.received += data
             self.longest_s = max(self.longest_s, time.monotonic() - last)
             self.whole = True
