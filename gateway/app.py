@@ -218,6 +218,8 @@ class Gateway:
             for call in list(self.bus.calls.values()):
                 if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
                     call.fail(Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1))
+                elif now - call.last_reply > call.activity_s and self.bus.is_refused:
+                    call.fail(StreamConnectionLost("the streams cannot be written now", code="streams_unavailable", retry_after_s=2))
                 elif now - call.last_reply > call.activity_s and self.bus.gate is not None and self.bus.gate.is_waiting:
                     call.fail(AuditUnavailable("the record cannot be written now"))
                 elif now - call.last_reply > call.activity_s:

@@ -46,6 +46,8 @@ class Bus:
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory_full = False
+        self.is_refused = False
+        """Could this gateway not even show that it lives? Redis is away, or takes no writes."""
         self.info: dict[str, str] = {}
         """What Redis last said of itself."""
         self.gate = CommitGate(url, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
@@ -234,8 +236,11 @@ class Bus:
 
     async def _beat_loop(self) -> None:
         while True:
-            with contextlib.suppress(StreamConnectionLost, RedisError):
+            try:
                 await self._beat()
+                self.is_refused = False
+            except (StreamConnectionLost, RedisError):
+                self.is_refused = True
             await asyncio.sleep(BEAT_S)
 
     async def _beat(self) -> None:

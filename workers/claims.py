@@ -82,9 +82,9 @@ class Claims:
         self._unanswered = set[int]()
         """Shards on which a delivery or a claim was not answered."""
 
-    def pause_reclaiming(self) -> None:
+    def pause_reclaiming(self, leases: float = 0.25) -> None:
         """After a reconnect: others may not have renewed yet, so take nothing over for a quarter lease."""
-        self._reclaim_after = time.monotonic() + self._limits.lease_s / 4
+        self._reclaim_after = time.monotonic() + self._limits.lease_s * leases
 
     async def make_group(self, shard: int) -> None:
         """Make the consumer group unless it is there."""
@@ -112,6 +112,8 @@ class Claims:
                     await asyncio.sleep(0.1)
             except (StreamConnectionLost, RedisError) as error:
                 self._unanswered.add(shard)
+                # where Redis refused this, it refused the others' renewals; they come within a quarter lease
+                self.pause_reclaiming(0.5)
                 if isinstance(error, RedisError) and "NOGROUP" in str(error):
                     with contextlib.suppress(StreamConnectionLost):
                         await self.make_group(shard)

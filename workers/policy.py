@@ -342,6 +342,8 @@ class PolicyWorker:
             places = list({(c.shard, c.gateway) for c in self.calls.values()})
             try:
                 alive = await asyncio.gather(*(self._redis.call("GET", layout.gateway_key(*place)) for place in places))
+                # where this worker cannot show itself either, no gateway could
+                await process.show(self._redis, *self._presences)
             except (StreamConnectionLost, RedisError):
                 missing = {}
                 continue

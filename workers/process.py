@@ -67,8 +67,13 @@ def watch_loop(blocked_s: float) -> None:
 async def show_presence(redis: Connection, *shown: tuple[str, str]) -> None:
     """Write a sign of life each second, by role and name, for readiness, health checks and hand-over; prune the stale."""
     while True:
-        redis.script(scripts.PRESENCE, [layout.WORKERS_KEY], [f"{role}:{name}" for role, name in shown]).add_done_callback(_ignore)
+        redis.quiet(show(redis, *shown))
         await asyncio.sleep(PRESENCE_S)
+
+
+def show(redis: Connection, *shown: tuple[str, str]) -> "asyncio.Future[object]":
+    """Write a sign of life."""
+    return redis.script(scripts.PRESENCE, [layout.WORKERS_KEY], [f"{role}:{name}" for role, name in shown])
 
 
 async def forget_consumers(redis: Connection, keys: Sequence[str], group: str) -> None:

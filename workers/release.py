@@ -87,11 +87,12 @@ class Releaser:
                 release.is_asked = False
             if isinstance(error, RedisError):
                 log.warning("release refused by redis", extra={"error": str(error)[:80]})
-                gateway = layout.gateway_key(batch[0].shard, batch[0].gateway)
-                self._redis.call("GET", gateway).add_done_callback(lambda found: self._not_taken(batch, found))
-                return
             for call in batch:
-                self._later(call)
+                # it takes none now (it is full): calls that are over must end all the same, or they would keep it full
+                if isinstance(error, RedisError) and call.closed is not None:
+                    self._on_refused(call, "REFUSED")
+                else:
+                    self._later(call)
             return
         for (call, release), said in zip(asked, done.result(), strict=True):
             release.is_asked = False
@@ -101,21 +102,11 @@ class Releaser:
                     self.add(call)
                 if call.closed is not None:
                     self._on_refused(call, "CLOSE")
-            elif said == b"FULL":
+            elif said in (b"FULL", b"GATEWAY_LOST"):
+                # whether it is lost others say: after an outage a gateway must have time to show itself
                 self._later(call)
             else:
                 self._on_refused(call, said.decode())
-
-    def _not_taken(self, batch: list[OwnedCall], found: "asyncio.Future[bytes | None]") -> None:
-        """Redis takes no releases now (it is full): calls that are over must end all the same, or they would keep it full."""
-        is_lost = not found.cancelled() and found.exception() is None and found.result() is None
-        for call in batch:
-            if call.closed is not None:
-                self._on_refused(call, "REFUSED")
-            elif is_lost:
-                self._on_refused(call, "GATEWAY_LOST")
-            else:
-                self._later(call)
 
     def _later(self, call: OwnedCall) -> None:
         asyncio.get_running_loop().call_later(RETRY_S, self.repeat, call)
