@@ -127,8 +127,8 @@ class Limits(_Strict):
     """A call's whole time."""
     client_stall_s: float = 60.0
     """A client that reads nothing, or sends nothing of its request body, for this long is closed."""
-    unsent_bytes: int = 1 * 2**20
-    """Unsent bytes to a client, or bytes appended and not yet processed, past which upstream is not read."""
+    unsent_bytes: Annotated[int, Field(ge=256 * 1024)] = 1 * 2**20
+    """Unsent bytes to a client, or bytes not yet processed, past which upstream is not read: workers say each 128 KiB how far they are."""
     judge_s: float = 30.0
     """Deadline of a judgement where the policy sets none."""
     commit_s: float = 30.0

@@ -49,6 +49,7 @@ def test_a_key_may_name_every_family(family: str) -> None:
             f"keys: [{{name: k, sha256: '{SHA}', server_tools: [web_serach]}}]",
             "keys: 'k': 'web_serach' is no family of server tools; there are ",
         ),
+        ("limits: {unsent_bytes: 65536}", "limits.unsent_bytes: input should be greater than or equal to 262144"),
         (route("{name: web_search}"), "models.0: 'None' is no type of a server tool"),
         (route("{type: web_search_20990101, name: web_search}"), "models.0: 'web_search_20990101' is no type of a server tool"),
         (route("{type: bash_20250124, name: bash}"), "models.0: 'bash_20250124' is no type of a server tool"),
