@@ -65,7 +65,7 @@ class Status:
             if not found.get(role):
                 return False, f"no {what} is running"
         if self._bus.memory_full:
-            return False, "Redis is nearly full"
+            return False, "Redis is nearly full: give it more memory, or see what `sluice doctor` finds"
         if max(depths) >= self._bus.limits.backlog:
             return False, "the record is too far behind: start more audit writers, or see what keeps Postgres"
         if self._schema_is_behind:

@@ -46,7 +46,7 @@ def check_redis(url: str) -> list[str]:
 
 def _check_info(info: Mapping[str, object], where: str) -> list[str]:
     if faults := fitness.faults_of(info):
-        raise NotFit("; ".join(f"Redis at {where} {fault}" for fault in faults))
+        raise NotFit(f"Redis at {where} {'; it '.join(faults)}")
     if not int(str(info.get("maxmemory", 0))):
         return ["Redis has no maxmemory: set one, so that new calls are refused before the machine runs out of memory"]
     return []
@@ -78,10 +78,10 @@ def check_database_live(url: str) -> list[tuple[str, str, str]]:
     logins = _ask_database(url, lambda: migrate.wide_rights(url))
     for one in logins:
         if one.is_superuser:
-            found.append(("database rights", "failed", f"the login {one.login} is a superuser: take that from it"))
+            found.append(("database rights", "failed", f"the login {one.login} is a superuser: `ALTER ROLE {one.login} NOSUPERUSER`"))
         elif one.tables:
             what = "insert, change or delete" if one.role == migrate.READER else "change or delete"
-            where = f"{one.tables[0]}{f' and {len(one.tables) - 1} more tables' if len(one.tables) > 1 else ''}"
+            where = f"{one.tables[0]}{f' and {len(one.tables) - 1} more' if len(one.tables) > 1 else ''}"
             sentence = f"the login {one.login} may {what} rows of {where}: let it have the role {one.role} and nothing else"
             found.append(("database rights", "failed", sentence))
     if not any(one.role == migrate.WRITER for one in logins):

@@ -92,12 +92,13 @@ class Live:
         present = self._present()
         found: Found = []
         judged = any(step.use == "tool_judge" for steps in self.config.policies.values() for step in steps)
-        for role, needed, what in (
-            ("policy", True, "calls get 503"), ("audit", True, "the record stays in Redis, tool calls are blocked"),
-            ("judge", judged, "judged tool calls are blocked at their deadline"),
+        for who, needed, what in (
+            ("policy worker", True, "calls get 503"), ("audit writer", True, "the record stays in Redis and tool calls are blocked"),
+            ("judge worker", judged, "judged tool calls are blocked at their deadline"),
         ):  # fmt: skip
+            role = who.partition(" ")[0]
             if needed and not present.get(role):
-                found.append(("failed", f"no {role} worker is running, so {what}: start `sluice worker {role}`"))
+                found.append(("failed", f"no {who} is running, so {what}: start `sluice worker {role}`"))
         return found
 
     # --- streams ---
@@ -118,7 +119,7 @@ class Live:
         time.sleep(WATCH_S)
         found: Found = []
         for shard, ((was, _), (depth, age_s)) in enumerate(zip(before, self._audit_depths(), strict=True)):
-            said = f"{depth:,} records of shard {shard} wait for Postgres, the oldest for {age_s:.0f} s"
+            said = f"records of shard {shard} wait for Postgres ({depth:,}, the oldest for {age_s:.0f} s)"
             if depth >= self.limits.backlog:
                 found.append(("failed", f"{said}; new calls are refused: start more audit writers, or see what keeps Postgres"))
             elif age_s > BEHIND_S and depth >= was:
@@ -183,7 +184,7 @@ class Live:
                 for one in cast(list[dict[str, Any]], self._redis.xinfo_consumers(key, group["name"])):
                     name, pending, idle_s = one["name"].decode(), one["pending"], one["idle"] / 1000
                     if pending and name not in present.get(role, set()) and idle_s > patience_s:
-                        said = f"{pending} entries of {key} belong to {name}, which is gone for {idle_s:.0f} s"
+                        said = f"entries of {key} ({pending:,}) belong to {name}, which is gone for {idle_s:.0f} s"
                         found.append(("failed", f"{said}: start a worker, it takes them over"))
         return found
 
@@ -205,7 +206,7 @@ class Live:
         if left := self._without_ttl(suspects):
             named = ", ".join(key.decode(errors="replace") for key in left[:NAMED])
             found.append(
-                ("failed", f"{len(left):,} keys have no TTL and would stay for ever ({named}): see who wrote them, then delete them")
+                ("failed", f"keys without a TTL would stay for ever ({len(left):,}: {named}): see who wrote them, then delete them")
             )
         if cursor:
             found.append(("warning", f"only the first {seen:,} keys were looked at"))

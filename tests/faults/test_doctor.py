@@ -299,7 +299,7 @@ def test_a_key_without_ttl_is_named(healthy: Patient) -> None:
     healthy.admin.set(leaked, "x")
     healthy.admin.set("others:key", "is not ours")
     assert leaked in healthy.faults()["keys with a TTL"]
-    assert "1 keys" in healthy.faults()["keys with a TTL"]
+    assert f"1: {leaked}" in healthy.faults()["keys with a TTL"]
     healthy.admin.delete(leaked, "others:key")
 
 
