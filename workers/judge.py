@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import socket
 import time
 from typing import Any
@@ -37,7 +38,7 @@ BEAT_TTL_MS = 3_000
 POLL_S = 1
 BLOCKED_S = 10.0
 _JOB_TIMEOUT_S = 660
-_STORE_S = 5.0
+_STORE_S, RETRY_S = 5.0, 0.1
 _REJECTED_TTL_S = 604_800
 _encode = msgspec.json.Encoder().encode
 _decode_ask = msgspec.json.Decoder(Ask).decode
@@ -103,19 +104,28 @@ class Judge:
     async def _begin(self, ask: Ask) -> bool:
         """Show the first sign of life, unless the question has its answer or another judge works on it: no model is asked twice.
 
-        A worker that took the call over asks again, not knowing who was asked; a judge that died shows no life in a moment.
+        A worker that took the call over asks again, not knowing who was asked; a judge that died shows no life in a moment. Without
+        a connection nobody could be told the answer either: whoever asks anew would have the model asked a second time.
         """
-        beat, facts = layout.judge_beat_key(ask.call_id, ask.block, ask.step), layout.facts_key(ask.call_id)
-        try:
-            answered, begun = await asyncio.gather(
-                self._redis.call("HEXISTS", facts, layout.judgement_field(ask.block, ask.step)),
-                self._redis.call("SET", beat, b"1", "NX", "PX", BEAT_TTL_MS),
-            )
-        except (StreamConnectionLost, RedisError):
-            return True
-        if answered and begun:
-            self._redis.send_quiet("DEL", beat)
-        return bool(begun) and not answered
+        beat, facts, mine = layout.judge_beat_key(ask.call_id, ask.block, ask.step), layout.facts_key(ask.call_id), secrets.token_bytes(8)
+        while time.time() < ask.deadline_ms / 1000:
+            try:
+                answered, begun, shown = await asyncio.gather(
+                    self._redis.call("HEXISTS", facts, layout.judgement_field(ask.block, ask.step)),
+                    self._redis.call("SET", beat, mine, "NX", "PX", BEAT_TTL_MS),
+                    self._redis.call("MGET", beat),
+                )
+            except StreamConnectionLost:
+                await asyncio.sleep(RETRY_S)
+                continue
+            except RedisError:
+                # full: it takes no sign of life, but an answer
+                return True
+            if answered and begun:
+                self._redis.send_quiet("DEL", beat)
+            # not what SET said: it may have been done before the connection broke
+            return bool(shown == [mine] and not answered)
+        return True
 
     async def _store(self, ask: Ask, judgement: Judgement) -> None:
         args: list[Argument] = [
@@ -133,7 +143,7 @@ class Judge:
                 if time.monotonic() > until:
                     log.error("a judgement could not be stored", extra={"call_id": ask.call_id})
                     return
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(RETRY_S)
         log.info("judged", extra={"call_id": ask.call_id, "action": judgement.error or "answer", "latency_ms": judgement.latency_ms})
 
     async def _beat(self, ask: Ask) -> None:
@@ -267,6 +277,8 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
         for task in loops:
             task.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
+        # also when it was cancelled: a job that went on would ask its model over a session that nobody closes
+        await worker.drain(0)
         await asyncio.gather(judge.models.close(), redis.close(), bell.close(), pool.aclose(close_connection_pool=True))
 
 

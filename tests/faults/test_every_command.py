@@ -23,7 +23,8 @@ import pytest
 import uvloop
 
 from tests.support.figures import Figure
-from tests.support.lanes import KINDS, Kind, Lane, Outcome, hastened, open_lane
+from tests.support.kinds import KINDS, Kind
+from tests.support.lanes import Lane, Outcome, end_all_others, hastened, open_lane
 from tests.support.wire import WAYS, Fault, Point, Way
 
 LANES = int(os.environ.get("SLUICE_FAULT_LANES") or 10)
@@ -152,6 +153,7 @@ async def sweep(kind: Kind, folder: Path, server_url: str, seed: int) -> Sweep:
             return outcome
 
         await asyncio.gather(*map(work, range(len(lanes))))
+    await end_all_others()
     return made
 
 

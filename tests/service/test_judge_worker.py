@@ -20,6 +20,7 @@ from protocol.errors import JudgeUnavailable
 from streams import layout
 from streams.connection import Connection
 from tests.support.product import Product
+from tests.support.proxy import proxied
 from tests.support.waiting import wait_until
 from workers.judge import Judge, JudgeWorker, serve
 from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
@@ -409,3 +410,23 @@ async def test_more_questions_than_slots_are_all_answered(redis_url: str, queue:
         said = await asyncio.gather(*(answer(redis, call_id) for call_id in calls))
     assert {j.error for j in said} == {""}
     assert len(upstream.seen) == 20
+
+
+async def test_a_judge_that_lost_redis_asks_no_model_until_it_has_shown_life(redis_url: str, redis: Client, upstream: Upstream) -> None:
+    settings, call_id = runtime(redis_url, upstream), layout.new_call_id()
+    ask = Ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+    with proxied(redis_url) as proxy:
+        connection = Connection(proxy.url(redis_url), name="judge", silent_s=0.3)
+        await connection.open()
+        judge = Judge(settings, connection)
+        # it gets the first sign of life, and says nothing of it
+        proxy.hold_replies()
+        working = asyncio.create_task(judge.work({}, msgspec.json.encode(ask).decode()))
+        await until(lambda: proxy.accepted > 3)
+        assert not upstream.seen and await redis.exists(layout.judge_beat_key(call_id, 0, 0))
+        proxy.reset()
+        proxy.heal()
+        await working
+        assert (await answer(redis, call_id)).probability == 0.25 and len(upstream.seen) == 1
+        await judge.models.close()
+        await connection.close()

@@ -11,10 +11,9 @@ What takes seconds in production takes tenths here: by settings where there are 
 import asyncio
 import contextlib
 import json
-import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +22,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import redis
-from aiohttp import web
 
 import db.insert
 import gateway.bus
 import workers.audit
 import workers.judge
 from db.engine import conninfo
-from gateway import demo
 from gateway.app import Gateway
 from gateway.audit import make_audit
 from gateway.bus import Bus
@@ -41,9 +38,9 @@ from protocol.config import Config, Runtime
 from protocol.errors import PipelineError
 from protocol.request import Dialect
 from streams import layout
-from tests.support.clients import tool
 from tests.support.invariants import Recorded, Seen, call_faults, read_call, record_faults, redis_faults
-from tests.support.product import KEY, digest
+from tests.support.kinds import Kind, Provider, lane_config
+from tests.support.product import KEY
 from tests.support.record import fresh_database
 from tests.support.servers import valkey_server
 from tests.support.waiting import wait_until
@@ -54,76 +51,8 @@ from workers.policy import PolicyWorker
 
 ROLES = ("gateway", "policy", "judge", "audit")
 PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
-MODELS: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
-LIMITS = {
-    # sealing is by the clock, after a call; its own statements fail in tests/faults/test_audit_sealing.py
-    "seal_s": 3600.0,
-    "lease_s": 0.4, "claim_s": 1.5, "activity_s": 6.0, "keepalive_s": 1.0, "judge_s": 4.0, "commit_s": 4.0, "call_s": 10.0,
-    "drain_s": 0.2, "redis_silent_s": 1.0,
-}  # fmt: skip
 DEADLINE_S = 20.0
 STARTS = 5
-_NONCE = re.compile(r"<envelope ([0-9a-f]+)>")
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of call. `unapproved`: bytes of upstream's answer that must not come through."""
-
-    name: str
-    client: Dialect
-    upstream: Dialect
-    words: str
-    policy: str = "rules"
-    streams: bool = True
-    history: bool = False
-    judged: int = 0
-    unapproved: tuple[bytes, ...] = ()
-
-    def request(self) -> dict[str, Any]:
-        """The request's body."""
-        tools = [tool(self.client, "get_weather", city="string"), tool(self.client, "bash", command="string")]
-        before = _HISTORY if self.history else []
-        messages = [*before, {"role": "user", "content": self.words}]
-        return {"model": MODELS[self.upstream], "max_tokens": 1000, "stream": self.streams, "tools": tools, "messages": messages}
-
-
-_HISTORY: list[dict[str, Any]] = [
-    {"role": "user", "content": "the weather in Rome"},
-    {
-        "role": "assistant", "content": None,
-        "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}],
-    },
-    {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
-]  # fmt: skip
-KINDS = (
-    Kind("text", "openai", "openai", "hello"),
-    Kind("allowed tool call", "anthropic", "anthropic", "the weather in Paris"),
-    Kind("blocked tool call", "openai", "anthropic", "delete everything with rm -rf /", unapproved=(b"rm -rf", b"toolu_")),
-    Kind("judge asked", "anthropic", "openai", "please list the files", "judged", judged=1),
-    Kind("thinking and two tool calls", "openai", "anthropic", "think of the weather in Paris and Tokyo", history=True),
-    Kind("not streamed", "anthropic", "openai", "the weather in Paris", streams=False),
-)
-
-
-def lane_config(upstream_url: str) -> Config:
-    """The configuration of a lane."""
-    rules = {"use": "tool_rules", "deny": [{"tool": "*", "argument_matches": "rm -rf"}]}
-    return Config.model_validate(
-        {
-            "upstreams": {
-                "openai": {"dialect": "openai", "base_url": f"{upstream_url}/v1"},
-                "anthropic": {"dialect": "anthropic", "base_url": upstream_url},
-            },
-            "models": [
-                {"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"},
-                {"match": "judge-*", "upstream": "openai"},
-            ],
-            "policies": {"rules": [rules], "judged": [rules, {"use": "tool_judge", "model": "judge-x", "threshold": 0.6}]},
-            "limits": LIMITS,
-            "keys": [{"name": "dev", "sha256": digest(KEY), "policies": ["rules", "judged"]}],
-        }
-    )  # fmt: skip
 
 
 @contextmanager
@@ -141,71 +70,6 @@ def hastened() -> Iterator[None]:
     finally:
         for module, name, value in before:
             setattr(module, name, value)
-
-
-class Provider:
-    """The upstream and the judge model of one lane. An answer comes in a few pieces, the next when `ready` or after a while."""
-
-    def __init__(self) -> None:
-        self.asked = self.judged = 0
-        self.sent = b""
-        self.ready: Callable[[], bool] = lambda: True
-        self.url = ""
-        self._runner: web.AppRunner | None = None
-
-    async def start(self) -> None:
-        """Listen."""
-        app = web.Application()
-        app.router.add_post("/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-
-    async def stop(self) -> None:
-        """Close."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    def forget(self) -> None:
-        """Count from nothing."""
-        self.asked = self.judged = 0
-        self.sent = b""
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        asked = json.loads(body)
-        if asked["model"].startswith("judge"):
-            self.judged += 1
-            nonce = _NONCE.search(asked["messages"][-1]["content"])
-            assert nonce is not None
-            reply = json.dumps({"nonce": nonce[1], "probability": 0.1, "explanation": "reads"})
-            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
-            return web.json_response({"choices": [choice]})
-        self.asked += 1
-        dialect: Dialect = "openai" if request.path.endswith("completions") else "anthropic"
-        script = demo.script(dialect, "chat" if dialect == "openai" else "messages", body)
-        response = web.StreamResponse(status=script.status, headers={"content-type": script.content_type})
-        await response.prepare(request)
-        with contextlib.suppress(ConnectionError):
-            for piece in _pieces([data for _, data in script.steps]):
-                self.sent += piece
-                await response.write(piece)
-                await self._pause()
-            await response.write_eof()
-        return response
-
-    async def _pause(self) -> None:
-        until = time.monotonic() + 0.3
-        while time.monotonic() < until:
-            await asyncio.sleep(0.002)
-            if self.ready():
-                return
-
-
-def _pieces(frames: list[bytes], count: int = 3) -> list[bytes]:
-    size = max(1, -(-len(frames) // count))
-    return [b"".join(frames[n : n + size]) for n in range(0, len(frames), size)]
 
 
 class Role:
@@ -491,13 +355,23 @@ class Lane:
         if self.provider.asked > 1:
             found.append(f"the upstream was asked {self.provider.asked} times")
         crashed = self.watch.fault is not None and self.watch.fault.way == "crash" and self.watch.fault.point.role == "judge"
-        # asked again by whoever comes after a dead judge, and once more by its objects, whose HTTP goes through no wire
-        if self.provider.judged > kind.judged + 2 * crashed:
+        # asked again by whoever comes after a dead judge
+        if self.provider.judged > kind.judged + crashed:
             found.append(f"the judge was asked {self.provider.judged} times")
         for role in self.roles.values():
             if role.audit is not None and role.audit.conflicts:
                 found.append(f"{role.audit.conflicts} conflicts")
         return Outcome(found, seen, recorded)
+
+
+async def end_all_others() -> None:
+    """End every other task, and let what they closed close: a loop on which a connection is just being made cannot be closed."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=1)
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager

@@ -124,6 +124,10 @@ class _Link:
     def opened(self, transport: asyncio.Transport, *, is_client: bool) -> None:
         if is_client:
             self.client = transport
+            if self.wire.is_cut:
+                # it was accepted just before
+                self.broken()
+                return
             self.wire.links.add(self)
             self.wire.connect(self)
             return
@@ -389,7 +393,7 @@ class Wire:
         self._target, self._kind = (host, port), kind
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self.port = 0
+        self.port, self.is_cut = 0, False
 
     async def start(self) -> None:
         """Listen on a free port of loopback."""
@@ -411,6 +415,7 @@ class Wire:
 
     def cut(self) -> None:
         """Refuse new connections and break those that are open, for good: this role's process is dead."""
+        self.is_cut = True
         if self._server is not None:
             self._server.close()
         for link in list(self.links):
