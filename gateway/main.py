@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import socket
+from collections.abc import AsyncIterator
 
 import uvicorn
 
@@ -39,32 +40,22 @@ def _bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def run(settings: Runtime) -> None:
-    """Serve until SIGTERM; then drain. Raises OSError if the address is in use."""
+@contextlib.asynccontextmanager
+async def running(settings: Runtime) -> AsyncIterator[Gateway]:
+    """Lend a gateway with all that it needs but a socket: Redis, upstreams, keys, timers. Raises StreamConnectionLost without Redis."""
     config = settings.config
-    bound = _bind(settings.host, settings.port)
-    gateway_name = f"{settings.name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-    bus = Bus(settings.redis_url, gateway_name, config.limits, config.shards, strict=config.durability == "strict")
+    name = f"{settings.name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    bus = Bus(settings.redis_url, name, config.limits, config.shards, strict=config.durability == "strict")
     audit = make_audit(settings)
     keys = KeyRing(config.keys, audit.load_keys)
     audit.authenticate = keys.authenticate
     upstreams, status = Upstreams(config, bus), Status(bus)
     app = Gateway(config, bus, keys, upstreams, status, audit.app)
-    server = _Server(
-        uvicorn.Config(
-            app, http=bounded_connection(config.limits.client_stall_s),
-            loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-            timeout_graceful_shutdown=3, backlog=2048, ws="none", proxy_headers=False, h11_max_incomplete_event_size=65536,
-        )
-    )  # fmt: skip
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await bus.open()
-    await upstreams.open()
-    with contextlib.suppress(Exception):
-        await keys.refresh_once()
     try:
+        await bus.open()
+        await upstreams.open()
+        with contextlib.suppress(Exception):
+            await keys.refresh_once()
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(bus.run(), name="bus"),
@@ -72,21 +63,37 @@ async def run(settings: Runtime) -> None:
                 group.create_task(app.watch_timers(), name="timers"),
                 group.create_task(status.watch(audit.schema_is_behind), name="schema"),
             ]
-            serving = group.create_task(server.serve(sockets=[bound]), name="http")
-            while not server.started and not serving.done():
-                await asyncio.sleep(0.005)
-            _tell_ready(settings)
-            log.info("gateway ready", extra={"gateway": gateway_name, "port": bound.getsockname()[1]})
-            await stopping.wait()
-            await app.drain(max(1.0, config.limits.drain_s - 5))
-            server.should_exit = True
-            await serving
+            yield app
             for task in background:
                 task.cancel()
     finally:
         await upstreams.close()
         await bus.close()
         await audit.close()
+
+
+async def run(settings: Runtime) -> None:
+    """Serve until SIGTERM; then drain. Raises OSError if the address is in use."""
+    limits, bound = settings.config.limits, _bind(settings.host, settings.port)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with running(settings) as app, asyncio.TaskGroup() as group:
+        server = _Server(
+            uvicorn.Config(
+                app, http=bounded_connection(limits.client_stall_s),
+                loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
+                timeout_graceful_shutdown=3, backlog=2048, ws="none", proxy_headers=False, h11_max_incomplete_event_size=65536,
+            )
+        )  # fmt: skip
+        serving = group.create_task(server.serve(sockets=[bound]), name="http")
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        _tell_ready(settings)
+        log.info("gateway ready", extra={"gateway": app.bus.gateway, "port": bound.getsockname()[1]})
+        await stopping.wait()
+        await app.drain(max(1.0, limits.drain_s - 5))
+        server.should_exit = True
 
 
 def _tell_ready(settings: Runtime) -> None:

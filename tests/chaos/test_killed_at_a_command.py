@@ -29,6 +29,8 @@ pytestmark = pytest.mark.long
 
 ROLES: tuple[Role, ...] = ("audit", "judge", "gateway", "policy")
 SAMPLE: dict[str, int] = {"policy": 2, "audit": 2, "judge": 1, "gateway": 1}
+SPARE = 3
+"""Points tried beyond the sample where a call did not come to some."""
 DEADLINE_S = 40.0
 REQUEST = {
     "model": "demo", "stream": True, "tools": [tool("openai", "bash", command="string")],
@@ -63,17 +65,25 @@ class Place:
         seen.elapsed_s = time.monotonic() - began
         return seen
 
+    async def _replace(self) -> None:
+        await self.watch.fired.wait()
+        await wait_until(lambda: self.killed)
+        await asyncio.to_thread(self.product.start, *self.killed)
+
     async def run(self, fault: Fault | None = None) -> tuple[Seen, list[str]]:
         """Make a call, replace who was killed, and check the invariants once all is over."""
         self.killed.clear()
         self.watch.begin(fault)
-        asking = asyncio.create_task(asyncio.to_thread(self._ask))
-        await asyncio.wait({asking, asyncio.create_task(self.watch.fired.wait())}, return_when=asyncio.FIRST_COMPLETED)
-        if self.watch.fired.is_set():
-            await wait_until(lambda: self.killed)
-            await asyncio.to_thread(self.product.start, *self.killed)
-        seen = await asking
+        # until all is over: a writer may come to its point long after the client has its answer
+        replacing = asyncio.create_task(self._replace())
+        seen = await asyncio.to_thread(self._ask)
         found = await asyncio.to_thread(settle, self.sql, self.product.redis, timeout_s=DEADLINE_S)
+        self.watch.fault = None
+        if not self.watch.fired.is_set():
+            replacing.cancel()
+        await asyncio.wait({replacing})
+        if not replacing.cancelled():
+            replacing.result()
         if seen.call_id:
             found += call_faults(seen, read_call(self.sql, seen.call_id), deadline_s=DEADLINE_S)
         return seen, found
@@ -109,19 +119,24 @@ async def opened(folder: Path, redis_url: str, database_url: str) -> AsyncIterat
 async def test_w5_processes_killed_at_a_command(tmp_path: Path, redis_url: str, database_url: str, seed: int, figure: Figure) -> None:
     chance = random.Random(seed)
     async with opened(tmp_path, redis_url, database_url) as place:
+        recordings = []
         for _ in range(2):
             seen, found = await place.run()
-            assert not found and seen.status == 200 and b"[DONE]" in seen.body
-        points = sorted(set(place.watch.points))
+            assert not found and seen.status == 200 and b"[DONE]" in seen.body, f"{found}\n{seen}\n{place.product.logs()}"
+            recordings.append(set(place.watch.points))
         reached, waits = list[Point](), list[float]()
         for role, count in SAMPLE.items():
-            for point in chance.sample([p for p in points if p.role == role], count):
+            # what both have; which points a call comes to depends a little on timing all the same
+            points = sorted(p for p in set.intersection(*recordings) if p.role == role)
+            for point in chance.sample(points, len(points))[: count + SPARE]:
                 seen, found = await place.run(Fault(point, "crash"))
                 assert not found, f"seed {seed}: {point}: {found}\n{seen}\n{place.product.logs()}"
                 if place.watch.fired.is_set():
                     reached.append(point)
                     waits.append(seen.elapsed_s)
+                if sum(p.role == role for p in reached) == count:
+                    break
         print(f"seed {seed}: killed at " + ", ".join(map(str, reached)))
         figure("processes killed at a command", len(reached), "kills")
         figure("longest wait of a client", max(waits), "s")
-        assert len(reached) >= 4
+        assert {p.role for p in reached} == set(ROLES), f"seed {seed}: only {reached}"

@@ -10,6 +10,8 @@ What takes seconds in production takes tenths here: by settings where there are 
 
 import asyncio
 import contextlib
+import functools
+import gc
 import json
 import secrets
 import time
@@ -29,11 +31,7 @@ import workers.audit
 import workers.judge
 from db.engine import conninfo
 from gateway.app import Gateway
-from gateway.audit import make_audit
-from gateway.bus import Bus
-from gateway.keyring import KeyRing
-from gateway.status import Status
-from gateway.upstream import Upstreams
+from gateway.main import running
 from protocol.config import Config, Runtime
 from protocol.errors import PipelineError
 from protocol.request import Dialect
@@ -96,7 +94,7 @@ class Role:
         )  # fmt: skip
         match self.role:
             case "gateway":
-                await self._start_gateway(settings)
+                self._spawn(self._serve(settings))
             case "policy":
                 self.policy = PolicyWorker(settings)
                 self._spawn(self.policy.run())
@@ -105,28 +103,19 @@ class Role:
             case "audit":
                 self.audit = AuditWriter(settings)
                 self._spawn(self.audit.run())
-        if self.role != "gateway":
-            await self.lane.present(self.role, self.name)
+        await wait_until(self.is_up, timeout_s=DEADLINE_S, what=f"{self.name} is up")
 
-    async def _start_gateway(self, settings: Runtime) -> None:
-        config = settings.config
-        bus, audit = Bus(settings.redis_url, self.name, config.limits, config.shards), make_audit(settings)
-        keys, upstreams = KeyRing(config.keys, audit.load_keys), Upstreams(config, bus)
-        self.gateway = Gateway(config, bus, keys, upstreams, Status(bus), audit.app)
-        await bus.open()
-        await upstreams.open()
-        await keys.refresh_once()
+    def is_up(self) -> bool:
+        """Does it say that it is ready? Raises what ended it."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+                raise AssertionError(f"{self.name} ended without a word")
+        return self.gateway is not None if self.role == "gateway" else self.lane.shows(self.role, self.name)
 
-        async def close() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await upstreams.close()
-                await bus.close()
-                await audit.close()
-
-        for coroutine in (bus.run(), keys.refresh(), self.gateway.watch_timers(), close()):
-            self._spawn(coroutine)
+    async def _serve(self, settings: Runtime) -> None:
+        async with running(settings) as self.gateway:
+            await self._stopping.wait()
 
     def _spawn(self, coroutine: Any) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(coroutine, name=self.name))
@@ -152,6 +141,11 @@ class Role:
             task.cancel()
         if ending := {*self._tasks, *spawned}:
             await asyncio.wait(ending, timeout=3)
+
+
+def _kill(role: Role, starting: "asyncio.Task[None]", _: str) -> None:
+    role.cut()
+    starting.cancel()
 
 
 def _wire(lane: "Lane", role: str, url: str, kind: type[Any]) -> Wire:
@@ -224,10 +218,9 @@ class Lane:
         self.redis.close()
         self.sql.close()
 
-    async def present(self, role: str, name: str) -> None:
-        """Wait until a process has shown that it lives."""
-        field = f"{role}:{name}".encode()
-        await wait_until(lambda: self.redis.hexists(layout.WORKERS_KEY, field), timeout_s=DEADLINE_S, what=f"{name} is present")
+    def shows(self, role: str, name: str) -> bool:
+        """Has a worker process shown that it lives?"""
+        return bool(self.redis.hexists(layout.WORKERS_KEY, f"{role}:{name}"))
 
     # --- dying ---
 
@@ -247,6 +240,37 @@ class Lane:
         self._dying.add(ending)
         ending.add_done_callback(self._dying.discard)
         await self._start(role)
+
+    async def restart(self, role: str, fault: Fault | None, *, idle_s: float) -> list[str]:
+        """Kill a role and start it with a fault on its way, again where it ended; returns what each of those starts ended with.
+
+        Up, it gets `idle_s` to come to the fault. What it may end with is what its command has a sentence for; all else is raised.
+        """
+        dead = self.roles.pop(role)
+        await dead.end()
+        self.watch.begin(fault)
+        ends = list[str]()
+        while len(ends) < STARTS:
+            made = Role(self, role)
+            starting = asyncio.get_running_loop().create_task(self._come_up(made, idle_s), name="start")
+            self.watch.on_crash = functools.partial(_kill, made, starting)
+            await asyncio.wait({starting})
+            self.watch.on_crash = self._crash
+            error = "killed" if made.redis_wire.is_cut else starting.exception()
+            if error is None:
+                self.roles[role] = made
+                break
+            await made.end()
+            if not isinstance(error, str | PipelineError | OSError):
+                raise error
+            ends.append(str(error))
+        return ends
+
+    async def _come_up(self, role: Role, idle_s: float) -> None:
+        await role.start()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.watch.fired.wait(), idle_s)
+        role.is_up()
 
     # --- calling ---
 
@@ -365,11 +389,16 @@ class Lane:
 
 
 async def end_all_others() -> None:
-    """End every other task, and let what they closed close: a loop on which a connection is just being made cannot be closed."""
+    """End every other task and every connection: uvloop cannot close its loop (EBUSY) where a dead role left one under way."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in others:
             task.cancel()
         await asyncio.wait(others, timeout=1)
+    # roles that were ready froze what they found
+    gc.unfreeze()
+    for transport in [found for found in gc.get_objects() if type(found).__name__ == "TCPTransport"]:
+        transport.abort()
+    gc.freeze()
     for _ in range(10):
         await asyncio.sleep(0)
 
