@@ -51,7 +51,8 @@ if fresh then
 else
   if c[1] == 'closed' then return {'CLOSED'} end
   if c[1] ~= '' and ARGV[5] == '0' then return {'OWNED'} end
-  local known = not c[6]
+  -- a refused call has no revision: any worker can say again what was said
+  local known = not c[6] or c[6] == ''
   for i = 10, #ARGV do known = known or ARGV[i] == c[5] .. '@' .. c[6] end
   if known then
     redis.call('HDEL', KEYS[1], 'o')

@@ -164,15 +164,15 @@ class PolicyWorker:
         if not claimed.policy:
             # pinned with the first release, as the call's own record came with it
             call.pin = (name, revision)
-            if error is not None:
-                call.refuse(error)
+        if error is not None and not claimed.revision:
+            call.refuse(error)
         if error is None:
             call.begin(claimed.body)
         if not self._take_all(call, claimed.entries[1:]):
             self._close(call, StreamProtocolError.code)
         elif claimed.is_fresh:
             self._after(call)
-        elif error is not None:
+        elif error is not None and claimed.revision:
             self._spawn(self._end_with_all_that_came(call, error.error_code), "give up")
         else:
             return self._start(self._replay(call, claimed.digest), "replay")

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -12,7 +14,7 @@ import pytest
 from gateway import demo
 from policy.base import Judgement
 from protocol.config import Config, Limits, Runtime
-from protocol.records import EventRecord, decode_records
+from protocol.records import EndRecord, EventRecord, Record, decode_records
 from streams import layout, scripts
 from streams.connection import Connection
 from streams.layout import Entry, Start
@@ -53,10 +55,10 @@ async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncI
         await running
 
 
-async def begin(redis: Connection) -> str:
+async def begin(redis: Connection, policy: str = "") -> str:
     call_id = layout.new_call_id()
     start = Start(
-        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy="",
+        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy=policy,
         session="", nonce="n", deadline=2,
     )  # fmt: skip
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
@@ -118,10 +120,13 @@ async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_cal
         await blocking.close()
 
 
-async def events(redis: Connection, kind: str) -> list[EventRecord]:
+async def recorded(redis: Connection) -> list[Record]:
     entries = await redis.call("XRANGE", layout.audit_key(0), "-", "+")
-    records = [r for _, fields in entries for r in decode_records(fields[1])]
-    return [r for r in records if isinstance(r, EventRecord) and r.kind == kind]
+    return [r for _, fields in entries for r in decode_records(fields[1])]
+
+
+async def events(redis: Connection, kind: str) -> list[EventRecord]:
+    return [r for r in await recorded(redis) if isinstance(r, EventRecord) and r.kind == kind]
 
 
 @pytest.mark.case("W2")
@@ -177,3 +182,53 @@ async def test_w9_what_a_call_waits_for_is_looked_after_also_while_upstream_talk
     async with asyncio.timeout(15):
         while not await goes_on():
             await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def working(redis_url: str, database_url: str, name: str) -> AsyncIterator[PolicyWorker]:
+    """A worker with a short lease, which is gone at the end as if killed."""
+    config = Config.model_validate({"policies": {"default": [{"use": "noop"}]}, "limits": {"lease_s": 1.0, "claim_s": 60.0}})
+    made = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name=name))
+    running = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+@pytest.mark.case("W1")
+@pytest.mark.parametrize("refused_before", [True, False])
+async def test_w1_a_refusal_is_said_once_whoever_says_it(
+    redis: Connection, redis_url: str, database_url: str, refused_before: bool
+) -> None:
+    """A call under a policy that there is not is pinned without a revision: whoever takes it over refuses it in the same words."""
+    call_id = await begin(redis, policy="no-such-policy")
+    if refused_before:
+        async with working(redis_url, database_url, "first") as first:
+            await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the refusal")
+        assert await redis.call("HMGET", layout.ctl_key(call_id), "n", "p", "r") == [b"1", b"no-such-policy", b""]
+    else:
+        [[_, [[entry, _]]]] = await redis.call("XREADGROUP", "GROUP", "policy", "first", "STREAMS", layout.dispatch_key(0), ">")
+        keys = [
+            layout.ctl_key(call_id),
+            layout.dispatch_key(0),
+            layout.call_key(call_id),
+            layout.body_key(call_id),
+            layout.facts_key(call_id),
+        ]
+        due = int(time.time() * 1000) + 60_000
+        said = await redis.script(scripts.CLAIM, keys, ["t", entry, "first", due, "0", 600_000, "0", 1000, 60_000, "default@r"])
+        assert said[0] == b"OK"
+    async with working(redis_url, database_url, "second") as second:
+        await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
+        await wait_until(lambda: second.calls[call_id].released == 1, what="the refusal")
+        closed = Entry(1, 1, "closed", text="complete", number=1)
+        await redis.call("XADD", layout.call_key(call_id), "NOMKSTREAM", "1-0", layout.BLOB, layout.pack(closed))
+        await redis.call("PUBLISH", layout.chunk_channel(call_id), layout.pack(closed))
+        await wait_until(lambda: call_id not in second.calls, what="its end")
+    replies = [layout.unpack_reply(f[1]) for _, f in await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")]
+    assert [(r.number, r.status, r.end) for r in replies if not r.keepalive] == [(0, 404, "policy_not_found")]
+    [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
+    assert (end.state, end.reason, end.status) == ("FAILED", "policy_not_found", 404)
