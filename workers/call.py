@@ -274,6 +274,13 @@ class OwnedCall:
             kept,
         )
 
+    def skip_released(self) -> None:
+        """Let the encoder take what the last owner released, as it comes in a replay: all of it at once would take long."""
+        with self._contained():
+            if skip := min(max(0, self.released - self._base), len(self._outputs)):
+                self._render(self._outputs[:skip])
+                self._base, self._outputs = self._base + skip, self._outputs[skip:]
+
     def _reply(self, number: int, following: int) -> tuple[Reply | None, bytes]:
         skip, outputs = max(0, number - self._base), self._outputs
         if skip:

@@ -35,6 +35,8 @@ from workers.turns import TurnLookup
 
 log = logging.getLogger(__name__)
 READ_BATCH = 256
+SLICE_S = 0.02
+"""How long a worker takes in a call's stream before it looks after its other calls."""
 GATEWAY_LOOKS = 3
 MAX_TAKEOVERS = 2
 """A call taken over this often without a single output in between ends: its content kills workers."""
@@ -76,6 +78,7 @@ class PolicyWorker:
             room=self._room, holds=self.calls.__contains__, subscribe=self._subscribe, unsubscribe=self._unsubscribe, adopt=self._adopt,
         )  # fmt: skip
         self._reading: set[str] = set()
+        self._one_replay = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = asyncio.Event()
         self.lag_s = 0.0
@@ -168,8 +171,8 @@ class PolicyWorker:
             call.refuse(error)
         if error is None:
             call.begin(claimed.body)
-        if not self._take_all(call, claimed.entries[1:]):
-            self._close(call, StreamProtocolError.code)
+        if claimed.is_fresh and len(claimed.entries) > 1:
+            self._spawn(self._read(call), "read on")
         elif claimed.is_fresh:
             self._after(call)
         elif error is not None and claimed.revision:
@@ -192,13 +195,25 @@ class PolicyWorker:
         self._unsubscribe(claimed.call_id)
         return None
 
-    def _take_all(self, call: OwnedCall, entries: list[Any]) -> bool:
-        """Feed entries of the stream; False where one before is missing, or where one cannot be read."""
-        try:
-            return all(call.take_entry(layout.unpack_entry(fields[1])) for _, fields in entries)
-        except StreamProtocolError:
-            log.error("undecodable entry of a call", extra={"call_id": call.id, "seq": call.expected})
-            return False
+    async def _take_all(self, call: OwnedCall, entries: list[Any]) -> bool:
+        """Feed entries of the stream; False where one before is missing, or where one cannot be read.
+
+        In slices: a call taken over may have 32 MiB of them, and other calls, leases and the watchdog must not wait for it.
+        """
+        began = time.monotonic()
+        for _, fields in entries:
+            try:
+                if not call.take_entry(layout.unpack_entry(fields[1])):
+                    return False
+            except StreamProtocolError:
+                log.error("undecodable entry of a call", extra={"call_id": call.id, "seq": call.expected})
+                return False
+            if call.replaying:
+                call.skip_released()
+            if time.monotonic() - began > SLICE_S:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+        return True
 
     async def _replay(self, call: OwnedCall, digest: str) -> None:
         """Read the rest of the stream of a call taken over, and check that the session came out where the last owner stood."""
@@ -262,7 +277,10 @@ class PolicyWorker:
         try:
             while call.id in self.calls:
                 found = await self._redis.call("XRANGE", layout.call_key(call.id), f"{call.expected}-0", "+", "COUNT", READ_BATCH)
-                if not self._take_all(call, found):
+                # one call taken over after the other, or their slices would add up
+                async with self._one_replay if call.replaying else contextlib.nullcontext():
+                    taken = await self._take_all(call, found)
+                if not taken:
                     self._close(call, StreamProtocolError.code)
                     return True
                 if not found or (len(found) < READ_BATCH and call.expected >= call.heard_of):

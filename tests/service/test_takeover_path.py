@@ -18,6 +18,7 @@ from protocol.records import EndRecord, EventRecord, Record, decode_records
 from streams import layout, scripts
 from streams.connection import Connection
 from streams.layout import Entry, Start
+from tests.support.figures import Figure
 from tests.support.waiting import wait_until
 from workers.call import OwnedCall
 from workers.claims import Claimed, Claims
@@ -232,3 +233,44 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
     assert [(r.number, r.status, r.end) for r in replies if not r.keepalive] == [(0, 404, "policy_not_found")]
     [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
     assert (end.state, end.reason, end.status) == ("FAILED", "policy_not_found", 404)
+
+
+async def longest_pause_s(until: asyncio.Event) -> float:
+    """How long the event loop did not come round."""
+    longest = 0.0
+    while not until.is_set():
+        began = time.monotonic()
+        await asyncio.sleep(0.002)
+        longest = max(longest, time.monotonic() - began)
+    return longest
+
+
+@pytest.mark.case("W13")
+async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
+    redis: Connection, redis_url: str, database_url: str, figure: Figure
+) -> None:
+    entries, chunks = 250, 100
+    call_id = await begin(redis)
+    delta = {"index": 0, "delta": {"role": "assistant", "content": "word " * 8}, "finish_reason": None}
+    chunk = b"data: " + json.dumps({"id": "c", "object": "chat.completion.chunk", "model": "demo", "choices": [delta]}).encode() + b"\n\n"
+    async with working(redis_url, database_url, "first") as first:
+        await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
+        for seq in range(1, entries * chunks, chunks):
+            entry = layout.pack(Entry(seq, 1, "chunks", [chunk] * chunks))
+            await redis.call("XADD", layout.call_key(call_id), f"{seq}-0", layout.BLOB, entry)
+            await redis.call("PUBLISH", layout.chunk_channel(call_id), entry)
+        await wait_until(lambda: first.calls[call_id].released > entries * chunks, timeout_s=30, what="all is released")
+        released = first.calls[call_id].released
+    done = asyncio.Event()
+    pause = asyncio.create_task(longest_pause_s(done))
+    async with working(redis_url, database_url, "second") as second:
+        await wait_until(lambda: call_id in second.calls, what="the takeover")
+        began = time.monotonic()
+        await wait_until(lambda: not second.calls[call_id].replaying, timeout_s=30, what="the replay")
+        took_s = time.monotonic() - began
+        assert second.calls[call_id].released == released
+        done.set()
+    longest_s = await pause
+    figure("replay of 25,000 chunks", took_s, "s")
+    figure("longest pause of the event loop in it", longest_s, "s")
+    assert longest_s < took_s / 2, "a long replay stops the loop"
