@@ -55,7 +55,10 @@ class Bus:
     async def open(self) -> None:
         """Connect and show life. Raises StreamConnectionLost."""
         await asyncio.gather(self.redis.open(), *(r.open() for r in self._readers), *([self.gate.open()] if self.gate else []))
-        await self._beat()
+        try:
+            await self._beat()
+        except RedisError as error:
+            raise StreamConnectionLost(f"Redis refused this gateway's sign of life: {error}") from error
 
     async def run(self) -> None:
         """Read replies and beat until cancelled."""

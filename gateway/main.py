@@ -22,6 +22,8 @@ from gateway.upstream import Upstreams
 from protocol.config import Runtime
 
 log = logging.getLogger(__name__)
+KEYS_S = 3.0
+"""How long the start waits for the keys in Postgres."""
 
 
 class _Server(uvicorn.Server):
@@ -54,8 +56,10 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     try:
         await bus.open()
         await upstreams.open()
-        with contextlib.suppress(Exception):
-            await keys.refresh_once()
+        # a Postgres that says nothing must not hold up who has a key of the file; `refresh` goes on trying
+        loading = asyncio.create_task(keys.refresh_once(), name="first keys")
+        loading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait({loading}, timeout=KEYS_S)
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(bus.run(), name="bus"),
