@@ -163,11 +163,14 @@ class Gateway:
             await relay.run()
         finally:
             watcher.cancel()
-            await relay.stop_upstream()
-            reason = "complete" if relay.complete else (call.error.error_code if call.error is not None else "client_gone")
-            call.append("closed", number=call.relayed, text=reason)
-            self.bus.append(call)
-            del self.bus.calls[call.id]
+            try:
+                await relay.stop_upstream()
+            finally:
+                # also where a stopping server cancels this a second time: nobody else would end the call
+                reason = "complete" if relay.complete else (call.error.error_code if call.error is not None else "client_gone")
+                call.append("closed", number=call.relayed, text=reason)
+                self.bus.append(call)
+                del self.bus.calls[call.id]
 
     async def _body(self, named: dict[bytes, bytes], receive: Receive) -> bytes:
         limit = self.limits.body_bytes

@@ -110,7 +110,7 @@ class OwnedCall:
 
     def begin(self, body: bytes | None) -> None:
         """Start the session with the request body."""
-        with self._contained():
+        with self.contained():
             self.session.at(self.start.at)
             self.session.begin(body)
             self.collect()
@@ -121,7 +121,8 @@ class OwnedCall:
         self.collect()
 
     @contextlib.contextmanager
-    def _contained(self) -> Iterator[None]:
+    def contained(self) -> Iterator[None]:
+        """Whatever goes wrong in here breaks this call alone."""
         try:
             yield
         except Exception as error:
@@ -139,7 +140,7 @@ class OwnedCall:
         self.last_heard = time.monotonic()
         if entry.kind == "closed":
             self.closed = entry
-        with self._contained():
+        with self.contained():
             self._take(entry)
             self.collect()
         return True
@@ -177,7 +178,7 @@ class OwnedCall:
         if field in self.facts:
             return
         self.facts[field] = value
-        with self._contained():
+        with self.contained():
             self._take_fact(field, value, at)
             self.collect()
 
@@ -241,7 +242,7 @@ class OwnedCall:
     def next_release(self, now_ms: int) -> Release | None:
         """Build the next release from everything that waits; it stays `sending` until `answered`. None: the call is broken."""
         if self.sending is None:
-            with self._contained():
+            with self.contained():
                 self.sending = self._build_release(now_ms)
         return self.sending
 
@@ -276,7 +277,7 @@ class OwnedCall:
 
     def skip_released(self) -> None:
         """Let the encoder take what the last owner released, as it comes in a replay: all of it at once would take long."""
-        with self._contained():
+        with self.contained():
             if skip := min(max(0, self.released - self._base), len(self._outputs)):
                 self._render(self._outputs[:skip])
                 self._base, self._outputs = self._base + skip, self._outputs[skip:]

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 
-from protocol.errors import StreamConnectionLost
+from protocol.errors import PolicyFailed, StreamConnectionLost
 from protocol.records import EndRecord, encode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
@@ -12,6 +13,7 @@ from streams.layout import Reply
 from workers.call import OwnedCall, now_ms
 from workers.release import REPLY_TTL_MS
 
+log = logging.getLogger(__name__)
 RETRY_S = 0.1
 
 
@@ -26,7 +28,12 @@ class Finisher:
 
         `relayed` is the last number the gateway relayed, below 0 where the worker gives the call up: then the gateway is told.
         """
-        audit = encode_records(call.end_records(reason, relayed, now_ms()))
+        try:
+            audit = encode_records(call.end_records(reason, relayed, now_ms()))
+        except Exception as error:
+            # without its end a call would be kept for ever
+            log.error("the records of a call cannot be written", extra={"call_id": call.id, "error": type(error).__name__}, exc_info=error)
+            audit = encode_records([EndRecord(call_id=call.id, at=now_ms(), state="FAILED", reason=PolicyFailed.code, status=0)])
         # the gateway knows when it closed the call itself, and when nobody claimed it
         given_up = relayed < 0 and reason != "unclaimed"
         reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""

@@ -297,11 +297,12 @@ class PolicyWorker:
         """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went out before."""
         if call.replaying:
             return
+        if not call.broken and (call.new_asks or call.new_waits or call.new_lookup):
+            with call.contained():
+                self._known.wait_for(call)
         if call.broken:
             self._close(call, "policy_failed")
             return
-        if call.new_asks or call.new_waits or call.new_lookup:
-            self._known.wait_for(call)
         if call.wants_release:
             self._releaser.add(call)
         if call.closed is not None and call.sending is None:

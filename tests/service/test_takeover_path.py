@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from gateway import demo
-from policy.base import Judgement
+from policy.base import Judgement, JudgeQuestion
+from policy.effects import Ask
 from protocol.config import Config, Limits, Runtime
 from protocol.records import EndRecord, EventRecord, Record, decode_records
 from streams import layout, scripts
@@ -274,3 +275,23 @@ async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
     figure("replay of 25,000 chunks", took_s, "s")
     figure("longest pause of the event loop in it", longest_s, "s")
     assert longest_s < took_s / 2, "a long replay stops the loop"
+
+
+@pytest.mark.case("W8")
+async def test_w8_a_call_whose_records_cannot_be_written_ends_all_the_same(redis: Connection, worker: PolicyWorker) -> None:
+    call = await dispatched(redis, worker)
+    call.note("more than msgpack holds", 2**70, "", 1)
+    call.closed = Entry(1, 1, "closed", text="complete", number=1)
+    worker._finish(call, "complete", 1)
+    await wait_until(lambda: call.id not in worker.calls, what="its end")
+    assert [(r.state, r.reason) for r in await recorded(redis) if isinstance(r, EndRecord)] == [("FAILED", "policy_failed")]
+
+
+@pytest.mark.case("W8")
+async def test_w8_a_question_that_cannot_be_put_ends_its_call(redis: Connection, worker: PolicyWorker) -> None:
+    call = await dispatched(redis, worker)
+    question = JudgeQuestion("demo-judge", "", "", "n", 0.5, "soon", {})  # type: ignore[arg-type]
+    call.new_asks.append(Ask(0, 0, question))
+    worker._after(call)
+    await wait_until(lambda: call.id not in worker.calls, what="its end")
+    assert [(r.state, r.reason) for r in await recorded(redis) if isinstance(r, EndRecord)] == [("FAILED", "policy_failed")]
