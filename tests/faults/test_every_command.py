@@ -27,9 +27,10 @@ from tests.support.kinds import KINDS, Kind
 from tests.support.lanes import Lane, Outcome, end_all_others, hastened, open_lane
 from tests.support.wire import WAYS, Fault, Point, Way
 
-LANES = int(os.environ.get("SLUICE_FAULT_LANES") or 10)
 ONLY = os.environ.get("SLUICE_FAULT_ONLY", "")
 SHARE = float(os.environ.get("SLUICE_FAULT_SHARE") or 1)
+LANES = int(os.environ.get("SLUICE_FAULT_LANES") or (10 if SHARE == 1 else 5))
+"""To open one takes as long as a few runs."""
 RECORDINGS = 3
 TRIES = 3
 SILENT_WAYS: tuple[Way, ...] = ("before", "after")
