@@ -9,8 +9,13 @@ from db.models import Base
 
 
 def run(connection: object) -> None:
-    """Run the migrations in one transaction."""
-    context.configure(connection=connection, target_metadata=Base.metadata, transactional_ddl=True)  # type: ignore[arg-type]
+    """Run each migration in a transaction of its own; what `db.indexing` does commits as it goes."""
+    context.configure(
+        connection=connection,  # type: ignore[arg-type]
+        target_metadata=Base.metadata,
+        transactional_ddl=True,
+        transaction_per_migration=True,
+    )
     with context.begin_transaction():
         context.run_migrations()
 

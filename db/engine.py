@@ -68,7 +68,10 @@ def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size:
     A statement past `answer_s` fails, and where the server does not even say that, its connection is cut and is not used again.
     """
     patience_s = min(CONNECT_TIMEOUT_S, max(2, round(answer_s)))
-    options = f"-c statement_timeout={_server_ms(answer_s)} -c timezone=UTC"
+    # what is read through a cursor is read to its end: by default PostgreSQL plans for a tenth of it, and walks whole tables in their order
+    options = f"-c statement_timeout={_server_ms(answer_s)} -c timezone=UTC -c cursor_tuple_fraction=1"
+    # rare and common values need plans of their own; `db.windows` relies on days being read one after the other
+    options += " -c plan_cache_mode=force_custom_plan -c max_parallel_workers_per_gather=0"
     if read_only:
         options += " -c default_transaction_read_only=on"
     engine = create_async_engine(

@@ -1,17 +1,17 @@
-"""The record as lines of JSON, in constant memory: several server-side cursors over one snapshot, merged by call.
+"""The record as lines of JSON, in constant memory: in one snapshot, call by call from server-side cursors over some calls at a time.
 
 Each call is a line of type `call` and then, in this order, `request`, `chunk`, `release`, `block`, `tool_call`,
 `judgement` and `event` lines; calls come in the order of their ids. The last line is of type `export_end` with the
 number of calls and lines: an export without it was cut short.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Select, select, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy import Row, Select, any_, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncResult
 
 from db.engine import wait_longer
 from db.filters import Filters
@@ -27,11 +27,13 @@ from db.items import (
     release_item,
     tool_call_item,
 )
+from db.keysets import all_keys, call_keys, values
 from db.models import Block, Event, Judgement, Release, RequestBody
-from db.queries import call_conditions, reading
-from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
+from db.queries import array_of, reading, whole_rows
+from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG, VIEWS, ids_of, rows_of
 
 BATCH_BYTES = 65_536
+BATCH_CALLS = 200
 # A client that stops reading must not hold a snapshot for ever: it would keep vacuum from its work.
 _SETTINGS = "SET LOCAL idle_in_transaction_session_timeout = '300s'"
 FETCH_S = 600.0
@@ -102,29 +104,42 @@ async def _items(connection: AsyncConnection, filters: Filters, progress: Progre
     connection = await connection.execution_options(isolation_level="REPEATABLE READ")
     await wait_longer(connection, fetch_s)
     await connection.execute(text(_SETTINGS))
-    conditions = call_conditions(CALL_LOG, filters)
-    chosen = select(CALL_LOG.c.call_id).where(*conditions)
+    filters = replace(filters, order="asc")
+    chosen = all_keys(call_keys(filters))
+    async with AsyncExitStack() as open_cursors:
+        keys = await _stream(connection, select(chosen).order_by(chosen.c.call_id).params(values(filters)), BATCH_CALLS, open_cursors)
+        async for batch in keys.partitions():
+            async with aclosing(_batch(connection, batch, filters, progress)) as items:
+                async for item in items:
+                    yield item
+
+
+async def _batch(connection: AsyncConnection, keys: Sequence[Row[Any]], filters: Filters, progress: Progress) -> AsyncGenerator[JsonObject]:
+    """The lines of some calls. Few enough that each statement reads a stretch of one index, whatever the statistics say."""
+    ids = [key.call_id for key in keys]
     cursors = []
-    for source in _SOURCES:
-        key = source.table.c.call_id
-        bounds = [key == filters.call_id] if filters.call_id else []
-        bounds += [key >= filters.low] if filters.low else []
-        bounds += [key < filters.high] if filters.high else []
-        statement = select(source.table).where(key.in_(chosen), *bounds).order_by(key, *(source.table.c[name] for name in source.order))
-        cursors.append(_Cursor(source, await _stream(connection, statement, source.fetch)))
-        await cursors[-1].advance()
-    calls = await _stream(connection, select(CALL_LOG).where(*conditions).order_by(CALL_LOG.c.call_id), 50)
-    async for call in calls:
-        progress.calls += 1
-        progress.lines += 1
-        yield {"type": "call", **call_item(call)}
-        for cursor in cursors:
-            while cursor.head is not None and cursor.head.call_id == call.call_id:
-                progress.lines += 1
-                yield {"type": cursor.source.type, "call_id": str(call.call_id), **cursor.source.item(cursor.head)}
-                await cursor.advance()
+    async with AsyncExitStack() as open_cursors:
+        for source in _SOURCES:
+            # a table's own bounds, or those of every table that a view joins
+            rows = rows_of(source.table) if source.table.metadata is VIEWS else source.table
+            key = rows.c.call_id
+            statement = select(rows).where(key == any_(array_of(ids, key)), key.between(ids[0], ids[-1]))
+            statement = statement.order_by(key, *(rows.c[name] for name in source.order))
+            statement = statement.params({ids_of(source.table): ids})
+            cursors.append(_Cursor(source, aiter(await _stream(connection, statement, source.fetch, open_cursors))))
+            await cursors[-1].advance()
+        async for call in await _stream(connection, whole_rows((CALL_LOG,), keys, filters), 50, open_cursors):
+            progress.calls += 1
+            progress.lines += 1
+            yield {"type": "call", **call_item(call)}
+            for cursor in cursors:
+                while cursor.head is not None and cursor.head.call_id == call.call_id:
+                    progress.lines += 1
+                    yield {"type": cursor.source.type, "call_id": str(call.call_id), **cursor.source.item(cursor.head)}
+                    await cursor.advance()
 
 
-async def _stream(connection: AsyncConnection, statement: Select[Any], fetch: int) -> AsyncIterator[Any]:
-    result = await connection.stream(statement.execution_options(yield_per=fetch))
-    return aiter(result)
+async def _stream(connection: AsyncConnection, statement: Select[Any], fetch: int, open_cursors: AsyncExitStack) -> AsyncResult[Any]:
+    result: AsyncResult[Any] = await connection.stream(statement.execution_options(yield_per=fetch))
+    open_cursors.push_async_callback(result.close)
+    return result

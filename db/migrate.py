@@ -25,6 +25,7 @@ from db.schema import SCRIPTS
 
 MIGRATION_LOCK = 7_310_581_201
 WAIT_S = 120
+_PAUSE_S = 0.1
 LOCK_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_S = 600
 WRITER = "sluice_writer"
@@ -55,8 +56,7 @@ def locked_connection(url: str) -> Iterator[Connection]:
     engine = create_engine(engine_url(url), poolclass=NullPool)
     try:
         with engine.connect() as connection:
-            connection.execute(text(f"SET lock_timeout = '{WAIT_S}s'"))
-            connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": MIGRATION_LOCK})
+            _wait_for_lock(connection)
             connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'"))
             connection.execute(text(f"SET statement_timeout = '{STATEMENT_TIMEOUT_S}s'"))
             connection.commit()
@@ -65,15 +65,25 @@ def locked_connection(url: str) -> Iterator[Connection]:
         engine.dispose()
 
 
+def _wait_for_lock(connection: Connection) -> None:
+    # asked again and again: whoever waits inside a statement holds a snapshot, for which CREATE INDEX CONCURRENTLY waits in turn
+    deadline = time.monotonic() + WAIT_S
+    while not connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": MIGRATION_LOCK}).scalar():
+        connection.commit()
+        if time.monotonic() > deadline:
+            raise TimeoutError("another migration is running")
+        time.sleep(_PAUSE_S)
+
+
 def upgrade(url: str, revision: str = "head", *, passwords: Mapping[str, str] | None = None) -> None:
-    """Bring the database to `revision`, give the roles their rights and make the first days' partitions.
+    """Bring the database to `revision`; at the newest, give the roles their rights and make the first days' partitions.
 
     Audit writers make the later ones; a first call that came before its partition would keep that day in the default.
     `passwords`: for each of LOGINS that is to be made, or to get this password.
     """
     with locked_connection(url) as connection:
         command.upgrade(_config(connection), revision)
-        if MigrationContext.configure(connection).get_current_revision() is not None:
+        if MigrationContext.configure(connection).get_current_revision() == head():
             _grant(connection)
             for name, password in (passwords or {}).items():
                 _make_login(connection, f"sluice_{name}", LOGINS[name], password)

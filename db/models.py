@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 PARTITIONED = {"postgresql_partition_by": "RANGE (call_id)"}
+REFUSED = text("verdict NOT IN ('allow', 'replace')")
 
 
 class Base(DeclarativeBase):
@@ -26,7 +27,13 @@ class Call(Base):
     """A call that a worker claimed."""
 
     __tablename__ = "calls"
-    __table_args__ = (Index("calls_session_idx", "session", "call_id"), PARTITIONED)
+    __table_args__ = (
+        Index("calls_session_idx", "session", "call_id"),
+        Index("calls_key_idx", "key", "call_id"),
+        Index("calls_model_idx", "model", "call_id"),
+        Index("calls_policy_idx", "policy", "call_id"),
+        PARTITIONED,
+    )
 
     call_id: Mapped[UUID] = mapped_column(primary_key=True)
     at: Mapped[datetime]
@@ -82,10 +89,19 @@ class Release(Base):
 
 
 class Block(Base):
-    """The verdict on a content block that is not a tool call."""
+    """The verdict on a content block that is not a tool call, or the later word on one that is."""
 
     __tablename__ = "blocks"
-    __table_args__ = (PARTITIONED,)
+    __table_args__ = (
+        Index("blocks_verdict_idx", "verdict", "call_id"),
+        Index("blocks_refused_idx", "call_id", "block", postgresql_where=REFUSED),
+        Index(
+            "blocks_later_idx", "call_id", "block", postgresql_include=["verdict", "policy"],
+            postgresql_where=text("kind NOT IN ('text', 'thinking')"),
+        ),
+        Index("blocks_reason_idx", text("to_tsvector('simple', reason)"), postgresql_using="gin", postgresql_where=REFUSED),
+        PARTITIONED,
+    )  # fmt: skip
 
     call_id: Mapped[UUID] = mapped_column(primary_key=True)
     block: Mapped[int] = mapped_column(primary_key=True)
@@ -104,6 +120,9 @@ class ToolCall(Base):
         Index("tool_calls_name_idx", "name", "call_id"),
         Index("tool_calls_search_idx", "search", postgresql_using="gin"),
         Index("tool_calls_tool_call_id_idx", "tool_call_id", "call_id"),
+        Index("tool_calls_verdict_idx", "verdict", "call_id"),
+        Index("tool_calls_policy_idx", "policy", "call_id"),
+        Index("tool_calls_refused_idx", "call_id", "block", postgresql_where=REFUSED),
         PARTITIONED,
     )
 
@@ -140,7 +159,7 @@ class Judgement(Base):
     """A judge's answer, for allows too; the highest `step` of a block is the last one asked."""
 
     __tablename__ = "judgements"
-    __table_args__ = (PARTITIONED,)
+    __table_args__ = (Index("judgements_policy_idx", "policy", "call_id"), PARTITIONED)
 
     call_id: Mapped[UUID] = mapped_column(primary_key=True)
     block: Mapped[int] = mapped_column(primary_key=True)

@@ -2,21 +2,22 @@
 
 Read-only by the server's word, with a pool and a statement timeout of its own, so that no reader holds up a writer.
 Every method raises AuditUnavailable when PostgreSQL is away or too slow. Keys of paging are the primary keys: rows that
-come in while somebody pages neither repeat nor hide an item.
+come in while somebody pages neither repeat nor hide an item. A page is two statements: its keys (`db.keysets`), then its rows.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, Self
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, Table, exists, false, func, literal_column, or_, select, true, tuple_, union_all
+from sqlalchemy import ARRAY, ColumnElement, Row, Select, Table, and_, bindparam, column, exists, func, literal, select, union_all
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
-from db.filters import Filters, ListName, Position, encode_cursor
+from db.filters import Filters, ListName, Order, Position, encode_cursor
 from db.items import (
     JsonObject,
     block_item,
@@ -28,16 +29,15 @@ from db.items import (
     payload,
     tool_call_item,
 )
-from db.models import Block, Chunk, Event, Judgement, Release, RequestBody, ToolCall
-from db.text import to_column
-from db.views import CALL_LOG, CHUNK_LOG, JUDGED_LOGS, TOOL_CALL_LOG
+from db.keysets import CALLS, JUDGE_BLOCKS, TOOL_CALLS, Keys, all_keys, behind, call_keys, in_order, values
+from db.models import Block, Call, Chunk, Event, Judgement, Release, RequestBody
+from db.views import CALL_LOG, CHUNK_LOG, JUDGED_LOGS, TOOL_CALL_LOG, ids_of, rows_of
+from db.windows import find_keys
 from protocol.errors import AuditUnavailable
 
 PAGE_BYTES = 16 * 2**20
 """A page ends early past this many bytes of payload, so that a page of 5 MB arguments fits in memory."""
 _FETCH = 25
-Found = tuple[Table, Select[Any]]
-"""A view and the statement that chooses from it."""
 
 
 @asynccontextmanager
@@ -74,28 +74,32 @@ class AuditReader:
 
     async def calls(self, filters: Filters) -> JsonObject:
         """Return a page of calls; name, verdict and q choose calls with such a tool call."""
-        found = [(CALL_LOG, select(CALL_LOG).where(*call_conditions(CALL_LOG, filters)))]
-        return await self._page("calls", found, None, filters, call_item)
+        return await self._page("calls", CALLS, (CALL_LOG,), filters, call_item)
 
     async def tool_calls(self, filters: Filters) -> JsonObject:
         """Return a page of tool calls."""
-        return await self._page("tool-calls", _decisions(filters, TOOL_CALL_LOG), "block", filters, tool_call_item)
+        return await self._page("tool-calls", TOOL_CALLS, (TOOL_CALL_LOG,), filters, tool_call_item)
 
     async def judge_blocks(self, filters: Filters) -> JsonObject:
         """Return a page of judge blocks: tool calls and content blocks that a judgement blocked."""
-        return await self._page("judge-blocks", _decisions(filters, *JUDGED_LOGS), "block", filters, judge_block_item)
+        return await self._page("judge-blocks", JUDGE_BLOCKS, JUDGED_LOGS, filters, judge_block_item)
 
     async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:
         """Return a page of a call's chunks, each with what was released up to it; None when there is no such call."""
         statement = select(CHUNK_LOG).where(CHUNK_LOG.c.call_id == call_id)
         if filters.verdict is not None:
             statement = statement.where(CHUNK_LOG.c.verdict == filters.verdict)
+        keys = (CHUNK_LOG.c.call_id, CHUNK_LOG.c.seq)
+        statement = in_order(statement.where(*behind(keys, filters)), keys, filters).params(values(filters))
         async with reading(self.engine) as connection:
             if not await _known(connection, call_id):
                 return None
-            rows, cursor = await _rows(connection, "chunks", [(CHUNK_LOG, statement)], "seq", filters)
+            rows, more = await _read(connection, statement.limit(filters.limit + 1), filters.limit)
             released = await _releases(connection, call_id, [row.seq for row in rows])
-        return {"items": [chunk_item(row, released.get(row.seq, ())) for row in rows], "next_cursor": cursor}
+        return {
+            "items": [chunk_item(row, released.get(row.seq, ())) for row in rows],
+            "next_cursor": _cursor("chunks", rows, more, filters),
+        }
 
     async def call(self, call_id: UUID) -> JsonObject | None:
         """Return one call with its request, tool calls, blocks, judgements and events; None when there is no such call."""
@@ -125,117 +129,78 @@ class AuditReader:
     async def count_calls(self, filters: Filters) -> int:
         """Return how many calls a filter chooses: what a progress bar needs."""
         async with reading(self.engine) as connection:
-            statement = select(func.count()).select_from(CALL_LOG).where(*call_conditions(CALL_LOG, filters))
-            return int(await connection.scalar(statement) or 0)
+            return int(await connection.scalar(select(func.count()).select_from(all_keys(call_keys(filters))), values(filters)) or 0)
 
     async def _page(
-        self, of: ListName, found: Sequence[Found], number: str | None, filters: Filters, item: Callable[[Any], JsonObject]
+        self, of: ListName, chosen: Keys, views: Sequence[Table], filters: Filters, item: Callable[[Any], JsonObject]
     ) -> JsonObject:
         async with reading(self.engine) as connection:
-            rows, cursor = await _rows(connection, of, found, number, filters)
-        return {"items": [item(row) for row in rows], "next_cursor": cursor}
+            keys = await find_keys(connection, chosen, filters, filters.limit + 1)
+            rows: list[Any] = []
+            more = len(keys) > filters.limit
+            if keys:
+                rows, is_cut = await _read(connection, whole_rows(views, keys[: filters.limit], filters), filters.limit)
+                more = more or is_cut
+        return {"items": [item(row) for row in rows], "next_cursor": _cursor(of, rows, more, filters)}
 
 
-def _decisions(filters: Filters, *views: Table) -> list[Found]:
-    """What chooses from views with the columns of a tool call."""
+def whole_rows(views: Sequence[Table], keys: Sequence[Row[Any]], filters: Filters) -> Select[Any]:
+    """Return a statement for the rows that have these keys, in order; of several views, each key names its own."""
+    numbered = len(keys[0]) > 1
+    given: dict[str, Any] = {}
+    for view in views:
+        ours = [key for key in keys if len(views) == 1 or key.view == view.name]
+        given[ids_of(view)] = [key.call_id for key in ours]
+        given[f"{view.name}_blocks"] = [key.block for key in ours] if numbered else []
+    return _whole_rows(tuple(views), numbered, filters.order).params(given)
+
+
+@cache
+def _whole_rows(views: tuple[Table, ...], numbered: bool, order: Order) -> Select[Any]:
+    names = ("call_id", "block") if numbered else ("call_id",)
     found = []
     for view in views:
-        conditions = _bounds(view, filters)
-        names = ("session", "model", "key", "name", "verdict")
-        conditions += [view.c[name] == value for name in names if (value := getattr(filters, name))]
-        if filters.policy is not None:
-            conditions.append(or_(view.c.policy == filters.policy, view.c.call_policy == filters.policy))
-        if filters.words is not None:
-            conditions.append(_matches(view.c.search, filters.words))
-        found.append((view, select(view).where(*conditions)))
-    return found
+        rows = rows_of(view)
+        arrays = (
+            bindparam(f"{view.name}_{what}", type_=ARRAY(rows.c[name].type)) for name, what in zip(names, ("ids", "blocks"), strict=False)
+        )
+        given = func.unnest(*arrays).table_valued(*(column(name, rows.c[name].type) for name in names), name="given").render_derived()
+        found.append(select(*(rows.c[own.name] for own in view.c)).join(given, and_(*(rows.c[name] == given.c[name] for name in names))))
+    both = (found[0] if len(found) == 1 else union_all(*found)).subquery()
+    return in_order(select(both), [both.c[name] for name in names], Filters(order=order))
 
 
-def call_conditions(view: Table, filters: Filters) -> list[ColumnElement[bool]]:
-    """Return what chooses calls from a view or table with the columns of a call."""
-    conditions = _bounds(view, filters)
-    conditions += [view.c[name] == value for name in ("session", "model", "key", "policy") if (value := getattr(filters, name))]
-    of_tool: list[ColumnElement[bool]] = []
-    if filters.name is not None:
-        of_tool.append(ToolCall.name == to_column(filters.name))
-    if filters.words is not None:
-        of_tool.append(_matches(ToolCall.search, filters.words))
-    if filters.verdict is not None:
-        later = select(Block.verdict).where(Block.call_id == ToolCall.call_id, Block.block == ToolCall.block).scalar_subquery()
-        of_tool.append(func.coalesce(later, ToolCall.verdict) == filters.verdict)
-    if len(of_tool) == 1 and filters.verdict is not None:
-        # Scalar subqueries, because two EXISTS joined by OR are answered by reading both tables whole.
-        tool = select(true()).where(ToolCall.call_id == view.c.call_id, *of_tool).limit(1).scalar_subquery()
-        block = select(true()).where(Block.call_id == view.c.call_id, Block.verdict == filters.verdict).limit(1).scalar_subquery()
-        conditions.append(func.coalesce(tool, block, false()))
-    elif of_tool:
-        conditions.append(exists().where(ToolCall.call_id == view.c.call_id, *of_tool))
-    return conditions
+def array_of(values: Sequence[Any], like: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return values as one array, of the type that a column has."""
+    return literal(values, ARRAY(like.type))
 
 
-def _bounds(view: Table, filters: Filters) -> list[ColumnElement[bool]]:
-    key = view.c.call_id
-    conditions: list[ColumnElement[bool]] = []
-    if filters.call_id is not None:
-        conditions.append(key == filters.call_id)
-    if filters.low is not None:
-        conditions.append(key >= filters.low)
-    if filters.high is not None:
-        conditions.append(key < filters.high)
-    return conditions
-
-
-def _matches(column: Any, words: str) -> ColumnElement[bool]:
-    matched: ColumnElement[bool] = column.op("@@", is_comparison=True)(func.plainto_tsquery(literal_column("'simple'::regconfig"), words))
-    return matched
-
-
-def _in_order(selectable: Any, number: str | None, filters: Filters) -> list[Any]:
-    keys = [selectable.c.call_id, *([selectable.c[number]] if number else [])]
-    return [key.asc() if filters.order == "asc" else key.desc() for key in keys]
-
-
-def _after(view: Table, number: str | None, filters: Filters) -> list[ColumnElement[bool]]:
-    """The row comparison decides; the one on the call id alone is what partitions are pruned by."""
-    if filters.after is None:
-        return []
-    call_id, at = view.c.call_id, filters.after
-    key: Any = tuple_(call_id, view.c[number]) if number else tuple_(call_id)
-    here: Any = tuple_(at.call_id, at.number) if number else tuple_(at.call_id)
-    return [call_id >= at.call_id, key > here] if filters.order == "asc" else [call_id <= at.call_id, key < here]
-
-
-async def _rows(
-    connection: AsyncConnection, of: ListName, found: Sequence[Found], number: str | None, filters: Filters
-) -> tuple[list[Any], str | None]:
-    """Return a page's rows and the cursor behind the last of them, None at the end."""
-    limit = filters.limit + 1
-    pages = [
-        chosen.where(*_after(view, number, filters)).order_by(*_in_order(view, number, filters)).limit(limit) for view, chosen in found
-    ]
-    statement = pages[0]
-    if len(pages) > 1:
-        both = union_all(*(select(page.subquery()) for page in pages)).subquery()
-        statement = select(both).order_by(*_in_order(both, number, filters)).limit(limit)
+async def _read(connection: AsyncConnection, statement: Select[Any], limit: int) -> tuple[list[Any], bool]:
+    """Return a page's rows, and whether there are more."""
     rows: list[Any] = []
     size = 0
     more = False
     result = await connection.stream(statement.execution_options(yield_per=_FETCH))
     async for row in result:
-        if len(rows) == filters.limit or size > PAGE_BYTES:
+        if len(rows) == limit or size > PAGE_BYTES:
             more = True
             break
         rows.append(row)
         size += sum(len(value) for value in row if isinstance(value, bytes))
     await result.close()
-    if not more:
-        return rows, None
-    last = rows[-1]
-    return rows, encode_cursor(Position(of, filters.order, last.call_id, getattr(last, number) if number else 0))
+    return rows, more
+
+
+def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> str | None:
+    """The cursor behind the last row, None at the end."""
+    if not more or not rows:
+        return None
+    number = {"calls": None, "chunks": "seq"}.get(of, "block")
+    return encode_cursor(Position(of, filters.order, rows[-1].call_id, getattr(rows[-1], number) if number else 0))
 
 
 async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
-    calls = select(exists().where(CALL_LOG.c.call_id == call_id))
+    calls = select(exists().where(Call.call_id == call_id))
     return bool(await connection.scalar(calls))
 
 

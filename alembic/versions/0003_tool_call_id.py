@@ -2,6 +2,8 @@
 
 from alembic import op
 
+from db.indexing import create_index, drop_index
+
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
@@ -10,9 +12,9 @@ depends_on = None
 
 def upgrade() -> None:
     """Index the ids, in every partition."""
-    op.execute("CREATE INDEX tool_calls_tool_call_id_idx ON tool_calls (tool_call_id, call_id)")
+    create_index(op, "tool_calls_tool_call_id_idx", "tool_calls", "(tool_call_id, call_id)")
 
 
 def downgrade() -> None:
     """Drop the index."""
-    op.execute("DROP INDEX tool_calls_tool_call_id_idx")
+    drop_index(op, "tool_calls_tool_call_id_idx")

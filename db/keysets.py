@@ -1,0 +1,317 @@
+"""Which rows a list shows: statements for their keys alone, in the order of the list; `db.queries` then reads those rows whole.
+
+Each statement walks an index that ends in the call id, so that a page costs the same in a small record and in a large one. What would
+be an OR or a coalesce, for which there is no index, is a statement for each case: a tool call whose first word holds, or one with a
+later word (a block under its own key, never of kind text or thinking); the policy that decided, or the policy of the call.
+Bounds are said of every table, because PostgreSQL leaves out partitions by what is said of the table itself.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    Subquery,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    exists,
+    func,
+    literal_column,
+    select,
+    true,
+    tuple_,
+    union,
+    union_all,
+)  # fmt: skip
+from sqlalchemy.orm import aliased
+from sqlalchemy.types import TypeEngine
+
+from db.filters import Filters
+from db.models import Block, Call, Judgement, ToolCall
+from db.text import to_column
+
+Places = list[list[Select[Any]]]
+Later = aliased(Block, name="later")
+_TYPES: dict[str, TypeEngine[Any]] = {
+    **dict.fromkeys(("call_id", "low", "high", "after_id"), Uuid()), "after_number": Integer(), "limit": Integer(),
+}  # fmt: skip
+_SIMPLE: ColumnElement[Any] = literal_column("'simple'::regconfig")
+
+
+def call_keys(filters: Filters) -> list[Select[Any]]:
+    """Choose call ids; `name`, `verdict` and `q` choose calls with such a tool call, a verdict alone also those with such a block."""
+    conditions = _of_call(filters) + ([Call.policy == _given("policy")] if filters.policy else [])
+    if not (filters.name or filters.words or filters.verdict):
+        return [_choose(Call.call_id).where(*_bounds(Call.call_id, filters), *conditions)]
+    found = _choose(ToolCall.call_id).where(*_of_tool_call(filters))
+    # a tool call of no call on record is in no call
+    conditions = conditions or [true()]
+    if filters.verdict is None:
+        return [_in_calls(found, filters, conditions).distinct()]
+    statements = [_first_word(found, filters).where(ToolCall.verdict == _given("verdict"))]
+    if filters.name or filters.words:
+        statements.append(_later_word(found, filters).where(Later.verdict == _given("verdict")))
+    else:
+        statements.append(_choose(Block.call_id).where(Block.verdict == _given("verdict"), *_bounds(Block.call_id, filters)))
+    return [_in_calls(statement, filters, conditions).distinct() for statement in statements]
+
+
+def tool_call_keys(filters: Filters) -> list[Select[Any]]:
+    """Choose call id and block of tool calls. A tool call may be of no call on record."""
+    found = _choose(ToolCall.call_id, ToolCall.block).where(*_of_tool_call(filters))
+    if filters.verdict is None and filters.policy is None:
+        return [_in_calls(found, filters, _of_call(filters))]
+    first, later = _first_word(found, filters), _later_word(found, filters)
+    if filters.verdict is not None:
+        first, later = first.where(ToolCall.verdict == _given("verdict")), later.where(Later.verdict == _given("verdict"))
+    if filters.policy is None:
+        return [_in_calls(first, filters, _of_call(filters)), _in_calls(later, filters, _of_call(filters))]
+    return _by_policy(first, ToolCall, filters) + _by_policy(later, Later, filters)
+
+
+def judge_block_keys(filters: Filters) -> list[Select[Any]]:
+    """Choose call id, block and the view of what a judgement blocked: a tool call, or a content block that is none."""
+    found = _choose(ToolCall.call_id, ToolCall.block, literal_column("'judged_tool_call_log'").label("view")).where(*_of_tool_call(filters))
+    first = _first_word(found, filters).where(_refused(ToolCall), _judged(ToolCall, filters))
+    later = _later_word(found, filters).where(_refused(Later), _judged(Later, filters))
+    given: list[tuple[Select[Any], Any]] = [(first, ToolCall), (later, Later)]
+    if filters.name is None:
+        given.append((_judged_blocks(filters), Block))
+    statements: list[Select[Any]] = []
+    for statement, word in given:
+        if filters.verdict is not None:
+            statement = statement.where(word.verdict == _given("verdict"))
+        if filters.policy is None:
+            statements.append(_in_calls(statement, filters, _of_call(filters)))
+        else:
+            statements += _by_policy(statement, word, filters)
+    return statements
+
+
+def _call_places(filters: Filters) -> Places:
+    places = _places(filters)
+    if filters.policy is not None:
+        places.append([_at(Call.policy, filters)])
+    if filters.verdict is not None:
+        places.append([_at(ToolCall.verdict, filters), _at(Block.verdict, filters)])
+    return places or _anywhere(Call, filters)
+
+
+def _tool_call_places(filters: Filters) -> Places:
+    places = _places(filters)
+    later = [_is_none_of(Block.kind, "text", "thinking")]
+    if filters.policy is not None:
+        decided = [_at(ToolCall.policy, filters), _at(Block.policy, filters).where(*later)]
+        places.append([_at(Call.policy, filters), *decided])
+    if filters.verdict is not None:
+        places.append([_at(ToolCall.verdict, filters), _at(Block.verdict, filters).where(*later)])
+    return places or _anywhere(ToolCall, filters)
+
+
+def _judge_block_places(filters: Filters) -> Places:
+    places = _places(filters)
+    if filters.policy is not None:
+        places.append([_at(Call.policy, filters), _at(Judgement.policy, filters)])
+    if filters.verdict is not None:
+        places.append([_at(ToolCall.verdict, filters), _at(Block.verdict, filters)])
+    return places or _anywhere(Judgement, filters)
+
+
+def _anywhere(table: Any, filters: Filters) -> Places:
+    return [[_choose(table.call_id).where(*_bounds(table.call_id, filters))]]
+
+
+def _places(filters: Filters) -> Places:
+    """Where the filters that are of one column alone can be found."""
+    columns: tuple[Any, ...] = (Call.session, Call.model, Call.key, ToolCall.name)
+    return [[_at(column, filters)] for column in columns if getattr(filters, column.key) is not None]
+
+
+def _at(column: Any, filters: Filters) -> Select[Any]:
+    call_id = column.class_.call_id
+    return _choose(call_id).where(column == _given(column.key), *_bounds(call_id, filters))
+
+
+def _said_of_tools(filters: Filters) -> list[Select[Any]]:
+    return [_choose(ToolCall.call_id).where(_matches(ToolCall.search), *_bounds(ToolCall.call_id, filters))]
+
+
+def _said_of_blocks(filters: Filters) -> list[Select[Any]]:
+    said = _matches(func.to_tsvector(_SIMPLE, Block.reason))
+    return [_choose(Block.call_id).where(said, _refused(Block), *_bounds(Block.call_id, filters))]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of a list: the statements that choose them, and for each filter the statements for the calls that it alone could mean."""
+
+    choose: Callable[[Filters], list[Select[Any]]]
+    places: Callable[[Filters], Places]
+    said: Callable[[Filters], list[Select[Any]]]
+    """Where the words of a filter are said. They have no index in the order of the calls."""
+
+
+CALLS = Keys(call_keys, _call_places, _said_of_tools)
+TOOL_CALLS = Keys(tool_call_keys, _tool_call_places, _said_of_tools)
+JUDGE_BLOCKS = Keys(judge_block_keys, _judge_block_places, lambda filters: [*_said_of_tools(filters), *_said_of_blocks(filters)])
+
+
+def values(filters: Filters) -> dict[str, object]:
+    """Return the parameters of all statements for these filters, but for `limit`."""
+    names = ("session", "model", "key", "name", "verdict", "policy", "words")
+    found: dict[str, object] = {name: to_column(value) for name in names if (value := getattr(filters, name)) is not None}
+    found |= {"call_id": filters.call_id, "low": filters.low, "high": filters.high}
+    if filters.after is not None:
+        found |= {"after_id": filters.after.call_id, "after_number": filters.after.number}
+    return found
+
+
+def first_keys(statements: Sequence[Select[Any]], filters: Filters) -> Select[Any]:
+    """Return a statement for the first `limit` of what the statements choose, after the cursor, each key once."""
+    pages = []
+    for statement in statements:
+        keys = list(statement.selected_columns)[:2]
+        pages.append(in_order(statement.where(*behind(keys, filters)), keys, filters).limit(_given("limit")))
+    if len(pages) == 1:
+        return pages[0]
+    both = union(*(select(page.subquery()) for page in pages)).subquery()
+    return in_order(select(both), list(both.c)[:2], filters).limit(_given("limit"))
+
+
+def in_order(statement: Select[Any], keys: Sequence[Any], filters: Filters) -> Select[Any]:
+    """Order by `keys`, a call id and often a number within the call."""
+    return statement.order_by(*(key.asc() if filters.order == "asc" else key.desc() for key in keys))
+
+
+def behind(keys: Sequence[Any], filters: Filters) -> list[ColumnElement[bool]]:
+    """Only what follows the cursor."""
+    if filters.after is None:
+        return []
+    here: Any = tuple_(*(_given("after_id"), _given("after_number"))[: len(keys)])
+    following: ColumnElement[bool] = tuple_(*keys) > here if filters.order == "asc" else tuple_(*keys) < here
+    return [following]
+
+
+def nearest(places: Places, filters: Filters) -> Select[Any]:
+    """Return a statement for one row: for each place the nearest call id that one of its statements finds, NULL where none does."""
+    columns = []
+    for alternatives in places:
+        found = [_nearest(statement, filters) for statement in alternatives]
+        if len(found) > 1:
+            found = [_nearest(select(union_all(*(select(one.subquery()) for one in found)).subquery()), filters)]
+        columns.append(found[0].scalar_subquery())
+    return select(*columns)
+
+
+def _nearest(statement: Select[Any], filters: Filters) -> Select[Any]:
+    call_id = statement.selected_columns[0]
+    return statement.order_by(call_id.asc() if filters.order == "asc" else call_id.desc()).limit(literal_column("1"))
+
+
+def all_keys(statements: Sequence[Select[Any]]) -> Subquery:
+    """Return a subquery of everything that the statements choose, each key once."""
+    return (union(*statements) if len(statements) > 1 else statements[0]).subquery()
+
+
+def _choose(*columns: Any) -> Select[Any]:
+    return select(*columns)
+
+
+def _judged_blocks(filters: Filters) -> Select[Any]:
+    found = _choose(Block.call_id, Block.block, literal_column("'judged_block_log'").label("view")).where(*_bounds(Block.call_id, filters))
+    called = _exists(ToolCall.call_id == Block.call_id, ToolCall.block == Block.block, *_bounds(ToolCall.call_id, filters))
+    found = found.where(_refused(Block), _judged(Block, filters), ~called)
+    return found if filters.words is None else found.where(_matches(func.to_tsvector(_SIMPLE, Block.reason)))
+
+
+def _by_policy(statement: Select[Any], word: Any, filters: Filters) -> list[Select[Any]]:
+    """One whose policy decided, and one of calls under that policy."""
+    conditions = _of_call(filters)
+    decided = _in_calls(statement.where(word.policy == _given("policy")), filters, conditions)
+    return [decided, _in_calls(statement, filters, [*conditions, Call.policy == _given("policy")])]
+
+
+def _first_word(statement: Select[Any], filters: Filters) -> Select[Any]:
+    """Tool calls of which nothing was said later."""
+    return statement.where(~_exists(*_later(filters)))
+
+
+def _later_word(statement: Select[Any], filters: Filters) -> Select[Any]:
+    """Tool calls of which something was said later, with what was said."""
+    on, *conditions = _later(filters)
+    return statement.join(Later, on).where(*conditions)
+
+
+def _later(filters: Filters) -> list[ColumnElement[bool]]:
+    same = and_(Later.call_id == ToolCall.call_id, Later.block == ToolCall.block)
+    return [same, _is_none_of(Later.kind, "text", "thinking"), *_bounds(Later.call_id, filters)]
+
+
+def _refused(word: Any) -> ColumnElement[bool]:
+    return _is_none_of(word.verdict, "allow", "replace")
+
+
+def _is_none_of(column: Any, *values: str) -> ColumnElement[bool]:
+    """As literals: an index of some rows only is used where the statement itself says that it asks for those."""
+    condition: ColumnElement[bool] = column.not_in([literal_column(f"'{value}'") for value in values])
+    return condition
+
+
+def _judged(word: Any, filters: Filters) -> ColumnElement[bool]:
+    """There is a judgement of the policy that decided."""
+    same = and_(Judgement.call_id == word.call_id, Judgement.block == word.block, Judgement.policy == word.policy)
+    return _exists(same, *_bounds(Judgement.call_id, filters))
+
+
+def _exists(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Looked up for each row that the rest chooses, by primary key: without the OFFSET it would be a join, which may begin with it."""
+    return exists(select(literal_column("1")).where(*conditions).offset(literal_column("0")))
+
+
+def _in_calls(statement: Select[Any], filters: Filters, conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    """Only those whose call fulfils conditions; without any, also those of no call on record."""
+    if not conditions:
+        return statement
+    call_id = statement.selected_columns[0]
+    return statement.join(Call, Call.call_id == call_id).where(*conditions, *_bounds(Call.call_id, filters))
+
+
+def _of_call(filters: Filters) -> list[ColumnElement[bool]]:
+    return [getattr(Call, name) == _given(name) for name in ("session", "model", "key") if getattr(filters, name)]
+
+
+def _of_tool_call(filters: Filters) -> list[ColumnElement[bool]]:
+    conditions = _bounds(ToolCall.call_id, filters)
+    if filters.name is not None:
+        conditions.append(ToolCall.name == _given("name"))
+    if filters.words is not None:
+        conditions.append(_matches(ToolCall.search))
+    return conditions
+
+
+def _matches(column: Any) -> ColumnElement[bool]:
+    matched: ColumnElement[bool] = column.op("@@", is_comparison=True)(func.plainto_tsquery(_SIMPLE, _given("words")))
+    return matched
+
+
+def _bounds(call_id: Any, filters: Filters) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if filters.call_id is not None:
+        conditions.append(call_id == _given("call_id"))
+    if filters.low is not None:
+        conditions.append(call_id >= _given("low"))
+    if filters.high is not None:
+        conditions.append(call_id < _given("high"))
+    if filters.after is not None:
+        conditions.append(call_id >= _given("after_id") if filters.order == "asc" else call_id <= _given("after_id"))
+    return conditions
+
+
+def _given(name: str) -> ColumnElement[Any]:
+    """A parameter of `values`."""
+    return bindparam(name, type_=_TYPES.get(name, Text()))

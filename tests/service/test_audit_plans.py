@@ -1,0 +1,132 @@
+"""Pages of the lists: what they look at does not grow with the record, and they hold what the views hold."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import event, select
+
+from bench.asking import LISTS, alone, together
+from bench.volume import Volume, fill_day
+from db.engine import conninfo
+from db.filters import parse_filters
+from db.queries import AuditReader
+from db.views import VIEWS, ids_of, rows_of
+from tests.support.record import fresh_database
+
+VOLUME = Volume(calls=4000, days=10)
+"""With some 10,000 tool calls, 4,000 blocks and 100,000 chunks."""
+MOST_ROWS = {"calls": 4500, "tool-calls": 1500, "judge-blocks": 6500}
+"""51 keys and 50 rows, each looked up in a few tables. One tool call in thirty is a judge block, so those are far between."""
+
+
+@pytest.fixture(scope="module")
+def filled(database_url: str) -> Iterator[str]:
+    with fresh_database(database_url) as url:
+        with psycopg.connect(conninfo(url), autocommit=True) as connection:
+            for day in range(VOLUME.days):
+                fill_day(connection, VOLUME, day)
+        yield url
+
+
+def looked_at(plan: dict[str, Any]) -> float:
+    """The rows that the scans of a plan, as it ran, took or threw away."""
+    found: float = sum(looked_at(inner) for inner in plan.get("Plans", ()))
+    if "Relation Name" in plan or "Index Name" in plan:
+        gone = plan.get("Rows Removed by Filter", 0) + plan.get("Rows Removed by Index Recheck", 0)
+        found += (plan["Actual Rows"] + gone) * plan["Actual Loops"]
+    return found
+
+
+# What a list shows, said slowly.
+SLOWLY = {
+    "calls": ("SELECT call_id FROM call_log v WHERE true", "call_id DESC"),
+    "tool-calls": ("SELECT call_id, block FROM tool_call_log v WHERE true", "call_id DESC, block DESC"),
+    "judge-blocks": (
+        "SELECT call_id, block, kind FROM judge_block_log v WHERE verdict NOT IN ('allow', 'replace') AND (kind = 'tool_call' OR "
+        "NOT EXISTS (SELECT FROM tool_calls t WHERE t.call_id = v.call_id AND t.block = v.block))",
+        "call_id DESC, block DESC",
+    ),
+}
+OF_TOOL = "EXISTS (SELECT FROM tool_call_log t WHERE t.call_id = v.call_id AND {})"
+WORDS = "search @@ plainto_tsquery('simple', %(q)s)"
+
+
+def slowly(of: str, given: dict[str, str]) -> str:
+    """The statement for a list by conditions on the views."""
+    statement, order = SLOWLY[of]
+    tool = [WORDS if name == "q" else f"{name} = %({name})s" for name in ("name", "verdict", "q") if name in given]
+    conditions = [f"{name} = %({name})s" for name in ("session", "model", "key") if name in given]
+    if "policy" in given:
+        conditions.append("policy = %(policy)s" if of == "calls" else "(policy = %(policy)s OR call_policy = %(policy)s)")
+    if of != "calls":
+        conditions += tool
+    elif list(given.keys() & {"name", "verdict", "q"}) == ["verdict"]:
+        blocks = "EXISTS (SELECT FROM blocks b WHERE b.call_id = v.call_id AND b.verdict = %(verdict)s)"
+        conditions.append(f"({OF_TOOL.format(tool[0])} OR {blocks})")
+    elif tool:
+        conditions.append(OF_TOOL.format(" AND ".join(tool)))
+    id_of = "(lpad(to_hex((extract(epoch FROM %({})s::timestamptz) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"
+    conditions += [f"call_id >= {id_of.format('since')}"] if "since" in given else []
+    conditions += [f"call_id < {id_of.format('until')}"] if "until" in given else []
+    return f"{' AND '.join([statement, *conditions])} ORDER BY {order} LIMIT 50"
+
+
+@pytest.mark.parametrize("of", LISTS)
+async def test_a_page_holds_what_the_views_hold(filled: str, of: Any) -> None:
+    reader = AuditReader.open(filled)
+    ask = {"calls": reader.calls, "tool-calls": reader.tool_calls, "judge-blocks": reader.judge_blocks}[of]
+    try:
+        with psycopg.connect(conninfo(filled), autocommit=True) as connection:
+            for given in (*alone(), *list(together(VOLUME))[::7]):
+                expected = connection.execute(slowly(of, given).encode(), given).fetchall()
+                page = await ask(parse_filters(given.items(), of=of))
+                assert [item["call_id"] for item in page["items"]] == [str(row[0]) for row in expected], given
+    finally:
+        await reader.close()
+
+
+@pytest.mark.parametrize("of", LISTS)
+async def test_no_filter_makes_a_page_walk_the_record(filled: str, of: Any) -> None:
+    reader = AuditReader.open(filled)
+    said: list[tuple[str, Any]] = []
+    event.listen(reader.engine.sync_engine, "before_cursor_execute", lambda *given: said.append((given[2], given[3])))
+    ask = {"calls": reader.calls, "tool-calls": reader.tool_calls, "judge-blocks": reader.judge_blocks}[of]
+    found = []
+    try:
+        with psycopg.connect(conninfo(filled), autocommit=True) as connection:
+            # small partitions are cheapest read whole, which says nothing about large ones
+            connection.execute("SET enable_seqscan = off")
+            for given in alone():
+                said.clear()
+                page = await ask(parse_filters(given.items(), of=of))
+                rows = 0.0
+                for statement, parameters in said:
+                    row = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}".encode(), parameters).fetchone()
+                    rows += looked_at(row[0][0]["Plan"]) if row else 0
+                found.append((rows, len(page["items"]), given))
+    finally:
+        await reader.close()
+    found.sort(key=lambda one: -one[0])
+    assert found[0][0] <= MOST_ROWS[of], found[:10]
+
+
+async def test_pages_read_a_view_as_it_is(filled: str) -> None:
+    """The joins of `db.views` are those of the migrations."""
+    reader = AuditReader.open(filled)
+    try:
+        async with reader.engine.connect() as connection:
+            for view in VIEWS.tables.values():
+                keys = [view.c[name] for name in ("call_id", "block", "seq") if name in view.c]
+                shown = (await connection.execute(select(view).order_by(*keys).limit(300))).all()
+                ids = sorted({row.call_id for row in shown})[:-1]
+                rows = rows_of(view)
+                own = [rows.c[key.name] for key in keys]
+                judged = [rows.c.verdict != "allow", rows.c.judge_model.is_not(None)] if view.name.startswith("judged") else []
+                statement = select(*(rows.c[column.name] for column in view.c)).where(*judged).order_by(*own)
+                found = (await connection.execute(statement, {ids_of(view): ids})).all()
+                assert len(ids) > 3
+                assert found == [row for row in shown if row.call_id in ids], view.name
+    finally:
+        await reader.close()
