@@ -16,7 +16,7 @@ from db.filters import CHUNK_FILTERS, Position, encode_cursor, first_id, parse_f
 from db.queries import AuditReader
 
 BOUND_MS = 50.0
-ROUNDS = 5
+ROUNDS = 3
 LISTS = ("calls", "tool-calls", "judge-blocks")
 VALUES = {
     "session": ("session-rare", "agent", "session-old", "s-7", "absent"),

@@ -38,7 +38,7 @@ from db.text import to_column
 Places = list[list[Select[Any]]]
 Later = aliased(Block, name="later")
 _TYPES: dict[str, TypeEngine[Any]] = {
-    **dict.fromkeys(("call_id", "low", "high", "after_id"), Uuid()), "after_number": Integer(), "limit": Integer(),
+    **dict.fromkeys(("call_id", "low", "high", "after_id"), Uuid()), "after_number": Integer(), "limit": Integer(), "count": Integer(),
 }  # fmt: skip
 _SIMPLE: ColumnElement[Any] = literal_column("'simple'::regconfig")
 
@@ -198,19 +198,17 @@ def behind(keys: Sequence[Any], filters: Filters) -> list[ColumnElement[bool]]:
 
 
 def nearest(places: Places, filters: Filters) -> Select[Any]:
-    """Return a statement for one row: for each place the nearest call id that one of its statements finds, NULL where none does."""
-    columns = []
-    for alternatives in places:
-        found = [_nearest(statement, filters) for statement in alternatives]
-        if len(found) > 1:
-            found = [_nearest(select(union_all(*(select(one.subquery()) for one in found)).subquery()), filters)]
-        columns.append(found[0].scalar_subquery())
-    return select(*columns)
+    """Return a statement for one row: for each place the array of the `count` nearest call ids that its statements find, in order."""
+    return select(*(func.array(nearest_of(alternatives, filters).scalar_subquery()) for alternatives in places))
 
 
-def _nearest(statement: Select[Any], filters: Filters) -> Select[Any]:
-    call_id = statement.selected_columns[0]
-    return statement.order_by(call_id.asc() if filters.order == "asc" else call_id.desc()).limit(literal_column("1"))
+def nearest_of(statements: Sequence[Select[Any]], filters: Filters) -> Select[Any]:
+    """Return a statement for the `count` nearest call ids that statements find, in order."""
+    found = [in_order(one, [one.selected_columns[0]], filters).limit(_given("count")) for one in statements]
+    if len(found) == 1:
+        return found[0]
+    both = union_all(*(select(one.subquery()) for one in found)).subquery()
+    return in_order(select(both), [both.c.call_id], filters).limit(_given("count"))
 
 
 def all_keys(statements: Sequence[Select[Any]]) -> Subquery:

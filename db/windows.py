@@ -1,11 +1,11 @@
 """The keys of a page, found day by day from its end of the record.
 
 A statement over all days is planned by averages: a tool that nobody called for a month is looked for in a month of other tools. Within
-a day the statistics are right. Days in which one of the filters alone finds nothing are left out: before each day the nearest call is
-asked for that each filter by itself could mean, each by its own index. What a few days do not fill is rare, and is asked for in the rest
-of the record at once.
+a day the statistics are right. Days in which one of the filters alone finds nothing are left out: the nearest calls are asked for that
+each filter by itself could mean, each by its own index, and of the days of the rarest one those that the others do not rule out.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -15,11 +15,13 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import Filters, Position
-from db.keysets import Keys, first_keys, nearest, values
+from db.keysets import Keys, first_keys, nearest, nearest_of, values
 
 _DAY_MS = 86_400_000
-_SINGLE = 2
-"""So many days are asked for one after the other."""
+_COUNT = 200
+"""So many calls of each filter are looked at to find the days."""
+_DAYS = 8
+"""So many days are asked for in one statement, each by a statement of its own in it."""
 _SAID = 32
 """In so many days words are looked for at once."""
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
@@ -33,84 +35,112 @@ class _Texts(NamedTuple):
     said: str
 
 
+class _Place(NamedTuple):
+    """The days of the nearest calls that one filter could mean, a day for each call; behind `horizon` there may be more."""
+
+    days: list[int]
+    horizon: int | None
+
+
 class _Walk:
-    """What was found, and the bounds of where the rest would be."""
+    """What was found, and the bounds of where the rest would be. Days are numbers that grow in the order of the list."""
 
     def __init__(self, connection: AsyncConnection, keys: Keys, filters: Filters) -> None:
-        self.connection, self.filters = connection, filters
+        self.connection, self.words = connection, filters.words is not None
         self.texts = _texts(keys, _shape(filters))
-        self.given: dict[str, Any] = values(filters) | {"low": filters.low or _LOWEST, "high": filters.high or _HIGHEST}
-        self.step = 1 if filters.order == "asc" else -1
+        self.given: dict[str, Any] = values(filters) | {"low": filters.low or _LOWEST, "high": filters.high or _HIGHEST, "count": _COUNT}
+        self.sign = 1 if filters.order == "asc" else -1
         self.found: list[Row[Any]] = []
 
-    async def nearest_day(self) -> int | None:
-        """The nearest day that every filter alone could mean, None when one of them can mean none."""
-        ids = (await self.connection.exec_driver_sql(self.texts.near, self.given)).one()
-        if any(call_id is None for call_id in ids):
-            return None
-        # nothing is nearer than the farthest of what each filter alone could mean
-        return int((max(ids) if self.step > 0 else min(ids)).int >> 80) // _DAY_MS
+    async def places(self) -> list[_Place]:
+        """Where each filter alone finds something."""
+        places = []
+        for ids in (await self.connection.exec_driver_sql(self.texts.near, self.given)).one():
+            days = [self._day(call_id) for call_id in ids]
+            places.append(_Place(days, days[-1] if len(days) == _COUNT else None))
+        return places
 
-    async def day_of_words(self, day: int) -> int | None:
-        """The nearest day from `day` on in which the words are said."""
-        found: int | None = day
-        while found is not None:
-            days = [found + self.step * further for further in range(_SAID)]
-            given = self.given | {name: value for n, one in enumerate(days) for name, value in self._bounds(one, n).items()}
-            said = (await self.connection.exec_driver_sql(self.texts.said, given)).scalar()
-            if said is not None:
-                return int(said.int >> 80) // _DAY_MS
-            self.leave(days[-1])
-            found = await self.nearest_day()
-        return None
+    async def where_said(self, first: int) -> _Place:
+        """The days from `first` on in which the words are said."""
+        days = range(first, first + _SAID)
+        ids = (await self.connection.exec_driver_sql(self.texts.said, self._of_days(days) | {"count": 1})).scalars()
+        return _Place([self._day(call_id) for call_id in ids], days[-1])
 
-    async def take(self, limit: int, day: int | None) -> None:
-        """Take up to `limit` keys of a day, or of the rest of the record."""
-        given = self.given | {"limit": limit - len(self.found)} | (self._bounds(day) if day is not None else {})
-        self.found += (await self.connection.exec_driver_sql(self.texts.page, given)).all()
+    async def take(self, limit: int, days: list[int] | None) -> None:
+        """Take up to `limit` keys of some days, of the later ones only what is needed, or of the rest of the record."""
+        statement = self.texts.page if days is None else _of_days(self.texts.page, len(days))
+        given = self._of_days(days or ()) | {"limit": limit - len(self.found)}
+        self.found += (await self.connection.exec_driver_sql(statement, given)).all()
 
     def leave(self, day: int) -> None:
         """Go on behind a day."""
-        if self.step > 0:
+        if self.sign > 0:
             self.given["low"] = max(self.given["low"], _first_of(day + 1))
         else:
-            self.given["high"] = min(self.given["high"], _first_of(day))
+            self.given["high"] = min(self.given["high"], _first_of(-day))
 
-    def _bounds(self, day: int, suffix: int | str = "") -> dict[str, UUID]:
-        return {
-            f"low{suffix}": max(_first_of(day), self.given["low"]),
-            f"high{suffix}": min(_first_of(day + 1), self.given["high"]),
-        }
+    def _day(self, call_id: UUID) -> int:
+        return self.sign * ((call_id.int >> 80) // _DAY_MS)
+
+    def _of_days(self, days: Sequence[int]) -> dict[str, Any]:
+        given = dict(self.given)
+        for n, day in enumerate(days):
+            given[f"low{n}"] = max(_first_of(day * self.sign), self.given["low"])
+            given[f"high{n}"] = min(_first_of(day * self.sign + 1), self.given["high"])
+        return given
 
 
 async def find_keys(connection: AsyncConnection, keys: Keys, filters: Filters, limit: int) -> list[Row[Any]]:
     """Return the first `limit` keys after the cursor, in order."""
     walk = _Walk(connection, keys, filters)
-    for step in range(_SINGLE + 1):
-        day = await walk.nearest_day()
-        if day is not None and filters.words is not None and step > 0:
-            day = await walk.day_of_words(day)
-        if day is None:
+    is_first = True
+    while len(walk.found) < limit:
+        places = await walk.places()
+        if any(not place.days for place in places):
             break
-        await walk.take(limit, day if step < _SINGLE else None)
-        if len(walk.found) >= limit:
+        if walk.words and not is_first:
+            places.append(await walk.where_said(max(place.days[0] for place in places)))
+        if not (walk.words or is_first):
+            # what a few days do not fill is spread thinly over many, where averages are right
+            await walk.take(limit, None)
             break
-        walk.leave(day)
+        days, last = _candidates(places, limit - len(walk.found))
+        if days:
+            await walk.take(limit, days)
+            is_first = False
+        if last is None:
+            break
+        walk.leave(last)
     return walk.found
+
+
+def _candidates(places: list[_Place], wanted: int) -> tuple[list[int], int | None]:
+    """Days in which something may be, and the last day that needs no other look; None when those are all days there are."""
+    rarest = max(places, key=lambda place: (place.horizon is None, place.horizon or 0))
+    days: dict[int, int] = {}
+    for at, day in enumerate(rarest.days):
+        if day not in days and (len(days) == _DAYS or at >= wanted):
+            return list(days), rarest.days[at - 1]
+        if all(day in place.days or (place.horizon is not None and day > place.horizon) for place in places):
+            days[day] = at
+    return list(days), rarest.horizon
 
 
 @lru_cache(maxsize=1024)
 def _texts(keys: Keys, shape: Filters) -> _Texts:
     """Compiled once: that takes longer than running them."""
     near, page = _text(nearest(keys.places(shape), shape)), _text(first_keys(keys.choose(shape), shape))
-    said = _text(nearest([keys.said(shape)], shape)) if shape.words else ""
-    # each of the days is read only where those before had nothing
-    days = " UNION ALL ".join(said.replace("%(low)s", f"%(low{n})s").replace("%(high)s", f"%(high{n})s") for n in range(_SAID))
-    return _Texts(near, page, f"SELECT * FROM ({days}) AS days (call_id) WHERE call_id IS NOT NULL LIMIT 1")
+    return _Texts(near, page, _of_days(_text(nearest_of(keys.said(shape), shape)), _SAID, "") if shape.words else "")
 
 
 def _text(statement: Select[Any]) -> str:
     return str(statement.compile(dialect=PGDialect_psycopg()))  # type: ignore[no-untyped-call]
+
+
+def _of_days(statement: str, count: int, limit: str = "LIMIT %(limit)s") -> str:
+    """The statement for each of some days; with a limit those are run that it needs, as the days come."""
+    days = (statement.replace("%(low)s", f"%(low{n})s").replace("%(high)s", f"%(high{n})s") for n in range(count))
+    return f"SELECT * FROM ({' UNION ALL '.join(f'({day})' for day in days)}) AS days {limit}"
 
 
 def _shape(filters: Filters) -> Filters:
