@@ -217,6 +217,8 @@ class Connection:
                 await self.open(patience_s=5)
                 log.info("redis connection restored", extra={"connection": self._name})
                 return
+            # one that refuses its greeting (too many clients) says so at once
+            await asyncio.sleep(self._look_s / _LOOKS)
 
     def call(self, *args: Argument) -> "asyncio.Future[Any]":
         """Send a command with this tick's others. The future gives the reply, RedisError or StreamConnectionLost."""
