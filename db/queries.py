@@ -82,6 +82,9 @@ class AuditReader:
 
     async def judge_blocks(self, filters: Filters) -> JsonObject:
         """Return a page of judge blocks: tool calls and content blocks that a judgement blocked."""
+        if filters.verdict in ("allow", "replace"):
+            # none of those is one, which to find out would take a look at all of them
+            return {"items": [], "next_cursor": None}
         return await self._page("judge-blocks", JUDGE_BLOCKS, JUDGED_LOGS, filters, judge_block_item)
 
     async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:

@@ -93,37 +93,51 @@ class _Walk:
 async def find_keys(connection: AsyncConnection, keys: Keys, filters: Filters, limit: int) -> list[Row[Any]]:
     """Return the first `limit` keys after the cursor, in order."""
     walk = _Walk(connection, keys, filters)
-    is_first = True
+    wanted, seen = limit, 0
     while len(walk.found) < limit:
         places = await walk.places()
         if any(not place.days for place in places):
             break
-        if walk.words and not is_first:
+        if walk.words and seen:
             places.append(await walk.where_said(max(place.days[0] for place in places)))
-        if not (walk.words or is_first):
-            # what a few days do not fill is spread thinly over many, where averages are right
+        chosen = _choose_days(places, wanted)
+        if seen and chosen.is_thin and not walk.words:
+            # spread over many days, where averages are right
             await walk.take(limit, None)
             break
-        days, last = _candidates(places, limit - len(walk.found))
-        if days:
-            await walk.take(limit, days)
-            is_first = False
-        if last is None:
+        if chosen.days:
+            await walk.take(limit, chosen.days)
+            seen += chosen.calls
+            # as many more as it takes if it goes on like this
+            wanted = (limit - len(walk.found)) * seen // max(len(walk.found), 1)
+        if chosen.last is None:
             break
-        walk.leave(last)
+        walk.leave(chosen.last)
     return walk.found
 
 
-def _candidates(places: list[_Place], wanted: int) -> tuple[list[int], int | None]:
-    """Days in which something may be, and the last day that needs no other look; None when those are all days there are."""
+class _Chosen(NamedTuple):
+    """Days to ask for, and the last day that needs no other look (None: those are all the days there are)."""
+
+    days: list[int]
+    last: int | None
+    calls: int
+    """Calls in them that the rarest filter alone could mean, as far as they were looked at."""
+    is_thin: bool
+    """There would have to be more days."""
+
+
+def _choose_days(places: list[_Place], wanted: int) -> _Chosen:
+    """Choose days in which something may be, until they have `wanted` calls of the rarest filter."""
     rarest = max(places, key=lambda place: (place.horizon is None, place.horizon or 0))
-    days: dict[int, int] = {}
+    days: dict[int, None] = {}
     for at, day in enumerate(rarest.days):
         if day not in days and (len(days) == _DAYS or at >= wanted):
-            return list(days), rarest.days[at - 1]
+            return _Chosen(list(days), rarest.days[at - 1], at, at < wanted)
         if all(day in place.days or (place.horizon is not None and day > place.horizon) for place in places):
-            days[day] = at
-    return list(days), rarest.horizon
+            days[day] = None
+    is_thin = rarest.horizon is not None and len(rarest.days) < wanted and len(days) > 2
+    return _Chosen(list(days), rarest.horizon, len(rarest.days), is_thin)
 
 
 @lru_cache(maxsize=1024)
