@@ -11,8 +11,8 @@ import psycopg
 from sqlalchemy import event
 
 from bench.volume import Volume
-from db.engine import conninfo
 from db.filters import CHUNK_FILTERS, Position, encode_cursor, first_id, parse_filters
+from db.link import conninfo
 from db.queries import AuditReader
 
 BOUND_MS = 50.0

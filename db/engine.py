@@ -1,12 +1,9 @@
-"""Database addresses and engines. One place turns `postgresql://` URLs into what SQLAlchemy and psycopg take.
+"""Engines for SQLAlchemy, and the form of a database URL that it takes.
 
 Must not know: tables.
 """
 
 import asyncio
-import contextlib
-import os
-import socket
 from typing import Any, TypeVar
 
 import psycopg
@@ -15,16 +12,13 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from db.link import CONNECT_TIMEOUT_S, ENCODING, KEEPALIVES, cut
+
 T = TypeVar("T")
-CONNECT_TIMEOUT_S = 5
 PING_S = 3.0
 """How long a connection out of the pool has to show that it lives."""
 _SERVER_SHARE = 0.9
 """The server gives a statement up in this share of the time after which its silence is taken for its end."""
-KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "25000"}
-"""A connection whose other end is gone breaks within 25 s, also with something sent and not acknowledged."""
-ENCODING = {"client_encoding": "utf8"}
-"""Said by the client, because a database made without a locale is SQL_ASCII, and there text would come as bytes."""
 
 
 def engine_url(url: str) -> URL:
@@ -35,17 +29,6 @@ def engine_url(url: str) -> URL:
     return parsed.set(drivername="postgresql+psycopg").update_query_dict(
         {"connect_timeout": str(CONNECT_TIMEOUT_S), **KEEPALIVES, **ENCODING}
     )
-
-
-def conninfo(url: str) -> str:
-    """Return `url` in the form psycopg takes."""
-    return engine_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-
-
-def cut(connection: "psycopg.AsyncConnection[Any] | psycopg.Connection[Any]") -> None:
-    """Cut a connection under whoever waits on it, who then fails at once. A query that is cancelled instead waits for the server's word."""
-    with contextlib.suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as link:
-        link.shutdown(socket.SHUT_RDWR)
 
 
 class _Timed(psycopg.AsyncConnection[Any]):

@@ -21,7 +21,7 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
-from db.engine import conninfo, cut
+from db.link import conninfo, cut
 from db.packing import Packed, PackedDumper, column
 from db.rows import PARTITIONED, Rows, pack
 from db.text import to_column

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from db.canonical import FORMS
-from db.engine import conninfo
+from db.link import conninfo
 from db.seal import Sealer
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from db import checkpoints
 from db.canonical import FORMS, HASH, Form, call_hash, leaf_data, marks
 from db.checkpoints import Checkpoint
-from db.engine import conninfo, cut
+from db.link import conninfo, cut
 from db.merkle import Tree
 from protocol.errors import AuditUnavailable
 

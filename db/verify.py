@@ -14,8 +14,8 @@ import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from db.checkpoints import Checkpoint
-from db.engine import conninfo, cut
 from db.findings import Finding, Report
+from db.link import conninfo, cut
 from db.verify_rows import HIGHEST, LOWEST, check_rows
 from db.verify_tree import check_near, check_tree, find_dropped
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound

@@ -4,11 +4,16 @@ Reads PostgreSQL and never writes it. Whatever goes wrong, the answer is that no
 without, and makes nothing up.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from db.turns import TurnReader
 from protocol.anthropic_turn import StoredTurn, pack_turns, unpack_turns
+
+if TYPE_CHECKING:
+    from db.turns import TurnReader
 
 MAX_FACT_BYTES = 8 * 2**20
 NONE = pack_turns([])
@@ -41,16 +46,28 @@ class TurnLookup:
     """Looks up turns for one worker."""
 
     def __init__(self, database_url: str, *, durable: bool) -> None:
-        self._reader = TurnReader.open(database_url, durable=durable)
+        self._database_url, self._durable = database_url, durable
+        self._reader: TurnReader | None = None
+        self._opening = asyncio.Lock()
 
     async def find(self, key: str, ids: Sequence[str]) -> bytes:
         """Return the fact: the turns on record for calls of this API key with these tool calls. Never raises."""
         try:
-            return pack_newest(await self._reader.find(key, ids))
+            reader = self._reader or await self._open()
+            return pack_newest(await reader.find(key, ids))
         except Exception as error:
             log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
             return NONE
 
+    async def _open(self) -> "TurnReader":
+        async with self._opening:
+            if self._reader is None:
+                # its libraries take half of a worker's start and a third of its memory, and most never look a turn up
+                turns = await asyncio.to_thread(import_module, "db.turns")
+                self._reader = turns.TurnReader.open(self._database_url, durable=self._durable)
+            return self._reader
+
     async def close(self) -> None:
         """Close the connections."""
-        await self._reader.close()
+        if self._reader is not None:
+            await self._reader.close()

@@ -17,7 +17,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from db.engine import conninfo
+from db.link import conninfo
 from tests.support.clients import tool
 from tests.support.figures import Figure
 from tests.support.invariants import Seen, call_faults, read_call, settle

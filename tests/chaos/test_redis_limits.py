@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import redis
 
-from db.engine import conninfo
+from db.link import conninfo
 from sluice import embedded
 from streams import layout
 from tests.support.figures import Figure

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import psycopg
 import pytest
 
-from db.engine import conninfo
+from db.link import conninfo
 from tests.support.figures import Figure
 from tests.support.product import Product, Role, base_config
 from tests.support.proxy import Proxy, proxied

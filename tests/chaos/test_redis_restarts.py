@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from db.engine import conninfo
+from db.link import conninfo
 from tests.support.figures import Figure
 from tests.support.product import Product, base_config, running
 from tests.support.record import fresh_database

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from db.canonical import FORMS
-from db.engine import conninfo
 from db.insert import AuditInserter
+from db.link import conninfo
 from db.seal import Sealer
 from sluice import audit_cli
 from tests.conftest import SEED

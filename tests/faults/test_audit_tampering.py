@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from db.canonical import FORMS
-from db.engine import conninfo
+from db.link import conninfo
 from db.seal import Sealer
 from db.verify import verify
 from tests.conftest import SEED

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 import redis
 
-from db.engine import conninfo
+from db.link import conninfo
 from db.migrate import downgrade, upgrade
 from db.schema import SCRIPTS, newest
 from sluice import doctor, live

@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from db import migrate
-from db.engine import conninfo
 from db.insert import AuditInserter
+from db.link import conninfo
 from protocol.config import Config, Runtime
 from protocol.errors import AuditUnavailable
 from protocol.records import ChunksRecord, EventRecord, Record, encode_records

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import redis
 
-from db.engine import conninfo
+from db.link import conninfo
 from protocol.request import Dialect
 from tests.support.figures import Figure
 from tests.support.product import KEY, Product, base_config, running

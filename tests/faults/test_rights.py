@@ -15,8 +15,8 @@ import psycopg
 import pytest
 import redis
 
-from db.engine import conninfo
 from db.insert import AuditInserter
+from db.link import conninfo
 from db.migrate import LOGINS, upgrade
 from sluice.rights import FORBIDDEN, OPS, USERS, Command
 from streams import layout

@@ -14,8 +14,8 @@ import pytest
 from psycopg import AsyncConnection
 
 from db import migrate
-from db.engine import conninfo
 from db.insert import AuditInserter
+from db.link import conninfo
 from protocol.errors import AuditUnavailable
 from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, decode_records, to_bytes
 from tests.support.record import (

@@ -9,8 +9,8 @@ from sqlalchemy import event, select
 
 from bench.asking import LISTS, alone, together
 from bench.volume import Volume, fill_day
-from db.engine import conninfo
 from db.filters import parse_filters
+from db.link import conninfo
 from db.queries import AuditReader
 from db.views import VIEWS, ids_of, rows_of
 from tests.support.record import fresh_database

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from db import migrate
-from db.engine import conninfo
 from db.insert import AuditInserter
+from db.link import conninfo
 from db.schema import newest
 from tests.support.record import call_id, fresh_database, rows, whole_call
 

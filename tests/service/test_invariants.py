@@ -8,7 +8,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from db.engine import conninfo
+from db.link import conninfo
 from protocol.request import Dialect
 from streams import layout
 from tests.support.clients import tool

@@ -29,7 +29,7 @@ import db.insert
 import gateway.bus
 import workers.audit
 import workers.judge
-from db.engine import conninfo
+from db.link import conninfo
 from gateway.app import Gateway
 from gateway.main import running
 from protocol.config import Config, Runtime

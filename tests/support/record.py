@@ -12,7 +12,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from db.engine import conninfo, engine_url
+from db.engine import engine_url
+from db.link import conninfo
 from db.migrate import upgrade
 from protocol.records import (
     BlockRecord,

@@ -14,8 +14,9 @@ from psycopg import sql
 from typer.testing import CliRunner
 
 from db.canonical import FORMS
-from db.engine import conninfo, engine_url
+from db.engine import engine_url
 from db.insert import AuditInserter
+from db.link import conninfo
 from db.seal import Sealer
 from protocol.records import Record
 from sluice import seal_cli

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import psycopg
 import redis
 
-from db.engine import conninfo
+from db.link import conninfo
 from db.migrate import upgrade
 from sluice import embedded
 from sluice.processes import Spec, spawn
