@@ -36,6 +36,8 @@ class Spec:
     stop_signal: signal.Signals = signal.SIGTERM
     is_ready: Callable[[], bool] | None = None
     """A cheap probe; without it the process says so itself through the descriptor named by `--ready-fd`."""
+    nice: int = 0
+    """How far it gives way to the others where cores are short, as nice(1) has it."""
 
 
 def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]:
@@ -56,7 +58,7 @@ def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]
             group=spec.group,
             extra_groups=[] if spec.user is not None else None,
             pass_fds=() if ready_fd is None else (ready_fd,),
-            preexec_fn=_die_with_parent(spec.stop_signal, os.getpid()) if _ON_LINUX else None,
+            preexec_fn=_before_exec(spec, os.getpid()),
             process_group=0,
         )
 
@@ -142,13 +144,17 @@ def die_with_parent(number: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
 
 
-def _die_with_parent(number: signal.Signals, parent: int) -> Callable[[], None]:
+def _before_exec(spec: Spec, parent: int) -> Callable[[], None] | None:
+    if not _ON_LINUX and not spec.nice:
+        return None
     libc = ctypes.CDLL(None)
 
     def before_exec() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, int(number))
-        if os.getppid() != parent:
-            os._exit(1)
+        os.nice(spec.nice)
+        if _ON_LINUX:
+            libc.prctl(_PR_SET_PDEATHSIG, int(spec.stop_signal))
+            if os.getppid() != parent:
+                os._exit(1)
 
     return before_exec
 

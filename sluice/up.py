@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +37,8 @@ SERVERS_STOP_S = 20.0
 SWEEP_S = 5.0
 AGAIN_S = 1.0
 """A second Ctrl-C after this time means: at once."""
+RECORD_NICE = 10
+"""How far who keeps the record gives way to who serves calls, where both share few cores (docs/performance.md)."""
 LARGEST_LOG_BYTES = 10 * 2**20
 
 
@@ -177,7 +179,7 @@ class _Launcher:
                 else "making a PostgreSQL database and starting the servers (once, a few seconds)"
             )
             spec, self._database_url = embedded.postgres(plan.data_dir / "postgres", log=plan.log("postgres"))
-            specs.append(spec)
+            specs.append(replace(spec, nice=RECORD_NICE))
         if specs:
             await supervisor.start(specs, timeout_s=START_S)
         urls = {"redis_url": self._redis_url, "database_url": self._database_url}
@@ -206,7 +208,7 @@ class _Launcher:
             "SLUICE_POLICY_PATH": str(folder.resolve()) if folder else "", "SLUICE_DATA_DIR": str(plan.data_dir),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
         }  # fmt: skip
-        return Spec(name, [*plan.command, *role], plan.log(name), env=env)
+        return Spec(name, [*plan.command, *role], plan.log(name), env=env, nice=RECORD_NICE if role[-1] == "audit" else 0)
 
     async def _stop(self, supervisor: Supervisor) -> None:
         """End what feeds before what is fed: gateway, workers, audit writer, servers."""
