@@ -25,7 +25,7 @@ class Upstream:
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._ready, self._closing = threading.Event(), asyncio.Event()
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()), daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
     def url(self) -> str:
@@ -41,6 +41,12 @@ class Upstream:
         """End it."""
         self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join(10)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
 
     async def _serve(self) -> None:
         app = web.Application(client_max_size=2**20)
