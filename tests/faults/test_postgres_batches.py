@@ -1,50 +1,20 @@
 """What an audit writer takes at once is bounded by bytes too, and the end of a call never costs another's request body."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import redis
 
 from db.insert import AuditInserter
-from protocol.config import Config, Runtime
 from protocol.records import ChunksRecord, EndRecord, Record, encode_records
 from streams import layout
 from tests.support.figures import Figure
-from tests.support.record import NOW, call_id, call_record, chunks_record, fresh_database, rows
+from tests.support.record import NOW, call_id, call_record, chunks_record, rows
 from tests.support.waiting import wait_until
+from tests.support.writers import writing
 from workers import audit
-from workers.audit import AuditWriter
 
 MB = 2**20
 Store = Any
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with redis.Redis.from_url(redis_url) as client:
-        client.flushall()
-        yield client
-
-
-@asynccontextmanager
-async def writing(redis_url: str, url: str) -> AsyncIterator[AuditWriter]:
-    """Run an audit writer in this process."""
-    writer = AuditWriter(Runtime(config=Config(), redis_url=redis_url, database_url=url, name="w"))
-    task = asyncio.create_task(writer.run())
-    try:
-        yield writer
-    finally:
-        writer.stop()
-        await task
 
 
 def put(store: Store, records: list[Record]) -> None:

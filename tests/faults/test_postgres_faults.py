@@ -3,59 +3,31 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-import redis
 
 from db import migrate
 from db.insert import AuditInserter
 from db.link import conninfo
-from protocol.config import Config, Runtime
 from protocol.errors import AuditUnavailable
 from protocol.records import ChunksRecord, EventRecord, Record, encode_records
 from streams import layout
 from tests.support.figures import Figure
 from tests.support.proxy import proxied
-from tests.support.record import NOW, call_id, chunks_record, fresh_database, rows, tool_call_record, whole_call
+from tests.support.record import NOW, call_id, chunks_record, rows, tool_call_record, whole_call
 from tests.support.stores import Server, own_postgres
 from tests.support.waiting import wait_for, wait_until
-from workers.audit import AuditWriter
+from tests.support.writers import writing
 
 
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[Server]:
     with own_postgres(tmp_path) as server:
         yield server
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Any]:
-    with redis.Redis.from_url(redis_url) as client:
-        client.flushall()
-        yield client
-
-
-@asynccontextmanager
-async def writing(redis_url: str, url: str) -> AsyncIterator[AuditWriter]:
-    """Run an audit writer in this process."""
-    writer = AuditWriter(Runtime(config=Config(), redis_url=redis_url, database_url=url, name="w"))
-    task = asyncio.create_task(writer.run())
-    try:
-        yield writer
-    finally:
-        writer.stop()
-        await task
 
 
 def put(store: Any, *records: Record) -> None:

@@ -19,14 +19,8 @@ from protocol.errors import AuditUnavailable
 from tests.support.clients import ask
 from tests.support.product import KEY, Product, base_config
 from tests.support.proxy import Proxy, proxied
-from tests.support.record import call_id, fresh_database, rows, whole_call
+from tests.support.record import call_id, rows, whole_call
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
 
 
 @pytest.fixture

@@ -1,31 +1,16 @@
 """Calls on record without an end, of which Redis knows nothing any more: an audit writer ends them, and only them."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 
 from protocol.config import Config, Limits, Runtime
 from protocol.records import EndRecord, Record, encode_records
 from streams import layout
-from tests.support.record import NOW, call_record, fresh_database, rows
+from tests.support.record import NOW, call_record, rows
 from tests.support.waiting import wait_until
 from workers.audit import AuditWriter
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Any]:
-    with redis.Redis.from_url(redis_url) as client:
-        client.flushall()
-        yield client
 
 
 @pytest.mark.case("R2")
