@@ -12,6 +12,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any
 
 import hiredis
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 Argument = str | bytes | int
 _pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 Push = Callable[[list[Any]], None]
+SLICE_S = 0.02
+"""How long messages of one subscription are handed out before everything else on the loop has its turn."""
 _LOOKS = 4
 """How often in `silent_s` a connection is looked at."""
 
@@ -64,9 +67,21 @@ class _Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.heard = True
         self.reader.feed(data)
+        self._take()
+
+    def _take(self) -> None:
+        """Hand out what came, for at most a slice: one read may bring hundreds of messages, and each may cost a policy milliseconds.
+
+        Meanwhile nothing is read, so that what waits stays in order and in Redis.
+        """
+        until = monotonic() + SLICE_S
         while (reply := self.reader.gets()) is not False:
             if self.pushing and isinstance(reply, list) and reply and reply[0] == b"message" and self.on_push is not None:
                 self.on_push(reply)
+                if monotonic() > until and self.transport is not None:
+                    self.transport.pause_reading()
+                    self.loop.call_soon(self._go_on)
+                    return
                 continue
             if self.pushing and isinstance(reply, list) and reply and reply[0] in (b"subscribe", b"unsubscribe", b"pong"):
                 reply = reply[1]
@@ -79,6 +94,12 @@ class _Wire(asyncio.Protocol):
                 future.set_exception(reply)
             else:
                 future.set_result(reply)
+
+    def _go_on(self) -> None:
+        if self.transport is not None:
+            self.heard = True
+            self.transport.resume_reading()
+            self._take()
 
     def put(self, packed: bytes, future: asyncio.Future[Any] | None) -> None:
         if not self._out:

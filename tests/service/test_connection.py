@@ -1,12 +1,13 @@
 """The pipelined connection on a real server that falls silent."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from protocol.errors import StreamConnectionLost
-from streams.connection import Connection
+from streams.connection import SLICE_S, Connection
 from tests.support.waiting import wait_until
 
 SILENT_S = 0.4
@@ -65,4 +66,38 @@ async def test_a_silent_subscription_is_made_anew(redis_url: str, admin: Connect
     await connection.call("SUBSCRIBE", "channel")
     await admin.call("PUBLISH", "channel", "word")
     await wait_until(lambda: heard == [b"word"], what="the word")
+    await connection.close()
+
+
+async def test_messages_that_cost_time_leave_the_loop_its_turns(redis_url: str, admin: Connection) -> None:
+    heard: list[int] = []
+    turns: list[int] = []
+
+    def costly(message: list[bytes]) -> None:
+        until = time.monotonic() + 0.001
+        while time.monotonic() < until:
+            pass
+        heard.append(int(message[2]))
+        turns.append(loops)
+
+    loops, loop = 0, asyncio.get_running_loop()
+
+    def turn() -> None:
+        nonlocal loops
+        loops += 1
+        if len(heard) < 500:
+            loop.call_soon(turn)
+
+    connection = Connection(redis_url, name="test", on_push=costly)
+    await connection.open()
+    await connection.call("SUBSCRIBE", "news")
+    turn()
+    # in one step, so that they come in a few reads
+    admin.post("MULTI")
+    for number in range(500):
+        admin.post("PUBLISH", "news", str(number))
+    await admin.call("EXEC")
+    await wait_until(lambda: len(heard) == 500)
+    assert heard == list(range(500))
+    assert len(set(turns)) >= 500 * 0.001 / SLICE_S
     await connection.close()
