@@ -287,6 +287,45 @@ return said
 """
 """Set facts once and say so on the call's channel."""
 
+JUDGE_ASK = """
+-- KEYS queue bell; ARGV job_key job_id job expires_ms max_depth bells
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then return 'QUEUE' end
+if redis.call('EXISTS', ARGV[1]) == 0 then
+  local t = redis.call('TIME')
+  redis.call('PSETEX', ARGV[1], ARGV[4], ARGV[3])
+  redis.call('ZADD', KEYS[1], string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)), ARGV[2])
+end
+redis.call('RPUSH', KEYS[2], '1')
+redis.call('LTRIM', KEYS[2], -tonumber(ARGV[6]), -1)
+redis.call('EXPIRE', KEYS[2], 5)
+return 'OK'
+"""
+"""Put a job of arq's on the judge queue, once, and ring the bell."""
+
+JUDGE_TAKE = """
+-- KEYS queue; ARGV mark_prefix mark_ms count look
+local t = redis.call('TIME')
+local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
+local queued = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[4])
+local taken = {}
+for _, job in ipairs(queued) do
+  if redis.call('EXISTS', ARGV[1] .. job) == 0 then
+    redis.call('PSETEX', ARGV[1] .. job, ARGV[2], '1')
+    taken[#taken + 1] = job
+    if #taken >= tonumber(ARGV[3]) then break end
+  end
+end
+return taken
+"""
+"""Mark the oldest jobs that nobody works on as begun; returns their ids."""
+
+JUDGE_DONE = """
+-- KEYS queue; ARGV job_id (key)..
+redis.call('ZREM', KEYS[1], ARGV[1])
+return redis.call('DEL', unpack(ARGV, 2))
+"""
+"""Take a job that is done off the judge queue, with all that arq keeps of it."""
+
 FORGET = """
 -- KEYS stream; ARGV group idle_ms
 local forgotten = 0
@@ -302,7 +341,10 @@ return forgotten
 """
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
-ALL = (START, APPEND_LAST, CLAIM, REPLAYED, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT, FORGET)
+ALL = (
+    START, APPEND_LAST, CLAIM, REPLAYED, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT,
+    JUDGE_ASK, JUDGE_TAKE, JUDGE_DONE, FORGET,
+)  # fmt: skip
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix
+from arq.utils import timestamp_ms
 from arq.worker import Worker, func
 
 from policy.base import Judgement
@@ -30,7 +31,20 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from workers import demo_judge, process
 from workers.judge_model import JudgeModels, Trial
-from workers.judge_queue import FUNCTION, LOST, MAX_DEPTH, Ask, Job, beat_key_of, deserialize, is_ours, open_pool, serialize, take_away
+from workers.judge_queue import (
+    FUNCTION,
+    LOST,
+    MAX_DEPTH,
+    Ask,
+    Job,
+    beat_key_of,
+    deserialize,
+    is_ours,
+    keys_of,
+    open_pool,
+    serialize,
+    take_away,
+)
 
 log = logging.getLogger(__name__)
 BEAT_S = 1.0
@@ -149,22 +163,28 @@ class Judge:
     async def _beat(self, ask: Ask) -> None:
         key = layout.judge_beat_key(ask.call_id, ask.block, ask.step)
         while True:
-            self._redis.send_quiet("SET", key, b"1", "PX", BEAT_TTL_MS)
+            # the first one was shown when it began
             await asyncio.sleep(BEAT_S)
+            self._redis.send_quiet("SET", key, b"1", "PX", BEAT_TTL_MS)
 
 
 class JudgeWorker(Worker):
-    """arq's worker, woken by the bell. `rejected` counts jobs that are not our JSON (a pickle is never unpickled)."""
+    """arq's worker, woken by the bell, that takes jobs by a script. `rejected` counts jobs that are not our JSON (a pickle is never
+    unpickled).
 
-    def __init__(self, judge: Judge, pool: ArqRedis, bell: Connection, *, concurrency: int) -> None:
+    arq has each worker try the whole queue from its head, three round trips a job, so that judges meet at every job: with 8 judges and
+    32 questions that was 5.9 ms of CPU a judgement, 3.7 ms with one judge.
+    """
+
+    def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, bell: Connection, *, concurrency: int) -> None:
         super().__init__(
             [func(judge.work, name=FUNCTION)], queue_name=layout.JUDGE_QUEUE, redis_pool=pool, handle_signals=False, max_jobs=concurrency,
             job_timeout=_JOB_TIMEOUT_S, keep_result=0, max_tries=5, job_serializer=serialize, job_deserializer=self._deserialize,
-            queue_read_limit=2 * MAX_DEPTH, log_results=False,
+            log_results=False,
         )  # fmt: skip
         self.rejected = 0
         self._note_rejected = judge.note_rejected
-        self._bell, self._freed = bell, asyncio.Event()
+        self._redis, self._bell, self._freed = redis, bell, asyncio.Event()
         self._looked, self._silent = 0.0, set[str]()
 
     def _deserialize(self, blob: bytes) -> dict[str, Any]:
@@ -196,21 +216,46 @@ class JudgeWorker(Worker):
                 log.warning("the judge queue cannot be read", extra={"error": type(error).__name__})
                 await asyncio.sleep(0.2)
 
-    async def start_jobs(self, job_ids: list[bytes]) -> None:
-        """Start those that nobody works on. arq keeps running jobs at the head of its queue and asks about each in turn; this asks once."""
-        if strange := [job_id for job_id in job_ids if not is_ours(job_id)]:
-            await self.pool.zrem(layout.JUDGE_QUEUE, *strange)
-            self._reject(len(strange))
-        job_ids = [job_id for job_id in job_ids if is_ours(job_id)]
-        if not job_ids:
-            return
-        marks = await self.pool.mget([in_progress_key_prefix + job_id.decode() for job_id in job_ids])
-        begun = [job_id.decode() for job_id, mark in zip(job_ids, marks, strict=True) if mark is not None]
-        await self._bury(begun)
-        await super().start_jobs([job_id for job_id, mark in zip(job_ids, marks, strict=True) if mark is None])
+    async def _poll_iteration(self) -> None:
+        await self._look_around()
+        if (free := self.max_jobs - self.job_counter) > 0 and self.allow_pick_jobs:
+            mark_ms = int(self.in_progress_timeout_s * 1000)
+            taken = await self._redis.script(
+                scripts.JUDGE_TAKE, [layout.JUDGE_QUEUE], [in_progress_key_prefix, mark_ms, free, 2 * MAX_DEPTH]
+            )
+            for job_id in filter(is_ours, taken):
+                await self._begin(job_id.decode())
+            await self._turn_away([job_id for job_id in taken if not is_ours(job_id)])
+        for name, task in list(self.tasks.items()):
+            if task.done():
+                del self.tasks[name]
+                task.result()
+        await self.heart_beat()
 
-    async def _bury(self, begun: list[str]) -> None:
-        """Take away jobs whose judge is gone: arq would keep them for the longest time a job may take, and they count as waiting.
+    async def _begin(self, job_id: str) -> None:
+        """Start a job that is marked as ours, as arq does."""
+        await self.sem.acquire()
+        self.job_counter += 1
+        task = self.loop.create_task(self.run_job(job_id, timestamp_ms()))
+        task.add_done_callback(lambda _: self._release_sem_dec_counter_on_complete())
+        self.tasks[job_id] = task
+
+    async def finish_job(self, job_id: str, finish: bool, result_data: bytes | None, *given: Any) -> None:
+        """Take a job that is done away without waiting for it; should that get lost, it is buried. One to be run again is arq's work."""
+        if finish and result_data is None:
+            self._redis.quiet(self._redis.script(scripts.JUDGE_DONE, [layout.JUDGE_QUEUE], [job_id, *keys_of(job_id)]))
+        else:
+            await super().finish_job(job_id, finish, result_data, *given)
+
+    async def _turn_away(self, strange: list[bytes]) -> None:
+        if not strange:
+            return
+        await self.pool.zrem(layout.JUDGE_QUEUE, *strange)
+        await self.pool.delete(*(in_progress_key_prefix.encode() + job_id for job_id in strange))
+        self._reject(len(strange))
+
+    async def _look_around(self) -> None:
+        """Now and then take away jobs whose judge is gone: arq would keep them as long as a job may take, and they count as waiting.
 
         Gone: nobody here works on it, and no heartbeat at two looks. Whoever needs the answer asks anew (`JudgeQueue.died`).
         """
@@ -218,7 +263,11 @@ class JudgeWorker(Worker):
         if now - self._looked < BEAT_TTL_MS / 1000:
             return
         self._looked = now
-        others = [job_id for job_id in begun if job_id not in self.tasks]
+        job_ids = await self.pool.zrangebyscore(layout.JUDGE_QUEUE, "-inf", "+inf", start=0, num=2 * MAX_DEPTH)
+        await self._turn_away([job_id for job_id in job_ids if not is_ours(job_id)])
+        ours = [job_id.decode() for job_id in job_ids if is_ours(job_id) and job_id.decode() not in self.tasks]
+        marks = await self.pool.mget([in_progress_key_prefix + job_id for job_id in ours]) if ours else []
+        others = [job_id for job_id, mark in zip(ours, marks, strict=True) if mark is not None]
         beats = await self.pool.mget([beat_key_of(job_id) for job_id in others]) if others else []
         silent = {job_id for job_id, beat in zip(others, beats, strict=True) if beat is None}
         for job_id in silent & self._silent:
@@ -259,7 +308,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
     await asyncio.gather(redis.open(), bell.open())
     judge = Judge(settings, redis)
-    worker = JudgeWorker(judge, pool, bell, concurrency=settings.concurrency)
+    worker = JudgeWorker(judge, pool, redis, bell, concurrency=settings.concurrency)
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
         asyncio.create_task(process.show_presence(redis, ("judge", name)), name="presence"),

@@ -303,7 +303,7 @@ async def test_a_pickle_is_rejected_and_the_queue_goes_on(redis_url: str, queue:
 @pytest.mark.case("W10")
 async def test_rejected_jobs_are_counted(redis_url: str) -> None:
     connection, pool = Connection(redis_url, name="test"), open_pool(redis_url)
-    worker = JudgeWorker(Judge(runtime(redis_url), connection), pool, connection, concurrency=1)
+    worker = JudgeWorker(Judge(runtime(redis_url), connection), pool, connection, connection, concurrency=1)
     deserialized = worker.job_deserializer
     assert deserialized is not None
     with pytest.raises(ValueError, match="JSON"):
