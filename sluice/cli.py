@@ -42,6 +42,9 @@ def up(
     config: ConfigFile = None,
     policy_workers: Annotated[int, typer.Option("--policy-workers", min=1, max=64, help="Policy workers to start.")] = 1,
     judge_workers: Annotated[int, typer.Option("--judge-workers", min=1, max=64, help="Judge workers to start.")] = 1,
+    judge_concurrency: Annotated[
+        int, typer.Option("--judge-concurrency", min=1, max=1000, help="Judgements each of them works on at once.")
+    ] = 8,
     as_json: AsJson = False,
 ) -> None:
     """Start everything: gateway, workers, and servers of its own where SLUICE_REDIS_URL or SLUICE_DATABASE_URL is not set."""
@@ -49,7 +52,8 @@ def up(
     from sluice.settings import load_settings
 
     settings = load_settings(port=port, data_dir=data_dir, config=config)
-    launcher.run(settings, policy_workers=policy_workers, judge_workers=judge_workers, as_json=as_json)
+    workers = launcher.Workers(policy_workers, judge_workers, judge_concurrency)
+    launcher.run(settings, workers, as_json=as_json)
 
 
 @app.command()

@@ -43,6 +43,15 @@ LARGEST_LOG_BYTES = 10 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
+class Workers:
+    """How many workers one `sluice up` starts, and how many judgements a judge worker works on at once."""
+
+    policy: int = 1
+    judge: int = 1
+    judge_concurrency: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What one `sluice up` runs."""
 
@@ -50,8 +59,7 @@ class Plan:
     config: Config
     data_dir: Path
     key: str
-    policy_workers: int
-    judge_workers: int
+    workers: Workers
     as_json: bool
     command: tuple[str, ...] = (sys.executable, "-m", "sluice.cli")
     """What starts a process of ours; the role follows."""
@@ -77,7 +85,7 @@ class Plan:
         return self.data_dir / "logs" / f"{name}.log"
 
 
-def run(settings: Settings, *, policy_workers: int, judge_workers: int, as_json: bool, **given: Any) -> None:
+def run(settings: Settings, workers: Workers, *, as_json: bool, **given: Any) -> None:
     """Run until SIGINT or SIGTERM. Raises StartError."""
     if "MAKELEVEL" in os.environ:
         die_with_parent(signal.SIGTERM)
@@ -91,7 +99,7 @@ def run(settings: Settings, *, policy_workers: int, judge_workers: int, as_json:
             settings = settings.model_copy(update={"port": embedded.free_port()})
         check_port(settings.host, settings.port)
         key = _own_key(data_dir)
-        plan = Plan(settings, _with_key(config, key), data_dir, key, policy_workers, judge_workers, as_json, **given)
+        plan = Plan(settings, _with_key(config, key), data_dir, key, workers, as_json, **given)
         asyncio.run(_Launcher(plan).run())
 
 
@@ -156,8 +164,8 @@ class _Launcher:
         await self._migrate()
         names = [
             "gateway",
-            *_numbered("policy-worker", plan.policy_workers),
-            *_numbered("judge-worker", plan.judge_workers),
+            *_numbered("policy-worker", plan.workers.policy),
+            *_numbered("judge-worker", plan.workers.judge),
             "audit-writer",
         ]
         say(f"starting {', '.join(names)}")
@@ -199,6 +207,7 @@ class _Launcher:
     def _spec(self, name: str) -> Spec:
         plan = self._plan
         role = {"gateway": ("gateway",), "audit-writer": ("worker", "audit")}.get(name) or ("worker", name.partition("-")[0])
+        flags = ("--concurrency", str(plan.workers.judge_concurrency)) if role[-1] == "judge" else ()
         settings = plan.settings
         _write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
         folder = settings.policy_path or (settings.config.parent if settings.config else None)
@@ -208,7 +217,7 @@ class _Launcher:
             "SLUICE_POLICY_PATH": str(folder.resolve()) if folder else "", "SLUICE_DATA_DIR": str(plan.data_dir),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
         }  # fmt: skip
-        return Spec(name, [*plan.command, *role], plan.log(name), env=env, nice=RECORD_NICE if role[-1] == "audit" else 0)
+        return Spec(name, [*plan.command, *role, *flags], plan.log(name), env=env, nice=RECORD_NICE if role[-1] == "audit" else 0)
 
     async def _stop(self, supervisor: Supervisor) -> None:
         """End what feeds before what is fed: gateway, workers, audit writer, servers."""

@@ -93,7 +93,7 @@ def test_harmless_commands_are_not(command: str) -> None:
 )  # fmt: skip
 def test_the_address_shown_is_one_that_a_client_here_can_use(host: str, url: str, tmp_path: Path) -> None:
     settings = load_settings(host=host, port=8080)
-    assert up.Plan(settings, Config(), tmp_path, KEY, 1, 1, False).url == url
+    assert up.Plan(settings, Config(), tmp_path, KEY, up.Workers(), False).url == url
 
 
 def test_the_curl_line_is_shell_and_json() -> None:
