@@ -16,6 +16,9 @@ from streams.layout import Dispatch, Entry, EntryKind, Reply
 CHANNEL_MAX = 64 * 1024
 """Entries above this are only announced on the channel; workers read them from the stream."""
 
+ENTRY_CHUNKS = 64
+"""A worker decides on an entry in one go: of a fast upstream, thousands of chunks that wait for Redis would look like a hook that hangs."""
+
 
 class OpenCall:
     """One client request between HTTP and Redis."""
@@ -144,12 +147,13 @@ class OpenCall:
     def next_entries(self, at: int) -> list[Entry]:
         """Number what is queued. The result stays `unanswered` until Redis has said that it is there."""
         for kind, chunks, number, text in self._pending:
-            entry = Entry(self.seq, at, kind, chunks, number, text)
-            self.seq = entry.next_seq
-            size = sum(map(len, chunks))
-            if size:
-                self._unprocessed.append((self.seq - 1, size))
-            self.unanswered.append(entry)
+            for start in range(0, len(chunks) or 1, ENTRY_CHUNKS):
+                entry = Entry(self.seq, at, kind, chunks[start : start + ENTRY_CHUNKS], number, text)
+                self.seq = entry.next_seq
+                size = sum(map(len, entry.chunks))
+                if size:
+                    self._unprocessed.append((self.seq - 1, size))
+                self.unanswered.append(entry)
         self._pending = []
         return self.unanswered
 
