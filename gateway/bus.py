@@ -204,7 +204,9 @@ class Bus:
                 continue
             entries = found[0][1]
             for _, fields in entries:
-                self._take(shard, fields)
+                entry = fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
+                for blob in layout.blobs(fields):
+                    self._take(shard, blob, entry)
             self._last[shard] = entries[-1][0].decode()
             unread += len(entries)
             if unread > self.limits.reply_entries // 4:
@@ -212,15 +214,15 @@ class Bus:
                 with contextlib.suppress(StreamConnectionLost, RedisError):
                     await self._beat()
 
-    def _take(self, shard: int, fields: list[bytes]) -> None:
+    def _take(self, shard: int, blob: bytes, entry: bytes | None) -> None:
         try:
-            reply = layout.unpack_reply(fields[1])
+            reply = layout.unpack_reply(blob)
             if self.gate is not None:
-                self.gate.take(shard, fields[3] if len(fields) > 2 else None, reply)
+                self.gate.take(shard, entry, reply)
         except StreamProtocolError as error:
             # where not even its call can be read: that call misses a number, or hears nothing any more, and ends by that
             log.error("undecodable reply", extra={"shard": shard})
-            if (call := self.calls.get(layout.call_of_reply(fields[1]))) is not None:
+            if (call := self.calls.get(layout.call_of_reply(blob))) is not None:
                 call.fail(error)
             return
         if self.gate is None:

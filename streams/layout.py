@@ -42,8 +42,10 @@ JUDGE_BELL = "sluice:{00}:judge-bell"
 JUDGE_REJECTED = "sluice:{00}:judge-rejected"
 """Jobs of the judge queue that were not JSON: somebody else writes to it. Expires a week after the last."""
 START_ID = "0-1"
+RECORDED = b"a"
+"""The field of a reply entry that names the audit entry with its records (strict durability)."""
 BLOB = b"b"
-"""The one field of call, reply and audit entries: a msgpack blob (one field costs 27 % less than many, layout.md)."""
+"""The field of call, reply and audit entries: a msgpack blob. Reply and audit entries have one for each call of a release."""
 WORKERS_KEY = "sluice:{00}:workers"
 """Hash: live worker processes, `role:name` to the last sign of life in ms on Redis' clock; every process prunes the old.
 
@@ -296,6 +298,11 @@ def unpack_dispatch(fields: Sequence[bytes]) -> tuple[str, int]:
     if not is_call_id(call_id):
         raise StreamProtocolError("an entry of the dispatch stream names no call")
     return call_id, due
+
+
+def blobs(fields: Sequence[bytes]) -> list[bytes]:
+    """Return what a reply or audit entry holds, one blob for each call of its release."""
+    return [value for name, value in zip(fields[::2], fields[1::2], strict=False) if name != RECORDED]
 
 
 def call_of_reply(blob: bytes) -> str:

@@ -123,12 +123,11 @@ RELEASE = """
 -- policy and revision come with a call's first release, and are empty after it
 local read = redis.call('GET', KEYS[1])
 local full = false
-local replied = false
 if read then
   redis.call('XTRIM', KEYS[2], 'MINID', read)
   full = redis.call('XLEN', KEYS[2]) >= tonumber(ARGV[1])
 end
-local out = {}
+local out, taken, records, replies = {}, {}, {}, {}
 for i = 4, #KEYS do
   local a = 9 * (i - 4) + 3
   local number, nextn, reply, audit = ARGV[a + 2], ARGV[a + 3], ARGV[a + 6], ARGV[a + 7]
@@ -143,23 +142,35 @@ for i = 4, #KEYS do
   elseif reply ~= '' and full then said = 'FULL'
   else
     said = 'OK'
-    redis.call('HSET', KEYS[i], 'n', nextn, 'h', ARGV[a + 4], 's', ARGV[a + 5])
-    if ARGV[a + 8] ~= '' then redis.call('HSET', KEYS[i], 'p', ARGV[a + 8], 'r', ARGV[a + 9]) end
-    local id
-    if audit ~= '' then id = redis.call('XADD', KEYS[3], '*', 'b', audit) end
+    taken[#taken + 1] = i
+    if audit ~= '' then
+      records[#records + 1] = 'b'
+      records[#records + 1] = audit
+    end
     if reply ~= '' then
-      -- strict: the gateway holds it until that entry is committed
-      if id and ARGV[3] == '1' then
-        redis.call('XADD', KEYS[2], '*', 'b', reply, 'a', id)
-      else
-        redis.call('XADD', KEYS[2], '*', 'b', reply)
-      end
-      replied = true
+      replies[#replies + 1] = 'b'
+      replies[#replies + 1] = reply
     end
   end
   out[i - 3] = said
 end
-if replied then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
+-- one entry of each stream for all calls: an entry of its own for each cost Redis 16 us a call, of 36 a chunk
+local id
+if #records > 0 then id = redis.call('XADD', KEYS[3], '*', unpack(records)) end
+if #replies > 0 then
+  if id and ARGV[3] == '1' then
+    -- strict: the gateway holds them until that entry is committed
+    replies[#replies + 1] = 'a'
+    replies[#replies + 1] = id
+  end
+  redis.call('XADD', KEYS[2], '*', unpack(replies))
+  redis.call('PEXPIRE', KEYS[2], ARGV[2])
+end
+for _, i in ipairs(taken) do
+  local a = 9 * (i - 4) + 3
+  redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5])
+  if ARGV[a + 8] ~= '' then redis.call('HSET', KEYS[i], 'p', ARGV[a + 8], 'r', ARGV[a + 9]) end
+end
 return out
 """
 """Release and record in one step, for up to 60 calls of one shard and gateway, each fenced by token and number.
@@ -210,9 +221,9 @@ return 'OK'
 
 READ = """#!lua flags=allow-oom
 -- KEYS audit; ARGV consumer count bytes idle_ms ('' to leave what others hold); a few entries at a time, because each may be megabytes
-local out, size = {}, 0
+local out, count, size = {}, 0, 0
 local cursor = ARGV[4] ~= '' and '0-0'
-while #out < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
+while count < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
   local entries
   if cursor then
     local said = redis.call('XAUTOCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], cursor, 'COUNT', 10)
@@ -223,13 +234,16 @@ while #out < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
     entries = said[1][2]
   end
   for _, entry in ipairs(entries) do
-    size = size + #entry[2][2]
+    for i = 2, #entry[2], 2 do
+      count = count + 1
+      size = size + #entry[2][i]
+    end
     out[#out + 1] = entry
   end
 end
 return out
 """
-"""Take records for an audit writer, up to a number and until they pass a number of bytes; first those idle for too long."""
+"""Take entries for an audit writer, until they hold a number of blobs or pass a number of bytes; first those idle for too long."""
 
 TRIM = """#!lua flags=allow-oom
 -- KEYS audit committed trimmed; ARGV tell('1'|'0')

@@ -26,7 +26,8 @@ from workers.lost import LostCalls
 from workers.seal import SealLoop, entry_id
 
 log = logging.getLogger(__name__)
-BATCH_ENTRIES, FEW = 500, 10
+BATCH_BLOBS, FEW = 500, 10
+"""A batch ends where its entries hold this many blobs, each the records of one call; what is read without a script is few entries."""
 BATCH_BYTES = 8 * 2**20
 """A batch ends where its entries or its request bodies pass this (ten entries later at most): megabytes must not add up in this process."""
 KEPT_BODIES = 20_000
@@ -136,7 +137,7 @@ class AuditWriter:
                 entries = await self._read_again(shard) if again else await self._read(shard, reclaims=reclaims)
                 reclaimed = now if reclaims and not again else reclaimed
                 again = again and bool(entries)
-                if entries and not await self._store(shard, entries) and len(entries) < BATCH_ENTRIES // 2:
+                if entries and not await self._store(shard, entries) and _count(entries) < BATCH_BLOBS // 2:
                     await asyncio.sleep(NAP_S)
                 if entries or now - trimmed > 5:
                     keys = [key, layout.committed_key(shard), layout.trimmed_key(shard)]
@@ -160,14 +161,14 @@ class AuditWriter:
     async def _read(self, shard: int, *, reclaims: bool) -> list[Any]:
         """Return a batch of what waits, of the first that comes, or nothing. `reclaims`: what another writer left behind, first."""
         key, reader = layout.audit_key(shard), self._blocking[shard]
-        if reclaims and (left := await reader.script(scripts.READ, [key], [self.name, BATCH_ENTRIES, BATCH_BYTES, str(RECLAIM_MS)])):
+        if reclaims and (left := await reader.script(scripts.READ, [key], [self.name, BATCH_BLOBS, BATCH_BYTES, str(RECLAIM_MS)])):
             return list(left)
         read = ("GROUP", layout.AUDIT_GROUP, self.name, "COUNT", FEW, "BLOCK", min(500, reader.block_ms), "STREAMS", key, ">")
         found = await reader.call("XREADGROUP", *read)
         entries = list(found[0][1]) if found else []
         if len(entries) == FEW:
-            room = max(1, BATCH_BYTES - sum(len(fields[1]) for _, fields in entries))
-            entries += await reader.script(scripts.READ, [key], [self.name, BATCH_ENTRIES - FEW, room, ""])
+            room = max(1, BATCH_BYTES - sum(sum(map(len, fields)) for _, fields in entries))
+            entries += await reader.script(scripts.READ, [key], [self.name, max(1, BATCH_BLOBS - _count(entries)), room, ""])
         return entries
 
     async def _store(self, shard: int, entries: list[Any]) -> bool:
@@ -175,11 +176,12 @@ class AuditWriter:
         records: list[Record] = []
         inserter = self._inserters[shard]
         for entry, fields in entries:
-            try:
-                records += decode_records(fields[1])
-            except StreamProtocolError:
-                log.error("undecodable audit entry set aside", extra={"entry": entry.decode()})
-                await self._until_stored(inserter.set_aside, fields[1], "undecodable entry")
+            for blob in layout.blobs(fields):
+                try:
+                    records += decode_records(blob)
+                except StreamProtocolError:
+                    log.error("undecodable audit entry set aside", extra={"entry": entry.decode()})
+                    await self._until_stored(inserter.set_aside, blob, "undecodable entry")
         # what is no call's id has no keys; the insert sets it aside
         ended = [r.call_id for r in records if isinstance(r, EndRecord) and layout.is_call_id(r.call_id)]
         begun = [r.call_id for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
@@ -261,6 +263,11 @@ class AuditWriter:
                 for r in committed
             )
         )
+
+
+def _count(entries: list[Any]) -> int:
+    """How many blobs entries hold."""
+    return sum(len(fields) // 2 for _, fields in entries)
 
 
 async def run(settings: Runtime) -> None:

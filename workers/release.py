@@ -16,6 +16,8 @@ from workers.call import OwnedCall, Release
 
 log = logging.getLogger(__name__)
 MAX_BATCH = 60
+BATCH_BYTES = 2**20
+"""Calls share an entry up to this, and readers hold one as a whole; what one call has may be more."""
 RETRY_S = 0.05
 REPLY_TTL_MS = 600_000
 """How long what a gateway never reads stays in Redis."""
@@ -52,28 +54,32 @@ class Releaser:
         self._scheduled = False
         dirty, self._dirty = self._dirty, {}
         now_ms = time.time_ns() // 1_000_000
-        for (shard, gateway), calls in dirty.items():
-            batch = list(calls.values())
-            for start in range(0, len(batch), MAX_BATCH):
-                self._send(shard, gateway, batch[start : start + MAX_BATCH], now_ms)
+        for place, calls in dirty.items():
+            batch: list[tuple[OwnedCall, Release]] = []
+            size = 0
+            for call in calls.values():
+                release = call.next_release(now_ms)
+                if release is None:
+                    self._on_refused(call, "BROKEN")
+                    continue
+                if release.is_asked:
+                    continue
+                batch.append((call, release))
+                size += len(release.reply) + len(release.audit)
+                if len(batch) == MAX_BATCH or size > BATCH_BYTES:
+                    self._send(*place, batch)
+                    batch, size = [], 0
+            if batch:
+                self._send(*place, batch)
 
-    def _send(self, shard: int, gateway: str, batch: list[OwnedCall], now_ms: int) -> None:
+    def _send(self, shard: int, gateway: str, batch: list[tuple[OwnedCall, Release]]) -> None:
         keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
         args: list[Argument] = [self._max_reply, REPLY_TTL_MS, "1" if self._strict else "0"]
-        asked: list[tuple[OwnedCall, Release]] = []
-        for call in batch:
-            release = call.next_release(now_ms)
-            if release is None:
-                self._on_refused(call, "BROKEN")
-                continue
-            if release.is_asked:
-                continue
+        for call, release in batch:
             release.is_asked = True
-            asked.append((call, release))
             keys.append(call.ctl_key)
             args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin)
-        if asked:
-            self._redis.script(scripts.RELEASE, keys, args).add_done_callback(lambda done: self._answered(asked, done))
+        self._redis.script(scripts.RELEASE, keys, args).add_done_callback(lambda done: self._answered(batch, done))
 
     def _answered(self, asked: list[tuple[OwnedCall, Release]], done: "asyncio.Future[list[bytes]]") -> None:
         if done.cancelled():
