@@ -5,9 +5,9 @@ insert. These pack a column at a time. A `Packed` value is sent as it is, its ty
 Source of the format: PostgreSQL, src/backend/utils/adt/arrayfuncs.c, array_send.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct, pack
-from typing import Final
+from typing import Any, Final
 
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
@@ -15,6 +15,7 @@ from psycopg.pq import Format
 NULL: Final = b"\xff\xff\xff\xff"
 _HEAD = Struct("!iiIii")
 _LEN = Struct("!i")
+_INT8 = Struct("!iq")
 _POSTGRES_EPOCH_MS: Final = 946_684_800_000
 OIDS: Final = {"uuid": 2950, "int4": 23, "int8": 20, "bytea": 17, "text": 25, "bool": 16, "float8": 701, "timestamptz": 1184}
 
@@ -60,22 +61,32 @@ def int4s(values: Sequence[int]) -> bytes:
 
 def timestamp(ms: int) -> bytes:
     """Return Unix milliseconds as one timestamptz item."""
-    return pack("!iq", 8, (ms - _POSTGRES_EPOCH_MS) * 1000)
+    return _INT8.pack(8, (ms - _POSTGRES_EPOCH_MS) * 1000)
 
 
-def column(kind: str, values: Sequence[object]) -> Packed:
-    """Pack one column of any kind; None is NULL. Raises struct.error or TypeError on a value that does not fit."""
+def column(kind: str, values: Sequence[Any]) -> Packed:
+    """Pack one column of any kind; None is NULL. Raises struct.error, TypeError or AttributeError on a value that does not fit."""
+    if (whole := _PACK_ALL.get(kind)) is not None and None not in values:
+        # a column at a time: 9 to 4 us a row of the record
+        return array(kind, len(values), whole(values))
     items = [NULL if value is None else _PACK[kind](value) for value in values]
     return array(kind, len(values), b"".join(items), has_null=None in values)
 
 
-_PACK = {
+_PACK: dict[str, Callable[[Any], bytes]] = {
     "uuid": item,
     "bytea": item,
     "text": lambda value: item(value.encode()),
     "int4": lambda value: pack("!ii", 4, value),
-    "int8": lambda value: pack("!iq", 8, value),
+    "int8": lambda value: _INT8.pack(8, value),
     "bool": lambda value: pack("!i?", 1, value),
     "float8": lambda value: pack("!id", 8, value),
     "timestamptz": timestamp,
+}
+_PACK_ALL: dict[str, Callable[[Sequence[Any]], bytes]] = {
+    "uuid": sized,
+    "bytea": sized,
+    "text": lambda values: sized([value.encode() for value in values]),
+    "int4": int4s,
+    "timestamptz": lambda values: b"".join([_INT8.pack(8, (ms - _POSTGRES_EPOCH_MS) * 1000) for ms in values]),
 }

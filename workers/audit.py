@@ -36,8 +36,10 @@ RETRY_S = 0.25
 PARTITION_DAYS = 7
 PARTITIONS_EVERY_S, PARTITIONS_RETRY_S = 3600.0, 5.0
 MISSING_EVERY_S = 5.0
-NAP_S = 0.01
-"""Pause after a small batch that nobody waits for: the next is larger, and a commit costs the same for one row and for 500."""
+NAP_S, LONG_NAP_S = 0.01, 0.025
+"""Pause after a batch that nobody waits for, the longer where it was not so small: the next is larger, and a commit costs 1.2 ms here and
+0.9 ms in PostgreSQL for one row as for a hundred. Past 2,000 chunks a second it is 40 commits a second instead of 80."""
+NOT_SO_SMALL = 25
 
 
 class AuditWriter:
@@ -137,8 +139,8 @@ class AuditWriter:
                 entries = await self._read_again(shard) if again else await self._read(shard, reclaims=reclaims)
                 reclaimed = now if reclaims and not again else reclaimed
                 again = again and bool(entries)
-                if entries and not await self._store(shard, entries) and _count(entries) < BATCH_BLOBS // 2:
-                    await asyncio.sleep(NAP_S)
+                if entries and not await self._store(shard, entries) and (count := _count(entries)) < BATCH_BLOBS // 2:
+                    await asyncio.sleep(NAP_S if count < NOT_SO_SMALL else LONG_NAP_S)
                 if entries or now - trimmed > 5:
                     keys = [key, layout.committed_key(shard), layout.trimmed_key(shard)]
                     await self._redis.script(scripts.TRIM, keys, ["1" if self._strict else "0"])
