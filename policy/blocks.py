@@ -170,8 +170,13 @@ class Blocks:
         if run.scanner is None:
             self._release_text(slot, run, text)
             return True
+        pieces = run.scanner.feed(text)
+        if not run.held and not run.known and not run.waiting and len(pieces) == 1 and pieces[0] is text:
+            # no character at which a call may begin, as in most prose
+            self._release_text(slot, run, text)
+            return True
         run.held += len(text)
-        for piece in run.scanner.feed(text):
+        for piece in pieces:
             self._piece(run, slot.index, piece)
         if not run.held:
             self._say_waiting(run, slot.index)
@@ -204,7 +209,8 @@ class Blocks:
         if text:
             if self._answer is not None and slot.kind is BlockKind.TEXT:
                 self._answer.add(text)
-            self._begin(slot)
+            if not run.started:
+                self._begin(slot)
             self.slots.put(slot, TextDelta(slot.index, text))
 
     def _suspect(self, run: TextRun, index: int, found: FoundCall, raw: str) -> None:

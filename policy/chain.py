@@ -87,14 +87,14 @@ class Chain:
 
     def on_text(self, text: str, block: TextBlock) -> tuple[str | Block, str]:
         """Pass a piece of text through the series; returns what may be released, or the block, and who blocked."""
-        return self._pass(text, block, 0)
+        return self._pass(text, block, self._text)
 
-    def _pass(self, text: str, block: TextBlock, start: int) -> tuple[str | Block, str]:
-        for policy in self._text[start:]:
+    def _pass(self, text: str, block: TextBlock, policies: Sequence[Policy]) -> tuple[str | Block, str]:
+        for policy in policies:
             if not text:
                 return "", ""
             said = self._hook(policy, text, block)
-            if isinstance(said, Block):
+            if type(said) is not str and isinstance(said, Block):
                 return said, policy_name(policy)
             text = said
         return text, ""
@@ -114,7 +114,7 @@ class Chain:
             said = self._hook(policy, None, block)
             if isinstance(said, Block):
                 return said, policy_name(policy)
-            passed, who = self._pass(said, block, position + 1)
+            passed, who = self._pass(said, block, self._text[position + 1 :])
             if isinstance(passed, Block):
                 return passed, who
             released += passed

@@ -14,14 +14,6 @@ _MAX_OPAQUE = 100
 _BLOCK_NOTES = 1_000_000_000
 
 
-def _pack(output: Output) -> bytes:
-    try:
-        return _encode(output)
-    except (UnicodeEncodeError, OverflowError):
-        # a model can write lone surrogates, which no UTF-8 format takes, and whole numbers of any size
-        return to_bytes(repr(output))
-
-
 class Outbox:
     """The outputs, records and wishes of one call. `at` is the time (Unix ms) that records carry."""
 
@@ -48,7 +40,12 @@ class Outbox:
         """Number and hash an output."""
         self._outputs.append(output)
         self._number += 1
-        self._hash.update(_pack(output))
+        try:
+            packed = _encode(output)
+        except (UnicodeEncodeError, OverflowError):
+            # a model can write lone surrogates, which no UTF-8 format takes, and whole numbers of any size
+            packed = to_bytes(repr(output))
+        self._hash.update(packed)
         if self._number == self.checkpoint:
             self.checkpoint_digest = self._hash.hexdigest()
         if type(output) is Respond:

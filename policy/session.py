@@ -124,6 +124,11 @@ class Session:
                 self._turn.feed(chunk)
             try:
                 events = self._decoder.feed(chunk)
+                if len(events) == 1 and type(event := events[0]) is TextDelta and self._restorer is None and not self._offset:
+                    # nearly every chunk
+                    assert self._blocks is not None
+                    marks.append(self._blocks.take(event, seq + offset))
+                    continue
             except RemoteProtocolError as error:
                 self._fail(error.message, seq + offset)
                 marks.append(("withheld", -1))

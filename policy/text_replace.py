@@ -79,7 +79,7 @@ class TextReplace(Policy):
             (rule.find or "", None if rule.pattern is None else compile_re2(rule.pattern), rule.replace) for rule in self.options.rules
         ]
         self._literals = [literal for literal, _, _ in self._rules if literal]
-        self._first = {literal[0] for literal in self._literals}
+        self._first = re.compile("|".join(re.escape(literal[0]) for literal in self._literals) or "(?!)")
         self._longest = max(map(len, self._literals), default=0)
         self._has_patterns = len(self._literals) < len(self._rules)
         self._held: dict[int, _Held] = {}
@@ -94,7 +94,9 @@ class TextReplace(Policy):
         """Return what is decided."""
         if block.kind is BlockKind.THINKING and not self.options.thinking:
             return text
-        held = self._held.setdefault(block.index, _Held())
+        held = self._held.get(block.index)
+        if held is None:
+            held = self._held[block.index] = _Held()
         held.text += text
         return self._advance(held, final=False)
 
@@ -135,9 +137,11 @@ class TextReplace(Policy):
         if self._has_patterns:
             # one character more than the longest match: `$` and `\b` look at it
             return max(position, len(text) - max(self.options.max_match, self._longest))
-        for start in range(max(position, len(text) - self._longest + 1), len(text)):
-            if text[start] in self._first and self._may_grow(text[start:]):
-                return start
+        start = max(position, len(text) - self._longest + 1)
+        while (found := self._first.search(text, start)) is not None:
+            if self._may_grow(text[found.start() :]):
+                return found.start()
+            start = found.start() + 1
         return max(position, len(text))
 
     def _may_grow(self, rest: str) -> bool:
