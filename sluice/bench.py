@@ -86,11 +86,11 @@ def run(*, url: str, key: str, as_json: bool, quick: bool) -> None:
 
 
 @contextlib.contextmanager
-def started() -> Iterator[Place]:
-    """Run a Sluice of our own. Raises StartError."""
+def started(config: Row = CONFIG, *flags: str) -> Iterator[Place]:
+    """Run a Sluice of our own, with more `flags` of `sluice up` if given. Raises StartError."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        config = Path(folder) / "bench.yaml"
-        config.write_text(json.dumps(CONFIG))
+        file = Path(folder) / "bench.yaml"
+        file.write_text(json.dumps(config))
         command = [
             sys.executable,
             "-m",
@@ -102,7 +102,8 @@ def started() -> Iterator[Place]:
             "--data-dir",
             f"{folder}/data",
             "--config",
-            str(config),
+            str(file),
+            *flags,
         ]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
         log = Path(folder) / "up.log"

@@ -1,8 +1,10 @@
 """The client of `sluice bench`: many streams at once, each delta carrying the moment at which the demo upstream sent it."""
 
 import asyncio
+import contextlib
 import re
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -58,6 +60,23 @@ class Load:
         await asyncio.gather(*(client() for _ in range(at_once)))
         result.seconds = time.monotonic() - began
         return result
+
+    @contextlib.asynccontextmanager
+    async def going(self, words: str, *, at_once: int) -> AsyncIterator[Result]:
+        """Streams that begin anew until the block ends; `Result` has what came so far. Calls that are open then are dropped."""
+        result = Result()
+
+        async def client() -> None:
+            while True:
+                await self._call(words, result, streamed=True)
+
+        clients = [asyncio.create_task(client(), name="client") for _ in range(at_once)]
+        try:
+            yield result
+        finally:
+            for one in clients:
+                one.cancel()
+            await asyncio.gather(*clients, return_exceptions=True)
 
     async def _call(self, words: str, result: Result, *, streamed: bool) -> None:
         assert self._session is not None
