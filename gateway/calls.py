@@ -7,6 +7,7 @@ the call's next number: lower is dropped, higher ends the call. That covers DISP
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.request import Dialect, Endpoint
@@ -52,7 +53,7 @@ class OpenCall:
         self._unprocessed_bytes = 0
         """Also what is only queued: a Redis that is slow to answer must stop upstream too."""
         self.closed = False
-        self._room: asyncio.Future[None] | None = None
+        self._room: tuple[int, Callable[[], None]] | None = None
 
     # --- replies ---
 
@@ -179,11 +180,21 @@ class OpenCall:
         return max(self._out_bytes, self._unprocessed_bytes)
 
     def _make_room(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        if self._room is not None and self.backlog_bytes() <= self._room[0]:
+            waiting, self._room = self._room[1], None
+            waiting()
+
+    def when_room(self, mark: int, then: Callable[[], None]) -> None:
+        """Call `then` as soon as the backlog is at most `mark` bytes. Never looks at released bytes: a held tool call would deadlock."""
+        self._room = (mark, then)
+
+    def forget_room(self) -> None:
+        """Whoever waited for room waits no more."""
+        self._room = None
 
     async def room(self, mark: int) -> None:
-        """Wait until the backlog is below `mark` bytes. Never looks at released bytes: a held tool call would deadlock."""
-        while self.backlog_bytes() > mark:
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
+        """Wait until the backlog is at most `mark` bytes."""
+        if self.backlog_bytes() > mark:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.when_room(mark, lambda: None if waiting.done() else waiting.set_result(None))
+            await waiting

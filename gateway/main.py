@@ -55,7 +55,6 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     app = Gateway(config, bus, keys, upstreams, status, audit.app)
     try:
         await bus.open()
-        await upstreams.open()
         # a Postgres that says nothing must not hold up who has a key of the file; `refresh` goes on trying
         loading = asyncio.create_task(keys.refresh_once(), name="first keys")
         loading.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -8,27 +8,30 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
 from pathlib import Path
-
-import aiohttp
 
 from gateway import betas, demo
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.demo_wire import CLOCK
+from gateway.http1 import Line, Origin, Pool
 from protocol.config import DEMO, Config, Upstream
-from protocol.errors import RemoteProtocolError
+from protocol.errors import PipelineError
 from protocol.sse import EventSplitter
-from streams.layout import Dispatch
+from streams.layout import Dispatch, EntryKind
 
 log = logging.getLogger(__name__)
 _PATHS = {"chat": "/chat/completions", "messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens"}
-_STREAM = "text/event-stream"
+_STREAM = b"text/event-stream"
+_MAX_HEADS = 1000
+"""How many ready request heads are kept: clients name betas, so there is no end to them."""
 
 
-class _TooLarge(Exception):
+class _TooLarge(PipelineError):
     """The answer is past `limits.output_bytes`."""
+
+    code = "upstream_too_large"
 
 
 def provider_key(upstream: Upstream) -> str:
@@ -58,21 +61,12 @@ class Upstreams:
         self._config, self._limits, self._bus = config, config.limits, bus
         self._headers = {name: _headers(u) for name, u in config.upstreams.items()}
         self._keys = {name: provider_key(u).encode() for name, u in config.upstreams.items()}
-        self._session: aiohttp.ClientSession | None = None
-
-    async def open(self) -> None:
-        """Open the pool."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect_s, sock_read=self._limits.idle_s)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
-        self._session = aiohttp.ClientSession(
-            timeout=timeout, connector=connector, auto_decompress=False, trust_env=False, read_bufsize=256 * 1024,
-            cookie_jar=aiohttp.DummyCookieJar(), skip_auto_headers=["user-agent"],
-        )  # fmt: skip
+        self._heads = dict[tuple[str, str, str], tuple[Origin, bytes]]()
+        self._pool = Pool(connect_s=self._limits.connect_s, first_byte_s=self._limits.first_byte_s, idle_s=self._limits.idle_s)
 
     async def close(self) -> None:
         """Close the pool and what is open in it."""
-        if self._session is not None:
-            await self._session.close()
+        await self._pool.close()
 
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises but cancellation."""
@@ -83,15 +77,9 @@ class Upstreams:
             else:
                 await self._send_http(call, dispatch)
             return
-        except TimeoutError:
-            code = "upstream_timeout"
-        except _TooLarge:
-            code = "upstream_too_large"
-        except RemoteProtocolError:
-            code = "upstream_protocol_error"
-        except (aiohttp.ClientError, OSError) as error:
+        except PipelineError as error:
             log.warning("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": type(error).__name__})
-            code = "upstream_unreachable"
+            code = error.error_code
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of a call: whatever broke, its stream must be told
@@ -99,86 +87,99 @@ class Upstreams:
             code = "upstream_unreachable"
         self._append(call, "failed", text=code)
 
-    def _append(self, call: OpenCall, kind: str, chunks: list[bytes] | None = None, *, number: int = 0, text: str = "") -> None:
-        call.append(kind, chunks, number=number, text=text)  # type: ignore[arg-type]
+    def _append(self, call: OpenCall, kind: EntryKind, chunks: list[bytes] | None = None, *, number: int = 0, text: str = "") -> None:
+        call.append(kind, chunks, number=number, text=text)
         self._bus.append(call)
 
     async def _send_http(self, call: OpenCall, dispatch: Dispatch) -> None:
+        origin, head = self._head(dispatch)
+        answer = _Answer(call, self._bus, self._keys[dispatch.upstream])
+        try:
+            await self._pool.post(origin, head, call.take_body(dispatch), answer)
+        finally:
+            answer.leave()
+
+    def _head(self, dispatch: Dispatch) -> tuple[Origin, bytes]:
+        """Where the request goes, and its head; made once for each provider, path and set of betas."""
         upstream = self._config.upstreams[dispatch.upstream]
-        assert self._session is not None
-        url = upstream.base_url.rstrip("/") + _PATHS[dispatch.endpoint]
-        if upstream.dialect == "anthropic" and upstream.base_url.rstrip("/").endswith("/v1"):
-            url = upstream.base_url.rstrip("/")[:-3] + _PATHS[dispatch.endpoint]
-        headers = self._headers[dispatch.upstream]
+        headers, extra = self._headers[dispatch.upstream], ""
         if upstream.dialect == "anthropic" and dispatch.betas:
-            headers = headers | {"anthropic-beta": betas.joined(headers.get("anthropic-beta", ""), dispatch.betas)}
-        async with asyncio.timeout(self._limits.first_byte_s):
-            response = await self._session.post(url, data=call.take_body(dispatch), headers=headers, allow_redirects=False)
-        async with response:
-            head = response.headers
-            await self._take(
-                call,
-                response.status,
-                head.get("content-type", ""),
-                head.get("retry-after", ""),
-                _parts(response),
-                self._keys[dispatch.upstream],
-            )
+            extra = betas.joined(headers.get("anthropic-beta", ""), dispatch.betas)
+        known = (dispatch.upstream, dispatch.endpoint, extra)
+        if known not in self._heads:
+            base = upstream.base_url.rstrip("/")
+            origin = Origin(base.removesuffix("/v1") if upstream.dialect == "anthropic" else base)
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            self._heads[known] = origin, origin.head(_PATHS[dispatch.endpoint], headers | {"anthropic-beta": extra} if extra else headers)
+        return self._heads[known]
 
     async def _send_demo(self, call: OpenCall, dispatch: Dispatch) -> None:
         script = demo.script(dispatch.dialect, dispatch.endpoint, call.take_body(dispatch))
+        answer = _Answer(call, self._bus, b"")
+        answer.on_head(script.status, {b"content-type": script.content_type.encode(), b"retry-after": (script.retry_after or "").encode()})
+        for delay_s, data in script.steps:
+            if delay_s:
+                await asyncio.sleep(delay_s)
+            answer.on_data(data.replace(CLOCK, b"@%d;" % time.monotonic_ns()) if CLOCK in data else data)
+            await call.room(self._limits.unsent_bytes)
+        answer.on_end()
 
-        async def parts() -> AsyncIterator[bytes]:
-            for delay_s, data in script.steps:
-                if delay_s:
-                    await asyncio.sleep(delay_s)
-                yield data.replace(CLOCK, b"@%d;" % time.monotonic_ns()) if CLOCK in data else data
 
-        await self._take(call, script.status, script.content_type, script.retry_after or "", parts())
+class _Answer:
+    """Puts one answer onto its call's stream as it comes: events of a stream, else the whole body at its end."""
 
-    async def _take(
-        self, call: OpenCall, status: int, content_type: str, retry_after: str, parts: AsyncIterator[bytes], key: bytes = b""
-    ) -> None:
-        if status == 200 and content_type.startswith(_STREAM):
-            await self._take_stream(call, parts)
-            return
-        body = []
-        async for data in parts:
-            self._count(call, data)
-            body.append(data)
-        if status == 200:
-            self._append(call, "body", [b"".join(body)])
-        else:
-            said = b"".join(body)
-            # providers repeat the key that they refuse, in the error that a client is told and the record keeps
-            self._append(call, "status", [said.replace(key, b"[key]") if key else said], number=status, text=retry_after)
+    def __init__(self, call: OpenCall, bus: Bus, key: bytes) -> None:
+        self._call, self._bus, self._key = call, bus, key
+        self._most, self._mark = bus.limits.output_bytes, bus.limits.unsent_bytes
+        self._status, self._retry_after = 0, ""
+        self._splitter: EventSplitter | None = None
+        self._body: list[bytes] = []
 
-    def _count(self, call: OpenCall, data: bytes) -> None:
+    def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Decide by status and content type what this answer is."""
+        self._status = status
+        self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
+        if status == 200 and headers.get(b"content-type", b"").startswith(_STREAM):
+            self._splitter = EventSplitter(limits_bytes(self._bus.limits.event_bytes))
+
+    def on_data(self, data: bytes, line: Line | None = None) -> None:
+        """Take some of the body. Raises _TooLarge, RemoteProtocolError."""
+        call = self._call
         call.received_bytes += len(data)
-        if call.received_bytes > self._limits.output_bytes:
-            raise _TooLarge
+        if call.received_bytes > self._most:
+            raise _TooLarge("the upstream's answer is past the limit")
+        if self._splitter is None:
+            self._body.append(data)
+        elif events := self._splitter.feed(data):
+            call.append("chunks", events)
+            self._bus.append(call)
+            if line is not None and call.backlog_bytes() > self._mark:
+                line.pause()
+                call.when_room(self._mark, line.resume)
 
-    async def _take_stream(self, call: OpenCall, parts: AsyncIterator[bytes]) -> None:
-        splitter = EventSplitter(limits_bytes(self._limits.event_bytes))
-        append, mark = self._bus.append, self._limits.unsent_bytes
-        async for data in parts:
-            self._count(call, data)
-            if events := splitter.feed(data):
-                call.append("chunks", events)
-                append(call)
-                if call.backlog_bytes() > mark:
-                    await call.room(mark)
-        if rest := splitter.finish():
-            call.append("chunks", rest)
-        self._append(call, "eof")
+    def on_end(self) -> None:
+        """The answer is complete."""
+        call = self._call
+        call.forget_room()
+        if self._splitter is not None:
+            if rest := self._splitter.finish():
+                call.append("chunks", rest)
+            call.append("eof")
+        elif self._status == 200:
+            call.append("body", [b"".join(self._body)])
+        else:
+            said = b"".join(self._body)
+            # providers repeat the key that they refuse, in the error that a client is told and the record keeps
+            said = said.replace(self._key, b"[key]") if self._key else said
+            call.append("status", [said], number=self._status, text=self._retry_after)
+        self._bus.append(call)
+
+    def leave(self) -> None:
+        """Nothing of this answer follows; its connection may be another call's by now."""
+        self._call.forget_room()
 
 
 def limits_bytes(event_bytes: int) -> int:
     """Bytes one SSE event may have: its JSON escapes can take six times what they mean."""
     return event_bytes * 6
-
-
-async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    content = response.content
-    while data := await content.readany():
-        yield data

@@ -79,7 +79,6 @@ async def opened(redis_url: str, server: Replay, *, body: bytes = b'{"first": 1}
     bus = Bus(redis_url, layout.new_call_id(), config.limits, 1)
     upstreams = Upstreams(config, bus)
     await bus.open()
-    await upstreams.open()
     place = Place(bus, upstreams, body)
     await bus.redis.call("XADD", place.call.stream_key, layout.START_ID, layout.BLOB, b"")
     try:

@@ -1,0 +1,372 @@
+"""An HTTP/1.1 client for one thing: POST a request to a provider and hand on the answer's bytes in the very callback that read them.
+
+Why not aiohttp here: its reader costs a wake-up of a task, a timer and a pause of the socket for each piece of an answer, in w2
+a quarter of the gateway (docs/decisions.md has the figures). Parsing is llhttp's (httptools), strict as Node's: both lengths at once,
+obsolete line folding, bare line feeds and the like end the answer with an error. No redirects, no cookies, no proxies, no retries, no
+decompression. What is not sure to be clean is not used again. One coarse timer looks after all connections.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import re
+import socket
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.parse import quote, unquote, urlsplit
+
+import httptools
+from aiohappyeyeballs import start_connection
+
+from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
+
+MAX_HEAD_BYTES = 64 * 1024
+"""What an answer may have in its head, or in a row without a byte of its body, beside what comes in the same read."""
+KEEPALIVE_S = 30.0
+"""How long an idle connection is kept."""
+_LOOKS = 4
+"""How often in the shortest time limit connections are looked at; a limit is kept to a part in so many."""
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_OURS = ("content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer")
+
+
+class Sink(Protocol):
+    """Who takes an answer, in callbacks that must not block. What `on_head` and `on_data` raise (PipelineError) ends the answer."""
+
+    def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """The head is there; names are in lower case, of repeated ones the first."""
+
+    def on_data(self, data: bytes, line: "Line") -> None:
+        """Some of the body. May call `line.pause`."""
+
+    def on_end(self) -> None:
+        """The body is complete."""
+
+
+class Origin:
+    """Where a provider is, from its base URL. Raises ValueError for what is no http or https URL."""
+
+    def __init__(self, base_url: str) -> None:
+        url = urlsplit(base_url)
+        if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+            raise ValueError("an upstream's base_url is http://HOST[:PORT][/PATH] or the same with https")
+        self.is_tls = url.scheme == "https"
+        self.host = url.hostname if ":" in url.hostname else url.hostname.encode("idna").decode()
+        self.port = url.port or (443 if self.is_tls else 80)
+        self._path = quote(url.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
+        bracketed = f"[{self.host}]" if ":" in self.host else self.host
+        self._host_header = bracketed if url.port is None else f"{bracketed}:{url.port}"
+        self._login = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else ""
+
+    @property
+    def key(self) -> tuple[str, int, bool]:
+        """Equal where one connection may serve both."""
+        return self.host, self.port, self.is_tls
+
+    def head(self, path: str, headers: Mapping[str, str]) -> bytes:
+        """The head of a POST, up to the value of its content-length. Raises ValueError for a header that cannot be sent."""
+        all_headers = {"host": self._host_header, "accept": "*/*", **{name.lower(): value for name, value in headers.items()}}
+        if self._login:
+            all_headers.setdefault("authorization", "Basic " + b64encode(self._login.encode()).decode())
+        lines = [f"POST {self._path}{path} HTTP/1.1"]
+        for name, value in all_headers.items():
+            if _NAME.fullmatch(name) is None or name in _OURS or _VALUE.fullmatch(value) is None:
+                raise ValueError(f"the header {name!r} of an upstream cannot be sent")
+            lines.append(f"{name}: {value.strip()}")
+        return ("\r\n".join(lines) + "\r\ncontent-length: ").encode()
+
+
+class Line(asyncio.Protocol):
+    """One connection. It carries one request at a time; `pool` gets it back after an answer that left it clean."""
+
+    def __init__(self, pool: "Pool", key: tuple[str, int, bool]) -> None:
+        self.pool, self.key = pool, key
+        self.transport: asyncio.Transport | None = None
+        self.done: asyncio.Future[None] | None = None
+        """The end of the answer under way."""
+        self.idle_s = 0.0
+        self.silent_s = 0.0
+        self.heard = False
+        """Has anything come since the pool's last look?"""
+        self.has_head = False
+        self.is_paused = False
+        self._sink: Sink | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._parts: list[bytes] = []
+        self._headers: dict[bytes, bytes] = {}
+        self._bodiless_bytes = 0
+        self._status = 0
+        self._has_end = self._is_complete = self._is_spoiled = self._until_close = self._stays = False
+
+    # --- asked by Pool ---
+
+    def send(self, head: bytes, body: bytes, sink: Sink) -> "asyncio.Future[None]":
+        """Send a request. The future ends after `sink.on_end`, or with a PipelineError."""
+        assert self.transport is not None and self.done is None
+        self.done = asyncio.get_running_loop().create_future()
+        self._sink, self._parser = sink, httptools.HttpResponseParser(self)
+        self._headers = {}
+        self._bodiless_bytes = self._status = 0
+        # the next look comes before its time
+        self.silent_s = -self.pool.look_s
+        self.heard = self.has_head = False
+        self._has_end = self._is_complete = self._is_spoiled = self._until_close = self._stays = False
+        self.transport.writelines((head, b"%d\r\n\r\n" % len(body), body))
+        return self.done
+
+    def drop(self, error: PipelineError | None = None) -> None:
+        """Give up the answer under way, with `error` if somebody still waits for it, and close at once."""
+        done, self.done, self._sink, self._parser = self.done, None, None, None
+        if self.transport is not None:
+            self.transport.abort()
+        if done is not None and not done.done():
+            if error is None:
+                done.cancel()
+            else:
+                done.set_exception(error)
+
+    # --- flow ---
+
+    def pause(self) -> None:
+        """Read no more until `resume`."""
+        if not self.is_paused and self.transport is not None:
+            self.is_paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self.is_paused and self.transport is not None:
+            self.is_paused, self.heard = False, True
+            self.transport.resume_reading()
+
+    # --- asyncio ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        self.transport = transport  # type: ignore[assignment]
+        if (sock := transport.get_extra_info("socket")) is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what one read brought, then hand it on."""
+        parser = self._parser
+        if parser is None or self.done is None:
+            # nobody asked: a provider that says more than its answer is not believed the next time either
+            self.drop()
+            return
+        self.heard = True
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.drop(RemoteProtocolError("the upstream wants another protocol"))
+            return
+        except httptools.HttpParserError:
+            self._is_spoiled = True
+        try:
+            self._hand_on(data)
+        except PipelineError as error:
+            self.drop(error)
+
+    def _hand_on(self, data: bytes) -> None:
+        sink, parts = self._sink, self._parts
+        assert sink is not None
+        if self._has_end and not self.has_head:
+            self.has_head = True
+            sink.on_head(self._status, self._headers)
+        if parts:
+            self._bodiless_bytes = 0
+            # one piece for the chunks that came in one read: in bursts there are a hundred
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            sink.on_data(body, self)
+        else:
+            self._bodiless_bytes += len(data)
+            if self._bodiless_bytes > MAX_HEAD_BYTES and not self._is_complete:
+                raise RemoteProtocolError("the upstream's answer has too much head")
+        if self._is_complete:
+            self._finish(sink)
+        elif self._is_spoiled:
+            raise RemoteProtocolError("the upstream's answer is not HTTP")
+
+    def _finish(self, sink: Sink) -> None:
+        sink.on_end()
+        done, self.done, self._sink, self._parser = self.done, None, None, None
+        assert done is not None
+        if not done.done():
+            done.set_result(None)
+        transport = self.transport
+        if transport is None:
+            return
+        is_clean = not self._is_spoiled and self._stays and not transport.is_closing()
+        # an answer to a request that is not all sent: the rest of it must not become somebody's next request
+        if is_clean and not transport.get_write_buffer_size():
+            self.resume()
+            self.pool.keep(self)
+        else:
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The end of an answer that has no other end, else an error."""
+        self.transport = None
+        self.pool.forget(self)
+        sink, done = self._sink, self.done
+        if done is None or sink is None:
+            return
+        if self._until_close and self.has_head and not self._is_spoiled and error is None:
+            try:
+                self._finish(sink)
+            except PipelineError as refused:
+                self.drop(refused)
+        else:
+            self.drop(UpstreamUnreachable("the upstream closed the connection before its answer was complete"))
+
+    # --- httptools; what these raise would only be wrapped, so they leave marks ---
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; what comes behind the body is ignored."""
+        if not self._has_end:
+            self._headers.setdefault(name.lower(), value)
+
+    def on_headers_complete(self) -> None:
+        """The end of a head, also of a 1xx."""
+        if self._is_complete or self._has_end or self._parser is None:
+            return
+        self._status = self._parser.get_status_code()
+        if self._status < 200:
+            return
+        self._has_end = True
+        coding = self._headers.get(b"transfer-encoding")
+        if coding is not None and coding.strip().lower() != b"chunked":
+            # we accept no other, and where its end is would be a guess
+            self._is_spoiled = True
+        self._until_close = coding is None and b"content-length" not in self._headers and self._status not in (204, 304)
+        # asked here: at the end of an answer the parser has forgotten it
+        self._stays = not self._until_close and self._parser.should_keep_alive()
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body."""
+        if not self._is_complete and not self._is_spoiled:
+            self._parts.append(body)
+
+    def on_message_begin(self) -> None:
+        """An answer begins."""
+        # a second answer to one request
+        self._is_spoiled = self._is_spoiled or self._is_complete
+
+    def on_message_complete(self) -> None:
+        """An answer is complete, also a 1xx."""
+        if self._has_end:
+            self._is_complete = not self._is_spoiled or self._is_complete
+        else:
+            # 1xx: the answer is still to come
+            self._headers = {}
+
+
+class Pool:
+    """Connections to providers, kept for `KEEPALIVE_S` after their last answer. Limits in seconds."""
+
+    def __init__(self, *, connect_s: float, first_byte_s: float, idle_s: float) -> None:
+        self._connect_s, self._first_byte_s, self._idle_s = connect_s, first_byte_s, idle_s
+        self.look_s = min(1.0, first_byte_s / _LOOKS, idle_s / _LOOKS)
+        """How long it is from one look at the connections to the next."""
+        self._lines = set[Line]()
+        self._idle: dict[tuple[str, int, bool], list[Line]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._tls: ssl.SSLContext | None = None
+
+    async def post(self, origin: Origin, head: bytes, body: bytes, sink: Sink) -> None:
+        """Send a request whose head is from `origin.head`; returns after `sink.on_end`.
+
+        Raises UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError, and what the sink raises.
+        """
+        line = self._take(origin.key) or await self._connect(origin)
+        try:
+            await line.send(head, body, sink)
+        except asyncio.CancelledError:
+            line.drop()
+            raise
+
+    def _take(self, key: tuple[str, int, bool]) -> Line | None:
+        idle = self._idle.get(key)
+        while idle:
+            line = idle.pop()
+            if line.transport is not None and not line.transport.is_closing():
+                return line
+        return None
+
+    async def _connect(self, origin: Origin) -> Line:
+        loop = asyncio.get_running_loop()
+        if origin.is_tls and self._tls is None:
+            self._tls = ssl.create_default_context()
+            self._tls.set_alpn_protocols(["http/1.1"])
+        tls, name = (self._tls, origin.host) if origin.is_tls else (None, None)
+
+        def make() -> Line:
+            return Line(self, origin.key)
+
+        try:
+            async with asyncio.timeout(min(self._connect_s, self._first_byte_s)):
+                if _is_address(origin.host):
+                    _, line = await loop.create_connection(make, origin.host, origin.port, ssl=tls, server_hostname=name)
+                else:
+                    found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+                    # of two families one may lead nowhere
+                    sock = await start_connection(found, happy_eyeballs_delay=0.25)
+                    _, line = await loop.create_connection(make, sock=sock, ssl=tls, server_hostname=name)
+        except TimeoutError as error:
+            raise UpstreamTimeout("no connection to the upstream in time") from error
+        except (OSError, ssl.CertificateError) as error:
+            raise UpstreamUnreachable("no connection to the upstream") from error
+        self._lines.add(line)
+        if self._timer is None:
+            self._timer = loop.call_later(self.look_s, self._look)
+        return line
+
+    def keep(self, line: Line) -> None:
+        """Take back a clean connection."""
+        line.idle_s = 0.0
+        self._idle.setdefault(line.key, []).append(line)
+
+    def forget(self, line: Line) -> None:
+        """A connection is gone."""
+        self._lines.discard(line)
+        if line.done is None and line in (idle := self._idle.get(line.key, [])):
+            idle.remove(line)
+
+    def _look(self) -> None:
+        # one timer for all: a timer for each piece of an answer was 2 us of the 130 us that a chunk cost
+        for line in list(self._lines):
+            if line.done is None:
+                line.idle_s += self.look_s
+                if line.idle_s > KEEPALIVE_S and line.transport is not None:
+                    line.transport.close()
+                continue
+            # a paused one is silent because we do not listen; before the head everything counts, also what is no answer yet
+            is_still = not line.has_head or not (line.heard or line.is_paused)
+            line.silent_s = line.silent_s + self.look_s if is_still else 0.0
+            line.heard = False
+            if line.silent_s >= (self._idle_s if line.has_head else self._first_byte_s):
+                line.drop(UpstreamTimeout("the upstream was silent for too long"))
+        self._timer = asyncio.get_running_loop().call_later(self.look_s, self._look) if self._lines else None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for line in list(self._lines):
+            line.drop(UpstreamUnreachable("the gateway is shutting down"))
+        self._lines.clear()
+        self._idle.clear()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
