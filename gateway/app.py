@@ -16,6 +16,7 @@ import msgspec
 from gateway.betas import client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
+from gateway.heads import WRITER, Write
 from gateway.keyring import KeyRing
 from gateway.status import Status
 from gateway.upstream import Upstreams
@@ -78,7 +79,8 @@ class Gateway:
             if path in _CALLS:
                 if method != "POST":
                     raise NotFound(f"{method} {path} is not served; POST is", code="method_not_allowed")
-                await self._serve_call(*_CALLS[path], headers, receive, send)
+                write: Write | None = scope.get("extensions", {}).get(WRITER, {}).get("write")
+                await self._serve_call(*_CALLS[path], headers, receive, send, write)
             elif method == "GET" and path == "/v1/models":
                 self._key(headers, "client")
                 await _respond(send, 200, self._models())
@@ -126,8 +128,9 @@ class Gateway:
     # --- calls ---
 
     async def _serve_call(
-        self, dialect: Dialect, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send
-    ) -> None:
+        self, dialect: Dialect, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send,
+        write: Write | None,
+    ) -> None:  # fmt: skip
         key = self._key(headers, "client")
         named = {
             n: v
@@ -158,7 +161,7 @@ class Gateway:
                 raise Overloaded("the streams are away; try again", retry_after_s=1) from error
             raise
         watcher = asyncio.get_running_loop().create_task(self._watch(call, receive), name="client watch")
-        relay = _Relay(call, self.upstreams, send)
+        relay = _Relay(call, self.upstreams, send, write)
         try:
             await relay.run()
         finally:
@@ -254,15 +257,15 @@ class ClientGone(PipelineError):
 class _Relay:
     """Moves one call's released bytes to its client and its approved requests to the upstream."""
 
-    def __init__(self, call: OpenCall, upstreams: Upstreams, send: Send) -> None:
-        self._call, self._upstreams, self._send = call, upstreams, send
+    def __init__(self, call: OpenCall, upstreams: Upstreams, send: Send, write: Write | None = None) -> None:
+        self._call, self._upstreams, self._send, self._write = call, upstreams, send, write
         self._upstream: asyncio.Task[None] | None = None
         self.complete = False
 
     async def run(self) -> None:
         call = self._call
         while True:
-            await call.wait()
+            await self._wait()
             if call.error is not None:
                 await self._fail(call.error)
                 return
@@ -278,6 +281,16 @@ class _Relay:
             if end:
                 self.complete = True
                 return
+
+    async def _wait(self) -> None:
+        call = self._call
+        # only while nothing else of this answer is being written
+        if call.head_sent:
+            call.write = self._write
+        try:
+            await call.wait()
+        finally:
+            call.write = None
 
     async def _put(self, data: bytes, *, last: bool) -> None:
         call = self._call

@@ -44,6 +44,9 @@ class Bus:
         self._sending = set[str]()
         """Calls with entries that Redis has not confirmed, also of those that are over here."""
         self._scheduled = False
+        self._heard: dict[str, OpenCall] = {}
+        """Calls with replies that are not yet on their way to the client."""
+        self._is_reading = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory_full = False
         self.is_refused = False
@@ -127,15 +130,8 @@ class Bus:
             self._send(batch)
 
     def _send(self, batch: list[tuple[OpenCall, list[Entry]]]) -> None:
-        redis = self.redis
-        redis.post("MULTI")
-        for call, entries in batch:
-            key, channel = call.stream_key, call.channel
-            for entry in entries:
-                number, blob, hint = _pack(entry)
-                redis.post("XADD", key, "NOMKSTREAM", number, layout.BLOB, blob)
-                redis.post("PUBLISH", channel, hint)
-        redis.call("EXEC").add_done_callback(lambda done: self._appended(batch, done))
+        packed = [call.commands.pack(*_pack(entry)) for call, entries in batch for entry in entries]
+        self.redis.transaction(packed, 2 * len(packed)).add_done_callback(lambda done: self._appended(batch, done))
 
     def _appended(self, batch: list[tuple[OpenCall, list[Entry]]], done: "asyncio.Future[list[Any] | None]") -> None:
         if done.cancelled():
@@ -203,16 +199,25 @@ class Bus:
             if not found:
                 continue
             entries = found[0][1]
+            self._is_reading = True
             for _, fields in entries:
                 entry = fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
                 for blob in layout.blobs(fields):
                     self._take(shard, blob, entry)
+            self._is_reading = False
+            self._relay()
             self._last[shard] = entries[-1][0].decode()
             unread += len(entries)
             if unread > self.limits.reply_entries // 4:
                 unread = 0
                 with contextlib.suppress(StreamConnectionLost, RedisError):
                     await self._beat()
+
+    def _relay(self) -> None:
+        # after all that came together: one write to each client
+        heard, self._heard = self._heard, {}
+        for call in heard.values():
+            call.relay()
 
     def _take(self, shard: int, blob: bytes, entry: bytes | None) -> None:
         try:
@@ -232,6 +237,9 @@ class Bus:
         call = self.calls.get(reply.call_id)
         if call is not None:
             call.on_reply(reply)
+            self._heard[call.id] = call
+            if not self._is_reading:
+                self._relay()
         elif (reply.number == 0 or reply.keepalive) and not reply.failed and reply.call_id not in self._sending:
             # its START was never confirmed to us, or its client is gone, or Redis lost our last entry: nobody must wait for what follows
             orphan = OpenCall(reply.call_id, "openai", "chat", b"", activity_s=0, deadline=time.monotonic())
@@ -259,7 +267,7 @@ class Bus:
         self.memory_full = fitness.memory_share(self.info) > self.limits.memory_share
 
 
-def _pack(entry: Entry) -> tuple[str, bytes, bytes]:
+def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:
     """The id of an entry, the entry, and what is published of it."""
     blob = layout.pack(entry)
-    return f"{entry.seq}-0", blob, blob if len(blob) <= CHANNEL_MAX else layout.pack(Entry(entry.seq, entry.at, "see"))
+    return b"%d-0" % entry.seq, blob, blob if len(blob) <= CHANNEL_MAX else layout.pack(Entry(entry.seq, entry.at, "see"))

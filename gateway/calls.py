@@ -12,6 +12,7 @@ from collections.abc import Callable
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.request import Dialect, Endpoint
 from streams import layout
+from streams.connection import Append
 from streams.layout import Dispatch, Entry, EntryKind, Reply
 
 CHANNEL_MAX = 64 * 1024
@@ -28,6 +29,7 @@ class OpenCall:
         self.id, self.dialect, self.endpoint, self.body = call_id, dialect, endpoint, body
         self.shard = layout.shard_of(call_id)
         self.stream_key, self.channel = layout.call_key(call_id), layout.chunk_channel(call_id)
+        self.commands = Append(self.stream_key, self.channel, layout.BLOB)
         self.activity_s, self.deadline = activity_s, deadline
         self.started = self.last_reply = time.monotonic()
         # towards the client
@@ -43,6 +45,8 @@ class OpenCall:
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._wake: asyncio.Future[None] | None = None
+        self.write: Callable[[bytes], bool] | None = None
+        """Writes to the client without waking its handler, while that waits; False: not now, wake it."""
         # towards the stream
         self.seq = 1
         self.unanswered: list[Entry] = []
@@ -58,7 +62,7 @@ class OpenCall:
     # --- replies ---
 
     def on_reply(self, reply: Reply) -> None:
-        """Take a reply from the stream."""
+        """Take a reply from the stream; `relay` afterwards sends what came."""
         self.last_reply = time.monotonic()
         self._note_processed(reply.processed)
         if reply.failed:
@@ -81,7 +85,17 @@ class OpenCall:
             self._out.append(data)
             self._out_bytes += len(data)
         self.end = reply.end
-        self.wake()
+
+    def relay(self) -> None:
+        """Send what came towards the client: at once where only bytes of a begun answer came, else by its handler."""
+        if not (self._out or self.end or self.dispatch is not None):
+            return
+        if self.write is None or not self._out or self.end or self.dispatch is not None or self.error is not None:
+            self.wake()
+        elif self.write(self._out[0] if len(self._out) == 1 else b"".join(self._out)):
+            self._taken()
+        else:
+            self.wake()
 
     def _take_dispatch(self, dispatch: Dispatch) -> None:
         # a continued turn brings a body of its own: the client's request is sent, and paid for, once
@@ -109,10 +123,13 @@ class OpenCall:
     def take_out(self) -> bytes:
         """Return the bytes to relay now."""
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._taken()
+        return data
+
+    def _taken(self) -> None:
         self._out, self._out_bytes = [], 0
         self.relayed = self.expected
         self._make_room()
-        return data
 
     @property
     def has_out(self) -> bool:

@@ -1,10 +1,11 @@
-"""Bounds on connections that uvicorn's httptools server has none of: the size of a request head, how long it may take to come, and
-how long a client may leave what it is sent unread.
+"""What uvicorn's httptools server lacks: bounds on the size of a request head, how long it may take to come, and how long a client may
+leave what it is sent unread; and a way to write a chunk without a task.
 
 What is past them gets 431, or is closed; before a head is complete nobody knows who asks, or in which dialect.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -17,6 +18,37 @@ _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 121\r\n\r\n"
     b'{"error":{"message":"the request head is too large","type":"invalid_request_error","param":null,"code":"head_too_large"}}'
 )
+
+
+Write = Callable[[bytes], bool]
+WRITER = "sluice.writer"
+"""The ASGI extension with `ChunkWriter.write` of the request as `write`."""
+
+
+class ChunkWriter:
+    """Writes body bytes of one answer from a plain callback, where `send` would do nothing but write them at once.
+
+    A task's wake-up, a coroutine and two dictionaries less a chunk; the socket's flow control stays what it was.
+    """
+
+    __slots__ = ("_cycle", "_flow", "_transport")
+
+    def __init__(self, connection: HttpToolsProtocol) -> None:
+        self._cycle, self._flow, self._transport = connection.cycle, connection.flow, connection.transport
+
+    def write(self, data: bytes) -> bool:
+        """Write `data`; False, and nothing written, where that is up to `send`: the client is slow or gone, or no body may follow."""
+        cycle = self._cycle
+        if (
+            self._flow.write_paused
+            or cycle.disconnected
+            or cycle.response_complete
+            or not cycle.response_started
+            or not cycle.chunked_encoding
+        ):
+            return False
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -69,6 +101,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._in_head, self._head_bytes = False, 0
         self._stop_timer()
         super().on_headers_complete()
+        # its task has not begun: it sees this
+        self.scope["extensions"] = {WRITER: {"write": ChunkWriter(self).write}}
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 Argument = str | bytes | int
 _pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 Push = Callable[[list[Any]], None]
+_MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 SLICE_S = 0.02
 """How long messages of one subscription are handed out before everything else on the loop has its turn."""
 _LOOKS = 4
@@ -34,6 +35,27 @@ _LOOKS = 4
 
 class RedisError(Exception):
     """Redis refused a command; the text is Redis' own."""
+
+
+class Append:
+    """XADD to one stream and PUBLISH on one channel, packed once but for what differs: 0.6 us an entry instead of 1.5."""
+
+    __slots__ = ("_head", "_middle")
+
+    def __init__(self, key: str, channel: str, field: bytes) -> None:
+        self._head = b"*6\r\n" + b"".join(map(_bulk, (b"XADD", key.encode(), b"NOMKSTREAM")))
+        self._middle = _bulk(field), b"*3\r\n" + _bulk(b"PUBLISH") + _bulk(channel.encode())
+
+    def pack(self, entry_id: bytes, blob: bytes, hint: bytes) -> bytes:
+        """The two commands for one entry: its id, what is appended, what is published."""
+        field, publish = self._middle
+        return b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (
+            self._head, len(entry_id), entry_id, field, len(blob), blob, publish, len(hint), hint,
+        )  # fmt: skip
+
+
+def _bulk(value: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(value), value)
 
 
 class _Wire(asyncio.Protocol):
@@ -105,6 +127,14 @@ class _Wire(asyncio.Protocol):
         if not self._out:
             self.loop.call_soon(self._flush)
         self._out.append(packed)
+        self.waiting.append(future)
+
+    def put_batch(self, packed: list[bytes], skipped: int, future: asyncio.Future[Any]) -> None:
+        """Put commands of which only the last one's reply is of interest."""
+        if not self._out:
+            self.loop.call_soon(self._flush)
+        self._out += packed
+        self.waiting.extend((None,) * skipped)
         self.waiting.append(future)
 
     def _flush(self) -> None:
@@ -251,10 +281,17 @@ class Connection:
             self._wire.put(_pack(args), future)
         return future
 
-    def post(self, *args: Argument) -> None:
-        """Send a command whose reply is dropped unread: half the price of one that somebody may ask about (per chunk)."""
-        if self._wire is not None:
-            self._wire.put(_pack(args), None)
+    def transaction(self, packed: list[bytes], commands: int) -> "asyncio.Future[Any]":
+        """Send packed commands as one MULTI; the future gives EXEC's reply, RedisError or StreamConnectionLost.
+
+        What Redis says when it queues them is dropped unread: a future for each was a third of the price (per chunk).
+        """
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._wire is None:
+            future.set_exception(StreamConnectionLost("no connection to Redis"))
+        else:
+            self._wire.put_batch([_MULTI, *packed, _EXEC], commands + 1, future)
+        return future
 
     def send_quiet(self, *args: Argument) -> None:
         """Send a command whose outcome does not matter; its reply is taken and forgotten."""

@@ -93,9 +93,9 @@ async def test_messages_that_cost_time_leave_the_loop_its_turns(redis_url: str, 
     await connection.call("SUBSCRIBE", "news")
     turn()
     # in one step, so that they come in a few reads
-    admin.post("MULTI")
+    admin.send_quiet("MULTI")
     for number in range(500):
-        admin.post("PUBLISH", "news", str(number))
+        admin.send_quiet("PUBLISH", "news", str(number))
     await admin.call("EXEC")
     await wait_until(lambda: len(heard) == 500)
     assert heard == list(range(500))

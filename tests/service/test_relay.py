@@ -45,6 +45,7 @@ class Place:
         """What a worker releases next."""
         number = self.call.expected
         self.call.on_reply(Reply(self.call.id, number, number + 1, **fields))
+        self.call.relay()
 
     def dispatch(self, body: bytes | None, *betas: str, upstream: str = "anthropic") -> None:
         """A worker's approved request."""
