@@ -26,6 +26,8 @@ MAX_HEAD_BYTES = 64 * 1024
 """What an answer may have in its head, or in a row without a byte of its body, beside what comes in the same read."""
 KEEPALIVE_S = 30.0
 """How long an idle connection is kept."""
+_JOINED_BYTES = 16 * 1024
+"""Bodies up to this are copied behind their head: one buffer is cheaper to write than two."""
 _LOOKS = 4
 """How often in the shortest time limit connections are looked at; a limit is kept to a part in so many."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -114,7 +116,11 @@ class Line(asyncio.Protocol):
         self.silent_s = -self.pool.look_s
         self.heard = self.has_head = False
         self._has_end = self._is_complete = self._is_spoiled = self._until_close = self._stays = False
-        self.transport.writelines((head, b"%d\r\n\r\n" % len(body), body))
+        head = b"%b%d\r\n\r\n" % (head, len(body))
+        if len(body) <= _JOINED_BYTES:
+            self.transport.write(head + body)
+        else:
+            self.transport.writelines((head, body))
         return self.done
 
     def drop(self, error: PipelineError | None = None) -> None:
@@ -284,10 +290,13 @@ class Pool:
         Raises UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError, and what the sink raises.
         """
         line = self._take(origin.key) or await self._connect(origin)
+        done = line.send(head, body, sink)
         try:
-            await line.send(head, body, sink)
+            await done
         except asyncio.CancelledError:
-            line.drop()
+            # its answer may have ended in this very turn, and the connection be another call's
+            if line.done is done:
+                line.drop()
             raise
 
     def _take(self, key: tuple[str, int, bool]) -> Line | None:

@@ -29,9 +29,13 @@ class EventSplitter:
             return []
         if not self._has_cr:
             self._has_cr = b"\r" in data
-            # what providers send: whole events, LF only
-            if not self._has_cr and not self._held and data.endswith(b"\n\n") and data[0] != 10 and b"\n\n\n" not in data:
-                return self._bounded([part + b"\n\n" for part in data[:-2].split(b"\n\n")])
+            # what providers send: whole events, LF only, and mostly one at a time
+            if not self._has_cr and not self._held and data[0] != 10:
+                first = data.find(b"\n\n")
+                if 0 < first == len(data) - 2 and len(data) <= self._max:
+                    return [data]
+                if data.endswith(b"\n\n") and b"\n\n\n" not in data:
+                    return self._bounded([part + b"\n\n" for part in data[:-2].split(b"\n\n")])
         self._held += data
         return self._bounded(self._cut_any() if self._has_cr else self._cut_lf())
 

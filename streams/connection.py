@@ -130,15 +130,14 @@ class _Wire(asyncio.Protocol):
         self.waiting.append(future)
 
     def put_batch(self, packed: list[bytes], skipped: int, future: asyncio.Future[Any]) -> None:
-        """Put commands of which only the last one's reply is of interest."""
-        if not self._out:
-            self.loop.call_soon(self._flush)
+        """Put commands of which only the last one's reply is of interest, and write at once: they are a whole tick's."""
         self._out += packed
         self.waiting.extend((None,) * skipped)
         self.waiting.append(future)
+        self._flush()
 
     def _flush(self) -> None:
-        if self.transport is not None:
+        if self.transport is not None and self._out:
             self.transport.write(b"".join(self._out))
         self._out.clear()
 

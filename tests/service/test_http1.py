@@ -1,0 +1,292 @@
+"""The client for providers on real sockets: which connections are used again, what silence costs, how reading stops, and TLS."""
+
+import asyncio
+import contextlib
+import datetime
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from gateway.http1 import Line, Origin, Pool
+from protocol.errors import UpstreamTimeout, UpstreamUnreachable
+from tests.support.waiting import wait_until
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
+Answering = Callable[["Provider", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Provider:
+    """A server that answers by a script, and remembers its connections and requests."""
+
+    def __init__(self, answering: Answering) -> None:
+        self.answering = answering
+        self.connections = 0
+        self.bodies = list[bytes]()
+        self.left = 0
+        self.open = set[asyncio.StreamWriter]()
+        self.host, self.port = "127.0.0.1", 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        self.connections += 1
+        self.open.add(writer)
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                size = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                self.bodies.append(await reader.readexactly(size))
+                await self.answering(self, reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.left += 1
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            self.open.discard(writer)
+
+    @property
+    def origin(self) -> Origin:
+        """Its address."""
+        return Origin(f"http://{self.host}:{self.port}/v1")
+
+
+@asynccontextmanager
+async def provider(answering: Answering, tls: ssl.SSLContext | None = None) -> AsyncIterator[Provider]:
+    made = Provider(answering)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
+    made.port = server.sockets[0].getsockname()[1]
+    try:
+        yield made
+    finally:
+        server.close()
+        for writer in made.open:
+            writer.transport.abort()
+        await wait_until(lambda: not made.open)
+
+
+@asynccontextmanager
+async def pool(*, first_byte_s: float = 5.0, idle_s: float = 5.0) -> AsyncIterator[Pool]:
+    made = Pool(connect_s=5.0, first_byte_s=first_byte_s, idle_s=idle_s)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+class Taking:
+    """A sink; pauses its line once it has `most` bytes."""
+
+    def __init__(self, most: int = 2**40) -> None:
+        self.size, self.most, self.ends = 0, most, 0
+        self.line: Line | None = None
+        self.begun = asyncio.Event()
+
+    def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Begin."""
+        self.begun.set()
+
+    def on_data(self, data: bytes, line: Line) -> None:
+        """Count, and pause past the mark."""
+        self.size, self.line = self.size + len(data), line
+        if self.size > self.most:
+            line.pause()
+
+    def on_end(self) -> None:
+        """Count."""
+        self.ends += 1
+
+
+async def post(to: Provider, by: Pool, body: bytes = b"{}", sink: Taking | None = None, origin: Origin | None = None) -> Taking:
+    sink, origin = sink or Taking(), origin or to.origin
+    async with asyncio.timeout(20):
+        await by.post(origin, origin.head("/chat", {}), body, sink)
+    return sink
+
+
+async def say_ok(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK)
+
+
+async def test_a_clean_connection_is_used_again_and_several_at_once_have_their_own() -> None:
+    async with provider(say_ok) as server, pool() as by:
+        for _ in range(3):
+            assert (await post(server, by)).ends == 1
+        assert server.connections == 1
+        await asyncio.gather(*(post(server, by) for _ in range(4)))
+        assert server.connections == 4
+        await asyncio.gather(*(post(server, by) for _ in range(4)))
+        assert (server.connections, len(server.bodies)) == (4, 11)
+
+
+async def test_a_connection_that_the_provider_closed_while_idle_is_not_used_again() -> None:
+    async def once(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK)
+        await writer.drain()
+        writer.close()
+
+    async with provider(once) as server, pool() as by:
+        await post(server, by)
+        await wait_until(lambda: not by._lines)
+        assert (await post(server, by)).ends == 1
+        assert server.connections == 2
+
+
+async def test_a_provider_that_speaks_unasked_is_not_believed_the_next_time() -> None:
+    async def twice(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK)
+        await writer.drain()
+        await wait_until(lambda: taking.ends == 1)
+        writer.write(OK.replace(b"hello", b"wrong"))
+
+    taking = Taking()
+    async with provider(twice) as server, pool() as by:
+        await post(server, by, sink=taking)
+        await wait_until(lambda: not by._lines)
+        assert server.connections == 1 and taking.size == 5
+
+
+async def test_nobody_listens_or_the_name_is_unknown() -> None:
+    async with provider(say_ok) as server, pool() as by:
+        port = server.port
+    for host in ("127.0.0.1", "localhost", "no-such-host.invalid"):
+        with pytest.raises(UpstreamUnreachable):
+            await post(server, by, origin=Origin(f"http://{host}:{port}"))
+
+
+async def test_a_name_with_several_addresses_is_reached_by_the_one_that_answers() -> None:
+    async with provider(say_ok) as server, pool() as by:
+        assert (await post(server, by, origin=Origin(f"http://localhost:{server.port}"))).ends == 1
+
+
+async def test_silence_is_bounded_before_and_within_an_answer_but_not_while_nobody_listens() -> None:
+    async def part(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(to.bodies[-1])
+        await reader.read()
+
+    loop = asyncio.get_running_loop()
+    async with provider(part) as server, pool(first_byte_s=0.6, idle_s=0.4) as by:
+        # also 1xx is not yet an answer
+        for said, least, most in ((b"", 0.6, 0.9), (b"HTTP/1.1 100 Continue\r\n\r\n", 0.6, 0.9), (OK[:-1], 0.4, 0.7)):
+            began = loop.time()
+            with pytest.raises(UpstreamTimeout):
+                await post(server, by, said)
+            assert least <= loop.time() - began < most
+        await wait_until(lambda: server.left == 3)
+        paused = Taking(most=1)
+        asking = asyncio.create_task(post(server, by, OK[:-1], paused))
+        await paused.begun.wait()
+        assert await asyncio.wait({asking}, timeout=1.0) == (set(), {asking})
+        assert paused.line is not None
+        paused.line.resume()
+        with pytest.raises(UpstreamTimeout):
+            await asking
+
+
+async def test_a_paused_answer_is_not_read_and_comes_whole_afterwards() -> None:
+    size = 64 * 2**20
+
+    async def much(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+        for _ in range(size // 2**16):
+            writer.write(b"x" * 2**16)
+            await writer.drain()
+        to.bodies.append(b"sent")
+
+    async with provider(much) as server, pool() as by:
+        sink = Taking(most=2**16)
+        asking = asyncio.create_task(post(server, by, sink=sink))
+        await wait_until(lambda: sink.line is not None and sink.line.is_paused)
+        assert await asyncio.wait({asking}, timeout=0.3) == (set(), {asking})
+        # one read past the mark
+        assert sink.size <= 2**16 + 2**18 and server.bodies[-1] != b"sent"
+        assert sink.line is not None
+        sink.most = 2**40
+        sink.line.resume()
+        await asking
+        assert (sink.size, sink.ends) == (size, 1)
+        await post(server, by)
+        assert server.connections == 1
+
+
+async def test_who_is_cancelled_leaves() -> None:
+    async def part(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK[:-1])
+        await reader.readexactly(1)
+
+    async with provider(part) as server, pool() as by:
+        sink = Taking()
+        asking = asyncio.create_task(post(server, by, sink=sink))
+        await sink.begun.wait()
+        asking.cancel()
+        await asyncio.wait({asking})
+        await wait_until(lambda: server.left == 1)
+        assert asking.cancelled() and not sink.ends and not by._lines
+
+
+async def test_megabytes_are_sent_whole() -> None:
+    async with provider(say_ok) as server, pool() as by:
+        body = bytes(range(256)) * 2**16
+        await post(server, by, body)
+        await post(server, by, b"next")
+        assert server.bodies == [body, b"next"] and server.connections == 1
+
+
+async def test_idle_connections_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.http1.KEEPALIVE_S", 0.3)
+    async with provider(say_ok) as server, pool(idle_s=0.4) as by:
+        await post(server, by)
+        await wait_until(lambda: server.left == 1)
+        assert not by._lines
+
+
+# --- TLS ---
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
+    """A self-signed certificate for `name`: its file, and a server's context with it."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    names: list[x509.GeneralName] = [x509.IPAddress(ip_address(name))]
+    made = (
+        x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    pem, both = folder / f"{name}.pem", folder / f"{name}.both.pem"
+    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    both.write_bytes(secret + pem.read_bytes())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(both)
+    return pem, context
+
+
+@pytest.mark.parametrize(
+    ("name", "is_trusted", "works"), [("127.0.0.1", True, True), ("127.0.0.1", False, False), ("127.0.0.2", True, False)]
+)
+async def test_only_a_provider_with_a_trusted_certificate_of_its_name_gets_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_trusted: bool, works: bool
+) -> None:
+    pem, context = certificate(tmp_path, name)
+    if is_trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    async with provider(say_ok, context) as server, pool() as by:
+        origin = Origin(f"https://127.0.0.1:{server.port}")
+        if works:
+            for _ in range(2):
+                assert (await post(server, by, origin=origin)).size == 5
+            assert server.connections == 1
+        else:
+            with pytest.raises(UpstreamUnreachable):
+                await post(server, by, origin=origin)
+            assert not server.bodies
