@@ -3,22 +3,13 @@
 Must not know: tables.
 """
 
-import asyncio
-from typing import Any, TypeVar
+from typing import Any
 
-import psycopg
-from psycopg.abc import PQGen
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from db.link import CONNECT_TIMEOUT_S, ENCODING, KEEPALIVES, cut
-
-T = TypeVar("T")
-PING_S = 3.0
-"""How long a connection out of the pool has to show that it lives."""
-_SERVER_SHARE = 0.9
-"""The server gives a statement up in this share of the time after which its silence is taken for its end."""
+from db.link import CONNECT_TIMEOUT_S, ENCODING, KEEPALIVES, PING_S, TimedConnection, statement_timeout_ms
 
 
 def engine_url(url: str) -> URL:
@@ -31,20 +22,6 @@ def engine_url(url: str) -> URL:
     )
 
 
-class _Timed(psycopg.AsyncConnection[Any]):
-    """A connection that is cut when it waits for its server for `answer_s`: a server that stopped, or a network, says nothing."""
-
-    answer_s = PING_S
-
-    async def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
-        """Every wait of the driver for an answer comes through here."""
-        clock = asyncio.get_running_loop().call_later(self.answer_s, cut, self)
-        try:
-            return await super().wait(gen, *args, **kwargs)
-        finally:
-            clock.cancel()
-
-
 def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size: int = 5) -> AsyncEngine:
     """Return an engine; nothing connects until it is used. A read-only one refuses writes at the server.
 
@@ -52,7 +29,7 @@ def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size:
     """
     patience_s = min(CONNECT_TIMEOUT_S, max(2, round(answer_s)))
     # what is read through a cursor is read to its end: by default PostgreSQL plans for a tenth of it, and walks whole tables in their order
-    options = f"-c statement_timeout={_server_ms(answer_s)} -c timezone=UTC -c cursor_tuple_fraction=1"
+    options = f"-c statement_timeout={statement_timeout_ms(answer_s)} -c timezone=UTC -c cursor_tuple_fraction=1"
     # rare and common values need plans of their own; `db.windows` relies on days being read one after the other
     options += " -c plan_cache_mode=force_custom_plan -c max_parallel_workers_per_gather=0"
     if read_only:
@@ -63,7 +40,7 @@ def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size:
         max_overflow=0,
         pool_timeout=patience_s,
         pool_pre_ping=True,
-        connect_args={"options": options, "connect_timeout": patience_s, "async_creator_fn": _Timed.connect},
+        connect_args={"options": options, "connect_timeout": patience_s, "async_creator_fn": TimedConnection.connect},
         hide_parameters=True,
     )
 
@@ -82,10 +59,6 @@ def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size:
 
 async def wait_longer(connection: AsyncConnection, answer_s: float) -> None:
     """Let each statement of this transaction take `answer_s`."""
-    await connection.execute(text(f"SET LOCAL statement_timeout = {_server_ms(answer_s)}"))
+    await connection.execute(text(f"SET LOCAL statement_timeout = {statement_timeout_ms(answer_s)}"))
     raw = await connection.get_raw_connection()
     raw.driver_connection.answer_s = answer_s  # type: ignore[union-attr]
-
-
-def _server_ms(answer_s: float) -> int:
-    return int(answer_s * _SERVER_SHARE * 1000)

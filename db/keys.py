@@ -104,14 +104,7 @@ class KeyStore:
 
     async def load(self) -> list[Key]:
         """Return the keys in use."""
-        return await load_keys(self._engine)
-
-
-async def load_keys(engine: AsyncEngine) -> list[Key]:
-    """Return the keys in use; a read-only engine will do. Raises AuditUnavailable when PostgreSQL is away."""
-    statement = select(*ApiKey.__table__.columns).where(ApiKey.revoked_at.is_(None))
-    async with reading(engine) as connection:
-        return [_key(row) for row in await connection.execute(statement)]
+        return [stored.key for stored in await self.list_keys() if stored.revoked_at is None]
 
 
 def _key(row: Row[Any]) -> Key:

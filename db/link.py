@@ -3,19 +3,46 @@
 Must not know: tables, nor SQLAlchemy, whose import takes as long as the rest of an audit writer's start.
 """
 
+import asyncio
 import contextlib
 import os
 import socket
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
+
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5
 KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "25000"}
 """A connection whose other end is gone breaks within 25 s, also with something sent and not acknowledged."""
 ENCODING = {"client_encoding": "utf8"}
 """Said by the client, because a database made without a locale is SQL_ASCII, and there text would come as bytes."""
+PING_S = 3.0
+"""How long a connection out of a pool has to show that it lives."""
+_SERVER_SHARE = 0.9
+"""The server gives a statement up in this share of the time after which its silence is taken for its end."""
+
+
+class TimedConnection(psycopg.AsyncConnection[Any]):
+    """A connection that is cut when it waits for its server for `answer_s`: a server that stopped, or a network, says nothing."""
+
+    answer_s = PING_S
+
+    async def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
+        """Every wait of the driver for an answer comes through here."""
+        clock = asyncio.get_running_loop().call_later(self.answer_s, cut, self)
+        try:
+            return await super().wait(gen, *args, **kwargs)
+        finally:
+            clock.cancel()
+
+
+def statement_timeout_ms(answer_s: float) -> int:
+    """Return what to tell the server where its silence is taken for its end after `answer_s`."""
+    return int(answer_s * _SERVER_SHARE * 1000)
 
 
 def conninfo(url: str) -> str:

@@ -1,13 +1,7 @@
-"""Which migration a database stands at, and which is the newest: asked by running gateways, so without the migration library."""
+"""Where the migrations lie and which is the newest: asked by running gateways, so without the migration library."""
 
 import functools
 from pathlib import Path
-
-from sqlalchemy import text
-from sqlalchemy.exc import ProgrammingError
-from sqlalchemy.ext.asyncio import AsyncEngine
-
-from db.queries import reading
 
 _HERE = Path(__file__).resolve().parent
 SCRIPTS = next((path for path in (_HERE / "scripts", _HERE.parent / "alembic") if path.is_dir()), _HERE / "scripts")
@@ -18,12 +12,3 @@ SCRIPTS = next((path for path in (_HERE / "scripts", _HERE.parent / "alembic") i
 def newest() -> str:
     """Return the newest migration that this process came with; files that change later are not its own. Names are numbers that go up."""
     return max(path.name.partition("_")[0] for path in (SCRIPTS / "versions").glob("[0-9]*.py"))
-
-
-async def load_revision(engine: AsyncEngine) -> str:
-    """Return where the database stands, empty when it was never migrated. Raises AuditUnavailable when it is away."""
-    async with reading(engine) as connection:
-        try:
-            return str((await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar() or "")
-        except ProgrammingError:
-            return ""

@@ -6,7 +6,7 @@ Must not know: Redis, SQL.
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Annotated
 from uuid import UUID
 
@@ -14,13 +14,10 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from db.engine import open_engine
 from db.export import export_lines
 from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, VERIFY_FILTERS, parse_filters
 from db.items import JsonObject, dump_json
-from db.keys import load_keys
 from db.queries import AuditReader
-from db.schema import load_revision, newest
 from protocol.config import Key, Runtime
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError, Unauthenticated
 
@@ -30,45 +27,27 @@ ROLE = "auditor"
 RETRY_AFTER_S = 5
 EXPORT_FETCH_S = 60.0
 """How long an export waits for the next rows; one that chooses few calls out of millions is for the command line."""
-WATCH_S = 3.0
 _SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'"}
 
 
 class Audit:
-    """The audit API of one gateway with its own read-only pool. Until `authenticate` is set every request is refused."""
+    """The audit API of one gateway with its own read-only pool. Without `authenticate` every request is refused."""
 
     def __init__(self, reader: AuditReader, authenticate: Authenticate | None = None, *, within_s: float = 10.0) -> None:
         self.reader, self.within_s = reader, within_s
-        # of its own: auditors who hold every connection of the reader's must not keep a revoked key in use
-        self._watching = open_engine(reader.url, read_only=True, answer_s=WATCH_S, pool_size=2)
         self.authenticate: Authenticate = authenticate or _nobody
         self.verifying = asyncio.Lock()
         self.app = _make_app(self)
 
-    async def load_keys(self) -> Sequence[Key]:
-        """Return the API keys in use in Postgres. Raises AuditUnavailable when it is away."""
-        return await load_keys(self._watching)
-
-    async def schema_is_behind(self) -> bool:
-        """Does the database stand at an older migration than this version's newest? Raises AuditUnavailable when it is away."""
-        return await load_revision(self._watching) < newest()
-
     async def close(self) -> None:
         """Close all connections."""
-        await asyncio.gather(self.reader.close(), self._watching.dispose())
+        await self.reader.close()
 
 
-def make_audit(settings: Runtime) -> Audit:
+def make_audit(settings: Runtime, authenticate: Authenticate) -> Audit:
     """Return the audit API of this process; nothing connects yet."""
     within_s = settings.config.limits.audit_read_s
-    return Audit(AuditReader.open(settings.database_url, answer_s=within_s), within_s=within_s)
-
-
-def audit_app(settings: Runtime, authenticate: Authenticate) -> FastAPI:
-    """Return the audit API as an application."""
-    audit = make_audit(settings)
-    audit.authenticate = authenticate
-    return audit.app
+    return Audit(AuditReader.open(settings.database_url, answer_s=within_s), authenticate, within_s=within_s)
 
 
 def _nobody(headers: Iterable[tuple[bytes, bytes]]) -> Key | None:

@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator
 
 import uvicorn
 
+from db.schema import newest
+from db.watch import Watch
 from gateway.app import Gateway
-from gateway.audit import make_audit
 from gateway.bus import Bus
 from gateway.heads import bounded_connection
 from gateway.keyring import KeyRing
+from gateway.lazy_audit import LazyAudit
 from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol.config import Runtime
@@ -48,11 +50,15 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     config = settings.config
     name = f"{settings.name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     bus = Bus(settings.redis_url, name, config.limits, config.shards, strict=config.durability == "strict")
-    audit = make_audit(settings)
-    keys = KeyRing(config.keys, audit.load_keys)
-    audit.authenticate = keys.authenticate
+    watch = Watch(settings.database_url)
+    keys = KeyRing(config.keys, watch.keys)
+    audit = LazyAudit(settings, keys)
+
+    async def schema_is_behind() -> bool:
+        return await watch.revision() < newest()
+
     upstreams, status = Upstreams(config, bus), Status(bus)
-    app = Gateway(config, bus, keys, upstreams, status, audit.app)
+    app = Gateway(config, bus, keys, upstreams, status, audit)
     try:
         await bus.open()
         # a Postgres that says nothing must not hold up who has a key of the file; `refresh` goes on trying
@@ -64,7 +70,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
                 group.create_task(bus.run(), name="bus"),
                 group.create_task(keys.refresh(), name="keys"),
                 group.create_task(app.watch_timers(), name="timers"),
-                group.create_task(status.watch(audit.schema_is_behind), name="schema"),
+                group.create_task(status.watch(schema_is_behind), name="schema"),
             ]
             yield app
             for task in background:
@@ -73,6 +79,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         await upstreams.close()
         await bus.close()
         await audit.close()
+        await watch.close()
 
 
 async def run(settings: Runtime) -> None:

@@ -14,7 +14,7 @@ from db import insert
 from db.insert import AuditInserter
 from db.keys import KeyStore
 from db.queries import AuditReader, reading
-from gateway.audit import Audit
+from db.watch import Watch
 from protocol.errors import AuditUnavailable
 from tests.support.clients import ask
 from tests.support.product import KEY, Product, base_config
@@ -123,14 +123,15 @@ async def test_d7_readers_of_a_silent_record_get_503_in_time_while_calls_go_on(
 
 
 async def test_auditors_who_hold_every_connection_do_not_keep_a_revoked_key_in_use(url: str) -> None:
-    store, audit = KeyStore.open(url), Audit(AuditReader.open(url, pool_size=1))
+    store, reader, watch = KeyStore.open(url), AuditReader.open(url, pool_size=1), Watch(url)
     await store.create("temporary")
-    async with reading(audit.reader.engine) as connection:
+    async with reading(reader.engine) as connection:
         await connection.execute(text("SELECT 1"))
-        assert [k.name for k in await audit.load_keys()] == ["temporary"]
+        assert [k.name for k in await watch.keys()] == ["temporary"]
         await store.revoke("temporary")
-        assert not await audit.load_keys()
-    await audit.close()
+        assert not await watch.keys()
+    await reader.close()
+    await watch.close()
     await store.close()
 
 

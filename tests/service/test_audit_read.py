@@ -13,10 +13,12 @@ import pytest
 from db.export import Progress, export_lines
 from db.filters import CHUNK_FILTERS, parse_filters
 from db.insert import AuditInserter
-from db.keys import PREFIX, KeyStore, digest, load_keys
+from db.keys import PREFIX, KeyStore, digest
 from db.queries import AuditReader
+from db.schema import newest
 from db.views import VIEWS
-from gateway.audit import Audit, audit_app
+from db.watch import Watch
+from gateway.audit import Audit, make_audit
 from protocol.config import Config, Key, Runtime
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 from protocol.records import BlockRecord, EndRecord, JudgementRecord, Record
@@ -284,22 +286,23 @@ async def test_readers_cannot_write_and_slow_queries_are_named(url: str, reader:
 
 
 async def test_an_absent_database_is_unavailable() -> None:
-    reader = AuditReader.open("postgresql://nobody@127.0.0.1:1/none")
-    for read in (reader.calls(parse_filters([], of="calls")), reader.call(UUID(int=1)), lines(reader), load_keys(reader.engine)):
+    away = "postgresql://nobody@127.0.0.1:1/none"
+    reader, watch = AuditReader.open(away), Watch(away)
+    for read in (reader.calls(parse_filters([], of="calls")), reader.call(UUID(int=1)), lines(reader), watch.keys(), watch.revision()):
         with pytest.raises(AuditUnavailable):
             await read
     await reader.close()
 
 
 async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: AuditReader) -> None:
-    store = KeyStore.open(url)
+    store, watch = KeyStore.open(url), Watch(url)
     text = await store.create("dev", roles=("client", "auditor"), policies=("default", "strict"))
     assert text.startswith(PREFIX)
     assert len(text) == len(PREFIX) + 43
     assert text not in str(rows(url, "SELECT * FROM api_keys"))
     [key] = await store.load()
     assert key == Key(name="dev", sha256=digest(text), roles=("client", "auditor"), policies=("default", "strict"))
-    assert await load_keys(reader.engine) == [key]
+    assert await watch.keys() == [key]
     with pytest.raises(InvalidRequest):
         await store.create("dev")
     for bad in ({"name": "no spaces"}, {"name": "x", "roles": ("root",)}):
@@ -310,8 +313,26 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
     assert [k.revoked_at is None for k in await store.list_keys()] == [False]
     with pytest.raises(NotFound):
         await store.revoke("dev")
+    assert await watch.keys() == []
     assert await store.create("dev") != text
     await store.close()
+    await watch.close()
+
+
+async def test_a_connection_that_the_server_ended_is_no_outage_for_who_watches(url: str) -> None:
+    store, watch = KeyStore.open(url), Watch(url)
+    await store.create("kept")
+    assert [key.name for key in await watch.keys()] == ["kept"]
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid != pg_backend_pid()"
+    assert rows(url, f"SELECT pg_terminate_backend(pid) {others}")
+    assert [key.name for key in await watch.keys()] == ["kept"]
+    assert await watch.revision() == newest()
+    rows(url, "ALTER TABLE alembic_version RENAME TO elsewhere")
+    assert await watch.revision() == "", "never migrated"
+    rows(url, "ALTER TABLE elsewhere RENAME TO alembic_version")
+    assert await watch.revision() == newest()
+    await store.close()
+    await watch.close()
 
 
 def authenticate(headers: Iterable[tuple[bytes, bytes]]) -> Key | None:
@@ -399,7 +420,7 @@ async def test_an_altered_cursor_is_refused_or_a_place(url: str, client: httpx2.
 
 async def test_the_api_without_postgres_is_503() -> None:
     settings = Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none")
-    transport = httpx2.ASGITransport(app=audit_app(settings, authenticate))
+    transport = httpx2.ASGITransport(app=make_audit(settings, authenticate).app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://audit", headers={"x-api-key": "aud"}) as client:
         for path in PATHS:
             answer = await client.get(path)

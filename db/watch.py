@@ -1,0 +1,84 @@
+"""What a running gateway asks PostgreSQL again and again: the keys in use, and the migration it stands at.
+
+Over one connection of its own, so that auditors who hold every other one do not keep a revoked key in use.
+Must not know: SQLAlchemy, whose import is half of what a gateway's start would cost.
+"""
+
+import asyncio
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+
+from db.link import TimedConnection, conninfo, statement_timeout_ms
+from protocol.config import Key
+from protocol.errors import AuditUnavailable
+
+ANSWER_S = 3.0
+_KEYS: LiteralString = """
+SELECT name, encode(sha256, 'hex') AS sha256, roles, policies, server_tools FROM api_keys WHERE revoked_at IS NULL
+"""
+_REVISION: LiteralString = "SELECT version_num FROM alembic_version"
+
+
+class Watch:
+    """One read-only connection, opened when first used and again after a failure. Every method raises AuditUnavailable when PostgreSQL
+    is away, or silent for `answer_s`. Questions wait for each other."""
+
+    def __init__(self, database_url: str, *, answer_s: float = ANSWER_S) -> None:
+        self._conninfo, self._answer_s = conninfo(database_url), answer_s
+        self._options = f"-c default_transaction_read_only=on -c statement_timeout={statement_timeout_ms(answer_s)} -c timezone=UTC"
+        self._connection: TimedConnection | None = None
+        self._turn = asyncio.Lock()
+
+    async def keys(self) -> list[Key]:
+        """Return the keys in use."""
+        return [Key.model_validate(row) for row in await self._ask(_KEYS)]
+
+    async def revision(self) -> str:
+        """Return where the database stands, empty when it was never migrated."""
+        try:
+            rows = await self._ask(_REVISION)
+        except psycopg.errors.UndefinedTable:
+            return ""
+        return str(rows[0]["version_num"]) if rows else ""
+
+    async def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _ask(self, statement: LiteralString) -> list[dict[str, Any]]:
+        async with self._turn:
+            kept = self._connection is not None
+            try:
+                try:
+                    return await self._run(statement)
+                except psycopg.OperationalError:
+                    # a kept connection may belong to a server that was started anew meanwhile: that is no outage
+                    if not kept or self._connection is not None:
+                        raise
+                    return await self._run(statement)
+            except psycopg.errors.UndefinedTable:
+                raise
+            except (psycopg.Error, OSError) as error:
+                raise AuditUnavailable("the record cannot be read now") from error
+
+    async def _run(self, statement: LiteralString) -> list[dict[str, Any]]:
+        if self._connection is None:
+            self._connection = await self._connect()
+        try:
+            async with self._connection.cursor(row_factory=dict_row) as cursor:
+                await cursor.execute(statement)
+                return await cursor.fetchall()
+        except BaseException:
+            if self._connection.broken or self._connection.closed:
+                self._connection = None
+            raise
+
+    async def _connect(self) -> TimedConnection:
+        patience_s = max(2, round(self._answer_s))
+        connection = await TimedConnection.connect(self._conninfo, autocommit=True, options=self._options, connect_timeout=patience_s)
+        connection.answer_s = self._answer_s
+        return connection
