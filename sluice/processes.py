@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 _PR_SET_PDEATHSIG = 1
-_ON_LINUX = platform.system() == "Linux"
+ON_LINUX = platform.system() == "Linux"
 _POLL_S = 0.01
 
 
@@ -38,6 +39,24 @@ class Spec:
     """A cheap probe; without it the process says so itself through the descriptor named by `--ready-fd`."""
     nice: int = 0
     """How far it gives way to the others where cores are short, as nice(1) has it."""
+    role: Sequence[str] = ()
+    """What `sluice` is called with in `argv`, if that is one of our roles: a fork server can start it."""
+
+
+class Process(Protocol):
+    """What is used of a running process: of `subprocess.Popen`, and of one that a fork server made."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """Return the exit code if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit code. Raises subprocess.TimeoutExpired."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, unless it has ended."""
 
 
 def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]:
@@ -46,7 +65,7 @@ def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]
     Call it from the main thread: on Linux the kernel sends the stop signal when the *thread* that started it ends.
     """
     argv = [*spec.argv, "--ready-fd", str(ready_fd)] if ready_fd is not None else list(spec.argv)
-    with open(spec.log, "ab", opener=_private) as log:
+    with open_log(spec.log) as log:
         return subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -63,9 +82,14 @@ def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]
         )
 
 
+def open_log(path: Path) -> BinaryIO:
+    """Open a log to append to, closed to other users."""
+    return open(path, "ab", opener=_private)
+
+
 def started_at(pid: int) -> str | None:
     """Return what tells this process from an earlier or later one with the same pid; None when there is none (or a zombie)."""
-    if _ON_LINUX:
+    if ON_LINUX:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -117,7 +141,7 @@ def sweep(folder: Path, *, grace_s: float) -> list[str]:
     return [path.stem for path in left]
 
 
-def end(process: subprocess.Popen[bytes], stop_signal: signal.Signals, *, grace_s: float) -> None:
+def end(process: Process, stop_signal: signal.Signals, *, grace_s: float) -> None:
     """Ask the process to stop, wait, and kill its group when it does not."""
     if process.poll() is None:
         process.send_signal(stop_signal)
@@ -140,18 +164,18 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 def die_with_parent(number: signal.Signals) -> None:
     """Let the kernel send `number` to this process when its parent dies. Only Linux can; elsewhere nothing happens."""
-    if _ON_LINUX:
+    if ON_LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
 
 
 def _before_exec(spec: Spec, parent: int) -> Callable[[], None] | None:
-    if not _ON_LINUX and not spec.nice:
+    if not ON_LINUX and not spec.nice:
         return None
     libc = ctypes.CDLL(None)
 
     def before_exec() -> None:
         os.nice(spec.nice)
-        if _ON_LINUX:
+        if ON_LINUX:
             libc.prctl(_PR_SET_PDEATHSIG, int(spec.stop_signal))
             if os.getppid() != parent:
                 os._exit(1)

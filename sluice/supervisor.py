@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from sluice.errors import Busy, NotFit, SettingsError, StartError, Unavailable
-from sluice.processes import Spec, remember, spawn
+from sluice.forks import ForkServer
+from sluice.processes import Process, Spec, remember, spawn
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 30.0
@@ -29,7 +29,7 @@ class _Child:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self.is_up = asyncio.Event()
         self.ended = asyncio.Event()
         self.was_up = False
@@ -42,11 +42,12 @@ class _Child:
 class Supervisor:
     """Runs processes until `stop`. Pids go to files in `run_dir`, so that a later start can sweep what a killed one left.
 
-    `say` gets one line for each thing worth telling. Use it from the main thread, on an asyncio loop of its own.
+    `say` gets one line for each thing worth telling. Roles are forked by `forks`, if there is one and it can.
+    Use it from the main thread, on an asyncio loop of its own.
     """
 
-    def __init__(self, run_dir: Path, say: Callable[[str], None]) -> None:
-        self._run_dir, self._say = run_dir, say
+    def __init__(self, run_dir: Path, say: Callable[[str], None], forks: ForkServer | None = None) -> None:
+        self._run_dir, self._say, self._forks = run_dir, say, forks
         self._children: dict[str, _Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._restarts = True
@@ -134,7 +135,7 @@ class Supervisor:
             assert child.process is not None
             if not self._restarts:
                 return
-            how = _ending(child.process.returncode)
+            how = _ending(child.process.wait())
             if child.refusal is not None:
                 refusal, child.refusal = child.refusal, None
                 if not child.was_up:
@@ -152,7 +153,7 @@ class Supervisor:
         child.is_up.clear()
         child.ended.clear()
         child.started = time.monotonic()
-        reading = _spawn(child)
+        reading = _spawn(child, self._forks)
         assert child.process is not None
         try:
             remember(self._pid_file(child), child.process.pid)
@@ -190,7 +191,7 @@ class Supervisor:
         return self._run_dir / f"{child.spec.name}.json"
 
 
-def _spawn(child: _Child) -> int | None:
+def _spawn(child: _Child, forks: ForkServer | None) -> int | None:
     """Start the process; return the end of the pipe on which it will say that it is ready, if it is one that says so."""
     if child.spec.is_ready is not None:
         child.process = spawn(child.spec)
@@ -198,7 +199,8 @@ def _spawn(child: _Child) -> int | None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     try:
-        child.process = spawn(child.spec, ready_fd=writing)
+        forked = forks.spawn(child.spec, ready_fd=writing) if forks is not None else None
+        child.process = forked or spawn(child.spec, ready_fd=writing)
     except BaseException:
         os.close(reading)
         raise
@@ -233,7 +235,7 @@ def _refusal(said: bytes) -> StartError | None:
     return kind(sentence) if sentence else None
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from db.schema import digest
 from protocol.config import Config, Key
 from sluice import doctor, embedded
 from sluice.defaults import default_config
 from sluice.errors import Busy, SettingsError, StartError
+from sluice.forks import ForkServer
 from sluice.greeting import greeting
 from sluice.processes import Spec, die_with_parent, sweep
 from sluice.settings import HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls, load_config
@@ -100,7 +102,11 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, **given: Any) ->
         check_port(settings.host, settings.port)
         key = _own_key(data_dir)
         plan = Plan(settings, _with_key(config, key), data_dir, key, workers, as_json, **given)
-        asyncio.run(_Launcher(plan).run())
+        forks = ForkServer.start()  # before there is a loop
+        try:
+            asyncio.run(_Launcher(plan, forks).run())
+        finally:
+            forks.close()
 
 
 def say(text: str) -> None:
@@ -110,8 +116,8 @@ def say(text: str) -> None:
 
 
 class _Launcher:
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, forks: ForkServer) -> None:
+        self._plan, self._forks = plan, forks
         self._stopping = asyncio.Event()
         self._stopped_at = 0.0
         self._redis_url, self._database_url = plan.settings.redis_url, plan.settings.database_url
@@ -119,7 +125,7 @@ class _Launcher:
     async def run(self) -> None:
         """Start, tell, wait, stop."""
         loop = asyncio.get_running_loop()
-        with Supervisor(self._plan.run_dir, say) as supervisor:
+        with Supervisor(self._plan.run_dir, say, self._forks) as supervisor:
 
             def stop(number: signal.Signals) -> None:
                 # Make, timeout and terminals signal whole groups, so that one wish can arrive twice: only a later Ctrl-C is impatience.
@@ -169,6 +175,7 @@ class _Launcher:
             "audit-writer",
         ]
         say(f"starting {', '.join(names)}")
+        await self._forks.ready()
         await supervisor.start([self._spec(name) for name in names], timeout_s=START_S)
 
     async def _start_servers(self, supervisor: Supervisor) -> None:
@@ -195,12 +202,13 @@ class _Launcher:
 
     async def _migrate(self) -> None:
         """Bring the tables to the newest migration. Where that is known without asking, save the half second of finding out."""
-        stamp, now = self._plan.data_dir / "postgres.migrated", _migrations()
+        stamp, now = self._plan.data_dir / "postgres.migrated", digest()
         is_ours = not self._plan.settings.database_url
         if is_ours and now and stamp.exists() and stamp.read_text() == now:
             return
         say("bringing the database's tables up to date")
-        await asyncio.to_thread(doctor.migrate_database, self._database_url)
+        if not (is_ours and await asyncio.to_thread(_lay_tables, self._database_url)):
+            await asyncio.to_thread(doctor.migrate_database, self._database_url)
         if is_ours:
             _write_private(stamp, now)
 
@@ -217,7 +225,9 @@ class _Launcher:
             "SLUICE_POLICY_PATH": str(folder.resolve()) if folder else "", "SLUICE_DATA_DIR": str(plan.data_dir),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
         }  # fmt: skip
-        return Spec(name, [*plan.command, *role, *flags], plan.log(name), env=env, nice=RECORD_NICE if role[-1] == "audit" else 0)
+        nice = RECORD_NICE if role[-1] == "audit" else 0
+        said = (*role, *flags)
+        return Spec(name, [*plan.command, *said], plan.log(name), env=env, nice=nice, role=said)
 
     async def _stop(self, supervisor: Supervisor) -> None:
         """End what feeds before what is fed: gateway, workers, audit writer, servers."""
@@ -304,16 +314,10 @@ def _with_key(config: Config, key: str) -> Config:
     return config.model_copy(update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), own)})
 
 
-def _migrations() -> str:
-    """Return a digest of the migrations in this installation, found without the database's libraries; empty when not found."""
-    root = Path(__file__).resolve().parent.parent
-    for folder in (root / "alembic" / "versions", root / "db" / "scripts" / "versions"):
-        if folder.is_dir():
-            digest = hashlib.sha256()
-            for path in sorted(folder.glob("*.py")):
-                digest.update(path.read_bytes())
-            return digest.hexdigest()
-    return ""
+def _lay_tables(database_url: str) -> bool:
+    from db import baseline  # and the driver: only a new database needs it here
+
+    return baseline.lay(database_url)
 
 
 def _by_role(pids: dict[str, int]) -> dict[str, list[int]]:

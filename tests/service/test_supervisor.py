@@ -145,7 +145,7 @@ def test_a_reused_pid_is_never_ended(tmp_path: Path) -> None:
     assert not list(run_dir.iterdir())
 
 
-@pytest.mark.skipif(not processes._ON_LINUX, reason="only Linux tells a process that its parent died")
+@pytest.mark.skipif(not processes.ON_LINUX, reason="only Linux tells a process that its parent died")
 def test_a_killed_parent_takes_its_processes_along(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib, time; from tests.support.children import silent; from sluice.processes import spawn; "

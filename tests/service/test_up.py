@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sluice.processes import started_at
+from sluice.processes import ON_LINUX, started_at
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 
@@ -167,6 +167,34 @@ def test_killed_process_is_started_again(data_dir: Path, tmp_path: Path, role: s
                 return False
 
         wait_for(answers, timeout_s=START_S)
+        assert launcher.stop() == 0
+    assert all_gone(ready)
+
+
+def command_of(pid: int) -> str:
+    """What `ps` shows of a process."""
+    shown = subprocess.run(["ps", "-o", "args=", "-ww", "-p", str(pid)], capture_output=True, text=True, timeout=10, check=False)
+    return shown.stdout.strip()
+
+
+@pytest.mark.skipif(not ON_LINUX, reason="elsewhere nothing is forked")
+def test_roles_show_their_command_lines_and_outlive_what_forked_them(data_dir: Path, tmp_path: Path) -> None:
+    roles = {"gateway": "gateway", "policy": "worker policy", "judge": "worker judge", "audit": "worker audit"}
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        ready = launcher.ready()
+        for role, words in roles.items():
+            pid = ready["pids"][role][0]
+            assert f"-m sluice.cli {words} --ready-fd" in command_of(pid)
+            assert os.getpgid(pid) == pid
+            assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(launcher.process.pid)
+        children = Path(f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children").read_text().split()
+        [server] = [int(pid) for pid in children if "fork-server" in command_of(int(pid))]
+        os.kill(server, signal.SIGKILL)
+        wait_for(lambda: started_at(server) is None)
+        assert "demo" in hello(ready)
+        os.kill(ready["pids"]["policy"][0], signal.SIGKILL)
+        wait_for(lambda: "policy-worker-1 is back" in launcher.said(), timeout_s=START_S, what="started from its command line")
+        assert "demo" in hello(ready)
         assert launcher.stop() == 0
     assert all_gone(ready)
 

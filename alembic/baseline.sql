@@ -1,0 +1,1484 @@
+-- Migrations: 582da88ecf9b655cff88f1e243747886f4f3acf6933226491e2ba66df85059b4
+-- Written by `python -m scripts.baseline`.
+CREATE ROLE sluice_writer;
+CREATE ROLE sluice_reader;
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0;
+SET client_encoding = 'UTF8';
+SET standard_conforming_strings = on;
+SELECT pg_catalog.set_config('search_path', '', true);
+SET check_function_bodies = false;
+SET xmloption = content;
+SET client_min_messages = warning;
+SET row_security = off;
+
+
+CREATE SCHEMA sluice_parts;
+
+
+
+CREATE FUNCTION public.sluice_call_at(call_id uuid) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$
+    SELECT to_timestamp(('x' || substr(replace(call_id::text, '-', ''), 1, 12))::bit(48)::bigint / 1000.0)
+$$;
+
+
+
+CREATE FUNCTION public.sluice_drop_before(day date, why text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $_$
+DECLARE
+    bound uuid := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+    parent text;
+    part text;
+    dropped bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(7310581203);
+    IF EXISTS (
+        SELECT 1 FROM (SELECT call_id FROM public.calls WHERE call_id < bound UNION ALL
+            SELECT call_id FROM public.ends WHERE call_id < bound) c
+        WHERE NOT EXISTS (SELECT 1 FROM public.seals s WHERE s.call_id = c.call_id)
+    ) THEN
+        RETURN -1;
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM public.seals WHERE call_id < bound AND position >= coalesce((SELECT max(size) FROM public.checkpoints), 0)
+    ) THEN
+        RETURN -2;
+    END IF;
+    SELECT count(*) INTO dropped FROM public.calls WHERE call_id < bound;
+    PERFORM pg_advisory_xact_lock(7310581202);
+    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'seal_rows', 'redactions'] LOOP
+        FOR part IN
+            SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = ('public.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{8}$')
+                AND to_date(right(c.relname, 8), 'YYYYMMDD') < day
+        LOOP
+            EXECUTE format('DROP TABLE sluice_parts.%I', part);
+        END LOOP;
+        EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
+    END LOOP;
+    INSERT INTO public.seals (position, call_id, part, at, counts, sha256, note)
+        SELECT coalesce(max(position) + 1, 0), bound, -1, now(), ARRAY[dropped], ''::bytea, why FROM public.seals;
+    RETURN dropped;
+END
+$_$;
+
+
+
+CREATE FUNCTION public.sluice_ensure_partitions(first date, days integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '500ms'
+    AS $_$
+DECLARE
+    made integer := 0;
+    parent text;
+    day date;
+    part text;
+    low uuid;
+    high uuid;
+    taken boolean;
+BEGIN
+    IF days NOT BETWEEN 0 AND 400 THEN
+        RAISE EXCEPTION 'days must be from 0 to 400' USING ERRCODE = '22023';
+    END IF;
+    PERFORM pg_advisory_xact_lock(7310581202);
+    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'seal_rows', 'redactions'] LOOP
+        FOR step IN 0 .. days - 1 LOOP
+            day := first + step;
+            part := parent || '_' || to_char(day, 'YYYYMMDD');
+            CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
+            low := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+            high := (lpad(to_hex((extract(epoch FROM (day + 1)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+            EXECUTE format('SELECT EXISTS (SELECT 1 FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2)', parent || '_default')
+                INTO taken USING low, high;
+            CONTINUE WHEN taken;
+            EXECUTE format('CREATE TABLE sluice_parts.%I PARTITION OF public.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
+            made := made + 1;
+        END LOOP;
+    END LOOP;
+    RETURN made;
+END
+$_$;
+
+
+
+CREATE FUNCTION public.sluice_ensure_partitions(first date, days integer, parent text) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '500ms'
+    AS $_$
+DECLARE
+    made integer := 0;
+    day date;
+    part text;
+    low uuid;
+    high uuid;
+    taken boolean;
+BEGIN
+    IF days NOT BETWEEN 0 AND 400 OR parent <> ALL (ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'seal_rows', 'redactions']) THEN
+        RAISE EXCEPTION 'days must be from 0 to 400, of a table of calls' USING ERRCODE = '22023';
+    END IF;
+    PERFORM pg_advisory_xact_lock(7310581202);
+    FOR step IN 0 .. days - 1 LOOP
+        day := first + step;
+        part := parent || '_' || to_char(day, 'YYYYMMDD');
+        CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
+        EXECUTE format('LOCK TABLE ONLY public.%I IN ACCESS EXCLUSIVE MODE', parent);
+        low := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+        high := (lpad(to_hex((extract(epoch FROM (day + 1)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
+        EXECUTE format('SELECT EXISTS (SELECT 1 FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2)', parent || '_default')
+            INTO taken USING low, high;
+        CONTINUE WHEN taken;
+        EXECUTE format('CREATE TABLE sluice_parts.%I PARTITION OF public.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
+        made := made + 1;
+    END LOOP;
+    RETURN made;
+END
+$_$;
+
+
+
+CREATE FUNCTION public.sluice_redact(given uuid, why text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    salt bytea;
+    n bigint;
+    total bigint := 0;
+BEGIN
+    PERFORM pg_advisory_xact_lock(7310581203);
+    IF NOT EXISTS (SELECT 1 FROM public.calls WHERE call_id = given UNION ALL SELECT 1 FROM public.ends WHERE call_id = given) THEN
+        RETURN -1;
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM public.ends WHERE call_id = given) AND public.sluice_call_at(given) > now() - interval '2 hours' THEN
+        RETURN -2;
+    END IF;
+    SELECT r.salt INTO salt FROM public.seal_rows r WHERE r.call_id = given AND r.salt IS NOT NULL ORDER BY r.part DESC LIMIT 1;
+    salt := coalesce(salt, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'calls', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || convert_to(t.session, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.calls t SET session = CASE WHEN t.session IS NOT NULL THEN ''::text END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'request_bodies', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t.body), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.request_bodies t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.request_bodies t SET body = CASE WHEN t.body IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'chunks', int4send(octet_length(int4send(t.seq))) || int4send(t.seq), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.seq))) || int4send(t.seq) || t.raw), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.chunks t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.chunks t SET raw = CASE WHEN t.raw IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'releases', int4send(octet_length(int4send(t.number))) || int4send(t.number), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.number))) || int4send(t.number) || t.payload), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.number))) || int4send(t.number) || t.sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.releases t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.releases t SET payload = CASE WHEN t.payload IS NOT NULL THEN ''::bytea END, sha256 = CASE WHEN t.sha256 IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'blocks', int4send(octet_length(int4send(t.block))) || int4send(t.block), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.reason, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.blocks t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.blocks t SET reason = CASE WHEN t.reason IS NOT NULL THEN ''::text END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'tool_calls', int4send(octet_length(int4send(t.block))) || int4send(t.block), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.name, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || t.arguments), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || t.released_arguments), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x03'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.reason, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x04'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || tsvectorsend(t.search)), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.tool_calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.tool_calls t SET name = CASE WHEN t.name IS NOT NULL THEN ''::text END, arguments = CASE WHEN t.arguments IS NOT NULL THEN ''::bytea END, released_arguments = CASE WHEN t.released_arguments IS NOT NULL THEN ''::bytea END, reason = CASE WHEN t.reason IS NOT NULL THEN ''::text END, search = CASE WHEN t.search IS NOT NULL THEN ''::tsvector END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'judgements', int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step) || convert_to(t.explanation, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step) || t.prompt), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step) || t.reply), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.judgements t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.judgements t SET explanation = CASE WHEN t.explanation IS NOT NULL THEN ''::text END, prompt = CASE WHEN t.prompt IS NOT NULL THEN ''::bytea END, reply = CASE WHEN t.reply IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'events', int4send(octet_length(convert_to(t.kind, 'UTF8'))) || convert_to(t.kind, 'UTF8') || int4send(octet_length(int8send(t.number))) || int8send(t.number), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(convert_to(t.kind, 'UTF8'))) || convert_to(t.kind, 'UTF8') || int4send(octet_length(int8send(t.number))) || int8send(t.number) || convert_to(t.detail, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.events t WHERE t.call_id = given AND t.kind <> 'redacted' ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.events t SET detail = CASE WHEN t.detail IS NOT NULL THEN ''::text END WHERE t.call_id = given AND t.kind <> 'redacted';
+
+    DELETE FROM public.dead_letters WHERE call_id = given::text;
+    UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;
+    SELECT count(*) INTO n FROM public.events WHERE call_id = given AND kind = 'redacted';
+    INSERT INTO public.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);
+    RETURN total;
+END
+$$;
+
+
+SET default_tablespace = '';
+
+SET default_table_access_method = heap;
+
+
+CREATE TABLE public.alembic_version (
+    version_num character varying(32) NOT NULL
+);
+
+
+
+CREATE TABLE public.api_keys (
+    sha256 bytea NOT NULL,
+    name text NOT NULL,
+    roles text[] NOT NULL,
+    policies text[] NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    revoked_at timestamp with time zone,
+    server_tools text[] DEFAULT '{}'::text[] NOT NULL
+);
+
+
+
+CREATE TABLE public.blocks (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    kind text NOT NULL,
+    verdict text NOT NULL,
+    reason text NOT NULL,
+    policy text NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.calls (
+    call_id uuid NOT NULL,
+    at timestamp with time zone NOT NULL,
+    dialect text NOT NULL,
+    endpoint text NOT NULL,
+    key text NOT NULL,
+    session text NOT NULL,
+    model text NOT NULL,
+    upstream text NOT NULL,
+    policy text NOT NULL,
+    policy_revision text NOT NULL,
+    stream boolean NOT NULL,
+    gateway text NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.ends (
+    call_id uuid NOT NULL,
+    at timestamp with time zone NOT NULL,
+    state text NOT NULL,
+    reason text NOT NULL,
+    status integer NOT NULL,
+    stop_reason text NOT NULL,
+    relayed integer NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint,
+    cache_read_tokens bigint,
+    cache_write_tokens bigint,
+    thinking_tokens bigint
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.tool_calls (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    index integer NOT NULL,
+    choice integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    tool_call_id text NOT NULL,
+    name text NOT NULL,
+    arguments bytea NOT NULL,
+    released_arguments bytea,
+    executor text NOT NULL,
+    form text NOT NULL,
+    verdict text NOT NULL,
+    reason text NOT NULL,
+    policy text NOT NULL,
+    schema_valid boolean,
+    search tsvector NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE VIEW public.call_log AS
+ SELECT c.call_id,
+    public.sluice_call_at(c.call_id) AS created_at,
+    c.at AS claimed_at,
+    e.at AS ended_at,
+    c.dialect,
+    c.endpoint,
+    c.key,
+    c.session,
+    c.model,
+    c.upstream,
+    c.policy,
+    c.policy_revision,
+    c.stream,
+    c.gateway,
+    COALESCE(e.state, 'ACTIVE'::text) AS state,
+    e.reason,
+    e.status,
+    e.stop_reason,
+    e.relayed,
+    e.input_tokens,
+    e.output_tokens,
+    e.cache_read_tokens,
+    e.cache_write_tokens,
+    e.thinking_tokens,
+    n.tool_calls,
+    n.tool_calls_blocked
+   FROM ((public.calls c
+     LEFT JOIN public.ends e ON ((e.call_id = c.call_id)))
+     CROSS JOIN LATERAL ( SELECT (count(*))::integer AS tool_calls,
+            (count(*) FILTER (WHERE (COALESCE(b.verdict, t.verdict) <> 'allow'::text)))::integer AS tool_calls_blocked
+           FROM (public.tool_calls t
+             LEFT JOIN public.blocks b ON (((b.call_id = t.call_id) AND (b.block = t.block))))
+          WHERE (t.call_id = c.call_id)) n);
+
+
+
+CREATE TABLE public.checkpoints (
+    size bigint NOT NULL,
+    text text NOT NULL,
+    peaks bytea NOT NULL,
+    sha256 bytea NOT NULL
+);
+
+
+
+CREATE TABLE public.chunks (
+    call_id uuid NOT NULL,
+    seq integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    raw bytea NOT NULL,
+    verdict text NOT NULL,
+    block integer NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE VIEW public.chunk_log AS
+ SELECT k.call_id,
+    k.seq,
+    k.at,
+    k.raw,
+    k.block,
+        CASE
+            WHEN (k.verdict <> 'hold'::text) THEN k.verdict
+            ELSE COALESCE(b.verdict, t.verdict,
+            CASE
+                WHEN (e.call_id IS NULL) THEN 'hold'::text
+                ELSE 'withheld'::text
+            END)
+        END AS verdict
+   FROM (((public.chunks k
+     LEFT JOIN public.tool_calls t ON (((t.call_id = k.call_id) AND (t.block = k.block))))
+     LEFT JOIN public.blocks b ON (((b.call_id = k.call_id) AND (b.block = k.block))))
+     LEFT JOIN public.ends e ON ((e.call_id = k.call_id)));
+
+
+
+CREATE TABLE public.dead_letters (
+    sha256 bytea NOT NULL,
+    call_id text NOT NULL,
+    kind text NOT NULL,
+    raw bytea NOT NULL,
+    reason text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+
+
+CREATE TABLE public.events (
+    call_id uuid NOT NULL,
+    kind text NOT NULL,
+    number bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    detail text NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.judgements (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    step integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    model text NOT NULL,
+    policy text NOT NULL,
+    probability double precision,
+    threshold double precision NOT NULL,
+    explanation text NOT NULL,
+    prompt bytea NOT NULL,
+    reply bytea NOT NULL,
+    latency_ms integer NOT NULL,
+    attempts integer NOT NULL,
+    error text NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE VIEW public.judged_block_log AS
+ SELECT b.kind,
+    b.call_id,
+    b.block,
+    NULL::text AS tool_call_id,
+    NULL::integer AS index,
+    NULL::integer AS choice,
+    NULL::text AS name,
+    NULL::bytea AS arguments,
+    NULL::bytea AS released_arguments,
+    NULL::text AS executor,
+    NULL::text AS form,
+    NULL::boolean AS schema_valid,
+    b.verdict,
+    b.reason,
+    b.policy,
+    c.policy AS call_policy,
+    c.policy_revision,
+    c.session,
+    c.key,
+    c.model,
+    c.upstream,
+    public.sluice_call_at(b.call_id) AS created_at,
+    b.at AS decided_at,
+    NULL::timestamp with time zone AS released_at,
+    e.at AS ended_at,
+    to_tsvector('simple'::regconfig, b.reason) AS search,
+    j.model AS judge_model,
+    j.policy AS judge_policy,
+    j.probability AS judge_probability,
+    j.threshold AS judge_threshold,
+    j.explanation AS judge_explanation,
+    j.prompt AS judge_prompt,
+    j.reply AS judge_reply,
+    j.latency_ms AS judge_latency_ms,
+    j.attempts AS judge_attempts,
+    j.error AS judge_error
+   FROM (((public.blocks b
+     JOIN LATERAL ( SELECT g.call_id,
+            g.block,
+            g.step,
+            g.at,
+            g.model,
+            g.policy,
+            g.probability,
+            g.threshold,
+            g.explanation,
+            g.prompt,
+            g.reply,
+            g.latency_ms,
+            g.attempts,
+            g.error
+           FROM public.judgements g
+          WHERE ((g.call_id = b.call_id) AND (g.block = b.block) AND (g.policy = b.policy))
+          ORDER BY g.step DESC
+         LIMIT 1) j ON (true))
+     LEFT JOIN public.calls c ON ((c.call_id = b.call_id)))
+     LEFT JOIN public.ends e ON ((e.call_id = b.call_id)))
+  WHERE (b.verdict <> 'allow'::text);
+
+
+
+CREATE TABLE public.tool_releases (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE VIEW public.judged_tool_call_log AS
+ SELECT 'tool_call'::text AS kind,
+    t.call_id,
+    t.block,
+    t.tool_call_id,
+    t.index,
+    t.choice,
+    t.name,
+    t.arguments,
+        CASE
+            WHEN (b.call_id IS NULL) THEN t.released_arguments
+            ELSE NULL::bytea
+        END AS released_arguments,
+    t.executor,
+    t.form,
+    t.schema_valid,
+    COALESCE(b.verdict, t.verdict) AS verdict,
+    COALESCE(b.reason, t.reason) AS reason,
+    COALESCE(b.policy, t.policy) AS policy,
+    c.policy AS call_policy,
+    c.policy_revision,
+    c.session,
+    c.key,
+    c.model,
+    c.upstream,
+    public.sluice_call_at(t.call_id) AS created_at,
+    t.at AS decided_at,
+    r.at AS released_at,
+    e.at AS ended_at,
+    t.search,
+    j.model AS judge_model,
+    j.policy AS judge_policy,
+    j.probability AS judge_probability,
+    j.threshold AS judge_threshold,
+    j.explanation AS judge_explanation,
+    j.prompt AS judge_prompt,
+    j.reply AS judge_reply,
+    j.latency_ms AS judge_latency_ms,
+    j.attempts AS judge_attempts,
+    j.error AS judge_error
+   FROM (((((public.tool_calls t
+     LEFT JOIN public.blocks b ON (((b.call_id = t.call_id) AND (b.block = t.block))))
+     JOIN LATERAL ( SELECT g.call_id,
+            g.block,
+            g.step,
+            g.at,
+            g.model,
+            g.policy,
+            g.probability,
+            g.threshold,
+            g.explanation,
+            g.prompt,
+            g.reply,
+            g.latency_ms,
+            g.attempts,
+            g.error
+           FROM public.judgements g
+          WHERE ((g.call_id = t.call_id) AND (g.block = t.block) AND (g.policy = COALESCE(b.policy, t.policy)))
+          ORDER BY g.step DESC
+         LIMIT 1) j ON (true))
+     LEFT JOIN public.calls c ON ((c.call_id = t.call_id)))
+     LEFT JOIN public.ends e ON ((e.call_id = t.call_id)))
+     LEFT JOIN public.tool_releases r ON (((r.call_id = t.call_id) AND (r.block = t.block))))
+  WHERE (COALESCE(b.verdict, t.verdict) <> 'allow'::text);
+
+
+
+CREATE VIEW public.judge_block_log AS
+ SELECT judged_tool_call_log.kind,
+    judged_tool_call_log.call_id,
+    judged_tool_call_log.block,
+    judged_tool_call_log.tool_call_id,
+    judged_tool_call_log.index,
+    judged_tool_call_log.choice,
+    judged_tool_call_log.name,
+    judged_tool_call_log.arguments,
+    judged_tool_call_log.released_arguments,
+    judged_tool_call_log.executor,
+    judged_tool_call_log.form,
+    judged_tool_call_log.schema_valid,
+    judged_tool_call_log.verdict,
+    judged_tool_call_log.reason,
+    judged_tool_call_log.policy,
+    judged_tool_call_log.call_policy,
+    judged_tool_call_log.policy_revision,
+    judged_tool_call_log.session,
+    judged_tool_call_log.key,
+    judged_tool_call_log.model,
+    judged_tool_call_log.upstream,
+    judged_tool_call_log.created_at,
+    judged_tool_call_log.decided_at,
+    judged_tool_call_log.released_at,
+    judged_tool_call_log.ended_at,
+    judged_tool_call_log.search,
+    judged_tool_call_log.judge_model,
+    judged_tool_call_log.judge_policy,
+    judged_tool_call_log.judge_probability,
+    judged_tool_call_log.judge_threshold,
+    judged_tool_call_log.judge_explanation,
+    judged_tool_call_log.judge_prompt,
+    judged_tool_call_log.judge_reply,
+    judged_tool_call_log.judge_latency_ms,
+    judged_tool_call_log.judge_attempts,
+    judged_tool_call_log.judge_error
+   FROM public.judged_tool_call_log
+UNION ALL
+ SELECT judged_block_log.kind,
+    judged_block_log.call_id,
+    judged_block_log.block,
+    judged_block_log.tool_call_id,
+    judged_block_log.index,
+    judged_block_log.choice,
+    judged_block_log.name,
+    judged_block_log.arguments,
+    judged_block_log.released_arguments,
+    judged_block_log.executor,
+    judged_block_log.form,
+    judged_block_log.schema_valid,
+    judged_block_log.verdict,
+    judged_block_log.reason,
+    judged_block_log.policy,
+    judged_block_log.call_policy,
+    judged_block_log.policy_revision,
+    judged_block_log.session,
+    judged_block_log.key,
+    judged_block_log.model,
+    judged_block_log.upstream,
+    judged_block_log.created_at,
+    judged_block_log.decided_at,
+    judged_block_log.released_at,
+    judged_block_log.ended_at,
+    judged_block_log.search,
+    judged_block_log.judge_model,
+    judged_block_log.judge_policy,
+    judged_block_log.judge_probability,
+    judged_block_log.judge_threshold,
+    judged_block_log.judge_explanation,
+    judged_block_log.judge_prompt,
+    judged_block_log.judge_reply,
+    judged_block_log.judge_latency_ms,
+    judged_block_log.judge_attempts,
+    judged_block_log.judge_error
+   FROM public.judged_block_log;
+
+
+
+CREATE TABLE public.redactions (
+    call_id uuid NOT NULL,
+    table_name text NOT NULL,
+    row_key bytea NOT NULL,
+    hashes bytea NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.releases (
+    call_id uuid NOT NULL,
+    number integer NOT NULL,
+    number_next integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    seq integer NOT NULL,
+    payload bytea NOT NULL,
+    sha256 bytea NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.request_bodies (
+    call_id uuid NOT NULL,
+    body bytea NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.seal_rows (
+    call_id uuid NOT NULL,
+    part integer NOT NULL,
+    salt bytea,
+    marks bytea NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.seals (
+    "position" bigint NOT NULL,
+    call_id uuid NOT NULL,
+    part integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    counts bigint[] NOT NULL,
+    sha256 bytea NOT NULL,
+    note text NOT NULL
+);
+
+
+
+CREATE VIEW public.tool_call_log AS
+ SELECT t.call_id,
+    t.block,
+    t.tool_call_id,
+    t.index,
+    t.choice,
+    t.name,
+    t.arguments,
+        CASE
+            WHEN (b.call_id IS NULL) THEN t.released_arguments
+            ELSE NULL::bytea
+        END AS released_arguments,
+    t.executor,
+    t.form,
+    t.schema_valid,
+    COALESCE(b.verdict, t.verdict) AS verdict,
+    COALESCE(b.reason, t.reason) AS reason,
+    COALESCE(b.policy, t.policy) AS policy,
+    c.policy AS call_policy,
+    c.policy_revision,
+    c.session,
+    c.key,
+    c.model,
+    c.upstream,
+    public.sluice_call_at(t.call_id) AS created_at,
+    t.at AS decided_at,
+    r.at AS released_at,
+    e.at AS ended_at,
+    t.search,
+    j.model AS judge_model,
+    j.policy AS judge_policy,
+    j.probability AS judge_probability,
+    j.threshold AS judge_threshold,
+    j.explanation AS judge_explanation,
+    j.prompt AS judge_prompt,
+    j.reply AS judge_reply,
+    j.latency_ms AS judge_latency_ms,
+    j.attempts AS judge_attempts,
+    j.error AS judge_error
+   FROM (((((public.tool_calls t
+     LEFT JOIN public.calls c ON ((c.call_id = t.call_id)))
+     LEFT JOIN public.ends e ON ((e.call_id = t.call_id)))
+     LEFT JOIN public.blocks b ON (((b.call_id = t.call_id) AND (b.block = t.block))))
+     LEFT JOIN public.tool_releases r ON (((r.call_id = t.call_id) AND (r.block = t.block))))
+     LEFT JOIN LATERAL ( SELECT g.call_id,
+            g.block,
+            g.step,
+            g.at,
+            g.model,
+            g.policy,
+            g.probability,
+            g.threshold,
+            g.explanation,
+            g.prompt,
+            g.reply,
+            g.latency_ms,
+            g.attempts,
+            g.error
+           FROM public.judgements g
+          WHERE ((g.call_id = t.call_id) AND (g.block = t.block))
+          ORDER BY g.step DESC
+         LIMIT 1) j ON (true));
+
+
+
+CREATE TABLE sluice_parts.blocks_default (
+    call_id uuid CONSTRAINT blocks_call_id_not_null NOT NULL,
+    block integer CONSTRAINT blocks_block_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT blocks_at_not_null NOT NULL,
+    kind text CONSTRAINT blocks_kind_not_null NOT NULL,
+    verdict text CONSTRAINT blocks_verdict_not_null NOT NULL,
+    reason text CONSTRAINT blocks_reason_not_null NOT NULL,
+    policy text CONSTRAINT blocks_policy_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.calls_default (
+    call_id uuid CONSTRAINT calls_call_id_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT calls_at_not_null NOT NULL,
+    dialect text CONSTRAINT calls_dialect_not_null NOT NULL,
+    endpoint text CONSTRAINT calls_endpoint_not_null NOT NULL,
+    key text CONSTRAINT calls_key_not_null NOT NULL,
+    session text CONSTRAINT calls_session_not_null NOT NULL,
+    model text CONSTRAINT calls_model_not_null NOT NULL,
+    upstream text CONSTRAINT calls_upstream_not_null NOT NULL,
+    policy text CONSTRAINT calls_policy_not_null NOT NULL,
+    policy_revision text CONSTRAINT calls_policy_revision_not_null NOT NULL,
+    stream boolean CONSTRAINT calls_stream_not_null NOT NULL,
+    gateway text CONSTRAINT calls_gateway_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.chunks_default (
+    call_id uuid CONSTRAINT chunks_call_id_not_null NOT NULL,
+    seq integer CONSTRAINT chunks_seq_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT chunks_at_not_null NOT NULL,
+    raw bytea CONSTRAINT chunks_raw_not_null NOT NULL,
+    verdict text CONSTRAINT chunks_verdict_not_null NOT NULL,
+    block integer CONSTRAINT chunks_block_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.ends_default (
+    call_id uuid CONSTRAINT ends_call_id_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT ends_at_not_null NOT NULL,
+    state text CONSTRAINT ends_state_not_null NOT NULL,
+    reason text CONSTRAINT ends_reason_not_null NOT NULL,
+    status integer CONSTRAINT ends_status_not_null NOT NULL,
+    stop_reason text CONSTRAINT ends_stop_reason_not_null NOT NULL,
+    relayed integer CONSTRAINT ends_relayed_not_null NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint,
+    cache_read_tokens bigint,
+    cache_write_tokens bigint,
+    thinking_tokens bigint
+);
+
+
+
+CREATE TABLE sluice_parts.events_default (
+    call_id uuid CONSTRAINT events_call_id_not_null NOT NULL,
+    kind text CONSTRAINT events_kind_not_null NOT NULL,
+    number bigint CONSTRAINT events_number_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT events_at_not_null NOT NULL,
+    detail text CONSTRAINT events_detail_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.judgements_default (
+    call_id uuid CONSTRAINT judgements_call_id_not_null NOT NULL,
+    block integer CONSTRAINT judgements_block_not_null NOT NULL,
+    step integer CONSTRAINT judgements_step_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT judgements_at_not_null NOT NULL,
+    model text CONSTRAINT judgements_model_not_null NOT NULL,
+    policy text CONSTRAINT judgements_policy_not_null NOT NULL,
+    probability double precision,
+    threshold double precision CONSTRAINT judgements_threshold_not_null NOT NULL,
+    explanation text CONSTRAINT judgements_explanation_not_null NOT NULL,
+    prompt bytea CONSTRAINT judgements_prompt_not_null NOT NULL,
+    reply bytea CONSTRAINT judgements_reply_not_null NOT NULL,
+    latency_ms integer CONSTRAINT judgements_latency_ms_not_null NOT NULL,
+    attempts integer CONSTRAINT judgements_attempts_not_null NOT NULL,
+    error text CONSTRAINT judgements_error_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.redactions_default (
+    call_id uuid CONSTRAINT redactions_call_id_not_null NOT NULL,
+    table_name text CONSTRAINT redactions_table_name_not_null NOT NULL,
+    row_key bytea CONSTRAINT redactions_row_key_not_null NOT NULL,
+    hashes bytea CONSTRAINT redactions_hashes_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.releases_default (
+    call_id uuid CONSTRAINT releases_call_id_not_null NOT NULL,
+    number integer CONSTRAINT releases_number_not_null NOT NULL,
+    number_next integer CONSTRAINT releases_number_next_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT releases_at_not_null NOT NULL,
+    seq integer CONSTRAINT releases_seq_not_null NOT NULL,
+    payload bytea CONSTRAINT releases_payload_not_null NOT NULL,
+    sha256 bytea CONSTRAINT releases_sha256_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.request_bodies_default (
+    call_id uuid CONSTRAINT request_bodies_call_id_not_null NOT NULL,
+    body bytea CONSTRAINT request_bodies_body_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.seal_rows_default (
+    call_id uuid CONSTRAINT seal_rows_call_id_not_null NOT NULL,
+    part integer CONSTRAINT seal_rows_part_not_null NOT NULL,
+    salt bytea,
+    marks bytea CONSTRAINT seal_rows_marks_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.tool_calls_default (
+    call_id uuid CONSTRAINT tool_calls_call_id_not_null NOT NULL,
+    block integer CONSTRAINT tool_calls_block_not_null NOT NULL,
+    index integer CONSTRAINT tool_calls_index_not_null NOT NULL,
+    choice integer CONSTRAINT tool_calls_choice_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT tool_calls_at_not_null NOT NULL,
+    tool_call_id text CONSTRAINT tool_calls_tool_call_id_not_null NOT NULL,
+    name text CONSTRAINT tool_calls_name_not_null NOT NULL,
+    arguments bytea CONSTRAINT tool_calls_arguments_not_null NOT NULL,
+    released_arguments bytea,
+    executor text CONSTRAINT tool_calls_executor_not_null NOT NULL,
+    form text CONSTRAINT tool_calls_form_not_null NOT NULL,
+    verdict text CONSTRAINT tool_calls_verdict_not_null NOT NULL,
+    reason text CONSTRAINT tool_calls_reason_not_null NOT NULL,
+    policy text CONSTRAINT tool_calls_policy_not_null NOT NULL,
+    schema_valid boolean,
+    search tsvector CONSTRAINT tool_calls_search_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.tool_releases_default (
+    call_id uuid CONSTRAINT tool_releases_call_id_not_null NOT NULL,
+    block integer CONSTRAINT tool_releases_block_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT tool_releases_at_not_null NOT NULL
+);
+
+
+
+ALTER TABLE ONLY public.blocks ATTACH PARTITION sluice_parts.blocks_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.calls ATTACH PARTITION sluice_parts.calls_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.chunks ATTACH PARTITION sluice_parts.chunks_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.ends ATTACH PARTITION sluice_parts.ends_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.events ATTACH PARTITION sluice_parts.events_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.judgements ATTACH PARTITION sluice_parts.judgements_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.redactions ATTACH PARTITION sluice_parts.redactions_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.releases ATTACH PARTITION sluice_parts.releases_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.request_bodies ATTACH PARTITION sluice_parts.request_bodies_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.seal_rows ATTACH PARTITION sluice_parts.seal_rows_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.tool_calls ATTACH PARTITION sluice_parts.tool_calls_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.tool_releases ATTACH PARTITION sluice_parts.tool_releases_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.alembic_version
+    ADD CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num);
+
+
+
+ALTER TABLE ONLY public.api_keys
+    ADD CONSTRAINT api_keys_pkey PRIMARY KEY (sha256);
+
+
+
+ALTER TABLE ONLY public.blocks
+    ADD CONSTRAINT blocks_pkey PRIMARY KEY (call_id, block);
+
+
+
+ALTER TABLE ONLY public.calls
+    ADD CONSTRAINT calls_pkey PRIMARY KEY (call_id);
+
+
+
+ALTER TABLE ONLY public.checkpoints
+    ADD CONSTRAINT checkpoints_pkey PRIMARY KEY (size);
+
+
+
+ALTER TABLE ONLY public.chunks
+    ADD CONSTRAINT chunks_pkey PRIMARY KEY (call_id, seq);
+
+
+
+ALTER TABLE ONLY public.dead_letters
+    ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (sha256);
+
+
+
+ALTER TABLE ONLY public.ends
+    ADD CONSTRAINT ends_pkey PRIMARY KEY (call_id);
+
+
+
+ALTER TABLE ONLY public.events
+    ADD CONSTRAINT events_pkey PRIMARY KEY (call_id, kind, number);
+
+
+
+ALTER TABLE ONLY public.judgements
+    ADD CONSTRAINT judgements_pkey PRIMARY KEY (call_id, block, step);
+
+
+
+ALTER TABLE ONLY public.redactions
+    ADD CONSTRAINT redactions_pkey PRIMARY KEY (call_id, table_name, row_key);
+
+
+
+ALTER TABLE ONLY public.releases
+    ADD CONSTRAINT releases_pkey PRIMARY KEY (call_id, number);
+
+
+
+ALTER TABLE ONLY public.request_bodies
+    ADD CONSTRAINT request_bodies_pkey PRIMARY KEY (call_id);
+
+
+
+ALTER TABLE ONLY public.seal_rows
+    ADD CONSTRAINT seal_rows_pkey PRIMARY KEY (call_id, part);
+
+
+
+ALTER TABLE ONLY public.seals
+    ADD CONSTRAINT seals_pkey PRIMARY KEY ("position");
+
+
+
+ALTER TABLE ONLY public.tool_calls
+    ADD CONSTRAINT tool_calls_pkey PRIMARY KEY (call_id, block);
+
+
+
+ALTER TABLE ONLY public.tool_releases
+    ADD CONSTRAINT tool_releases_pkey PRIMARY KEY (call_id, block);
+
+
+
+ALTER TABLE ONLY sluice_parts.blocks_default
+    ADD CONSTRAINT blocks_default_pkey PRIMARY KEY (call_id, block);
+
+
+
+ALTER TABLE ONLY sluice_parts.calls_default
+    ADD CONSTRAINT calls_default_pkey PRIMARY KEY (call_id);
+
+
+
+ALTER TABLE ONLY sluice_parts.chunks_default
+    ADD CONSTRAINT chunks_default_pkey PRIMARY KEY (call_id, seq);
+
+
+
+ALTER TABLE ONLY sluice_parts.ends_default
+    ADD CONSTRAINT ends_default_pkey PRIMARY KEY (call_id);
+
+
+
+ALTER TABLE ONLY sluice_parts.events_default
+    ADD CONSTRAINT events_default_pkey PRIMARY KEY (call_id, kind, number);
+
+
+
+ALTER TABLE ONLY sluice_parts.judgements_default
+    ADD CONSTRAINT judgements_default_pkey PRIMARY KEY (call_id, block, step);
+
+
+
+ALTER TABLE ONLY sluice_parts.redactions_default
+    ADD CONSTRAINT redactions_default_pkey PRIMARY KEY (call_id, table_name, row_key);
+
+
+
+ALTER TABLE ONLY sluice_parts.releases_default
+    ADD CONSTRAINT releases_default_pkey PRIMARY KEY (call_id, number);
+
+
+
+ALTER TABLE ONLY sluice_parts.request_bodies_default
+    ADD CONSTRAINT request_bodies_default_pkey PRIMARY KEY (call_id);
+
+
+
+ALTER TABLE ONLY sluice_parts.seal_rows_default
+    ADD CONSTRAINT seal_rows_default_pkey PRIMARY KEY (call_id, part);
+
+
+
+ALTER TABLE ONLY sluice_parts.tool_calls_default
+    ADD CONSTRAINT tool_calls_default_pkey PRIMARY KEY (call_id, block);
+
+
+
+ALTER TABLE ONLY sluice_parts.tool_releases_default
+    ADD CONSTRAINT tool_releases_default_pkey PRIMARY KEY (call_id, block);
+
+
+
+CREATE UNIQUE INDEX api_keys_name_idx ON public.api_keys USING btree (name) WHERE (revoked_at IS NULL);
+
+
+
+CREATE INDEX blocks_later_idx ON ONLY public.blocks USING btree (call_id, block) INCLUDE (verdict, policy) WHERE (kind <> ALL (ARRAY['text'::text, 'thinking'::text]));
+
+
+
+CREATE INDEX blocks_reason_idx ON ONLY public.blocks USING gin (to_tsvector('simple'::regconfig, reason)) WHERE (verdict <> ALL (ARRAY['allow'::text, 'replace'::text]));
+
+
+
+CREATE INDEX blocks_refused_idx ON ONLY public.blocks USING btree (call_id, block) WHERE (verdict <> ALL (ARRAY['allow'::text, 'replace'::text]));
+
+
+
+CREATE INDEX blocks_verdict_idx ON ONLY public.blocks USING btree (verdict, call_id);
+
+
+
+CREATE INDEX calls_key_idx ON ONLY public.calls USING btree (key, call_id);
+
+
+
+CREATE INDEX calls_model_idx ON ONLY public.calls USING btree (model, call_id);
+
+
+
+CREATE INDEX calls_policy_idx ON ONLY public.calls USING btree (policy, call_id);
+
+
+
+CREATE INDEX calls_session_idx ON ONLY public.calls USING btree (session, call_id);
+
+
+
+CREATE INDEX judgements_policy_idx ON ONLY public.judgements USING btree (policy, call_id);
+
+
+
+CREATE UNIQUE INDEX seals_call_id_idx ON public.seals USING btree (call_id, part);
+
+
+
+CREATE INDEX tool_calls_name_idx ON ONLY public.tool_calls USING btree (name, call_id);
+
+
+
+CREATE INDEX tool_calls_policy_idx ON ONLY public.tool_calls USING btree (policy, call_id);
+
+
+
+CREATE INDEX tool_calls_refused_idx ON ONLY public.tool_calls USING btree (call_id, block) WHERE (verdict <> ALL (ARRAY['allow'::text, 'replace'::text]));
+
+
+
+CREATE INDEX tool_calls_search_idx ON ONLY public.tool_calls USING gin (search);
+
+
+
+CREATE INDEX tool_calls_tool_call_id_idx ON ONLY public.tool_calls USING btree (tool_call_id, call_id);
+
+
+
+CREATE INDEX tool_calls_verdict_idx ON ONLY public.tool_calls USING btree (verdict, call_id);
+
+
+
+CREATE INDEX blocks_default_later_idx ON sluice_parts.blocks_default USING btree (call_id, block) INCLUDE (verdict, policy) WHERE (kind <> ALL (ARRAY['text'::text, 'thinking'::text]));
+
+
+
+CREATE INDEX blocks_default_reason_idx ON sluice_parts.blocks_default USING gin (to_tsvector('simple'::regconfig, reason)) WHERE (verdict <> ALL (ARRAY['allow'::text, 'replace'::text]));
+
+
+
+CREATE INDEX blocks_default_refused_idx ON sluice_parts.blocks_default USING btree (call_id, block) WHERE (verdict <> ALL (ARRAY['allow'::text, 'replace'::text]));
+
+
+
+CREATE INDEX blocks_default_verdict_idx ON sluice_parts.blocks_default USING btree (verdict, call_id);
+
+
+
+CREATE INDEX calls_default_key_idx ON sluice_parts.calls_default USING btree (key, call_id);
+
+
+
+CREATE INDEX calls_default_model_idx ON sluice_parts.calls_default USING btree (model, call_id);
+
+
+
+CREATE INDEX calls_default_policy_idx ON sluice_parts.calls_default USING btree (policy, call_id);
+
+
+
+CREATE INDEX calls_default_session_call_id_idx ON sluice_parts.calls_default USING btree (session, call_id);
+
+
+
+CREATE INDEX judgements_default_policy_idx ON sluice_parts.judgements_default USING btree (policy, call_id);
+
+
+
+CREATE INDEX tool_calls_default_name_call_id_idx ON sluice_parts.tool_calls_default USING btree (name, call_id);
+
+
+
+CREATE INDEX tool_calls_default_policy_idx ON sluice_parts.tool_calls_default USING btree (policy, call_id);
+
+
+
+CREATE INDEX tool_calls_default_refused_idx ON sluice_parts.tool_calls_default USING btree (call_id, block) WHERE (verdict <> ALL (ARRAY['allow'::text, 'replace'::text]));
+
+
+
+CREATE INDEX tool_calls_default_search_idx ON sluice_parts.tool_calls_default USING gin (search);
+
+
+
+CREATE INDEX tool_calls_default_tool_call_id_idx ON sluice_parts.tool_calls_default USING btree (tool_call_id, call_id);
+
+
+
+CREATE INDEX tool_calls_default_verdict_idx ON sluice_parts.tool_calls_default USING btree (verdict, call_id);
+
+
+
+ALTER INDEX public.blocks_later_idx ATTACH PARTITION sluice_parts.blocks_default_later_idx;
+
+
+
+ALTER INDEX public.blocks_pkey ATTACH PARTITION sluice_parts.blocks_default_pkey;
+
+
+
+ALTER INDEX public.blocks_reason_idx ATTACH PARTITION sluice_parts.blocks_default_reason_idx;
+
+
+
+ALTER INDEX public.blocks_refused_idx ATTACH PARTITION sluice_parts.blocks_default_refused_idx;
+
+
+
+ALTER INDEX public.blocks_verdict_idx ATTACH PARTITION sluice_parts.blocks_default_verdict_idx;
+
+
+
+ALTER INDEX public.calls_key_idx ATTACH PARTITION sluice_parts.calls_default_key_idx;
+
+
+
+ALTER INDEX public.calls_model_idx ATTACH PARTITION sluice_parts.calls_default_model_idx;
+
+
+
+ALTER INDEX public.calls_pkey ATTACH PARTITION sluice_parts.calls_default_pkey;
+
+
+
+ALTER INDEX public.calls_policy_idx ATTACH PARTITION sluice_parts.calls_default_policy_idx;
+
+
+
+ALTER INDEX public.calls_session_idx ATTACH PARTITION sluice_parts.calls_default_session_call_id_idx;
+
+
+
+ALTER INDEX public.chunks_pkey ATTACH PARTITION sluice_parts.chunks_default_pkey;
+
+
+
+ALTER INDEX public.ends_pkey ATTACH PARTITION sluice_parts.ends_default_pkey;
+
+
+
+ALTER INDEX public.events_pkey ATTACH PARTITION sluice_parts.events_default_pkey;
+
+
+
+ALTER INDEX public.judgements_pkey ATTACH PARTITION sluice_parts.judgements_default_pkey;
+
+
+
+ALTER INDEX public.judgements_policy_idx ATTACH PARTITION sluice_parts.judgements_default_policy_idx;
+
+
+
+ALTER INDEX public.redactions_pkey ATTACH PARTITION sluice_parts.redactions_default_pkey;
+
+
+
+ALTER INDEX public.releases_pkey ATTACH PARTITION sluice_parts.releases_default_pkey;
+
+
+
+ALTER INDEX public.request_bodies_pkey ATTACH PARTITION sluice_parts.request_bodies_default_pkey;
+
+
+
+ALTER INDEX public.seal_rows_pkey ATTACH PARTITION sluice_parts.seal_rows_default_pkey;
+
+
+
+ALTER INDEX public.tool_calls_name_idx ATTACH PARTITION sluice_parts.tool_calls_default_name_call_id_idx;
+
+
+
+ALTER INDEX public.tool_calls_pkey ATTACH PARTITION sluice_parts.tool_calls_default_pkey;
+
+
+
+ALTER INDEX public.tool_calls_policy_idx ATTACH PARTITION sluice_parts.tool_calls_default_policy_idx;
+
+
+
+ALTER INDEX public.tool_calls_refused_idx ATTACH PARTITION sluice_parts.tool_calls_default_refused_idx;
+
+
+
+ALTER INDEX public.tool_calls_search_idx ATTACH PARTITION sluice_parts.tool_calls_default_search_idx;
+
+
+
+ALTER INDEX public.tool_calls_tool_call_id_idx ATTACH PARTITION sluice_parts.tool_calls_default_tool_call_id_idx;
+
+
+
+ALTER INDEX public.tool_calls_verdict_idx ATTACH PARTITION sluice_parts.tool_calls_default_verdict_idx;
+
+
+
+ALTER INDEX public.tool_releases_pkey ATTACH PARTITION sluice_parts.tool_releases_default_pkey;
+
+
+
+REVOKE ALL ON FUNCTION public.sluice_drop_before(day date, why text) FROM PUBLIC;
+
+
+
+REVOKE ALL ON FUNCTION public.sluice_ensure_partitions(first date, days integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_ensure_partitions(first date, days integer) TO sluice_writer;
+
+
+
+REVOKE ALL ON FUNCTION public.sluice_ensure_partitions(first date, days integer, parent text) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_ensure_partitions(first date, days integer, parent text) TO sluice_writer;
+
+
+
+REVOKE ALL ON FUNCTION public.sluice_redact(given uuid, why text) FROM PUBLIC;
+
+
+
+GRANT SELECT ON TABLE public.alembic_version TO sluice_writer;
+GRANT SELECT ON TABLE public.alembic_version TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.api_keys TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.blocks TO sluice_writer;
+GRANT SELECT ON TABLE public.blocks TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.calls TO sluice_writer;
+GRANT SELECT ON TABLE public.calls TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.ends TO sluice_writer;
+GRANT SELECT ON TABLE public.ends TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.tool_calls TO sluice_writer;
+GRANT SELECT ON TABLE public.tool_calls TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.call_log TO sluice_writer;
+GRANT SELECT ON TABLE public.call_log TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.checkpoints TO sluice_writer;
+GRANT SELECT ON TABLE public.checkpoints TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.chunks TO sluice_writer;
+GRANT SELECT ON TABLE public.chunks TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.chunk_log TO sluice_writer;
+GRANT SELECT ON TABLE public.chunk_log TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.dead_letters TO sluice_writer;
+GRANT SELECT ON TABLE public.dead_letters TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.events TO sluice_writer;
+GRANT SELECT ON TABLE public.events TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.judgements TO sluice_writer;
+GRANT SELECT ON TABLE public.judgements TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.judged_block_log TO sluice_writer;
+GRANT SELECT ON TABLE public.judged_block_log TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.tool_releases TO sluice_writer;
+GRANT SELECT ON TABLE public.tool_releases TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.judged_tool_call_log TO sluice_writer;
+GRANT SELECT ON TABLE public.judged_tool_call_log TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.judge_block_log TO sluice_writer;
+GRANT SELECT ON TABLE public.judge_block_log TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.redactions TO sluice_writer;
+GRANT SELECT ON TABLE public.redactions TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.releases TO sluice_writer;
+GRANT SELECT ON TABLE public.releases TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.request_bodies TO sluice_writer;
+GRANT SELECT ON TABLE public.request_bodies TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.seal_rows TO sluice_writer;
+GRANT SELECT ON TABLE public.seal_rows TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.seals TO sluice_writer;
+GRANT SELECT ON TABLE public.seals TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
+GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
+
+INSERT INTO public.alembic_version (version_num) VALUES ('0006');

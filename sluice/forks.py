@@ -1,0 +1,281 @@
+"""A fork server: one process that has imported what the roles share, and forks them when `sluice up` says so.
+
+Each role by itself imports the same 0.6 s of modules; together they cost more of a start than the servers and the database.
+Forked, they are there at once, also again after a crash, and share the memory of what was imported.
+
+Theory. The launcher forks the server before it has a loop or a thread. A role is forked twice over, so that the kernel gives it to the
+launcher, which is meanwhile marked as the one who adopts orphans: it is then an ordinary child, which is waited for, signalled and
+restarted like any other, and outlives the server. From there on it runs what its command line would run, and shows that
+command line. Where something is in the way (another system than Linux, threads, a server that died) `spawn` returns None, and the
+caller starts the role from its command line: slower, otherwise the same.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+from sluice.processes import ON_LINUX, Spec, die_with_parent, open_log
+
+ANSWER_S = 10.0
+"""How long the server may take to fork; past it, it is given up."""
+SHARED = (
+    "sluice.cli", "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy", "workers.judge", "workers.audit",
+    "policy.tool_rules", "policy.tool_judge", "protocol.anthropic_encode", "protocol.anthropic_request_read",
+    "protocol.anthropic_request_write", "protocol.openai_decode", "protocol.openai_encode", "protocol.openai_encode_whole",
+    "protocol.openai_request_read", "protocol.openai_request_write",
+)  # fmt: skip
+"""The roles, and what they load when they know their configuration or with their first call."""
+_PR_SET_CHILD_SUBREAPER = 36
+_LARGEST = 128 * 1024
+_POLL_S = 0.005
+_READY = b"ready"
+
+
+class Forked:
+    """A forked process, with what the supervisor uses of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal, if it has ended."""
+        return self._waited(os.WNOHANG)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit code. Raises subprocess.TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self._waited(0 if deadline is None else os.WNOHANG)) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            time.sleep(_POLL_S)
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def _waited(self, flags: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, flags)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+class ForkServer:
+    """The launcher's end. Use it from the main thread."""
+
+    def __init__(self, link: socket.socket | None, pid: int) -> None:
+        self._link, self._pid = link, pid
+
+    @classmethod
+    def start(cls, modules: Sequence[str] = SHARED) -> Self:
+        """Fork the server, which goes on to import `modules`. Call it while there is one thread and no event loop."""
+        if not ON_LINUX or _threads() > 1:
+            return cls(None, 0)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        launcher = os.getpid()
+        _flush()
+        pid = os.fork()
+        if pid == 0:
+            _exit_after(_serve, theirs.fileno(), launcher, modules)
+        theirs.close()
+        return cls(ours, pid)
+
+    async def ready(self) -> None:
+        """Wait until the server has imported everything, or has failed to."""
+        if self._link is None:
+            return
+        self._link.setblocking(False)
+        said = b""
+        with contextlib.suppress(OSError):
+            said = await asyncio.get_running_loop().sock_recv(self._link, _LARGEST)
+        if said != _READY:
+            self.close()
+        elif self._link is not None:
+            self._link.settimeout(ANSWER_S)
+
+    def spawn(self, spec: Spec, *, ready_fd: int) -> Forked | None:
+        """Start a role in a group of its own, its output appended to its log, as `processes.spawn` does; None: it has to be done so."""
+        if self._link is None or not spec.role:
+            return None
+        asked = {
+            "argv": list(spec.argv), "role": list(spec.role), "env": dict(spec.env), "cwd": str(spec.cwd or ""), "nice": spec.nice,
+            "stop_signal": int(spec.stop_signal),
+        }  # fmt: skip
+        try:
+            with open_log(spec.log) as log, _adopting():
+                socket.send_fds(self._link, [json.dumps(asked).encode()], [log.fileno(), ready_fd])
+                forked = Forked(int(self._link.recv(_LARGEST)))
+            forked.poll()  # raises where the kernel gave it to somebody else, and then it ends by itself
+            return forked
+        except (OSError, ValueError):
+            self.close()
+            return None
+
+    def close(self) -> None:
+        """End the server; what it forked stays."""
+        if self._link is None:
+            return
+        self._link.close()
+        self._link = None
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """Take orphans of processes below this one, instead of init; only meanwhile, since nobody would wait for others than ours."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def _serve(link_fd: int, launcher: int, modules: Sequence[str]) -> None:
+    """What the server does until the launcher is gone."""
+    os.setpgid(0, 0)  # the terminal's Ctrl-C is for the launcher
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != launcher:
+        return
+    _rewire(os.open(os.devnull, os.O_RDWR), {link_fd})
+    show_command([sys.executable, "-m", "sluice.cli", "fork-server"])
+    gc.disable()  # importing makes no garbage
+    for name in modules:
+        import_module(name)
+    gc.freeze()  # no collection writes to pages that the forked share
+    if _threads() > 1:
+        return
+    link = socket.socket(fileno=link_fd)
+    link.send(_READY)
+    while True:
+        message, fds, _, _ = socket.recv_fds(link, _LARGEST, 2)
+        if not message:
+            return
+        asked = json.loads(message)
+        pid = _fork_for(launcher, asked, *fds)
+        for fd in fds:
+            os.close(fd)
+        link.send(str(pid).encode())
+
+
+def _fork_for(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int) -> int:
+    """Fork a role and leave it to the launcher; return its pid."""
+    told, telling = os.pipe()
+    going, go = os.pipe()
+    between = os.fork()
+    if between == 0:
+        _exit_after(_leave_child, launcher, asked, log_fd, ready_fd, telling, going)
+    os.close(telling)
+    os.close(going)
+    pid = os.read(told, 32)
+    os.close(told)
+    os.waitpid(between, 0)  # from here on the child is the launcher's
+    with contextlib.suppress(BrokenPipeError):
+        os.write(go, b"!")
+    os.close(go)
+    return int(pid)
+
+
+def _leave_child(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int, telling: int, going: int) -> None:
+    pid = os.fork()
+    if pid == 0:
+        _exit_after(_become, launcher, asked, log_fd, ready_fd, going)
+    os.setpgid(pid, pid)  # here, because the launcher may want to end the group as soon as it has the pid
+    os.write(telling, str(pid).encode())
+    os._exit(0)
+
+
+def _become(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int, going: int) -> None:
+    """Be the role: what its command line would be after `exec`."""
+    os.read(going, 1)
+    die_with_parent(signal.Signals(asked["stop_signal"]))
+    if os.getppid() != launcher:
+        return
+    os.nice(asked["nice"])
+    os.environ.update(asked["env"])
+    _rewire(log_fd, {ready_fd})
+    if asked["cwd"]:
+        os.chdir(asked["cwd"])
+    told = ["--ready-fd", str(ready_fd)]
+    show_command([*asked["argv"], *told])
+    sys.argv = ["sluice", *asked["role"], *told]
+    from sluice.cli import main
+
+    main()
+
+
+def _exit_after(run: Any, *arguments: Any) -> None:
+    """Run in a forked process, and end it there: nothing of the forking one's stack may go on in it."""
+    code = 1
+    try:
+        run(*arguments)
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:  # noqa: BLE001 - as the interpreter does at its top
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(BaseException):
+            atexit._run_exitfuncs()
+            _flush()
+        os._exit(code)
+
+
+def _rewire(output: int, kept: set[int]) -> None:
+    """Read from nowhere, write to `output`, and close all other descriptors but `kept`: among them is the launcher's lock."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in kept:
+            with contextlib.suppress(OSError):  # that of the listing itself
+                os.close(int(name))
+
+
+def show_command(argv: Sequence[str]) -> None:
+    """Let `ps` show this command line. Written over the one this process was started with, and over the environment behind it, of which
+    the C library gets a copy first."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end, last = int(fields[45]), int(fields[46]), int(fields[48])  # arg_start, arg_end, env_end of proc(5)
+    if not 0 < start < end <= last:
+        return
+    words = [os.fsencode(word) for word in argv]
+    text = b"\0".join(words) + b"\0"
+    if len(text) <= end - start:
+        text = text.ljust(end - start, b"\0")
+    else:
+        for name, value in os.environb.items():
+            os.putenv(name, value)
+        # a byte other than NUL at the end of the old one says to the kernel: one string, which goes on behind it up to the next NUL
+        text = b" ".join(words)[: last - start - 1] + b"\0"
+    ctypes.memmove(start, text, len(text))
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()

@@ -1,0 +1,51 @@
+"""`sluice up` makes a new database from one script; what the migrations make is what it has to equal."""
+
+from pathlib import Path
+
+import pytest
+
+from db import baseline, migrate
+from db.schema import digest, newest
+from scripts.baseline import dump, script
+from tests.support.record import rows
+from tests.support.servers import postgres_server
+
+
+def test_the_script_makes_what_the_migrations_make(tmp_path: Path, database_url: str) -> None:
+    """It names the migrations as they are: after a change, `python -m scripts.baseline` writes it anew."""
+    assert baseline.script_of(digest())
+    with postgres_server(tmp_path) as url:
+        assert baseline.lay(url)
+        assert migrate.current(url) == newest()
+        assert migrate.schema_diff(url) == []
+        assert dump(url) == dump(database_url)
+        migrate.upgrade(url)
+        assert dump(url) == dump(database_url), "there is nothing left to migrate"
+        assert not baseline.lay(url), "it is for empty databases only"
+        migrate.downgrade(url)
+        assert rows(url, "SELECT count(*) FROM pg_tables WHERE schemaname IN ('public', 'sluice_parts')") <= [(1,)]
+
+
+def test_a_script_of_other_migrations_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "baseline.sql"
+    monkeypatch.setattr(baseline, "FILE", other)
+    assert not baseline.lay("postgresql://nobody@127.0.0.1:1/none"), "there is no script"
+    other.write_text(f"{baseline.MARK}{'0' * 64}\nCREATE TABLE wrong ();\n")
+    assert not baseline.script_of(digest())
+
+
+def test_a_script_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "baseline.sql"
+    broken.write_text(f"{baseline.MARK}{digest()}\nCREATE ROLE sluice_reader; CREATE TABLE half (); SELECT no_such_function();\n")
+    with postgres_server(tmp_path) as url:
+        monkeypatch.setattr(baseline, "FILE", broken)
+        assert not baseline.lay(url)
+        assert rows(url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
+        migrate.upgrade(url)
+        assert migrate.is_current(url)
+
+
+def test_the_checked_in_script_is_what_is_written_now(tmp_path: Path) -> None:
+    with postgres_server(tmp_path) as url:
+        migrate.upgrade(url, first_days=0)
+        assert baseline.FILE.read_text() == script(url)
