@@ -259,7 +259,7 @@ def test_sql_that_cannot_be_decided_is_blocked_either_way(arguments: dict[str, A
 
 
 def test_a_nested_statement_without_a_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sql._KINDS, exp.Delete)
+    monkeypatch.delitem(sql._kinds(), exp.Delete)
     with pytest.raises(NotOneStatement, match="unknown kind"):
         kinds_of("with x as (delete from t returning *) select * from x", "postgres")
 
