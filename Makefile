@@ -1,5 +1,5 @@
 # Everything installs what it needs into .venv: nothing to prepare but Python 3.11 or newer.
-.PHONY: up test conformance check chaos compose-test fuzz lock format
+.PHONY: up test conformance check gate chaos compose-test fuzz lock format
 PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 
@@ -19,6 +19,10 @@ conformance:  ## every recording in all four directions, through the running pro
 check:  ## lint, format, types, imports, schema
 	@scripts/setup dev
 	@scripts/check
+
+gate:  ## what a chunk takes, counted and beside a bare upstream, held against bench/gate/bounds.py; ARGS=--print for new bounds
+	@scripts/setup local
+	@$(PYTHON) -m bench.gate $(ARGS)
 
 chaos:  ## processes, stores and networks broken under load; SECONDS=1800 CALLS=20000 SEED=7 for the random run
 	@scripts/setup dev

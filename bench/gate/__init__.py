@@ -1,0 +1,1 @@
+"""A gate against slower code: exact counts, and ratios inside one run. Never a time. docs/performance.md, "The gate"."""

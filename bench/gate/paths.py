@@ -1,0 +1,289 @@
+"""What a policy worker does to a chunk, without the IO: unpack, decode, decide, encode, pack a release and its records.
+
+Measured over streams from tests/fixtures, as a multiple of a reference: what it takes to parse the same chunks with the standard
+library, put their text together and write it out again. The reference shares no code with Sluice, and both see the same machine and
+the same Python. Two measures: CPU time, the best of many short turns (everywhere), and instructions, exact (callgrind, x86-64).
+
+`python -m bench.gate.paths` under `valgrind --tool=callgrind --instr-atstart=no` counts instructions; `counted` does that.
+"""
+
+import ctypes
+import gc
+import hashlib
+import json
+import mmap
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import yaml
+
+from policy.effects import SESSION_VERSION, CallInfo
+from policy.loading import load
+from policy.session import Session
+from protocol.config import Config
+from protocol.request import Dialect, Endpoint
+from streams import layout
+from streams.layout import Entry, EntryKind, Start
+from workers.call import OwnedCall
+
+ROOT = Path(__file__).parents[2]
+STREAMS = ROOT / "tests" / "fixtures" / "streams"
+_CONFIG = Config.model_validate({
+    "policies": yaml.safe_load((ROOT / "bench" / "bench.yaml").read_text())["policies"],
+    "upstreams": {
+        "openai": {"dialect": "openai", "base_url": "http://127.0.0.1:9/v1"},
+        "anthropic": {"dialect": "anthropic", "base_url": "http://127.0.0.1:9"},
+    },
+    "models": [{"match": "openai", "upstream": "openai"}, {"match": "anthropic", "upstream": "anthropic"}],
+})  # fmt: skip
+_POLICIES = load(_CONFIG.policies["default"], session_version=SESSION_VERSION)
+_TOOL = {"type": "object", "properties": {}}
+_JUDGEMENT = b'{"probability":0.01,"explanation":"harmless","model":"demo-judge","latency_ms":1,"attempts":1}'
+_AT, _CALL = 1_767_225_600_000, "019b7600-0000-7000-8000-000000000001"
+_TURNS, _PARSED = 60, re.compile(rb"^(?:event: .*\n)?data: (.*)$", re.M)
+TOOLS = "whole calls with tools"
+Counted = dict[str, float]
+
+
+class NotCounted(Exception):
+    """Valgrind is there but does not run this Python."""
+
+
+class Case:
+    """A call of one client dialect whose upstream answers with a recorded stream, in entries of `together` chunks."""
+
+    def __init__(self, client: Dialect, upstream: Dialect, frames: Sequence[bytes], *, together: int = 1) -> None:
+        self.client, self.frames = client, frames
+        self._body = _request(client, upstream)
+        seq, kinds = 1, list[Entry]()
+        for first in range(0, len(frames), together):
+            chunks = list(frames[first : first + together])
+            kinds.append(Entry(seq, _AT, "chunks", chunks))
+            seq += len(chunks)
+        kind: EntryKind
+        for kind in "eof", "closed":
+            kinds.append(Entry(seq, _AT, kind, text="complete"))
+            seq += 1
+        self._entries = [layout.pack(entry) for entry in kinds]
+
+    def __call__(self) -> str:
+        """Take the whole call through; returns with which reason it ended."""
+        endpoint: Endpoint = "chat" if self.client == "openai" else "messages"
+        start = Start(
+            call_id=_CALL, at=_AT, gateway="g", dialect=self.client, endpoint=endpoint, key="k", policies=("default",), policy="",
+            session="", nonce="n", deadline=_AT + 1000,
+        )  # fmt: skip
+        series, revision = _POLICIES
+        info = CallInfo(_CALL, _AT, self.client, endpoint, "k", "", "n", "g", "default", revision, True, 2**20)
+        session = Session(info, series, _CONFIG)
+        call = OwnedCall(start, "t", "1-0", session, policy_header=f"default@{revision}", released=0, digest="", recorded=0)
+        call.begin(self._body)
+        end = _release(call)
+        for blob in self._entries:
+            call.take_entry(layout.unpack_entry(blob))
+            end = _release(call) or end
+        return end
+
+
+def _release(call: OwnedCall) -> str:
+    """Release what there is, the judge allowing and the record committed at once."""
+    end = ""
+    while call.wants_release:
+        release = call.next_release(_AT)
+        assert release is not None, "the call broke"
+        if call.session.state == "ENDED" and release.reply:
+            end = layout.unpack_reply(release.reply).end or end
+        call.answered("OK")
+        asks, call.new_asks, waits, call.new_waits = call.new_asks, [], call.new_waits, []
+        for ask in asks:
+            call.take_fact(layout.judgement_field(ask.block, ask.step), _JUDGEMENT, _AT)
+        for block in waits:
+            call.take_fact(layout.commit_field(block), b"1", _AT)
+    return end
+
+
+def _request(client: Dialect, model: str) -> bytes:
+    messages = [{"role": "user", "content": "x"}]
+    body: dict[str, object] = {"model": model, "stream": True, "messages": messages}
+    names = ("get_weather", "get_time", "bash", "f", "lookup")
+    if client == "openai":
+        body["tools"] = [{"type": "function", "function": {"name": name, "parameters": _TOOL}} for name in names]
+    else:
+        body |= {"max_tokens": 1000, "tools": [{"name": name, "input_schema": _TOOL} for name in names]}
+    return json.dumps(body).encode()
+
+
+def _frames(name: str) -> list[bytes]:
+    return [part + b"\n\n" for part in (STREAMS / name).read_bytes().split(b"\n\n") if part.strip()]
+
+
+def _long(name: str, delta: bytes, times: int) -> list[bytes]:
+    """A recorded stream whose text deltas come `times` times."""
+    frames = _frames(name)
+    deltas = [frame for frame in frames if delta in frame]
+    at = frames.index(deltas[0])
+    rest = [frame for frame in frames if frame not in deltas]
+    return [*rest[:at], *deltas * times, *rest[at:]]
+
+
+def cases(times: int) -> dict[str, list[Case]]:
+    """What is measured: about 6 * `times` chunks of each."""
+    openai = _long("openai-text.sse", b'"delta":{"content":', times)
+    anthropic = _long("anthropic-text.sse", b'"text_delta"', times)
+    tools = [
+        Case("openai", "anthropic", _frames("anthropic-tools-parallel.sse")),
+        Case("anthropic", "openai", _frames("openai-tools-interleaved.sse")),
+    ]
+    return {
+        "text, chunks that come alone": [Case("openai", "openai", openai), Case("anthropic", "anthropic", anthropic)],
+        "text, 16 chunks together": [Case("openai", "openai", openai, together=16), Case("anthropic", "anthropic", anthropic, together=16)],
+        TOOLS: tools * max(1, times // 4),
+    }
+
+
+def reference(frames: Sequence[bytes]) -> int:
+    """Parse every chunk, read its text or arguments, and write them out again with a running hash."""
+    digest, written = hashlib.sha256(), 0
+    for frame in frames:
+        found = _PARSED.search(frame)
+        if found is None or found[1] == b"[DONE]":
+            continue
+        texts = list[str]()
+        _read(json.loads(found[1]), texts)
+        data = (
+            b"data: " + json.dumps({"id": "reference", "choices": [{"index": 0, "delta": {"content": "".join(texts)}}]}).encode() + b"\n\n"
+        )
+        digest.update(data)
+        written += len(data)
+    return written
+
+
+def _read(value: object, texts: list[str]) -> None:
+    if isinstance(value, dict):
+        for one in value.values():
+            _read(one, texts)
+    elif isinstance(value, list):
+        for one in value:
+            _read(one, texts)
+    elif isinstance(value, str):
+        texts.append(value)
+
+
+def _runs(found: Sequence[Case]) -> tuple[Callable[[], object], Callable[[], object]]:
+    """The calls, and their reference."""
+
+    def ours() -> None:
+        for case in found:
+            end = case()
+            assert end == "complete", f"a call ended {end!r}"
+
+    frames = [frame for case in found for frame in case.frames]
+    return ours, lambda: reference(frames)
+
+
+def timed() -> Counted:
+    """CPU time per chunk of text as a multiple of the reference's: the best of many turns of each, which take turns.
+
+    Not of whole calls: how much of their code is still in the processor's caches makes half of their time (8 to 12 times here).
+    """
+    ratios = {}
+    gc.collect()
+    gc.disable()
+    try:
+        for name, found in cases(25).items():
+            if name == TOOLS:
+                continue
+            ours, theirs = _runs(found)
+            best = [float("inf")] * 2
+            for _ in range(_TURNS):
+                for number, run in enumerate((ours, theirs)):
+                    began = time.process_time_ns()
+                    run()
+                    best[number] = min(best[number], time.process_time_ns() - began)
+            ratios[name] = best[0] / best[1]
+            gc.collect()
+    finally:
+        gc.enable()
+    return ratios
+
+
+# --- instructions ---
+
+_CODE = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3")
+"""A client request, as valgrind.h has it for x86-64: the four rotations do nothing on a processor, and valgrind reads them as a call to
+itself with the address in rax. It is the one way to begin and end counting exactly; counting the imports too would take 20 s."""
+_ZERO, _DUMP_AT, _START, _STOP = (0x43540000 + n for n in (1, 3, 4, 5))
+
+
+class _Callgrind:
+    """Client requests to the callgrind that this process runs in."""
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self._page.write(_CODE)
+        kind = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64 * 6))
+        self._call = kind(ctypes.addressof(ctypes.c_char.from_buffer(self._page)))
+
+    def request(self, code: int, text: bytes = b"") -> None:
+        held = ctypes.create_string_buffer(text)
+        self._call(ctypes.pointer((ctypes.c_uint64 * 6)(code, ctypes.addressof(held), 0, 0, 0, 0)))
+
+    def count(self, name: str, run: Callable[[], object]) -> None:
+        """Write what `run` takes into a file of its own, under `name`."""
+        run()  # what Python learns about code that it runs for the first time is not counted
+        self.request(_START)
+        self.request(_ZERO)
+        run()
+        self.request(_DUMP_AT, name.encode())
+        self.request(_STOP)
+
+
+def why_not_counted() -> str:
+    """Why instructions cannot be counted here; empty where they can."""
+    if shutil.which("valgrind") is None:
+        return "valgrind is not installed"
+    return "" if platform.machine() in ("x86_64", "AMD64") else f"not written for {platform.machine()}"
+
+
+def counting(folder: Path) -> "subprocess.Popen[str]":
+    """Begin to count instructions, in a process of its own."""
+    valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out"]
+    return subprocess.Popen(
+        [*valgrind, sys.executable, "-m", "bench.gate.paths"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )  # fmt: skip
+
+
+def counted(process: "subprocess.Popen[str]", folder: Path) -> Counted:
+    """Instructions per chunk as a multiple of the reference's, from what `counting` began. Raises NotCounted."""
+    said, _ = process.communicate()
+    found = {}
+    for path in folder.glob("out.*"):
+        text = path.read_text()
+        name, total = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.M), re.search(r"^totals: (\d+)", text, re.M)
+        if name and total:
+            found[name[1]] = int(total[1])
+    if process.returncode or not found:
+        raise NotCounted(f"valgrind could not: {said.strip()[-800:]}")
+    return {name: found[name] / found[f"{name}: reference"] for name in cases(1)}
+
+
+def main() -> None:
+    """Count, under callgrind."""
+    gc.disable()
+    valgrind = _Callgrind()
+    for name, found in cases(16).items():
+        ours, theirs = _runs(found)
+        valgrind.count(name, ours)
+        valgrind.count(f"{name}: reference", theirs)
+
+
+if __name__ == "__main__":
+    main()
