@@ -133,5 +133,9 @@ def string(data: dict[str, Any], name: str, default: str | None) -> str | None:
 
 def rest(data: dict[str, Any], *known: str) -> dict[str, Any]:
     """Return the fields of a request's object that are not `known`. Raises InvalidRequest where one only looks like one of these."""
-    refuse_lookalikes(data, known)
-    return {k: v for k, v in data.items() if k not in known}
+    for name in data:
+        if name not in known:
+            refuse_lookalikes(data, known)
+            return {k: v for k, v in data.items() if k not in known}
+    # nothing else, in most of an agent's many messages
+    return {}

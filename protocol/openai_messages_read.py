@@ -35,7 +35,8 @@ class _Turns:
     def __init__(self, items: list[Any]) -> None:
         self._turns: list[Turn] = []
         self._results: list[ToolResultPart] = []
-        self._ids = {i for m in items if isinstance(m, dict) for i in _call_ids(m)}
+        self._items = items
+        self._ids: set[str] | None = None
         self._made = 0
         self._waiting: dict[str, deque[str]] = {}
 
@@ -82,6 +83,8 @@ class _Turns:
     def _legacy_call(self, call: Any, at: str) -> ToolUsePart:
         function = call if isinstance(call, dict) else {}
         _need_strings(at, function, "name", "arguments")
+        if self._ids is None:
+            self._ids = {i for m in self._items if isinstance(m, dict) for i in _call_ids(m)}
         self._made += 1
         while (identity := f"call_function_{self._made}") in self._ids:
             self._made += 1
@@ -121,6 +124,8 @@ def _result(message: dict[str, Any], at: str) -> ToolResultPart:
 
 def result_text(content: Any, at: str) -> str:
     """Return the content of a tool's result as text; parts that are no text are named. Raises InvalidRequest."""
+    if isinstance(content, str):
+        return content
     parts = _parts({"content": content}, at)
     return "".join(p.text if isinstance(p, TextPart) else f"[{p.kind}]" for p in parts if isinstance(p, (TextPart, OtherPart)))
 
@@ -161,5 +166,5 @@ def _tool_use(call: Any, at: str) -> ToolUsePart:
 
 def _need_strings(at: str, value: dict[str, Any], *names: str) -> None:
     for name in names:
-        if not isinstance(value.get(name), str):
+        if type(value.get(name)) is not str:
             invalid(f"{at}.{name} must be a string", "messages")

@@ -88,7 +88,7 @@ def _check_parts(target: Target, request: ChatRequest) -> None:
     """Refuse stored files of a chat/completions provider, also in results of tools."""
     for part in (p for turn in request.turns for p in turn.parts):
         held = part.body if isinstance(part, OtherPart) else part.extra.get("content") if isinstance(part, ToolResultPart) else None
-        if any(found.get("file_id") is not None for found in _objects(held)):
+        if isinstance(held, (dict, list)) and any(found.get("file_id") is not None for found in _objects(held)):
             need(target, "files", "a file_id", "messages")
 
 
