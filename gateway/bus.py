@@ -25,6 +25,8 @@ ALIVE_MS = 10_000
 BEAT_S = 1.0
 RETRY_S = 0.05
 READ_COUNT = 500
+_LARGE = 64 * 1024
+"""A request body over this many bytes is set by a command of its own, not by the script."""
 _FULL = {
     b"QUEUE": "too many calls are open or waiting; try again later",
     b"BACKLOG": "the record is too far behind; try again later",
@@ -89,20 +91,29 @@ class Bus:
             layout.dispatch_key(layout.shard_of(call_id)), layout.audit_key(layout.shard_of(call_id)),
             layout.call_key(call_id), layout.body_key(call_id),
         ]  # fmt: skip
+        args: list[Argument] = [
+            limits.queue, limits.backlog, layout.pack(start), body, call_id,
+            int(limits.claim_s * 1000), int(limits.call_ttl_s * 1000), int(limits.body_ttl_s * 1000),
+        ]  # fmt: skip
         try:
-            said = await self.redis.script(
-                scripts.START,
-                keys,
-                [
-                    limits.queue, limits.backlog, layout.pack(start), body, call_id,
-                    int(limits.claim_s * 1000), int(limits.call_ttl_s * 1000), int(limits.body_ttl_s * 1000),
-                ],
-            )  # fmt: skip
+            said = await (self._start_large(keys, args, body) if len(body) > _LARGE else self.redis.script(scripts.START, keys, args))
         except RedisError as error:
             log.warning("start refused by redis", extra={"call_id": call_id, "error": str(error)[:80]})
             raise Overloaded("the streams cannot take a new call now; try again later", retry_after_s=2) from error
         if said != b"OK":
             raise Overloaded(_FULL.get(said, "try again later"), retry_after_s=2)
+
+    async def _start_large(self, keys: list[str], args: list[Argument], body: bytes) -> bytes:
+        """Put a call there whose body is set by a command of its own; in one MULTI, so that neither is there without the other."""
+        redis = self.redis
+        redis.post("MULTI")
+        redis.post("SET", keys[3], body, "PX", args[7])
+        redis.post("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args[:3], b"", *args[4:], "1")
+        said: Any = (await redis.call("EXEC"))[1]
+        if isinstance(said, RedisError):
+            # it has forgotten the script: the ordinary way loads it again
+            said = await redis.script(scripts.START, keys, args)
+        return bytes(said)
 
     # --- appending ---
 

@@ -37,6 +37,9 @@ _judgement = msgspec.json.Decoder(Judgement)
 PROGRESS_BYTES = 128 * 1024
 """Taken-in bytes after which a worker tells the gateway its position though nothing is released."""
 
+HELD_BYTES = 64 * 1024
+"""Chunks of which nothing is released wait up to so much, or for the next sweep, to be recorded together: the call's stream holds them."""
+
 
 def now_ms() -> int:
     """Unix milliseconds, for records."""
@@ -101,6 +104,8 @@ class OwnedCall:
         self._outputs: list[Output] = []
         self._records: list[Record] = []
         self._chunks: list[ChunksRecord] = []
+        self._held_bytes = 0
+        """Of chunks that wait to be recorded, where all of them are held; past `HELD_BYTES` where they must not wait."""
         self._end = ""
         self._unreported = 0
         self._head_sent = False
@@ -169,7 +174,10 @@ class OwnedCall:
                 pass
 
     def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
-        self._unreported += sum(map(len, entry.chunks))
+        size = sum(map(len, entry.chunks))
+        self._unreported += size
+        is_held = self._unreported <= PROGRESS_BYTES and not any(verdict != "hold" for verdict, _ in marks)
+        self._held_bytes += size if is_held else HELD_BYTES + 1
         if entry.next_seq <= self.recorded + 1:
             return
         self._chunks.append(
@@ -238,8 +246,16 @@ class OwnedCall:
 
     @property
     def wants_release(self) -> bool:
-        """Is there anything to release or record that is not under way?"""
-        return self.sending is None and bool(self._outputs or self._records or self._chunks or self._keepalive)
+        """Is there anything to release or record that is not under way, and cannot wait?"""
+        if self.sending is not None:
+            return False
+        return bool(self._outputs or self._records or self._keepalive or (self._chunks and self._held_bytes > HELD_BYTES))
+
+    def record_held(self) -> bool:
+        """Let held chunks wait no longer to be recorded; False where there are none."""
+        if self._chunks:
+            self._held_bytes = HELD_BYTES + 1
+        return bool(self._chunks)
 
     def ask_keepalive(self) -> None:
         """Show life with the next release."""
@@ -259,7 +275,7 @@ class OwnedCall:
         following = self._base + len(self._outputs)
         reply, payload = self._reply(number, following)
         records, self._records = self._records, []
-        chunks, self._chunks = self._chunks, []
+        chunks, self._chunks, self._held_bytes = self._chunks, [], 0
         recorded = self.recorded
         if chunks:
             recorded = chunks[-1].seq + len(chunks[-1].raw) - 1

@@ -209,6 +209,8 @@ class Claims:
         await subscribed
         if said[0] == b"OK":
             _, released, digest, recorded, policy, revision, takeovers, entries, body, facts = said
+            if isinstance(body, int):
+                body = await self._redis.call("GET", layout.body_key(call_id))
             claimed = Claimed(
                 call_id, token, entry, int(released), digest.decode(), int(recorded), policy.decode(), revision.decode(),
                 int(takeovers), entries, body, facts, expired,

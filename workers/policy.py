@@ -345,6 +345,8 @@ class PolicyWorker:
                     call.last_sign = now
                     call.ask_keepalive()
                     self._releaser.add(call)
+                elif call.record_held():
+                    self._releaser.add(call)
                 if now - call.last_heard > 2.0:
                     call.last_heard = now
                     self._spawn(self._read(call), "sweep")

@@ -51,6 +51,15 @@ async def begin(redis: Connection, *, claim_ms: int = 5000, queue: int = 10, bac
     return call_id, said
 
 
+async def begin_large(redis: Connection, body: bytes, *, queue: int = 10) -> tuple[str, Any]:
+    """As a gateway begins a call with a large request: the body first, and both or neither."""
+    call_id = layout.new_call_id()
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
+    await redis.call("SET", keys[3], body, "PX", 60_000)
+    args: list[Argument] = [queue, 10, layout.pack(make_start(call_id)), b"", call_id, 5000, 60_000, 60_000, "1"]
+    return call_id, await redis.script(scripts.START, keys, args)
+
+
 async def deliver(redis: Connection, consumer: str) -> str:
     found = await redis.call("XREADGROUP", "GROUP", "policy", consumer, "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">")
     return str(found[0][1][0][0].decode())
@@ -393,3 +402,18 @@ async def test_consumers_that_are_gone_are_forgotten_but_not_what_they_hold(redi
     assert await redis.script(scripts.FORGET, [layout.dispatch_key(0)], ["policy", -1]) == 1
     left = await redis.call("XINFO", "CONSUMERS", layout.dispatch_key(0), "policy")
     assert [c[1] for c in left] == [b"w1"]
+
+
+async def test_a_large_body_is_left_to_a_command_of_its_own(redis: Connection) -> None:
+    body = b"x" * 70_000
+    call_id, said = await begin_large(redis, body)
+    assert said == b"OK" and await redis.call("GET", layout.body_key(call_id)) == body
+    entry = await deliver(redis, "w1")
+    found = await claim(redis, call_id, entry, token="t1", consumer="w1")
+    assert found[0] == b"OK" and found[8] == len(body)
+
+
+async def test_a_large_body_of_a_refused_call_goes_at_once(redis: Connection) -> None:
+    call_id, said = await begin_large(redis, b"x" * 70_000, queue=0)
+    assert said == b"QUEUE"
+    assert await redis.call("STRLEN", layout.body_key(call_id)) == 0

@@ -7,9 +7,10 @@ import pytest
 from policy.effects import CallInfo
 from policy.session import Session
 from protocol.config import Config
+from protocol.records import ChunksRecord
 from streams import layout
 from streams.layout import Entry, Start
-from workers.call import OwnedCall
+from workers.call import HELD_BYTES, PROGRESS_BYTES, OwnedCall
 
 START = Start(
     call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",
@@ -64,3 +65,74 @@ def test_a_bug_in_encoding_gives_no_release(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(call, "_render", lambda *_: 1 / 0)
     assert call.next_release(1) is None
     assert call.broken and call.sending is None
+
+
+def _wants(call: OwnedCall) -> bool:
+    return call.wants_release
+
+
+def fragment(text: str, *, first: bool = False) -> bytes:
+    call = {"index": 0, "function": {"arguments": text} | ({"name": "bash"} if first else {})} | ({"id": "c"} if first else {})
+    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}).encode() + b"\n\n"
+
+
+def holding() -> tuple[OwnedCall, int]:
+    """A call of which nothing waits, within a tool call's arguments, and the number of its next chunk."""
+    call = make()
+    call.take_entry(Entry(1, 1, "chunks", [fragment('{"a": "', first=True)]))
+    assert call.next_release(1) is not None
+    call.answered("OK")
+    return call, 2
+
+
+def test_fragments_of_a_held_tool_call_are_recorded_together() -> None:
+    call, seq = holding()
+    while not call.wants_release:
+        call.take_entry(Entry(seq, 1, "chunks", [fragment("x" * 1000)]))
+        seq += 1
+    assert HELD_BYTES // 1200 < seq < HELD_BYTES // 1000 + 3
+    release = call.next_release(2)
+    assert release is not None and release.seq == seq - 1 and not release.reply
+    assert sum(len(r.raw) for r in release.records if isinstance(r, ChunksRecord)) == seq - 2
+    call.answered("OK")
+    call.take_entry(Entry(seq, 1, "chunks", [fragment("y")]))
+    assert not call.wants_release
+
+
+def test_held_fragments_are_recorded_by_the_next_sweep_and_with_the_end() -> None:
+    call, seq = holding()
+    assert not call.record_held() and not call.wants_release
+    call.take_entry(Entry(seq, 1, "chunks", [fragment("x")]))
+    assert not call.wants_release
+    call.record_held()
+    assert _wants(call)
+    assert [r.seq for r in call.end_records("client_gone", 0, 5) if isinstance(r, ChunksRecord)] == [seq]
+
+
+def test_text_and_the_decision_on_a_call_do_not_wait() -> None:
+    call, seq = holding()
+    call.take_entry(Entry(seq, 1, "chunks", [fragment('x"}')]))
+    assert not call.wants_release
+    end = b'data: {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}\n\n'
+    call.take_entry(Entry(seq + 1, 1, "chunks", [end]))
+    assert _wants(call)
+    release = call.next_release(2)
+    assert release is not None and [r.seq for r in release.records if isinstance(r, ChunksRecord)] == [seq, seq + 1]
+    other = make()
+    other.next_release(1)
+    other.answered("OK")
+    other.take_entry(Entry(1, 1, "chunks", [chunk("a")]))
+    assert other.wants_release
+
+
+def test_a_gateway_hears_how_far_a_held_call_is() -> None:
+    call, seq = holding()
+    told = []
+    for number in range(400):
+        call.take_entry(Entry(seq + number, 1, "chunks", [fragment("x" * 1000)]))
+        if call.wants_release:
+            release = call.next_release(2)
+            assert release is not None
+            told += [layout.unpack_reply(release.reply).processed] if release.reply else []
+            call.answered("OK")
+    assert len(told) >= 2 and told[0] - seq < (PROGRESS_BYTES + HELD_BYTES) // 1000

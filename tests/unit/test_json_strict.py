@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol import json_strict
 from protocol.errors import InvalidRequest
 from protocol.json_strict import MAX_DEPTH, AmbiguousJson, dumps, loads_arguments, loads_body, loads_foreign, normal_arguments
 
@@ -121,3 +122,32 @@ def test_lone_surrogates_go_out_as_they_came() -> None:
         dumps({"a": "\ud800", "b": object})
     with pytest.raises(ValueError, match="NaN"):
         loads_foreign(b"[NaN]")
+
+
+_STRING = st.lists(
+    st.sampled_from(["a", "b", '\\"', "\\\\", "\\u0061", "\\u0022", "\\ud83d\\ude00", "\\ud800", "\u00e9", "\\n", ":", "{"]), max_size=3
+).map(lambda parts: '"' + "".join(parts) + '"')
+_TEXT = st.recursive(
+    _STRING | st.sampled_from(["1", "-0", "1.5", "1e999", "-1e400", "0.1", "9" * 25, "true", "null", "NaN", "Infinity", "01", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: "[" + ", ".join(items) + "]")
+        | st.lists(st.tuples(_STRING, inner), max_size=3).map(lambda pairs: "{" + ",".join(f"{k}:{v}" for k, v in pairs) + "}")
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=400)
+@given(_TEXT, st.sampled_from([2, 64]))
+def test_what_the_fast_parser_takes_is_what_the_strict_one_reads(text: str, depth: int) -> None:
+    fast = json_strict._loads_fast(text, depth)
+    if fast is not json_strict._UNSURE:
+        assert repr(fast) == repr(json_strict._loads_slow(text, depth))
+
+
+def test_a_plain_history_takes_the_fast_way() -> None:
+    body = json.dumps(
+        {"model": "m", "messages": [{"role": "user", "content": 'a "quoted" \\ word \u2014 \U0001f600'}] * 3, "temperature": 0.7}
+    ).encode()
+    assert json_strict._loads_fast(body, 128) == json.loads(body)
+    assert json_strict._loads_fast('{"a": 1, "\\u0061": 2}', 64) is json_strict._UNSURE

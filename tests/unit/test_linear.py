@@ -1,0 +1,75 @@
+"""What grows with a request or an answer grows in proportion: counted in calls of functions, which no busy machine changes."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.histories import history
+from policy.effects import CallInfo
+from policy.session import Session
+from protocol.config import Config
+from streams import layout
+
+CALL = layout.new_call_id()
+
+
+def counted(work: Callable[[], object]) -> int:
+    """How many functions, of Python and of C, are called."""
+    count = 0
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def session() -> Session:
+    return Session(CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20), [], Config())
+
+
+def chunks(kind: str, count: int) -> list[bytes]:
+    deltas: list[dict[str, Any]] = [{"content": "x"}] * count
+    if kind == "arguments":
+        head = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": "'}}
+        deltas = [{"tool_calls": [head]}, *([{"tool_calls": [{"index": 0, "function": {"arguments": "y" * 100}}]}] * count)]
+        deltas.append({"tool_calls": [{"index": 0, "function": {"arguments": '"}'}}]})
+    bodies = [{"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    bodies.append({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    return [*(b"data: " + json.dumps(b).encode() + b"\n\n" for b in bodies), b"data: [DONE]\n\n"]
+
+
+def test_a_history_twice_as_long_is_read_with_twice_the_calls() -> None:
+    def begun(size: int) -> Callable[[], object]:
+        body = history("demo", size)
+        return lambda: session().begin(body)
+
+    begun(20_000)()
+    less, more = counted(begun(200_000)), counted(begun(400_000))
+    assert 1.7 < more / less < 2.3
+
+
+@pytest.mark.parametrize("kind", ["text", "arguments"])
+def test_an_answer_twice_as_long_takes_twice_the_calls(kind: str) -> None:
+    def fed(count: int) -> Callable[[], object]:
+        one, given = session(), chunks(kind, count)
+        one.begin(json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode())
+
+        def feed() -> None:
+            for seq, chunk in enumerate(given, 1):
+                one.chunks(seq, [chunk])
+                one.take()
+
+        return feed
+
+    fed(10)()
+    less, more = counted(fed(2_000)), counted(fed(4_000))
+    assert 1.8 < more / less < 2.2
