@@ -17,7 +17,7 @@ from gateway.commits import CommitGate
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost, StreamProtocolError
 from streams import fitness, layout, scripts
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import Argument, Connection, RedisError, pack
 from streams.layout import Entry, Start
 
 log = logging.getLogger(__name__)
@@ -106,10 +106,8 @@ class Bus:
     async def _start_large(self, keys: list[str], args: list[Argument], body: bytes) -> bytes:
         """Put a call there whose body is set by a command of its own; in one MULTI, so that neither is there without the other."""
         redis = self.redis
-        redis.post("MULTI")
-        redis.post("SET", keys[3], body, "PX", args[7])
-        redis.post("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args[:3], b"", *args[4:], "1")
-        said: Any = (await redis.call("EXEC"))[1]
+        run = ("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args[:3], b"", *args[4:], "1")
+        said: Any = (await redis.transaction([pack("SET", keys[3], body, "PX", args[7]), pack(*run)], 2))[1]
         if isinstance(said, RedisError):
             # it has forgotten the script: the ordinary way loads it again
             said = await redis.script(scripts.START, keys, args)

@@ -33,6 +33,11 @@ _LOOKS = 4
 """How often in `silent_s` a connection is looked at."""
 
 
+def pack(*args: Argument) -> bytes:
+    """Pack a command for `Connection.transaction`."""
+    return _pack(args)
+
+
 class RedisError(Exception):
     """Redis refused a command; the text is Redis' own."""
 
