@@ -72,15 +72,16 @@ def spied(place: Place, folder: Path | None) -> Iterator[None]:
 
 async def measure(place: Place, workload: Workload, folder: Path | None) -> dict[str, Any]:
     """Run the workload once to warm up and once counted; what each process and Redis did per chunk."""
-    pids = {f"{role} {pid}": children(pid) for role, found in place.roles.items() for pid in found}
+    pids = {f"{role} {pid}": pid for role, found in place.roles.items() for pid in found}
     client = redis.Redis.from_url(place.redis_url)
     async with Load(place.url, place.key) as load:
         await load.run(workload.words, at_once=workload.at_once, rounds=1, streamed=workload.streamed)
-        before, said = {name: total(found) for name, found in pids.items()}, commands(client)
+        before, said = {name: total(children(pid)) for name, pid in pids.items()}, commands(client)
         with spied(place, folder):
             result = await load.run(workload.words, at_once=workload.at_once, rounds=workload.rounds, streamed=workload.streamed)
     units = result.chunks if workload.streamed else result.answers
-    rows = {name: {key: value / units for key, value in (total(found) - before[name]).items()} for name, found in pids.items()}
+    # children anew: PostgreSQL has one for each connection
+    rows = {name: {key: value / units for key, value in (total(children(pid)) - before[name]).items()} for name, pid in pids.items()}
     return {
         "workload": workload.name, "units": units, "failures": result.failures, "per_second": units / result.seconds,
         "processes": rows, "commands": {name: n / units for name, n in (commands(client) - said).items()},

@@ -130,7 +130,7 @@ class _Wire(asyncio.Protocol):
 
     def put(self, packed: bytes, future: asyncio.Future[Any] | None) -> None:
         if not self._out:
-            self.loop.call_soon(self._flush)
+            self.loop.call_soon(self.flush)
         self._out.append(packed)
         self.waiting.append(future)
 
@@ -139,9 +139,10 @@ class _Wire(asyncio.Protocol):
         self._out += packed
         self.waiting.extend((None,) * skipped)
         self.waiting.append(future)
-        self._flush()
+        self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what was put."""
         if self.transport is not None and self._out:
             self.transport.write(b"".join(self._out))
         self._out.clear()
@@ -296,6 +297,11 @@ class Connection:
         else:
             self._wire.put_batch([_MULTI, *packed, _EXEC], commands + 1, future)
         return future
+
+    def flush(self) -> None:
+        """Write what was put in this turn of the loop now and not at its end: for a tick's whole output."""
+        if self._wire is not None:
+            self._wire.flush()
 
     def send_quiet(self, *args: Argument) -> None:
         """Send a command whose outcome does not matter; its reply is taken and forgotten."""

@@ -71,6 +71,8 @@ class Releaser:
                     batch, size = [], 0
             if batch:
                 self._send(*place, batch)
+        # this is the end of a tick: waiting for the loop's next turn costs the lone stream its time and joins nothing
+        self._redis.flush()
 
     def _send(self, shard: int, gateway: str, batch: list[tuple[OwnedCall, Release]]) -> None:
         keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
