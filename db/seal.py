@@ -39,6 +39,18 @@ _SALTS: LiteralString = """
 SELECT DISTINCT ON (call_id) call_id, salt FROM seal_rows
 WHERE call_id = ANY(%(calls)s) AND call_id BETWEEN %(low)s AND %(high)s AND salt IS NOT NULL ORDER BY call_id, part DESC
 """
+_INSERT: LiteralString = """
+WITH new AS (
+  SELECT * FROM unnest(
+    %(calls)s::uuid[], %(parts)s::int[], %(counts)s::text[], %(digests)s::bytea[], %(salts)s::bytea[], %(marks)s::bytea[]
+  ) WITH ORDINALITY AS n (call_id, part, counts, sha256, salt, marks, i)
+), leaves AS (
+  INSERT INTO seals (position, call_id, part, at, counts, sha256, note)
+  SELECT %(first)s + i - 1, call_id, part, %(at)s, counts::bigint[], sha256, %(note)s FROM new
+)
+INSERT INTO seal_rows (call_id, part, salt, marks) SELECT call_id, part, salt, marks FROM new
+"""
+"""One statement for a batch of up to BATCH calls: two statements a call were a third of the audit writer's CPU in calls not streamed."""
 _UNSEALED: LiteralString = """
 SELECT call_id FROM (
     SELECT call_id FROM ends WHERE call_id >= %(low)s
@@ -256,15 +268,14 @@ def _insert(connection: psycopg.Connection, new: Sequence[_New], note: str) -> N
     last = connection.execute("SELECT coalesce(max(position), -1) FROM seals").fetchone()
     assert last is not None
     at = datetime.now(UTC)
-    heads = [(last[0] + 1 + i, n.call_id, n.part, at, "{" + ",".join(map(str, n.counts)) + "}", n.digest, note) for i, n in enumerate(new)]
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) VALUES (%s, %s, %s, %s, %s, %s, %s)", heads
-        )
-        cursor.executemany(
-            "INSERT INTO seal_rows (call_id, part, salt, marks) VALUES (%s, %s, %s, %s)",
-            [(n.call_id, n.part, n.salt, n.marks) for n in new],
-        )
+    counts = ["{" + ",".join(map(str, n.counts)) + "}" for n in new]
+    connection.execute(
+        _INSERT,
+        {
+            "first": last[0] + 1, "calls": [n.call_id for n in new], "parts": [n.part for n in new], "at": at, "counts": counts,
+            "digests": [n.digest for n in new], "note": note, "salts": [n.salt for n in new], "marks": [n.marks for n in new],
+        },
+    )  # fmt: skip
 
 
 class _Away:

@@ -40,7 +40,7 @@ SWEEP_S = 5.0
 AGAIN_S = 1.0
 """A second Ctrl-C after this time means: at once."""
 RECORD_NICE = 10
-"""How far who keeps the record gives way to who serves calls, where both share few cores (docs/performance.md)."""
+"""How far who keeps the record gives way to who serves calls on few cores (docs/performance.md). Strict calls wait for it."""
 LARGEST_LOG_BYTES = 10 * 2**20
 
 
@@ -194,7 +194,7 @@ class _Launcher:
                 else "making a PostgreSQL database and starting the servers (once, a few seconds)"
             )
             spec, self._database_url = embedded.postgres(plan.data_dir / "postgres", log=plan.log("postgres"))
-            specs.append(replace(spec, nice=RECORD_NICE))
+            specs.append(replace(spec, nice=self._record_nice))
         if specs:
             await supervisor.start(specs, timeout_s=START_S)
         urls = {"redis_url": self._redis_url, "database_url": self._database_url}
@@ -212,6 +212,10 @@ class _Launcher:
         if is_ours:
             _write_private(stamp, now)
 
+    @property
+    def _record_nice(self) -> int:
+        return 0 if self._plan.config.durability == "strict" else RECORD_NICE
+
     def _spec(self, name: str) -> Spec:
         plan = self._plan
         role = {"gateway": ("gateway",), "audit-writer": ("worker", "audit")}.get(name) or ("worker", name.partition("-")[0])
@@ -225,7 +229,7 @@ class _Launcher:
             "SLUICE_POLICY_PATH": str(folder.resolve()) if folder else "", "SLUICE_DATA_DIR": str(plan.data_dir),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
         }  # fmt: skip
-        nice = RECORD_NICE if role[-1] == "audit" else 0
+        nice = self._record_nice if role[-1] == "audit" else 0
         said = (*role, *flags)
         return Spec(name, [*plan.command, *said], plan.log(name), env=env, nice=nice, role=said)
 

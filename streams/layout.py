@@ -19,7 +19,7 @@ moves no open call.
     audit        stream   records; group `audit`
 
 Channels (a hint; the stream or key is the truth): `in:ID` carries the bytes of each entry of `call:ID`;
-`fact:ID` carries the field of a new fact.
+`fact:ID` carries the field of a new fact; `waiting` says that a call begins to wait for its commit.
 """
 
 import os
@@ -162,6 +162,11 @@ def committed_key(shard: int) -> str:
 
 
 committed_channel = committed_key
+
+
+def waiting_channel(shard: int) -> str:
+    """Where a policy worker says that a call begins to wait for its commit: audit writers pause no longer."""
+    return f"{tag(shard)}waiting"
 
 
 def trimmed_key(shard: int) -> str:

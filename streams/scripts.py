@@ -255,7 +255,8 @@ return out
 """Take entries for an audit writer, until they hold a number of blobs or pass a number of bytes; first those idle for too long."""
 
 TRIM = """#!lua flags=allow-oom
--- KEYS audit committed trimmed; ARGV tell('1'|'0')
+-- KEYS audit committed trimmed; ARGV tell('1'|'0') [entry ...]
+if ARGV[2] then redis.call('XACK', KEYS[1], 'audit', unpack(ARGV, 2)) end
 local function below()
   local p = redis.call('XPENDING', KEYS[1], 'audit')
   if p[1] > 0 then return p[2] end
@@ -284,7 +285,8 @@ local trimmed = redis.call('XTRIM', KEYS[1], 'MINID', id)
 if trimmed > 0 then redis.call('INCRBY', KEYS[3], trimmed) end
 return trimmed
 """
-"""Trim the audit stream of what every writer has committed: below the smallest unacked id, or up to the last delivered; say so if told.
+"""Acknowledge entries, then trim the audit stream of what every writer has committed: below the smallest unacked id, or up to the last
+delivered; say so if told.
 
 Who may append may also cut (XADD's MAXLEN, which no ACL refuses), so what was trimmed here is counted.
 """

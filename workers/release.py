@@ -82,6 +82,9 @@ class Releaser:
             keys.append(call.ctl_key)
             args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin)
         self._redis.script(scripts.RELEASE, keys, args).add_done_callback(lambda done: self._answered(batch, done))
+        if any(call.open_waits for call, _ in batch):
+            # behind the record of what they wait for, in the same write
+            self._redis.send_quiet("PUBLISH", layout.waiting_channel(shard), b"")
 
     def _answered(self, asked: list[tuple[OwnedCall, Release]], done: "asyncio.Future[list[bytes]]") -> None:
         if done.cancelled():

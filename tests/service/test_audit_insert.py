@@ -49,6 +49,20 @@ def counts(url: str) -> dict[str, int]:
     return {table: rows(url, f"SELECT count(*) FROM {table}")[0][0] for table in ("calls", "chunks", "tool_calls", "ends", "dead_letters")}
 
 
+async def test_of_a_batch_that_fails_at_its_last_table_nothing_is_in(url: str, inserter: AuditInserter) -> None:
+    batch = whole_call(call_id())
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$")
+        connection.execute("CREATE TRIGGER refuse BEFORE INSERT ON ends FOR EACH ROW EXECUTE FUNCTION refuse()")
+        with pytest.raises(AuditUnavailable):
+            await inserter.insert(batch, {})
+        assert counts(url) == dict.fromkeys(counts(url), 0)
+        connection.execute("DROP TRIGGER refuse ON ends")
+    found = await inserter.insert(batch, {})
+    assert not found
+    assert counts(url) == {"calls": 1, "chunks": 3, "tool_calls": 1, "ends": 1, "dead_letters": 0}
+
+
 @pytest.mark.case("D8")
 async def test_migrations_go_up_down_and_up_on_a_populated_database(url: str) -> None:
     assert migrate.current(url) == migrate.head()

@@ -297,13 +297,14 @@ class Lane:
                 await asyncio.wait_for(self.watch.fired.wait(), idle_s)
         await wait_until(lambda: "gateway" in self.roles, timeout_s=DEADLINE_S)
         began = time.monotonic()
-        seen = await self._call(kind)
+        seen = await self.call(kind)
         left = await self._settle(seen)
         outcome = await asyncio.to_thread(self._check, kind, seen, left)
         outcome.fired, outcome.took_s = self.watch.fired.is_set(), time.monotonic() - began
         return outcome
 
-    async def _call(self, kind: Kind) -> Seen:
+    async def call(self, kind: Kind) -> Seen:
+        """Make one call and return what its client got, whatever is still to be recorded of it."""
         seen = Seen(kind.client, kind.streams, whole=False)
         gateway = self.roles.get("gateway")
         assert gateway is not None and gateway.gateway is not None
