@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from policy import extras, toolcalls
-from policy.base import Block, Judgement, OtherBlock, TextBlock, shown
+from policy.base import Block, Judgement, OtherBlock, shown
 from policy.chain import Chain, Decided
 from policy.effects import Ask
 from policy.outbox import Outbox
 from policy.pairs import Pairs
 from policy.schemas import AnswerCheck
-from policy.searching import Search, raw_of
-from policy.slots import Continue, End, Slot, Slots, TextRun
+from policy.slots import Continue, End, Mark, Slot, Slots
+from policy.text_flow import TextFlow
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -33,12 +33,9 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.records import ToolReleaseRecord, VerdictName
+from protocol.records import ToolReleaseRecord
 from protocol.request import ChatRequest, Dialect, Tool
-from protocol.text_calls import FoundCall, Piece
 
-Mark = tuple[VerdictName, int]
-"""The verdict on a chunk as far as it is known, and the block it belongs to (-1: none)."""
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 
 
@@ -55,8 +52,7 @@ class Blocks:
         self._ledger = 0
         self._schemas = toolcalls.Schemas()
         self._pairs = Pairs()
-        self._answer: AnswerCheck | None = None
-        self._search = Search(outbox.call.dialect, is_on=chain.searches)
+        self._text = TextFlow(outbox, chain, self.slots, request, self._found)
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
         """Do arguments fit their tool's schema, as far as there is one?"""
@@ -66,8 +62,8 @@ class Blocks:
         """Take the request as it goes upstream: it may hold provider-run calls whose results come in this answer."""
         self._pairs.look_at(sent)
         form = sent.response_format
-        if form is not None and form.schema and dialect != self.call.dialect and self._answer is None:
-            self._answer = AnswerCheck(form.schema)
+        if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
+            self._text.answer = AnswerCheck(form.schema)
 
     # --- events ---
 
@@ -75,7 +71,7 @@ class Blocks:
         """Take an event of a block. Raises RemoteProtocolError."""
         match event:
             case TextDelta():
-                return self._text(event)
+                return self._text.take(event)
             case ArgumentsDelta():
                 return self._arguments(event)
             case BlockStart():
@@ -83,7 +79,7 @@ class Blocks:
             case BlockStop():
                 return self._stop(event)
             case SignatureDelta() | AttachmentDelta():
-                return self._attachment(event, seq)
+                return self._text.attachment(event, seq)
             case RawDelta():
                 return self._unmodelled(event, seq)
             case _:
@@ -100,10 +96,7 @@ class Blocks:
         self.slots.add(slot)
         match event.kind:
             case BlockKind.TEXT | BlockKind.THINKING:
-                slot.run = self._search.begin(event)
-                # with policies that read text the block begins with the first text that they release
-                if not self._chain.reads_text:
-                    self._begin(slot)
+                self._text.start(event, slot)
                 return "allow", event.index
             case BlockKind.TOOL_USE | BlockKind.SERVER_TOOL_USE:
                 slot.executor, slot.server = toolcalls.executor_of(event), toolcalls.server_of(event.body)
@@ -132,7 +125,7 @@ class Blocks:
         if slot is None or slot.done:
             raise RemoteProtocolError(f"upstream ended block {event.index}, which is not open")
         if slot.run is not None:
-            self._text_stop(slot, slot.run)
+            self._text.stop(slot, slot.run)
             return "allow", event.index
         if slot.kind in _CALLS or slot.result:
             self._decide(slot)
@@ -140,161 +133,6 @@ class Blocks:
         if not slot.blocked:
             self.slots.put(slot, event)
         slot.done = True
-        return "allow", event.index
-
-    # --- text ---
-
-    def _text(self, event: TextDelta) -> Mark:
-        index = event.index
-        slot = self.slots.by_index.get(index)
-        if slot is None or slot.run is None or slot.done:
-            raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
-        run = slot.run
-        if run.blocked:
-            return "block", index
-        if not self._chain.reads_text:
-            return ("allow" if self._say(slot, run, event.text) else "hold"), index
-        assert slot.kind is not None
-        said, who = self._chain.on_text(event.text, TextBlock(index, slot.kind))
-        if isinstance(said, Block):
-            self._block_text(slot, run, said, who)
-            return "block", index
-        verdict: VerdictName = "allow"
-        if said != event.text:
-            run.changed, verdict = True, "replace"
-        self._say(slot, run, said)
-        return verdict, index
-
-    def _say(self, slot: Slot, run: TextRun, text: str) -> bool:
-        """Release text, but for what may be a call in it; False where some of it is held."""
-        if run.scanner is None:
-            self._release_text(slot, run, text)
-            return True
-        pieces = run.scanner.feed(text)
-        if not run.held and not run.known and not run.waiting and len(pieces) == 1 and pieces[0] is text:
-            # no character at which a call may begin, as in most prose
-            self._release_text(slot, run, text)
-            return True
-        run.held += len(text)
-        for piece in pieces:
-            self._piece(run, slot.index, piece)
-        if not run.held:
-            self._say_waiting(run, slot.index)
-        return not run.held
-
-    def _piece(self, run: TextRun, index: int, piece: Piece) -> None:
-        raw = raw_of(piece)
-        new = raw[run.known :]
-        run.known -= len(raw) - len(new)
-        run.held -= len(new)
-        if not new:
-            return
-        if isinstance(piece, FoundCall):
-            self._suspect(run, index, piece, new)
-        else:
-            self._release_text(self.slots.by_index[index], run, new)
-
-    def _say_waiting(self, run: TextRun, index: int) -> None:
-        waiting, run.waiting = run.waiting, []
-        for event in waiting:
-            self.slots.put(self.slots.by_index[index], event)
-
-    def _begin(self, slot: Slot) -> None:
-        assert slot.run is not None
-        if not slot.run.started:
-            slot.run.started = True
-            self.slots.put(slot, slot.run.start)
-
-    def _release_text(self, slot: Slot, run: TextRun, text: str) -> None:
-        if text:
-            if self._answer is not None and slot.kind is BlockKind.TEXT:
-                self._answer.add(text)
-            if not run.started:
-                self._begin(slot)
-            self.slots.put(slot, TextDelta(slot.index, text))
-
-    def _suspect(self, run: TextRun, index: int, found: FoundCall, raw: str) -> None:
-        """A call written as text, which a client may run: the text before goes on, this waits for its verdict, the rest behind it.
-
-        `raw` is what of it is not yet out.
-        """
-        run.is_suspect = True
-        if run.waiting:
-            run.waiting = []
-            self._outbox.note("withheld", -1, "logprobs")
-        before = self.slots.by_index[index]
-        self._begin(before)
-        suspect = Slot(index, BlockKind.TOOL_USE, key=self.slots.new_key(), name=found.name)
-        suspect.form, suspect.arguments, suspect.size = "prompt", [found.arguments], len(found.arguments)
-        suspect.result = [TextDelta(index, raw)]
-        if found.is_cut:
-            suspect.decided = Decided("block", "too_large", "", "", None)
-        elif not (found.strict or found.repaired) and self._request.tool(found.name) is not None:
-            # as of a call that is none of text: rules about its arguments could not find them
-            suspect.decided = Decided("block", "ambiguous_json", "", "", None)
-        suspect.ordinal, self._ledger = self._ledger, self._ledger + 1
-        after = Slot(index, before.kind, key=self.slots.new_key(), name=before.name)
-        after.run = run
-        self.slots.insert_after(before, suspect)
-        self.slots.insert_after(suspect, after)
-        self.slots.by_index[index] = after
-        before.done = True
-        self._decide(suspect)
-
-    def _block_text(self, slot: Slot, run: TextRun, block: Block, who: str) -> None:
-        run.blocked = self._outbox.withheld = True
-        self._outbox.block_record(slot, "block", block.reason, who)
-        if slot.kind is BlockKind.TEXT:
-            self._release_text(slot, run, block.message or f"[Sluice: text was withheld by the policy {who!r}: {block.reason}]")
-
-    def _text_stop(self, slot: Slot, run: TextRun) -> None:
-        if not run.blocked and self._chain.reads_text:
-            assert slot.kind is not None
-            said, who = self._chain.on_text_end(TextBlock(slot.index, slot.kind))
-            if isinstance(said, Block):
-                self._block_text(slot, run, said, who)
-            else:
-                run.changed = run.changed or bool(said)
-                self._say(slot, run, said)
-        rest: list[Piece] = []
-        if not run.blocked:
-            rest = run.scanner.finish() if run.scanner is not None else []
-            for piece in rest:
-                self._piece(run, slot.index, piece)
-            self._say_waiting(run, slot.index)
-            slot = self.slots.by_index[slot.index]
-            self._outbox.block_record(slot, "replace" if run.changed else "allow", "", "")
-            if not run.changed:
-                for event in run.kept:
-                    self._begin(slot)
-                    self.slots.put(slot, event)
-        if run.started:
-            self.slots.put(slot, BlockStop(slot.index))
-        slot.done = True
-        self._search.end(run, rest)
-
-    def _attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
-        slot = self.slots.by_index.get(event.index)
-        if slot is None or slot.run is None or slot.done:
-            raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
-        run, what = slot.run, extras.name_of(event)
-        # they vouch for text that the client did not get, or copy it
-        if run.changed or run.blocked or (what == "logprobs" and (self._chain.reads_text or run.is_suspect)):
-            self._outbox.note("withheld", seq, what)
-            return "withheld", event.index
-        if what in ("citation", "annotations") and self._chain.reads_other:
-            assert isinstance(event, AttachmentDelta)
-            said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value}))
-            if isinstance(said, Block):
-                self._outbox.note("withheld", seq, f"{what}: {said.reason} ({who})")
-                return "block", event.index
-        if self._chain.reads_text:
-            run.kept.append(event)
-            return "hold", event.index
-        if what == "logprobs" and run.held:
-            run.waiting.append(event)
-            return "hold", event.index
-        self.slots.put(slot, event)
         return "allow", event.index
 
     def _unmodelled(self, event: RawDelta, seq: int) -> Mark:
@@ -311,7 +149,7 @@ class Blocks:
             slot.raw.append(event)
             return "hold", event.index
         if slot.run is not None:
-            return self._attachment(event, seq)
+            return self._text.attachment(event, seq)
         self.slots.put(slot, event)
         return "allow", event.index
 
@@ -362,6 +200,11 @@ class Blocks:
         return "hold", slot.index
 
     # --- tool calls ---
+
+    def _found(self, suspect: Slot) -> None:
+        """Decide on a call that was found in text."""
+        suspect.ordinal, self._ledger = self._ledger, self._ledger + 1
+        self._decide(suspect)
 
     def _arguments(self, event: ArgumentsDelta) -> Mark:
         slot = self.slots.by_index.get(event.index)
@@ -471,7 +314,7 @@ class Blocks:
     def _close(self, slot: Slot) -> None:
         """End a block whose end is not waited for."""
         if slot.run is not None:
-            self._text_stop(slot, slot.run)
+            self._text.stop(slot, slot.run)
         else:
             self.slots.drop(slot)
             if slot.kind is not BlockKind.OTHER or slot.result:
@@ -483,8 +326,8 @@ class Blocks:
         """Upstream ended its message. Raises RemoteProtocolError where a block is open."""
         for slot in self.slots.unfinished():
             raise RemoteProtocolError(f"upstream ended the message with block {slot.index} open")
-        if self._answer is not None and isinstance(end, MessageStop) and end.stop_reason is StopReason.END_TURN:
-            self._outbox.note("answer", -1, self._answer.problem() or "it fits its schema")
+        if self._text.answer is not None and isinstance(end, MessageStop) and end.stop_reason is StopReason.END_TURN:
+            self._outbox.note("answer", -1, self._text.answer.problem() or "it fits its schema")
         self._end_of_segment(end)
 
     def fail(self, end: UpstreamFailed) -> None:

@@ -15,11 +15,11 @@ import msgspec
 
 from policy import extras, opening
 from policy.base import Context, Judgement, Policy
-from policy.blocks import Blocks, Mark
+from policy.blocks import Blocks
 from policy.chain import Chain
 from policy.effects import CallInfo, Respond, State, Taken
 from policy.outbox import Outbox
-from policy.slots import Continue
+from policy.slots import Continue, Mark
 from protocol import anthropic_turn, codecs, count_tokens, errors_wire
 from protocol.anthropic_turn import StoredTurn, TurnBuilder
 from protocol.config import Config

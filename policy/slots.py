@@ -15,8 +15,11 @@ from typing import Any
 from policy.base import Executor
 from policy.chain import Decided, Decision
 from protocol.events import BlockKind, BlockStart, BlockStop, Event, Form, MessageStop, UpstreamFailed
+from protocol.records import VerdictName
 from protocol.text_calls import CallScanner
 
+Mark = tuple[VerdictName, int]
+"""The verdict on a chunk as far as it is known, and the block it belongs to (-1: none)."""
 FIRST_SUSPECT = 1_000_000
 """Keys of slots that are no block of their own begin here."""
 
