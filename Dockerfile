@@ -15,6 +15,7 @@ COPY db db
 COPY gateway gateway
 COPY policy policy
 COPY protocol protocol
+COPY providers providers
 COPY sluice sluice
 COPY streams streams
 COPY workers workers

@@ -164,8 +164,8 @@ class Asker:
     """Asks the judge pool as a policy worker does: a question on the queue, the answer by the call's channel."""
 
     def __init__(self, redis_url: str) -> None:
-        self._queue, self._call_id = JudgeQueue(redis_url), layout.new_call_id()
         self._redis, self._sub = Connection(redis_url, name="bench"), Connection(redis_url, name="bench-sub", on_push=self._on_push)
+        self._queue, self._call_id = JudgeQueue(redis_url, self._redis), layout.new_call_id()
         self._waiting: dict[bytes, asyncio.Future[None]] = {}
         self._asked = 0
 

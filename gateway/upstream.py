@@ -15,10 +15,10 @@ from gateway import betas, demo
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.demo_wire import CLOCK
-from gateway.http1 import Line, Origin, Pool
 from protocol.config import DEMO, Config, Upstream
 from protocol.errors import PipelineError
 from protocol.sse import EventSplitter
+from providers.http1 import Line, Origin, Pool
 from streams.layout import Dispatch, EntryKind
 
 log = logging.getLogger(__name__)

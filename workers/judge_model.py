@@ -4,26 +4,30 @@ Where requests go, with which headers and key, comes from the configuration alon
 """
 
 import asyncio
-import json
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from policy.base import JudgeQuestion
 from policy.judging import MAX_REPLY, REPLY_SCHEMA, JudgementInvalid
 from protocol.config import DEMO, Config, Upstream
-from protocol.errors import JudgeUnavailable
+from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
+from providers.http1 import Line, Origin, Pool
 
 log = logging.getLogger(__name__)
 ATTEMPTS = 3
 _BACKOFF_S = 0.25
 _MAX_TOKENS = 1_024
 _MAX_BODY = 2**20
+_SILENT_S = 660.0
+"""Longer than any deadline, which is what ends a judge that is silent."""
+_encode = msgspec.json.Encoder().encode
 _TOOL = "judgement"
+_PATHS = {"openai": "/chat/completions", "anthropic": "/v1/messages"}
 _DISPENSABLE = ("temperature", "response_format")
 """Parameters that some models refuse: reasoning models the first, older servers the second. The reply is checked all the same."""
 
@@ -43,18 +47,37 @@ class _Again(Exception):
         self.after_s = after_s
 
 
+class _Reply:
+    """Takes a provider's answer: status, the wait it asks for, and the whole body."""
+
+    def __init__(self) -> None:
+        self.status, self.retry_after, self.body = 0, "", b""
+
+    def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Keep what is of interest."""
+        self.status, self.retry_after = status, headers.get(b"retry-after", b"").decode("latin-1")
+
+    def on_data(self, data: bytes, line: Line) -> None:
+        """Take some of the body. Raises JudgementInvalid past the bound."""
+        self.body += data
+        if len(self.body) > _MAX_BODY:
+            raise JudgementInvalid("the judge's answer is too large")
+
+    def on_end(self) -> None:
+        """Nothing is left to do."""
+
+
 class JudgeModels:
     """The models of the configured upstreams, with one connection pool."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._session: aiohttp.ClientSession | None = None
+        self._heads: dict[str, tuple[dict[str, str], Origin, bytes]] = {}
+        self._pool = Pool(connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S)
 
     async def close(self) -> None:
         """Close the pool."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._pool.close()
 
     async def ask(self, question: JudgeQuestion, trial: Trial) -> None:
         """Ask until there is a reply, which goes into `trial`. The caller sets the deadline.
@@ -69,7 +92,7 @@ class JudgeModels:
         while True:
             trial.attempts += 1
             try:
-                status, answer = await self._post(upstream, json.dumps(body).encode())
+                status, answer = await self._post(name, upstream, _encode(body))
             except _Again as error:
                 if trial.attempts >= ATTEMPTS:
                     raise JudgeUnavailable(f"{error} ({trial.attempts} attempts)") from error
@@ -84,24 +107,23 @@ class JudgeModels:
             trial.reply = reply_text(upstream, answer)
             return
 
-    async def _post(self, upstream: Upstream, body: bytes) -> tuple[int, bytes]:
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._config.limits.connect_s)
-            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
+    async def _post(self, name: str, upstream: Upstream, body: bytes) -> tuple[int, bytes]:
+        (origin, head), reply = self._head(name, upstream), _Reply()
         try:
-            async with self._session.post(_url(upstream), data=body, headers=_headers(upstream), allow_redirects=False) as response:
-                if response.status == 429 or response.status >= 500:
-                    raise _Again(
-                        f"the judge's upstream answered with status {response.status}", _seconds(response.headers.get("retry-after", ""))
-                    )
-                received = b""
-                async for part in response.content.iter_chunked(65_536):
-                    received += part
-                    if len(received) > _MAX_BODY:
-                        raise JudgementInvalid("the judge's answer is too large")
-                return response.status, received
-        except (aiohttp.ClientError, OSError) as error:
+            await self._pool.post(origin, head, body, reply)
+        except (UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError) as error:
             raise _Again(f"the judge's upstream cannot be reached: {type(error).__name__}") from error
+        if reply.status == 429 or reply.status >= 500:
+            raise _Again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after))
+        return reply.status, reply.body
+
+    def _head(self, name: str, upstream: Upstream) -> tuple[Origin, bytes]:
+        """Where an upstream is, and the head of a request to it, made anew when its key has changed."""
+        headers = _headers(upstream)
+        if name not in self._heads or self._heads[name][0] != headers:
+            origin = Origin(_base(upstream))
+            self._heads[name] = headers, origin, origin.head(_PATHS[upstream.dialect], headers)
+        return self._heads[name][1:]
 
 
 def _seconds(text: str) -> float:
@@ -111,15 +133,14 @@ def _seconds(text: str) -> float:
         return 0.0
 
 
-def _url(upstream: Upstream) -> str:
+def _base(upstream: Upstream) -> str:
     base = upstream.base_url.rstrip("/")
-    if upstream.dialect == "openai":
-        return f"{base}/chat/completions"
-    return f"{base.removesuffix('/v1')}/v1/messages"
+    return base if upstream.dialect == "openai" else base.removesuffix("/v1")
 
 
 def _headers(upstream: Upstream) -> dict[str, str]:
-    headers = {"content-type": "application/json", **upstream.headers}
+    configured = {name.lower(): value for name, value in upstream.headers.items()}
+    headers = {"content-type": "application/json", "accept-encoding": "identity", **configured}
     key = os.environ.get(upstream.api_key_env or "", "")
     if upstream.api_key_file:
         key = Path(upstream.api_key_file).read_text(encoding="utf-8").strip()

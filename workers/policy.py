@@ -67,8 +67,9 @@ class PolicyWorker:
         )
         self._finisher = Finisher(self._redis, ended_ttl_ms=int(self.limits.ended_ttl_s * 1000), is_mine=self._is_mine)
         self._known = Facts(
-            self._redis, JudgeQueue(url, silent_s=silent_s), TurnLookup(settings.database_url, durable=config.durability != "relaxed"),
-            self.limits, is_mine=self._is_mine, after=self._after, spawn=self._spawn,
+            self._redis, JudgeQueue(url, self._redis, silent_s=silent_s),
+            TurnLookup(settings.database_url, durable=config.durability != "relaxed"), self.limits,
+            is_mine=self._is_mine, after=self._after, spawn=self._spawn,
         )  # fmt: skip
         pins = [f"{name}@{rev}" for name, (_, rev) in self._series.items()]
         kind = hashlib.sha256("\n".join(sorted(pins)).encode()).hexdigest()[:12]

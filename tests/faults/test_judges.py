@@ -15,6 +15,7 @@ from aiohttp import web
 
 from policy.base import JudgeQuestion
 from streams import layout
+from streams.connection import Connection
 from tests.support.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 from workers.judge_queue import JudgeQueue
@@ -140,11 +141,14 @@ def test_j4_a_block_stays_a_block(product: Product, judge: Judge) -> None:
     judge.probability = 0.0
 
     async def ask_again() -> None:
-        queue = JudgeQueue(product.redis_url)
+        connection = Connection(product.redis_url, name="test")
+        await connection.open()
+        queue = JudgeQueue(product.redis_url, connection)
         question = JudgeQuestion("fake-judge", "", "<envelope ab>", "ab", 0.6, None, {"name": "bash", "arguments": "{}"})
         for attempt in range(1, TIMES + 1):
             await queue.ask(call_id, int(block), int(step), attempt, question, int((time.time() + 20) * 1000))
         await queue.close()
+        await connection.close()
 
     asyncio.run(ask_again())
     for number in (signal.SIGKILL, signal.SIGTERM):

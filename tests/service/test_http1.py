@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gateway.http1 import Line, Origin, Pool
 from protocol.errors import UpstreamTimeout, UpstreamUnreachable
+from providers.http1 import Line, Origin, Pool
 from tests.support.waiting import wait_until
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
@@ -239,7 +239,7 @@ async def test_megabytes_are_sent_whole() -> None:
 
 
 async def test_idle_connections_go_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.http1.KEEPALIVE_S", 0.3)
+    monkeypatch.setattr("providers.http1.KEEPALIVE_S", 0.3)
     async with provider(say_ok) as server, pool(idle_s=0.4) as by:
         await post(server, by)
         await wait_until(lambda: server.left == 1)

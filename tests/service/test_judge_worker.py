@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import arq
 import msgspec
 import pytest
 from aiohttp import web
+from arq.worker import func
 from redis.asyncio import Redis
 
 from policy.base import Judgement, JudgeQuestion
@@ -92,8 +94,16 @@ async def redis(redis_url: str) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def queue(redis_url: str, redis: Client) -> AsyncIterator[JudgeQueue]:
-    asked = JudgeQueue(redis_url)
+async def connection(redis_url: str, redis: Client) -> AsyncIterator[Connection]:
+    opened = Connection(redis_url, name="test")
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def queue(redis_url: str, connection: Connection) -> AsyncIterator[JudgeQueue]:
+    asked = JudgeQueue(redis_url, connection)
     yield asked
     await asked.close()
 
@@ -226,9 +236,8 @@ async def test_a_forced_tool_with_a_key_twice_is_invalid(redis_url: str, queue: 
     assert (said.probability, said.error, said.reply) == (None, "invalid", twice)
 
 
-async def test_past_the_deadline_nobody_is_asked(redis_url: str, redis: Client, upstream: Upstream) -> None:
-    connection = Connection(redis_url, name="test")
-    judge = Judge(runtime(redis_url, upstream), connection)
+async def test_past_the_deadline_nobody_is_asked(redis_url: str, upstream: Upstream) -> None:
+    judge = Judge(runtime(redis_url, upstream))
     for model in ("demo-judge", "gpt-x"):
         said = await judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model), in_ms(-0.1)))
         assert (said.error, said.probability, said.attempts, upstream.seen) == ("deadline", None, 0, [])
@@ -301,14 +310,47 @@ async def test_a_pickle_is_rejected_and_the_queue_goes_on(redis_url: str, queue:
 
 
 @pytest.mark.case("W10")
-async def test_rejected_jobs_are_counted(redis_url: str) -> None:
-    connection, pool = Connection(redis_url, name="test"), open_pool(redis_url)
-    worker = JudgeWorker(Judge(runtime(redis_url), connection), pool, connection, connection, concurrency=1)
-    deserialized = worker.job_deserializer
-    assert deserialized is not None
-    with pytest.raises(ValueError, match="JSON"):
-        deserialized(pickle.dumps({"f": "judge"}))
-    assert worker.rejected == 1
+async def test_a_job_of_another_question_than_its_id_is_rejected(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    named, meant = layout.new_call_id(), layout.new_call_id()
+    text = msgspec.json.encode(Ask(meant, 0, 0, 0, question("gpt-x"), in_ms(20))).decode()
+    job: dict[str, Any] = {"t": None, "f": "judge", "a": [text], "k": {}, "et": 1}
+    await redis.set(f"arq:job:{named}:0:0:0", serialize(job), ex=60)
+    await redis.zadd(layout.JUDGE_QUEUE, {f"{named}:0:0:0": time.time() * 1000})
+    async with judging(runtime(redis_url, upstream)):
+        await until(lambda: redis.get(layout.JUDGE_REJECTED))
+        await until(lambda: _depth_is(queue, 0))
+    assert not upstream.seen
+    assert not await redis.exists(layout.facts_key(named), layout.facts_key(meant))
+
+
+async def test_what_arq_enqueues_is_judged(redis_url: str, redis: Client) -> None:
+    """arq's own client and ours put the same onto the queue."""
+    call_id = layout.new_call_id()
+    text = msgspec.json.encode(Ask(call_id, 0, 0, 0, question(), in_ms(20))).decode()
+    pool = open_pool(redis_url)
+    async with judging(runtime(redis_url)):
+        await pool.enqueue_job("judge", text, _job_id=layout.judge_job_id(call_id, 0, 0, 0))
+        assert (await answer(redis, call_id)).error == ""
+    await pool.aclose(close_connection_pool=True)
+
+
+async def test_what_we_enqueue_arq_can_run(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+    call_id, run = layout.new_call_id(), list[tuple[Any, ...]]()
+
+    async def judge(ctx: dict[str, Any], text: str) -> None:
+        run.append((ctx["job_id"], ctx["job_try"], msgspec.json.decode(text, type=Ask).call_id))
+
+    await queue.ask(call_id, 0, 0, 0, question(), in_ms(20))
+    pool = open_pool(redis_url)
+    worker = arq.Worker(
+        [func(judge, name="judge")], redis_pool=pool, queue_name=layout.JUDGE_QUEUE, burst=True, poll_delay=0.01, handle_signals=False,
+        keep_result=0, job_serializer=serialize, job_deserializer=deserialize,
+    )  # fmt: skip
+    await worker.async_run()
+    assert run == [(layout.judge_job_id(call_id, 0, 0, 0), 1, call_id)]
+    assert await _depth_is(queue, 0)
     await pool.aclose(close_connection_pool=True)
 
 
@@ -316,8 +358,8 @@ def test_jobs_survive_serialization_and_errors_become_names() -> None:
     assert deserialize(serialize({"f": "judge", "a": ["x"], "r": KeyError("secret")})) == {"f": "judge", "a": ["x"], "r": "KeyError"}
 
 
-async def test_a_full_queue_refuses_at_once(redis_url: str, redis: Client) -> None:
-    queue = JudgeQueue(redis_url, max_depth=2)
+async def test_a_full_queue_refuses_at_once(redis_url: str, connection: Connection) -> None:
+    queue = JudgeQueue(redis_url, connection, max_depth=2)
     for _ in range(2):
         await queue.ask(layout.new_call_id(), 0, 0, 0, question(), in_ms(10))
     with pytest.raises(JudgeUnavailable, match="2 questions"):
@@ -331,13 +373,6 @@ async def test_a_full_queue_refuses_at_once(redis_url: str, redis: Client) -> No
 async def test_asking_past_the_deadline_is_refused(queue: JudgeQueue) -> None:
     with pytest.raises(JudgeUnavailable, match="deadline"):
         await queue.ask(layout.new_call_id(), 0, 0, 0, question(), in_ms(-1))
-
-
-async def test_asking_twice_is_one_job(queue: JudgeQueue) -> None:
-    call_id = layout.new_call_id()
-    for _ in range(2):
-        await queue.ask(call_id, 0, 0, 0, question(), in_ms(10))
-    assert (await queue.stats())["depth"] == 1
 
 
 async def test_a_waiting_or_beating_question_has_not_died(queue: JudgeQueue, redis: Client) -> None:
@@ -412,21 +447,45 @@ async def test_more_questions_than_slots_are_all_answered(redis_url: str, queue:
     assert len(upstream.seen) == 20
 
 
-async def test_a_judge_that_lost_redis_asks_no_model_until_it_has_shown_life(redis_url: str, redis: Client, upstream: Upstream) -> None:
-    settings, call_id = runtime(redis_url, upstream), layout.new_call_id()
-    ask = Ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+async def test_a_judge_that_hears_nothing_of_what_it_took_asks_the_model_once(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    call_id = layout.new_call_id()
+    judge, pool, bell = Judge(runtime(redis_url, upstream)), open_pool(redis_url), Connection(redis_url, name="bell")
     with proxied(redis_url) as proxy:
         connection = Connection(proxy.url(redis_url), name="judge", silent_s=0.3)
-        await connection.open()
-        judge = Judge(settings, connection)
-        # it gets the first sign of life, and says nothing of it
+        await asyncio.gather(connection.open(), bell.open())
+        working = asyncio.create_task(JudgeWorker(judge, pool, connection, bell, ttl_ms=60_000, concurrency=1).main())
+        # only the bell is heard
+        await until(lambda: _client_blocks(redis, "bell"))
         proxy.hold_replies()
-        working = asyncio.create_task(judge.work({}, msgspec.json.encode(ask).decode()))
-        await until(lambda: proxy.accepted > 3)
-        assert not upstream.seen and await redis.exists(layout.judge_beat_key(call_id, 0, 0))
+        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+        # it takes the question and shows life, and is told nothing of it
+        await until(lambda: redis.exists(layout.judge_beat_key(call_id, 0, 0)))
+        assert not upstream.seen
         proxy.reset()
         proxy.heal()
-        await working
-        assert (await answer(redis, call_id)).probability == 0.25 and len(upstream.seen) == 1
-        await judge.models.close()
-        await connection.close()
+        assert (await answer(redis, call_id)).probability == 0.25
+        await until(lambda: _depth_is(queue, 0))
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await asyncio.gather(judge.models.close(), connection.close(), bell.close(), pool.aclose(close_connection_pool=True))
+    assert len(upstream.seen) == 1
+
+
+async def _client_blocks(redis: Client, name: str) -> bool:
+    return any(client["name"] == name and "b" in client["flags"] for client in await redis.client_list())
+
+
+async def test_an_answer_that_redis_did_not_take_is_stored_when_it_can(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    call_id, upstream.delay_s = layout.new_call_id(), 0.5
+    with proxied(redis_url) as proxy:
+        async with judging(runtime(proxy.url(redis_url), upstream, redis_silent_s=0.4)):
+            await queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+            await until(lambda: len(upstream.seen) == 1)
+            proxy.reset()
+            proxy.heal()
+            assert (await answer(redis, call_id)).probability == 0.25
+    assert len(upstream.seen) == 1

@@ -1,0 +1,153 @@
+"""The scripts of the judge queue: asking, and with which a judge stores its answer and takes its next job."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_prefix
+from redis.asyncio import Redis
+
+from policy.base import JudgeQuestion
+from policy.judging import SYSTEM
+from streams import layout, scripts
+from streams.connection import Connection
+from workers.judge_queue import JudgeQueue
+
+Client = Any
+"""redis.asyncio.Redis, whose commands are typed as either awaitable or not."""
+QUESTION = JudgeQuestion("demo-judge", SYSTEM, "the prompt", "c0ffee", 0.6, None, {"name": "bash", "arguments": '{"command":"ls"}'})
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Client]:
+    client: Client = Redis.from_url(redis_url)
+    await client.flushall()
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+async def connection(redis_url: str, redis: Client) -> AsyncIterator[Connection]:
+    opened = Connection(redis_url, name="test")
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def queue(redis_url: str, connection: Connection) -> AsyncIterator[JudgeQueue]:
+    asked = JudgeQueue(redis_url, connection)
+    yield asked
+    await asked.close()
+
+
+def in_ms(seconds: float) -> int:
+    return int((time.time() + seconds) * 1000)
+
+
+async def test_asking_twice_is_one_job(queue: JudgeQueue) -> None:
+    call_id = layout.new_call_id()
+    for _ in range(2):
+        await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(10))
+    assert (await queue.stats())["depth"] == 1
+
+
+TAKE: list[Any] = ["1", "0", 670_000, 3_000, 5, 88_400, 4_000]
+
+
+async def turn(connection: Connection, mine: str, *last: str | bytes | int, call_id: str = "") -> Any:
+    keys = [layout.JUDGE_QUEUE, layout.JUDGE_BELL, *([layout.facts_key(call_id)] if call_id else [])]
+    stored, *taken = await connection.script(scripts.JUDGE_TURN, keys, [mine, *TAKE, *last])
+    assert stored == 1
+    return taken
+
+
+async def test_a_turn_names_keys_as_everybody_does(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    """The script makes keys of a job's id: those of `streams.layout` and arq's."""
+    # the last byte names the shard
+    for call_id in (layout.new_call_id()[:-2] + "07", layout.new_call_id()[:-2] + "2c"):
+        job_id = layout.judge_job_id(call_id, 3, 14, 0)
+        await queue.ask(call_id, 3, 14, 0, QUESTION, in_ms(20))
+        assert (await turn(connection, "me"))[::2] == [job_id.encode(), 1]
+        assert await redis.get(layout.judge_beat_key(call_id, 3, 14)) == b"me"
+        assert await redis.get(in_progress_key_prefix + job_id) == b"me"
+        assert await redis.get(retry_key_prefix + job_id) == b"1"
+        field = layout.judgement_field(3, 14)
+        said = await turn(connection, "me", job_id, layout.facts_channel(call_id), 9_000, field, "{}", call_id=call_id)
+        assert said == []
+        assert await redis.hget(layout.facts_key(call_id), field) == b"{}"
+        left = {layout.judge_beat_key(call_id, 3, 14), *(p + job_id for p in (job_key_prefix, in_progress_key_prefix, retry_key_prefix))}
+        assert await redis.exists(*left) == 0
+
+
+async def test_a_turn_gives_a_job_to_one_judge_and_again_to_that(queue: JudgeQueue, connection: Connection) -> None:
+    call_id = layout.new_call_id()
+    await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
+    first = await turn(connection, "one")
+    assert await turn(connection, "two") == []
+    assert (await turn(connection, "one"))[:2] == first[:2]
+
+
+async def test_a_turn_gives_no_question_that_is_answered_or_worked_on(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    answered, begun, expired, tried, open_ = (layout.new_call_id() for _ in range(5))
+    for number, call_id in enumerate((answered, begun, expired, tried, open_)):
+        await queue.ask(call_id, 0, 0, 1, QUESTION, in_ms(20))
+        await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:1": number + 1})
+    await redis.hset(layout.facts_key(answered), layout.judgement_field(0, 0), "{}")
+    await redis.set(layout.judge_beat_key(begun, 0, 0), "another")
+    await redis.delete(f"arq:job:{expired}:0:0:1")
+    await redis.set(f"arq:retry:{tried}:0:0:1", 5)
+    assert (await turn(connection, "me"))[0] == f"{open_}:0:0:1".encode()
+    # the others are off the queue
+    assert await redis.zrange(layout.JUDGE_QUEUE, 0, -1) == [f"{open_}:0:0:1".encode()]
+    assert await redis.get(layout.judge_beat_key(begun, 0, 0)) == b"another"
+
+
+async def test_a_turn_looks_past_all_that_others_work_on(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    """More than a page of the queue, some of it to be taken away in passing."""
+    calls = [layout.new_call_id() for _ in range(90)]
+    for number, call_id in enumerate(calls):
+        await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
+        await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:0": number + 1})
+        if number % 3 == 0:
+            await redis.delete(f"arq:job:{call_id}:0:0:0")
+        elif number < 85:
+            await redis.set(f"arq:in-progress:{call_id}:0:0:0", "another", ex=60)
+    assert [(await turn(connection, name))[0] for name in "abcd"] == [f"{calls[n]}:0:0:0".encode() for n in (85, 86, 88, 89)]
+    assert await turn(connection, "e") == []
+    assert await redis.zcard(layout.JUDGE_QUEUE) == 60
+
+
+async def test_a_judge_that_is_busy_leaves_no_bell_behind(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    for _ in range(3):
+        await queue.ask(layout.new_call_id(), 0, 0, 0, QUESTION, in_ms(20))
+    assert await redis.llen(layout.JUDGE_BELL) == 3
+    for name in "abc":
+        assert await turn(connection, name)
+    assert await redis.llen(layout.JUDGE_BELL) == 0
+
+
+async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    call_id, field = layout.new_call_id(), layout.judgement_field(0, 0)
+    await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
+    job_id = (await turn(connection, "me"))[0]
+    await redis.hset(layout.facts_key(call_id), field, "first")
+    keys = [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.facts_key(call_id)]
+    said = await connection.script(scripts.JUDGE_TURN, keys, ["me", *TAKE, job_id, layout.facts_channel(call_id), 9_000, field, "second"])
+    assert said == [0]
+    assert await redis.hget(layout.facts_key(call_id), field) == b"first"
+    assert (await queue.stats())["depth"] == 0
+
+
+async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    mine, other = layout.new_call_id(), layout.new_call_id()
+    for number, call_id in enumerate((mine, other)):
+        await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
+        await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:0": number + 1})
+    job_id = (await turn(connection, "me"))[0]
+    keys = [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.facts_key(mine)]
+    last: list[Any] = [job_id, layout.facts_channel(mine), 9_000, layout.judgement_field(0, 0), "{}"]
+    assert await connection.script(scripts.JUDGE_TURN, keys, ["again", "0", *TAKE[1:], *last]) == [1]
+    assert await redis.zrange(layout.JUDGE_QUEUE, 0, -1) == [f"{other}:0:0:0".encode()]
+    assert not await redis.exists(in_progress_key_prefix + f"{other}:0:0:0")
