@@ -17,7 +17,7 @@ from gateway.commits import CommitGate
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost, StreamProtocolError
 from streams import fitness, layout, scripts
-from streams.connection import Argument, Connection, RedisError, pack
+from streams.connection import Argument, Connection, RedisError, pack, pack_large
 from streams.layout import Entry, Start
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ class Bus:
         self.gateway, self.limits, self.shards = gateway, limits, shards
         self.calls: dict[str, OpenCall] = {}
         self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
+        # a megabyte ahead of other calls' chunks is what their clients would wait for
+        self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
         self._readers = [Connection(url, name="gateway-replies", silent_s=limits.redis_silent_s) for _ in range(shards)]
         self._last = ["0-0"] * shards
         self._dirty: dict[str, OpenCall] = {}
@@ -59,7 +61,9 @@ class Bus:
 
     async def open(self) -> None:
         """Connect and show life. Raises StreamConnectionLost."""
-        await asyncio.gather(self.redis.open(), *(r.open() for r in self._readers), *([self.gate.open()] if self.gate else []))
+        await asyncio.gather(
+            self.redis.open(), self._bodies.open(), *(r.open() for r in self._readers), *([self.gate.open()] if self.gate else [])
+        )
         try:
             await self._beat()
         except RedisError as error:
@@ -78,7 +82,9 @@ class Bus:
             for shard in range(self.shards):
                 # the reply stream is the workers': it expires
                 await self.redis.call("DEL", layout.gateway_key(shard, self.gateway))
-        await asyncio.gather(self.redis.close(), *(r.close() for r in self._readers), *([self.gate.close()] if self.gate else []))
+        await asyncio.gather(
+            self.redis.close(), self._bodies.close(), *(r.close() for r in self._readers), *([self.gate.close()] if self.gate else [])
+        )
 
     # --- starting ---
 
@@ -105,12 +111,11 @@ class Bus:
 
     async def _start_large(self, keys: list[str], args: list[Argument], body: bytes) -> bytes:
         """Put a call there whose body is set by a command of its own; in one MULTI, so that neither is there without the other."""
-        redis = self.redis
         run = ("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args[:3], b"", *args[4:], "1")
-        said: Any = (await redis.transaction([pack("SET", keys[3], body, "PX", args[7]), pack(*run)], 2))[1]
+        said: Any = (await self._bodies.transaction([*pack_large("SET", keys[3], body, "PX", args[7]), pack(*run)], 2))[1]
         if isinstance(said, RedisError):
             # it has forgotten the script: the ordinary way loads it again
-            said = await redis.script(scripts.START, keys, args)
+            said = await self.redis.script(scripts.START, keys, args)
         return bytes(said)
 
     # --- appending ---

@@ -31,11 +31,26 @@ SLICE_S = 0.02
 """How long messages of one subscription are handed out before everything else on the loop has its turn."""
 _LOOKS = 4
 """How often in `silent_s` a connection is looked at."""
+_JOINED_BYTES = 64 * 1024
+"""Commands larger than this are written as they are, not joined with the others of their tick: 1 MB is 0.2 ms to copy."""
 
 
 def pack(*args: Argument) -> bytes:
     """Pack a command for `Connection.transaction`."""
     return _pack(args)
+
+
+def pack_large(*args: Argument) -> list[bytes]:
+    """The same in pieces, of which `bytes` over 64 KiB are the arguments themselves and no copies."""
+    pieces, small = [], [b"*%d\r\n" % len(args)]
+    for arg in args:
+        value = arg if isinstance(arg, bytes) else str(arg).encode()
+        if len(value) > _JOINED_BYTES:
+            pieces += [b"".join([*small, b"$%d\r\n" % len(value)]), value]
+            small = [b"\r\n"]
+        else:
+            small.append(_bulk(value))
+    return [*pieces, b"".join(small)]
 
 
 class RedisError(Exception):
@@ -143,9 +158,13 @@ class _Wire(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what was put."""
-        if self.transport is not None and self._out:
-            self.transport.write(b"".join(self._out))
-        self._out.clear()
+        out, self._out = self._out, []
+        if self.transport is None or not out:
+            return
+        if max(map(len, out)) > _JOINED_BYTES:
+            self.transport.writelines(out)
+        else:
+            self.transport.write(b"".join(out))
 
     def look(self) -> None:
         """Ask an idle connection whether it lives; cut one that owed something at the last looks and did not move."""

@@ -24,6 +24,12 @@ from streams.connection import Argument, Connection, RedisError
 
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
+BODIES = 2
+"""How many large bodies are on their way at once: the next comes while one is read, and not all lie here together.
+
+On a connection of their own. Beside the releases, the answer to a call's first release came behind the bodies of all calls claimed with
+it, and its first token waited for that.
+"""
 
 
 class Delivery(NamedTuple):
@@ -66,6 +72,7 @@ class Claims:
         self,
         redis: Connection,
         blocking: Connection,
+        bodies: Connection,
         limits: Limits,
         name: str,
         pins: list[str],
@@ -76,7 +83,9 @@ class Claims:
         unsubscribe: Callable[[str], None],
         adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
     ) -> None:
-        self._redis, self._blocking, self._limits, self._name, self._pins = redis, blocking, limits, name, pins
+        self._redis, self._blocking, self._bodies = redis, blocking, bodies
+        self._limits, self._name, self._pins = limits, name, pins
+        self._few_bodies = asyncio.Semaphore(BODIES)
         self._room, self._holds, self._subscribe, self._unsubscribe, self._adopt = room, holds, subscribe, unsubscribe, adopt
         self._reclaim_after = 0.0
         self._unanswered = set[int]()
@@ -209,13 +218,15 @@ class Claims:
         await subscribed
         if said[0] == b"OK":
             _, released, digest, recorded, policy, revision, takeovers, entries, body, facts = said
-            if isinstance(body, int):
-                body = await self._redis.call("GET", layout.body_key(call_id))
             claimed = Claimed(
                 call_id, token, entry, int(released), digest.decode(), int(recorded), policy.decode(), revision.decode(),
-                int(takeovers), entries, body, facts, expired,
+                int(takeovers), entries, None if isinstance(body, int) else body, facts, expired,
             )  # fmt: skip
-            return self._adopt(claimed)
+            if not isinstance(body, int):
+                return self._adopt(claimed)
+            async with self._few_bodies:
+                claimed.body = await self._bodies.call("GET", layout.body_key(call_id))
+                return self._adopt(claimed)
         if said[0] == b"OTHER":
             log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
         elif said[0] == b"CLOSED":

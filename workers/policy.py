@@ -62,6 +62,7 @@ class PolicyWorker:
         self._redis = Connection(url, name="policy", silent_s=silent_s, on_connect=self._restored)
         self._sub = Connection(url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_connect=self._resubscribe)
         self._blocking = Connection(url, name="policy-claim", silent_s=silent_s)
+        self._bodies = Connection(url, name="policy-bodies", silent_s=silent_s)
         self._releaser = Releaser(
             self._redis, max_reply=self.limits.reply_entries, strict=config.durability == "strict", on_refused=self._refused
         )
@@ -75,7 +76,7 @@ class PolicyWorker:
         kind = hashlib.sha256("\n".join(sorted(pins)).encode()).hexdigest()[:12]
         self._presences = (("policy", self.name), ("policies", f"{kind}:{self.name}"))
         self._claims = Claims(
-            self._redis, self._blocking, self.limits, self.name, pins,
+            self._redis, self._blocking, self._bodies, self.limits, self.name, pins,
             room=self._room, holds=self.calls.__contains__, subscribe=self._subscribe, unsubscribe=self._unsubscribe, adopt=self._adopt,
         )  # fmt: skip
         self._reading: set[str] = set()
@@ -88,7 +89,7 @@ class PolicyWorker:
 
     async def run(self) -> None:
         """Work until `stop`, then hand every call over (a lone worker drains to its grace)."""
-        await asyncio.gather(self._redis.open(), self._sub.open(), self._blocking.open())
+        await asyncio.gather(*(connection.open() for connection in (self._redis, self._sub, self._blocking, self._bodies)))
         for shard in range(self.config.shards):
             await self._claims.make_group(shard)
         process.tell_ready(self.settings)
@@ -107,7 +108,7 @@ class PolicyWorker:
                 for task in loops:
                     task.cancel()
         finally:
-            await asyncio.gather(self._redis.close(), self._sub.close(), self._blocking.close(), self._known.close())
+            await asyncio.gather(*(one.close() for one in (self._redis, self._sub, self._blocking, self._bodies, self._known)))
 
     def stop(self) -> None:
         """Begin to stop."""

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,47 @@ def test_a_body_that_does_not_come(product: Product, upstream: Replay) -> None:
     assert data.startswith(b"HTTP/1.1 400 ")
     assert b'"code":"body_timeout"' in data
     assert upstream.asked == []
+
+
+def test_a_large_body_may_come_slowly_but_must_not_stand_still(product: Product) -> None:
+    """The stall time is that of a piece, not of the whole."""
+    body = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "h" * 300_000}]}).encode()
+    head = START + AUTH + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with connected(product) as connection:
+        connection.sendall(head)
+        for at in range(0, len(body), 50_000):
+            # a piece each 0.2 s: 1.4 s in all, the stall time being 0.5 s
+            connection.sendall(body[at : at + 50_000])
+            time.sleep(0.2)
+        assert answer(connection).startswith(b"HTTP/1.1 200 ")
+    with connected(product) as connection:
+        connection.sendall(head + body[:200_000])
+        data = answer(connection)
+    assert data.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"body_timeout"' in data
+
+
+def test_a_body_whose_client_leaves_halfway_is_no_call(product: Product, upstream: Replay) -> None:
+    before = resident_kb(product)
+    for _ in range(20):
+        with connected(product) as connection:
+            connection.sendall(START + AUTH + b"content-length: 10000000\r\n\r\n" + b"x" * 9_000_000)
+    with connected(product) as connection:
+        connection.sendall(START + AUTH + b"connection: close\r\ncontent-length: 2\r\n\r\n{}")
+        assert answer(connection).startswith(b"HTTP/1.1 400 ")
+    assert upstream.asked == []
+    assert resident_kb(product) - before < 100_000
+
+
+def test_a_large_body_behind_another_answer_on_one_connection(product: Product) -> None:
+    """Each body is its own request's, though the next begins in the read that brings its end."""
+    large = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "h" * 500_000}]}).encode()
+    small = json.dumps({"model": "demo", "messages": [{"role": "user", "content": "hello"}]}).encode()
+    with connected(product) as connection:
+        for body, end in ((large, b""), (small, b""), (large, b"connection: close\r\n")):
+            connection.sendall(START + AUTH + end + b"content-length: %d\r\n\r\n" % len(body) + body)
+        data = answer(connection)
+    assert data.count(b"HTTP/1.1 200 OK") == 3
 
 
 def test_without_a_key_no_body_is_read(product: Product) -> None:

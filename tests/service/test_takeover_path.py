@@ -102,7 +102,7 @@ async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_cal
         return redis.call("PING")
 
     claims = Claims(
-        redis, blocking, Limits(lease_s=lease_s), "w1", [],
+        redis, blocking, blocking, Limits(lease_s=lease_s), "w1", [],
         room=lambda: 3, holds=adopted.__contains__, subscribe=subscribed, unsubscribe=lambda call_id: None, adopt=adopt,
     )  # fmt: skip
     running = asyncio.create_task(claims.run(0, stopping))
