@@ -1,4 +1,4 @@
--- Migrations: 582da88ecf9b655cff88f1e243747886f4f3acf6933226491e2ba66df85059b4
+-- Migrations: 1d7f20c3f349f98324c2b3a99569097888da2cec5bce894f50dc23ac4ea54e07
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -680,6 +680,7 @@ CREATE TABLE public.request_bodies (
     body bytea NOT NULL
 )
 PARTITION BY RANGE (call_id);
+ALTER TABLE ONLY public.request_bodies ALTER COLUMN body SET STORAGE EXTERNAL;
 
 
 
@@ -881,6 +882,7 @@ CREATE TABLE sluice_parts.request_bodies_default (
     call_id uuid CONSTRAINT request_bodies_call_id_not_null NOT NULL,
     body bytea CONSTRAINT request_bodies_body_not_null NOT NULL
 );
+ALTER TABLE ONLY sluice_parts.request_bodies_default ALTER COLUMN body SET STORAGE EXTERNAL;
 
 
 
@@ -1481,4 +1483,4 @@ GRANT SELECT ON TABLE public.seals TO sluice_reader;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
-INSERT INTO public.alembic_version (version_num) VALUES ('0006');
+INSERT INTO public.alembic_version (version_num) VALUES ('0007');

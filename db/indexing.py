@@ -51,6 +51,12 @@ def drop_index(op: Operations, name: str) -> None:
         _briefly(connection, f"DROP INDEX IF EXISTS {name}")
 
 
+def change_briefly(op: Operations, statement: str) -> None:
+    """Run a statement that locks the table for a moment and may be repeated; it waits for its lock only for short moments."""
+    with _alone(op) as connection:
+        _briefly(connection, statement)
+
+
 @contextmanager
 def _alone(op: Operations) -> Iterator[Connection]:
     """Statements are transactions of their own, without a time limit: CONCURRENTLY waits for readers, and keeps nobody out."""
