@@ -1,8 +1,9 @@
 """The audit writer: drains the audit streams into Postgres, announces commits, acks, trims.
 
-An entry leaves Redis only after its commit. Order within a batch: commit, announce tool calls, delete stored bodies, cover
-what came after its call's seal (`workers.seal`), ack; so whatever dies in between is repeated, and every step repeated is a
-no-op. With Postgres away the batch in hand is tried again until it is there; the stream is the backlog.
+An entry leaves Redis only after its commit. Order within a batch: commit, announce tool calls, then what nobody waits for: commit
+request bodies, delete those of ended calls, cover what came after its call's seal (`workers.seal`), ack. So whatever dies in between
+is repeated, and every step repeated is a no-op. Where bodies are large, all after the announcement comes `LATE_S` later, on a
+connection of its own. With Postgres away the batch in hand is tried again until it is there; the stream is the backlog.
 """
 
 import asyncio
@@ -11,9 +12,8 @@ import logging
 import os
 import socket
 import time
-from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Any
+from collections import deque
+from typing import Any, NamedTuple
 
 from db.insert import AuditInserter
 from protocol.config import Runtime
@@ -22,15 +22,18 @@ from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, deco
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from workers import process
+from workers.bodies import BATCH_BYTES, LARGE, Bodies
 from workers.lost import LostCalls
 from workers.seal import SealLoop, entry_id
 
 log = logging.getLogger(__name__)
 BATCH_BLOBS, FEW = 500, 10
 """A batch ends where its entries hold this many blobs, each the records of one call; what is read without a script is few entries."""
-BATCH_BYTES = 8 * 2**20
-"""A batch ends where its entries or its request bodies pass this (ten entries later at most): megabytes must not add up in this process."""
-KEPT_BODIES = 20_000
+LATE_S = 0.5
+"""How much later than its records the body of a large request is written: until then calls that came with it wait for their first token.
+20 requests of 1 MB at once cost 7 ms each in PostgreSQL, this process and Redis before their first tokens were out, and 2 so."""
+MAX_LATE = 256
+"""Batches whose rest waits; past it nothing is put off."""
 RECLAIM_MS = 5_000
 RETRY_S = 0.25
 PARTITION_DAYS = 7
@@ -39,6 +42,19 @@ MISSING_EVERY_S = 5.0
 NAP_S = 0.04
 """Pause after a batch, unless a call waits for its commit or begins to: the next is larger, and a commit costs 0.7 ms here and 0.3 ms in
 PostgreSQL for one row, 1.2 and 1.5 for a hundred."""
+
+
+class _Rest(NamedTuple):
+    """What is still to be done for a batch whose records are committed."""
+
+    entries: list[bytes]
+    begun: dict[str, int]
+    """Calls of which the body is to be written, and its size."""
+    ended: list[str]
+    calls: set[str]
+    """All whose records are in it."""
+    due: float
+    """When on the loop's clock."""
 
 
 class AuditWriter:
@@ -54,16 +70,21 @@ class AuditWriter:
         self._rung = {layout.waiting_channel(shard).encode(): asyncio.Event() for shard in range(self.shards)}
         """By channel: a call of the shard began to wait for its commit."""
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
-        self._kept = OrderedDict[str, None]()
-        """Calls whose request body this writer has committed."""
+        self._late_inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
+        self._bodies = Bodies(self._redis, self._until_stored)
+        self._rests = [deque[_Rest]() for _ in range(self.shards)]
+        self._rest_came = asyncio.Event()
+        self._again = set(range(self.shards))
+        """Shards of which what was delivered to this name and not acknowledged is read again: an earlier process had it, or it failed."""
         self._seals = SealLoop(settings, self._redis)
         self._stopping = asyncio.Event()
         self._strict = settings.config.durability == "strict"
         self.conflicts = 0
 
     def stop(self) -> None:
-        """Begin to stop: the batch in hand is finished."""
+        """Begin to stop: the batches in hand are finished."""
         self._stopping.set()
+        self._rest_came.set()
 
     async def run(self) -> None:
         """Work until `stop`."""
@@ -82,14 +103,14 @@ class AuditWriter:
             asyncio.create_task(self._missing_loop(), name="missing"),
         ]
         try:
-            await asyncio.gather(*(self._drain_loop(s) for s in range(self.shards)))
+            await asyncio.gather(*(loop(s) for s in range(self.shards) for loop in (self._drain_loop, self._rest_loop)))
         finally:
             for chore in chores:
                 chore.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 await process.hide_presence(self._redis, "audit", self.name)
-            of_redis = (self._redis, self._bell, *self._blocking)
-            await asyncio.gather(*(c.close() for c in of_redis), *(i.close() for i in self._inserters))
+            of_redis, of_postgres = (self._redis, self._bell, *self._blocking), (*self._inserters, *self._late_inserters)
+            await asyncio.gather(*(c.close() for c in of_redis), *(i.close() for i in of_postgres))
             await self._seals.close()
 
     async def _make_group(self, shard: int) -> None:
@@ -131,23 +152,20 @@ class AuditWriter:
             await asyncio.sleep(MISSING_EVERY_S)
 
     async def _drain_loop(self, shard: int) -> None:
-        key = layout.audit_key(shard)
         rung = self._rung[layout.waiting_channel(shard).encode()]
         reclaimed = trimmed = 0.0
-        # what was delivered to this name and not acknowledged: after a failure, and where an earlier process had it
-        again = True
         while not self._stopping.is_set():
             try:
                 now = time.monotonic()
                 rung.clear()
-                reclaims = now - reclaimed > RECLAIM_MS / 2000
+                reclaims, again = now - reclaimed > RECLAIM_MS / 2000, shard in self._again
                 entries = await self._read_again(shard) if again else await self._read(shard, reclaims=reclaims)
                 reclaimed = now if reclaims and not again else reclaimed
-                again = again and bool(entries)
-                waited = bool(entries) and await self._store(shard, entries)
-                if entries or now - trimmed > 5:
-                    keys = [key, layout.committed_key(shard), layout.trimmed_key(shard)]
-                    await self._redis.script(scripts.TRIM, keys, ["1" if self._strict else "0", *(e[0] for e in entries)])
+                if again and not entries:
+                    self._again.discard(shard)
+                waited, done = await self._store(shard, entries, at_once=again) if entries else (False, [])
+                if done or now - trimmed > 5:
+                    await self._trim(shard, done)
                     trimmed = now
                 if entries and not waited and _count(entries) < BATCH_BLOBS // 2:
                     # what was rung since this batch was read ends the pause at once
@@ -155,7 +173,8 @@ class AuditWriter:
                         async with asyncio.timeout(NAP_S):
                             await rung.wait()
             except (RedisError, StreamConnectionLost) as error:
-                again, trimmed = True, 0.0
+                trimmed = 0.0
+                self._read_all_again(shard)
                 if "NOGROUP" in str(error):
                     await self._make_group(shard)
                 elif isinstance(error, RedisError):
@@ -189,8 +208,18 @@ class AuditWriter:
             entries += await reader.script(scripts.READ, [key], [self.name, max(1, BATCH_BLOBS - _count(entries)), room, ""])
         return entries
 
-    async def _store(self, shard: int, entries: list[Any]) -> bool:
-        """Commit and announce; returns whether a call waited for it."""
+    def _read_all_again(self, shard: int) -> None:
+        """Read what is not acknowledged once more; so the rests that wait are done then."""
+        self._again.add(shard)
+        self._rests[shard].clear()
+
+    async def _trim(self, shard: int, done: list[bytes]) -> None:
+        """Acknowledge entries, and trim below the smallest that is not acknowledged."""
+        keys = [layout.audit_key(shard), layout.committed_key(shard), layout.trimmed_key(shard)]
+        await self._redis.script(scripts.TRIM, keys, ["1" if self._strict else "0", *done])
+
+    async def _store(self, shard: int, entries: list[Any], *, at_once: bool) -> tuple[bool, list[bytes]]:
+        """Commit and announce; returns whether a call waited for it, and the ids of what is done: none where the rest is for later."""
         records: list[Record] = []
         inserter = self._inserters[shard]
         for entry, fields in entries:
@@ -203,7 +232,10 @@ class AuditWriter:
         # what is no call's id has no keys; the insert sets it aside
         ended = [r.call_id for r in records if isinstance(r, EndRecord) and layout.is_call_id(r.call_id)]
         begun = [r.call_id for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
-        bodies = await self._keep_bodies(inserter, begun, ended)
+        due = asyncio.get_running_loop().time() + LATE_S
+        rest = _Rest([e[0] for e in entries], await self._bodies.sizes(begun), ended, {r.call_id for r in records}, due)
+        is_late = not at_once and self._may_wait(shard, rest)
+        bodies = {} if is_late else await self._bodies.take(inserter, rest.begun, ended)
         found = await self._until_stored(inserter.insert, records, bodies)
         if found.conflicts:
             self.conflicts += len(found.conflicts)
@@ -213,48 +245,55 @@ class AuditWriter:
             )
         waited_for = [r for r in records if isinstance(r, ToolCallRecord) and r.notify and found.holds(r)]
         await self._announce(waited_for)
-        self._note_kept(bodies)
-        for call_id in ended:
+        self._bodies.note_kept(bodies)
+        waited = self._strict or bool(waited_for)
+        if is_late:
+            self._rests[shard].append(rest)
+            self._rest_came.set()
+            return waited, []
+        await self._finish(shard, inserter, rest)
+        return waited, rest.entries
+
+    def _may_wait(self, shard: int, rest: _Rest) -> bool:
+        """Are there large bodies to be written, or calls that end while theirs wait?"""
+        rests = self._rests[shard]
+        if self._strict or self._stopping.is_set() or len(rests) >= MAX_LATE:
+            return False
+        return max(rest.begun.values(), default=0) > LARGE or any(not one.calls.isdisjoint(rest.ended) for one in rests)
+
+    async def _finish(self, shard: int, inserter: AuditInserter, rest: _Rest) -> None:
+        for call_id in rest.ended:
             # not before the end: a takeover needs the body
             self._redis.send_quiet("UNLINK", layout.body_key(call_id))
-            self._kept.pop(call_id, None)
-        if late := await self._until_stored(inserter.sealed_among, {r.call_id for r in records}):
+            self._bodies.forget(call_id)
+        if late := await self._until_stored(inserter.sealed_among, rest.calls):
             await self._until_stored(self._seals.seal_late, late)
-        if ended:
-            self._seals.ended(shard, ended, max(entry_id(e[0]) for e in entries))
-        return self._strict or bool(waited_for)
+        if rest.ended:
+            self._seals.ended(shard, rest.ended, max(map(entry_id, rest.entries)))
 
-    async def _keep_bodies(self, inserter: AuditInserter, begun: list[str], ended: list[str]) -> dict[str, bytes]:
-        """Return the request bodies that go in with this batch; where they are many bytes, those before the last are committed here.
-
-        The end of a call may come before its beginning, which another writer held or whose delivery was lost: then its body is
-        kept now, because it is deleted after the end.
-        """
-        strange = [c for c in dict.fromkeys(ended) if c not in self._kept and c not in begun]
-        wanted = begun + (await self._until_stored(inserter.without_body, strange) if strange else [])
-        if not wanted:
-            return {}
-        keys = {call_id: layout.body_key(call_id) for call_id in wanted}
-        sizes = await asyncio.gather(*(self._redis.call("STRLEN", key) for key in keys.values()))
-        together: dict[str, int] = {}
-        bodies: dict[str, bytes] = {}
-        for call_id, size in zip(keys, sizes, strict=True):
-            if together and sum(together.values()) + size > BATCH_BYTES:
-                bodies = await self._bodies(together)
-                await self._until_stored(inserter.insert, [], bodies)
-                self._note_kept(bodies)
-                together = {}
-            together[call_id] = size
-        return await self._bodies(together)
-
-    async def _bodies(self, call_ids: Iterable[str]) -> dict[str, bytes]:
-        found = await asyncio.gather(*(self._redis.call("GET", layout.body_key(c)) for c in call_ids))
-        return {c: body for c, body in zip(call_ids, found, strict=True) if body is not None}
-
-    def _note_kept(self, call_ids: Iterable[str]) -> None:
-        self._kept.update(dict.fromkeys(call_ids))
-        while len(self._kept) > KEPT_BODIES:
-            self._kept.popitem(last=False)
+    async def _rest_loop(self, shard: int) -> None:
+        """Do the rest of batches with large bodies, one after the other, each when it is due; a writer that stops does them at once."""
+        rests, inserter, loop = self._rests[shard], self._late_inserters[shard], asyncio.get_running_loop()
+        while rests or not self._stopping.is_set():
+            if not rests:
+                self._rest_came.clear()
+                await self._rest_came.wait()
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, rests[0].due - loop.time())):
+                    await self._stopping.wait()
+            try:
+                if rests:
+                    rest = rests[0]
+                    bodies = await self._bodies.take(inserter, rest.begun, rest.ended)
+                    await self._until_stored(inserter.insert, [], bodies)
+                    self._bodies.note_kept(bodies)
+                    await self._finish(shard, inserter, rest)
+                    await self._trim(shard, rest.entries)
+                    if rests and rests[0] is rest:
+                        rests.popleft()
+            except (RedisError, StreamConnectionLost):
+                self._read_all_again(shard)
 
     async def _until_stored(self, store: Any, *args: Any) -> Any:
         """Call `store` until Postgres took it. Stopping gives up: the entries stay pending for another writer."""

@@ -1,17 +1,19 @@
 """What an audit writer takes at once is bounded by bytes too, and the end of a call never costs another's request body."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from db.insert import AuditInserter
+from protocol.config import Config, Runtime
 from protocol.records import ChunksRecord, EndRecord, Record, encode_records
 from streams import layout
 from tests.support.figures import Figure
 from tests.support.record import NOW, call_id, call_record, chunks_record, rows
 from tests.support.waiting import wait_until
 from tests.support.writers import writing
-from workers import audit
+from workers import audit, bodies
 
 MB = 2**20
 Store = Any
@@ -19,6 +21,10 @@ Store = Any
 
 def put(store: Store, records: list[Record]) -> None:
     store.xadd(layout.audit_key(0), {layout.BLOB: encode_records(records)})
+
+
+def pending(store: Store) -> int:
+    return int(store.xpending(layout.audit_key(0), layout.AUDIT_GROUP)["pending"])
 
 
 async def drained(store: Store) -> None:
@@ -51,7 +57,7 @@ async def test_d1_a_backlog_of_large_entries_is_read_a_few_at_a_time(
     assert rows(url, "SELECT count(*), sum(octet_length(body)) FROM request_bodies") == [(40, 80 * MB)]
     figure("most bytes inserted at once", max(sizes) / MB, "MB")
     # ten entries are read at a time
-    assert max(sizes) <= audit.BATCH_BYTES + 2 * 10 * 2 * MB
+    assert max(sizes) <= bodies.BATCH_BYTES + 2 * 10 * 2 * MB
 
 
 @pytest.mark.case("R4")
@@ -72,6 +78,52 @@ async def test_r4_the_end_of_a_call_before_its_beginning_keeps_the_body(redis_ur
         await drained(store)
     found = rows(url, "SELECT body FROM calls JOIN request_bodies USING (call_id) WHERE call_id IN (%s, %s)", call, other)
     assert found == [(b'{"model": "x"}',)] * 2
+
+
+async def test_a_large_body_is_written_after_its_calls_records_and_before_they_are_acked(
+    redis_url: str, url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole call is on record while its body waits; nothing of it is acked, sealed or deleted until the body is there."""
+    monkeypatch.setattr(audit, "LATE_S", 3600.0)
+    call, other = call_id(), call_id()
+    body = b"{" + b"x" * MB + b"}"
+    store.set(layout.body_key(call), body, ex=600)
+    store.set(layout.body_key(other), b"{}", ex=600)
+    async with writing(redis_url, url):
+        put(store, [call_record(call)])
+        await wait_until(lambda: rows(url, "SELECT count(*) FROM calls") == [(1,)], what="the call is on record")
+        put(store, [EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)])
+        await wait_until(lambda: rows(url, "SELECT count(*) FROM ends") == [(1,)], what="its end is on record")
+        put(store, [call_record(other)])
+        await wait_until(lambda: rows(url, "SELECT body FROM request_bodies") == [(b"{}",)], what="small bodies do not wait behind it")
+        await wait_until(lambda: pending(store) == 2, what="what is done is acked, and only that")
+        assert store.exists(layout.body_key(call))
+        assert rows(url, "SELECT count(*) FROM seals") == [(0,)]
+    # a writer that stops puts nothing off
+    assert rows(url, "SELECT body FROM request_bodies WHERE call_id = %s", call) == [(body,)]
+    assert not store.exists(layout.body_key(call))
+    assert pending(store) == 0
+
+
+async def test_a_large_body_that_waited_in_a_writer_that_died_is_written_by_the_next(
+    redis_url: str, url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records were committed, but not acked: they come again."""
+    call = call_id()
+    store.set(layout.body_key(call), b"y" * MB, ex=600)
+    put(store, [call_record(call), EndRecord(call_id=call, at=NOW, state="ENDED", reason="complete", status=200)])
+    with monkeypatch.context() as patched:
+        patched.setattr(audit, "LATE_S", 3600.0)
+        writer = audit.AuditWriter(Runtime(config=Config(), redis_url=redis_url, database_url=url, name="w"))
+        task = asyncio.create_task(writer.run())
+        await wait_until(lambda: rows(url, "SELECT count(*) FROM ends") == [(1,)], what="the end is on record")
+        task.cancel()
+        await asyncio.wait({task})
+    assert rows(url, "SELECT count(*) FROM request_bodies") == [(0,)]
+    async with writing(redis_url, url) as writer:
+        await drained(store)
+        assert writer.conflicts == 0
+    assert rows(url, "SELECT body FROM request_bodies WHERE call_id = %s", call) == [(b"y" * MB,)]
 
 
 @pytest.mark.case("D9")
