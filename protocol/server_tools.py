@@ -86,10 +86,15 @@ def _check_model(target: Target, model: str) -> None:
 
 def _check_parts(target: Target, request: ChatRequest) -> None:
     """Refuse stored files of a chat/completions provider, also in results of tools."""
-    for part in (p for turn in request.turns for p in turn.parts):
-        held = part.body if isinstance(part, OtherPart) else part.extra.get("content") if isinstance(part, ToolResultPart) else None
-        if isinstance(held, (dict, list)) and any(found.get("file_id") is not None for found in _objects(held)):
-            need(target, "files", "a file_id", "messages")
+    for turn in request.turns:
+        for part in turn.parts:
+            held: Any = None
+            if type(part) is ToolResultPart:
+                held = part.extra.get("content") if part.extra else None
+            elif type(part) is OtherPart:
+                held = part.body
+            if held is not None and isinstance(held, (dict, list)) and any(found.get("file_id") is not None for found in _objects(held)):
+                need(target, "files", "a file_id", "messages")
 
 
 def need(target: Target, family: str, what: str, param: str) -> None:

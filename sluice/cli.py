@@ -175,9 +175,10 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
     gc.disable()  # importing makes no garbage, and looking for it cost a quarter of the start
     import uvloop
 
-    from sluice import logs
+    from sluice import logs, memory
     from sluice.settings import load_config, load_settings
 
+    memory.keep()
     try:
         settings = load_settings(**given)
         logs.set_up(role, settings.log)
