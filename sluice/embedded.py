@@ -49,8 +49,6 @@ def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
     lines = [
         f"bind {_HOST}", f"port {port}", f"requirepass {password}", f'dir "{data_dir}"', "appendonly yes", "appendfsync everysec",
         'save ""', "maxmemory-policy noeviction", f"maxmemory {VALKEY_MEMORY}", "daemonize no",
-        # a rewrite of the AOF took a quarter of its CPU under requests of 1 MB to compress what is deleted a moment later
-        "rdbcompression no",
     ]  # fmt: skip
     _write_private(settings, "\n".join(lines) + "\n")
 
