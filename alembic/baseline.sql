@@ -1,4 +1,4 @@
--- Migrations: 1d7f20c3f349f98324c2b3a99569097888da2cec5bce894f50dc23ac4ea54e07
+-- Migrations: 1475645425d8d5f335b7c773591524631857b950361aa52d385117936d5b2835
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;

@@ -1,6 +1,6 @@
 """Request bodies lie as they came where the server has no lz4.
 
-Its own compression took 26 ms of CPU for an agent's 1 MB, twice what all of Sluice takes until the first token, and saves half the
+Its own compression took 26 ms of CPU for the 1 MB of an agent, more than all of Sluice takes until the first token, and saves half the
 space. Only the column's setting changes: rows that are there stay as they are, and all are read alike.
 """
 
