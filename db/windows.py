@@ -6,6 +6,7 @@ each filter by itself could mean, each by its own index, and of the days of the 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -30,7 +31,6 @@ _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
 class _Texts(NamedTuple):
     """The statements for filters of a shape, with the parameters of `values`."""
 
-    near: str
     page: str
     said: str
 
@@ -47,7 +47,8 @@ class _Walk:
 
     def __init__(self, connection: AsyncConnection, keys: Keys, filters: Filters) -> None:
         self.connection, self.words = connection, filters.words is not None
-        self.texts = _texts(keys, _shape(filters))
+        self.keys, self.shape = keys, _shape(filters)
+        self.texts = _texts(keys, self.shape)
         self.given: dict[str, Any] = values(filters) | {"low": filters.low or _LOWEST, "high": filters.high or _HIGHEST, "count": _COUNT}
         self.sign = 1 if filters.order == "asc" else -1
         self.found: list[Row[Any]] = []
@@ -55,7 +56,8 @@ class _Walk:
     async def places(self) -> list[_Place]:
         """Where each filter alone finds something."""
         places = []
-        for ids in (await self.connection.exec_driver_sql(self.texts.near, self.given)).one():
+        near = _near(self.keys, self.shape, self.given["low"] > _LOWEST, self.given["high"] < _HIGHEST)
+        for ids in (await self.connection.exec_driver_sql(near, self.given)).one():
             days = [self._day(call_id) for call_id in ids]
             places.append(_Place(days, days[-1] if len(days) == _COUNT else None))
         return places
@@ -143,8 +145,15 @@ def _choose_days(places: list[_Place], wanted: int) -> _Chosen:
 @lru_cache(maxsize=1024)
 def _texts(keys: Keys, shape: Filters) -> _Texts:
     """Compiled once: that takes longer than running them."""
-    near, page = _text(nearest(keys.places(shape), shape)), _text(first_keys(keys.choose(shape), shape))
-    return _Texts(near, page, _of_days(_text(nearest_of(keys.said(shape), shape)), _SAID, "") if shape.words else "")
+    page = _text(first_keys(keys.choose(shape), shape))
+    return _Texts(page, _of_days(_text(nearest_of(keys.said(shape), shape)), _SAID, "") if shape.words else "")
+
+
+@lru_cache(maxsize=1024)
+def _near(keys: Keys, shape: Filters, is_above: bool, is_below: bool) -> str:
+    """What finds the nearest calls, without bounds that are none: PostgreSQL looks the ends of partitions up for them (4x the time)."""
+    shape = replace(shape, low=_LOWEST if is_above else None, high=_HIGHEST if is_below else None)
+    return _text(nearest(keys.places(shape), shape))
 
 
 def _text(statement: Select[Any]) -> str:
