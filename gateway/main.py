@@ -109,6 +109,7 @@ async def run(settings: Runtime) -> None:
 def _tell_ready(settings: Runtime) -> None:
     gc.collect()
     gc.freeze()
+    gc.enable()  # who started this process did without while importing
     if settings.ready_fd is not None:
         os.write(settings.ready_fd, b"ready\n")
         os.close(settings.ready_fd)

@@ -22,9 +22,10 @@ LOOK_S = 0.25
 
 
 def tell_ready(settings: Runtime) -> None:
-    """Say through the descriptor of `sluice up` that this process is ready, and freeze what start-up allocated."""
+    """Say through the descriptor of `sluice up` that this process is ready; from now on garbage is collected, but for what is there."""
     gc.collect()
     gc.freeze()
+    gc.enable()  # who started this process did without while importing
     if settings.ready_fd is not None:
         os.write(settings.ready_fd, b"ready\n")
         os.close(settings.ready_fd)

@@ -66,12 +66,13 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def up(data_dir: Path, folder: Path, *arguments: str) -> Iterator[Up]:
+def up(data_dir: Path, folder: Path, *arguments: str, **environment: str) -> Iterator[Up]:
     """Start a launcher; whatever the test did, nothing of it is left afterwards."""
     command = [sys.executable, "-m", "sluice.cli", "up", "--data-dir", str(data_dir), *arguments]
     out, err = folder / "out", folder / "err"
     with open(out, "wb") as stdout, open(err, "wb") as stderr:
-        process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=stdout, stderr=stderr, start_new_session=True)
+        env = {**ENVIRONMENT, **environment}
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=stdout, stderr=stderr, start_new_session=True)
     try:
         yield Up(process, out, err)
     finally:
@@ -205,6 +206,27 @@ def doctor(data_dir: Path) -> tuple[int, str]:
     environment = ENVIRONMENT | {"SLUICE_DATA_DIR": str(data_dir)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout or done.stderr
+
+
+SPY = """
+import gc, os, signal
+from pathlib import Path
+signal.signal(signal.SIGUSR1, lambda *_: Path(os.environ["SPY"], str(os.getpid())).write_text(str(gc.isenabled())))
+"""
+
+
+def test_every_role_collects_its_garbage(data_dir: Path, tmp_path: Path) -> None:
+    """They start without the collector; left off, whatever refers to itself would stay for ever."""
+    told = tmp_path / "told"
+    told.mkdir()
+    (tmp_path / "sitecustomize.py").write_text(SPY)
+    with up(data_dir, tmp_path, "--json", "--port", str(free_port()), PYTHONPATH=str(tmp_path), SPY=str(told)) as running:
+        ready = running.ready()
+        ours = {str(pid) for role in ("gateway", "policy", "judge", "audit") for pid in ready["pids"][role]}
+        for pid in ours:
+            os.kill(int(pid), signal.SIGUSR1)
+        wait_for(lambda: {path.name for path in told.iterdir() if path.read_text()} == ours)
+        assert {path.read_text() for path in told.iterdir()} == {"True"}
 
 
 def test_the_doctor_finds_it_with_its_key_and_says_when_it_was_killed(data_dir: Path, tmp_path: Path) -> None:
