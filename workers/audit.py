@@ -34,6 +34,8 @@ LATE_S = 0.5
 20 requests of 1 MB at once cost 7 ms each in PostgreSQL, this process and Redis before their first tokens were out, and 2 so."""
 MAX_LATE = 256
 """Batches whose rest waits; past it nothing is put off."""
+STOP_S = 2.0
+"""How long a writer that was told to stop goes on with what is there."""
 RECLAIM_MS = 5_000
 RETRY_S = 0.25
 PARTITION_DAYS = 7
@@ -78,13 +80,16 @@ class AuditWriter:
         """Shards of which what was delivered to this name and not acknowledged is read again: an earlier process had it, or it failed."""
         self._seals = SealLoop(settings, self._redis)
         self._stopping = asyncio.Event()
+        self._stop_by = float("inf")
         self._strict = settings.config.durability == "strict"
         self.conflicts = 0
 
     def stop(self) -> None:
-        """Begin to stop: the batches in hand are finished."""
+        """Begin to stop: what is there already still comes into the record, if that can be soon."""
+        self._stop_by = time.monotonic() + STOP_S
         self._stopping.set()
-        self._rest_came.set()
+        for waited_for in (self._rest_came, *self._rung.values()):
+            waited_for.set()
 
     async def run(self) -> None:
         """Work until `stop`."""
@@ -154,12 +159,14 @@ class AuditWriter:
     async def _drain_loop(self, shard: int) -> None:
         rung = self._rung[layout.waiting_channel(shard).encode()]
         reclaimed = trimmed = 0.0
-        while not self._stopping.is_set():
+        is_empty = False
+        while not self._stopping.is_set() or (not is_empty and time.monotonic() < self._stop_by):
             try:
                 now = time.monotonic()
                 rung.clear()
                 reclaims, again = now - reclaimed > RECLAIM_MS / 2000, shard in self._again
                 entries = await self._read_again(shard) if again else await self._read(shard, reclaims=reclaims)
+                is_empty = not entries and not again
                 reclaimed = now if reclaims and not again else reclaimed
                 if again and not entries:
                     self._again.discard(shard)
@@ -167,12 +174,14 @@ class AuditWriter:
                 if done or now - trimmed > 5:
                     await self._trim(shard, done)
                     trimmed = now
-                if entries and not waited and _count(entries) < BATCH_BLOBS // 2:
+                if entries and not waited and _count(entries) < BATCH_BLOBS // 2 and not self._stopping.is_set():
                     # what was rung since this batch was read ends the pause at once
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(NAP_S):
                             await rung.wait()
             except (RedisError, StreamConnectionLost) as error:
+                if self._stopping.is_set():
+                    return
                 trimmed = 0.0
                 self._read_all_again(shard)
                 if "NOGROUP" in str(error):
@@ -200,7 +209,8 @@ class AuditWriter:
         key, reader = layout.audit_key(shard), self._blocking[shard]
         if reclaims and (left := await reader.script(scripts.READ, [key], [self.name, BATCH_BLOBS, BATCH_BYTES, str(RECLAIM_MS)])):
             return list(left)
-        read = ("GROUP", layout.AUDIT_GROUP, self.name, "COUNT", FEW, "BLOCK", min(500, reader.block_ms), "STREAMS", key, ">")
+        block_ms = 1 if self._stopping.is_set() else min(500, reader.block_ms)
+        read = ("GROUP", layout.AUDIT_GROUP, self.name, "COUNT", FEW, "BLOCK", block_ms, "STREAMS", key, ">")
         found = await reader.call("XREADGROUP", *read)
         entries = list(found[0][1]) if found else []
         if len(entries) == FEW:
