@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
+from psycopg.sql import SQL, Literal
 from sqlalchemy import event
 
 from bench.volume import Volume
@@ -69,6 +70,21 @@ def pages(volume: Volume, of: Any) -> Iterator[Given]:
     yield from ({}, {"cursor": encode_cursor(Position(of, "desc", late, 0))})
 
 
+def explain(connection: psycopg.Connection[Any], statement: str, parameters: Any, how: str = "FORMAT JSON") -> dict[str, Any] | None:
+    """Return the plan of a statement as the settings of this transaction make it, by values or kept. What changes those is done."""
+    if "set_config(" in statement:
+        connection.execute(statement.encode(), parameters)
+        return None
+    names: dict[str, int] = {}
+    asked = re.sub(r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", statement).replace("%%", "%")
+    connection.execute(f"PREPARE asked AS {asked}".encode())
+    given = SQL(", ").join(Literal(parameters[name]) for name in names)
+    execute = SQL("EXPLAIN ({}) EXECUTE asked{}").format(SQL(how), SQL("({})").format(given) if names else SQL(""))
+    row = connection.execute(execute).fetchone()
+    connection.execute("DEALLOCATE asked")
+    return row[0][0]["Plan"] if row else None
+
+
 class Asker:
     """Asks a reader, and has PostgreSQL explain what it was asked."""
 
@@ -84,7 +100,7 @@ class Asker:
     async def lists(self, of: str, given: Given) -> dict[str, Any]:
         """Ask for a page of a list; returns what was asked, the milliseconds and the plan."""
         ask = {"calls": self.reader.calls, "tool-calls": self.reader.tool_calls, "judge-blocks": self.reader.judge_blocks}[of]
-        filters = parse_filters(given.items(), of=of)  # type: ignore[arg-type]
+        filters = parse_filters(given.items(), of=of)
         return await self._timed({"of": of, **given}, lambda: ask(filters))
 
     async def one_call(self, call_id: Any) -> Iterator[dict[str, Any]]:
@@ -102,7 +118,8 @@ class Asker:
             began = time.perf_counter()
             answer = await ask()
             took.append((time.perf_counter() - began) * 1000)
-        plans = [self._plan(statement, parameters) for statement, parameters in self._said]
+        with self._explain.transaction():
+            plans = [self._plan(statement, parameters) for statement, parameters in self._said]
         items = len(answer["items"]) if answer and "items" in answer else int(answer is not None)
         return {
             "asked": asked, "items": items, "p50_ms": statistics.median(took), "max_ms": max(took),
@@ -112,10 +129,10 @@ class Asker:
 
     def _plan(self, statement: str, parameters: Any) -> tuple[set[str], set[str]]:
         """The indexes of a statement, named as those of the whole table, and the partitions of more than a page that it reads whole."""
-        row = self._explain.execute(f"EXPLAIN (FORMAT JSON) {statement}".encode(), parameters).fetchone()
+        plan = explain(self._explain, statement, parameters)
         indexes: set[str] = set()
         scans: set[str] = set()
-        nodes = [row[0][0]["Plan"]] if row else []
+        nodes = [plan] if plan else []
         while nodes:
             node = nodes.pop()
             nodes += node.get("Plans", ())

@@ -22,10 +22,11 @@ def engine_url(url: str) -> URL:
     )
 
 
-def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size: int = 5) -> AsyncEngine:
+def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size: int = 5, prepare_after: int = 5) -> AsyncEngine:
     """Return an engine; nothing connects until it is used. A read-only one refuses writes at the server.
 
     A statement past `answer_s` fails, and where the server does not even say that, its connection is cut and is not used again.
+    A connection keeps the statements that it was given more than `prepare_after` times.
     """
     patience_s = min(CONNECT_TIMEOUT_S, max(2, round(answer_s)))
     # what is read through a cursor is read to its end: by default PostgreSQL plans for a tenth of it, and walks whole tables in their order
@@ -40,7 +41,12 @@ def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size:
         max_overflow=0,
         pool_timeout=patience_s,
         pool_pre_ping=True,
-        connect_args={"options": options, "connect_timeout": patience_s, "async_creator_fn": TimedConnection.connect},
+        connect_args={
+            "options": options,
+            "connect_timeout": patience_s,
+            "async_creator_fn": TimedConnection.connect,
+            "prepare_threshold": prepare_after,
+        },
         hide_parameters=True,
     )
 

@@ -29,7 +29,7 @@ from db.items import (
 )
 from db.keysets import all_keys, call_keys, values
 from db.models import Block, Event, Judgement, Release, RequestBody
-from db.queries import array_of, reading, whole_rows
+from db.queries import array_of, reading
 from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG, VIEWS, ids_of, rows_of
 
 BATCH_BYTES = 65_536
@@ -109,12 +109,12 @@ async def _items(connection: AsyncConnection, filters: Filters, progress: Progre
     async with AsyncExitStack() as open_cursors:
         keys = await _stream(connection, select(chosen).order_by(chosen.c.call_id).params(values(filters)), BATCH_CALLS, open_cursors)
         async for batch in keys.partitions():
-            async with aclosing(_batch(connection, batch, filters, progress)) as items:
+            async with aclosing(_batch(connection, batch, progress)) as items:
                 async for item in items:
                     yield item
 
 
-async def _batch(connection: AsyncConnection, keys: Sequence[Row[Any]], filters: Filters, progress: Progress) -> AsyncGenerator[JsonObject]:
+async def _batch(connection: AsyncConnection, keys: Sequence[Row[Any]], progress: Progress) -> AsyncGenerator[JsonObject]:
     """The lines of some calls. Few enough that each statement reads a stretch of one index, whatever the statistics say."""
     ids = [key.call_id for key in keys]
     cursors = []
@@ -128,7 +128,9 @@ async def _batch(connection: AsyncConnection, keys: Sequence[Row[Any]], filters:
             statement = statement.params({ids_of(source.table): ids})
             cursors.append(_Cursor(source, aiter(await _stream(connection, statement, source.fetch, open_cursors))))
             await cursors[-1].advance()
-        async for call in await _stream(connection, whole_rows((CALL_LOG,), keys, filters), 50, open_cursors):
+        calls = rows_of(CALL_LOG)
+        chosen = select(calls).order_by(calls.c.call_id).params({ids_of(CALL_LOG): ids})
+        async for call in await _stream(connection, chosen, 50, open_cursors):
             progress.calls += 1
             progress.lines += 1
             yield {"type": "call", **call_item(call)}

@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import aliased
 from sqlalchemy.types import TypeEngine
 
-from db.filters import Filters
+from db.filters import Filters, ListName
 from db.models import Block, Call, Judgement, ToolCall
 from db.text import to_column
 
@@ -119,7 +119,9 @@ def _judge_block_places(filters: Filters) -> Places:
         places.append([_at(Call.policy, filters), _at(Judgement.policy, filters)])
     if filters.verdict is not None:
         places.append([_at(ToolCall.verdict, filters), _at(Block.verdict, filters)])
-    return places or _anywhere(Judgement, filters)
+    else:
+        places.append([_choose(word.call_id).where(_refused(word), *_bounds(word.call_id, filters)) for word in (ToolCall, Block)])
+    return places
 
 
 def _anywhere(table: Any, filters: Filters) -> Places:
@@ -156,9 +158,11 @@ class Keys:
     """Where the words of a filter are said. They have no index in the order of the calls."""
 
 
-CALLS = Keys(call_keys, _call_places, _said_of_tools)
-TOOL_CALLS = Keys(tool_call_keys, _tool_call_places, _said_of_tools)
-JUDGE_BLOCKS = Keys(judge_block_keys, _judge_block_places, lambda filters: [*_said_of_tools(filters), *_said_of_blocks(filters)])
+KEYS: dict[ListName, Keys] = {
+    "calls": Keys(call_keys, _call_places, _said_of_tools),
+    "tool-calls": Keys(tool_call_keys, _tool_call_places, _said_of_tools),
+    "judge-blocks": Keys(judge_block_keys, _judge_block_places, lambda filters: [*_said_of_tools(filters), *_said_of_blocks(filters)]),
+}
 
 
 def values(filters: Filters) -> dict[str, object]:

@@ -2,22 +2,21 @@
 
 Read-only by the server's word, with a pool and a statement timeout of its own, so that no reader holds up a writer.
 Every method raises AuditUnavailable when PostgreSQL is away or too slow. Keys of paging are the primary keys: rows that
-come in while somebody pages neither repeat nor hide an item. A page is two statements: its keys (`db.keysets`), then its rows.
+come in while somebody pages neither repeat nor hide an item. A page is its keys first (`db.windows`), then its rows (`db.lookups`).
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Any, Self
 from uuid import UUID
 
-from sqlalchemy import ARRAY, ColumnElement, Row, Select, Table, and_, bindparam, column, exists, func, literal, select, union_all
+from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
-from db.filters import Filters, ListName, Order, Position, encode_cursor
+from db.filters import Filters, ListName, Position, encode_cursor
 from db.items import (
     JsonObject,
     block_item,
@@ -29,9 +28,10 @@ from db.items import (
     payload,
     tool_call_item,
 )
-from db.keysets import CALLS, JUDGE_BLOCKS, TOOL_CALLS, Keys, all_keys, behind, call_keys, in_order, values
+from db.keysets import all_keys, behind, call_keys, in_order, values
+from db.lookups import whole_rows
 from db.models import Block, Call, Chunk, Event, Judgement, Release, RequestBody
-from db.views import CALL_LOG, CHUNK_LOG, JUDGED_LOGS, TOOL_CALL_LOG, ids_of, rows_of
+from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.windows import find_keys
 from protocol.errors import AuditUnavailable
 
@@ -61,7 +61,7 @@ class AuditReader:
     @classmethod
     def open(cls, database_url: str, *, pool_size: int = 5, answer_s: float = 15.0) -> Self:
         """Return a reader with an engine of its own; nothing connects yet. `answer_s` is what one statement may take."""
-        return cls(open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s))
+        return cls(open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s, prepare_after=0))
 
     @property
     def url(self) -> str:
@@ -74,18 +74,18 @@ class AuditReader:
 
     async def calls(self, filters: Filters) -> JsonObject:
         """Return a page of calls; name, verdict and q choose calls with such a tool call."""
-        return await self._page("calls", CALLS, (CALL_LOG,), filters, call_item)
+        return await self._page("calls", filters, call_item)
 
     async def tool_calls(self, filters: Filters) -> JsonObject:
         """Return a page of tool calls."""
-        return await self._page("tool-calls", TOOL_CALLS, (TOOL_CALL_LOG,), filters, tool_call_item)
+        return await self._page("tool-calls", filters, tool_call_item)
 
     async def judge_blocks(self, filters: Filters) -> JsonObject:
         """Return a page of judge blocks: tool calls and content blocks that a judgement blocked."""
         if filters.verdict in ("allow", "replace"):
             # none of those is one, which to find out would take a look at all of them
             return {"items": [], "next_cursor": None}
-        return await self._page("judge-blocks", JUDGE_BLOCKS, JUDGED_LOGS, filters, judge_block_item)
+        return await self._page("judge-blocks", filters, judge_block_item)
 
     async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:
         """Return a page of a call's chunks, each with what was released up to it; None when there is no such call."""
@@ -134,43 +134,20 @@ class AuditReader:
         async with reading(self.engine) as connection:
             return int(await connection.scalar(select(func.count()).select_from(all_keys(call_keys(filters))), values(filters)) or 0)
 
-    async def _page(
-        self, of: ListName, chosen: Keys, views: Sequence[Table], filters: Filters, item: Callable[[Any], JsonObject]
-    ) -> JsonObject:
+    async def _page(self, of: ListName, filters: Filters, item: Callable[[Any], JsonObject]) -> JsonObject:
+        rows: list[Any] = []
+        size = 0
         async with reading(self.engine) as connection:
-            keys = await find_keys(connection, chosen, filters, filters.limit + 1)
-            rows: list[Any] = []
-            more = len(keys) > filters.limit
-            if keys:
-                rows, is_cut = await _read(connection, whole_rows(views, keys[: filters.limit], filters), filters.limit)
-                more = more or is_cut
-        return {"items": [item(row) for row in rows], "next_cursor": _cursor(of, rows, more, filters)}
-
-
-def whole_rows(views: Sequence[Table], keys: Sequence[Row[Any]], filters: Filters) -> Select[Any]:
-    """Return a statement for the rows that have these keys, in order; of several views, each key names its own."""
-    numbered = len(keys[0]) > 1
-    given: dict[str, Any] = {}
-    for view in views:
-        ours = [key for key in keys if len(views) == 1 or key.view == view.name]
-        given[ids_of(view)] = [key.call_id for key in ours]
-        given[f"{view.name}_blocks"] = [key.block for key in ours] if numbered else []
-    return _whole_rows(tuple(views), numbered, filters.order).params(given)
-
-
-@cache
-def _whole_rows(views: tuple[Table, ...], numbered: bool, order: Order) -> Select[Any]:
-    names = ("call_id", "block") if numbered else ("call_id",)
-    found = []
-    for view in views:
-        rows = rows_of(view)
-        arrays = (
-            bindparam(f"{view.name}_{what}", type_=ARRAY(rows.c[name].type)) for name, what in zip(names, ("ids", "blocks"), strict=False)
-        )
-        given = func.unnest(*arrays).table_valued(*(column(name, rows.c[name].type) for name in names), name="given").render_derived()
-        found.append(select(*(rows.c[own.name] for own in view.c)).join(given, and_(*(rows.c[name] == given.c[name] for name in names))))
-    both = (found[0] if len(found) == 1 else union_all(*found)).subquery()
-    return in_order(select(both), [both.c[name] for name in names], Filters(order=order))
+            keys = await find_keys(connection, of, filters, filters.limit + 1)
+            while len(rows) < len(keys[: filters.limit]) and size <= PAGE_BYTES:
+                piece = await whole_rows(connection, keys[len(rows) : min(len(rows) + _FETCH, filters.limit)], filters.order)
+                for row in piece:
+                    if size <= PAGE_BYTES:
+                        rows.append(row)
+                        size += _size(row)
+            # after a rollback the driver forgets its statements
+            await connection.commit()
+        return {"items": [item(row) for row in rows], "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters)}
 
 
 def array_of(values: Sequence[Any], like: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -189,9 +166,13 @@ async def _read(connection: AsyncConnection, statement: Select[Any], limit: int)
             more = True
             break
         rows.append(row)
-        size += sum(len(value) for value in row if isinstance(value, bytes))
+        size += _size(row)
     await result.close()
     return rows, more
+
+
+def _size(row: Any) -> int:
+    return sum(len(value) for value in row if isinstance(value, bytes))
 
 
 def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> str | None:

@@ -179,6 +179,11 @@ def rows_of(view: Table) -> Subquery:
     return text(body).bindparams(given).columns(**{own.name: own.type for own in view.c}).subquery(view.name)
 
 
+def each_of(view: Table) -> str:
+    """Return what a view shows of the call `given.call_id`, in SQL; of a judged one also what no judgement decided."""
+    return _BODIES[view.name].replace("= ANY (:ids)", "= given.call_id")
+
+
 def ids_of(view: Table) -> str:
     """Return the name of the parameter that holds call ids."""
     return f"{view.name}_ids"

@@ -1,8 +1,9 @@
-"""The keys of a page, found day by day from its end of the record.
+"""The keys of a page, found from where each filter alone has something.
 
-A statement over all days is planned by averages: a tool that nobody called for a month is looked for in a month of other tools. Within
-a day the statistics are right. Days in which one of the filters alone finds nothing are left out: the nearest calls are asked for that
-each filter by itself could mean, each by its own index, and of the days of the rarest one those that the others do not rule out.
+The nearest calls are asked for that each filter by itself could mean, each by its own index. The filter whose calls reach furthest has
+few of them, and up to there all that a page can hold. What the others do not rule out is looked up call by call (`db.lookups`) or, where
+many lie in a day, by one statement with all filters for each day: within a day the statistics are right, over all days PostgreSQL plans
+by averages, and a tool that nobody called for a month is looked for in a month of other tools.
 """
 
 from collections.abc import Sequence
@@ -11,170 +12,197 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Row, Select
+from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from db.filters import Filters, Position
-from db.keysets import Keys, first_keys, nearest, nearest_of, values
+from db.filters import Filters, ListName, Position
+from db.keysets import KEYS, first_keys, nearest, nearest_of, values
+from db.lookups import Key, key_of, keys_among, plan_once
 
 _DAY_MS = 86_400_000
 _COUNT = 200
-"""So many calls of each filter are looked at to find the days."""
+"""So many calls of each filter are asked for at first, four times as many each time that they were not enough."""
+_MOST = 1600
+_DENSE = 60
+"""With so many calls in a day it is cheaper to plan a statement for that day (1-3 ms) than to look each up (20-50 us)."""
 _DAYS = 8
 """So many days are asked for in one statement, each by a statement of its own in it."""
-_SAID = 32
-"""In so many days words are looked for at once."""
+_SAID = (8, 32)
+"""In so many days words are looked for at once, first and then: planning takes 0.3 ms for each."""
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
 
 
-class _Texts(NamedTuple):
-    """The statements for filters of a shape, with the parameters of `values`."""
-
-    page: str
-    said: str
-
-
 class _Place(NamedTuple):
-    """The days of the nearest calls that one filter could mean, a day for each call; behind `horizon` there may be more."""
+    """The nearest calls that one filter could mean, in order; behind `horizon` there may be more."""
 
-    days: list[int]
-    horizon: int | None
+    ids: dict[UUID, None]
+    horizon: UUID | None
 
 
 class _Walk:
-    """What was found, and the bounds of where the rest would be. Days are numbers that grow in the order of the list."""
+    """What was found, the bounds of what was not looked at, and how to look."""
 
-    def __init__(self, connection: AsyncConnection, keys: Keys, filters: Filters) -> None:
-        self.connection, self.words = connection, filters.words is not None
-        self.keys, self.shape = keys, _shape(filters)
-        self.texts = _texts(keys, self.shape)
-        self.given: dict[str, Any] = values(filters) | {"low": filters.low or _LOWEST, "high": filters.high or _HIGHEST, "count": _COUNT}
-        self.sign = 1 if filters.order == "asc" else -1
-        self.found: list[Row[Any]] = []
+    def __init__(self, connection: AsyncConnection, of: ListName, filters: Filters, limit: int) -> None:
+        self.connection, self.of, self.filters, self.limit = connection, of, filters, limit
+        self.shape = _shape(filters)
+        self.is_up = filters.order == "asc"
+        self.count = _COUNT
+        self.found: list[Key] = []
+        low, high = filters.low or _LOWEST, filters.high or _HIGHEST
+        if filters.after is not None:
+            after = filters.after.call_id
+            low, high = (max(low, after), high) if self.is_up else (low, min(high, _next(after)))
+        self.given: dict[str, Any] = values(filters) | {"low": low, "high": high}
 
-    async def places(self) -> list[_Place]:
+    async def near(self) -> list[_Place]:
         """Where each filter alone finds something."""
-        places = []
-        near = _near(self.keys, self.shape, self.given["low"] > _LOWEST, self.given["high"] < _HIGHEST)
-        for ids in (await self.connection.exec_driver_sql(near, self.given)).one():
-            days = [self._day(call_id) for call_id in ids]
-            places.append(_Place(days, days[-1] if len(days) == _COUNT else None))
-        return places
+        statement = _near(self.of, self.shape, self.given["low"] > _LOWEST, self.given["high"] < _HIGHEST)
+        row = (await self.connection.exec_driver_sql(statement, self.given | {"count": self.count})).one()
+        return [_Place(dict.fromkeys(ids), ids[-1] if len(ids) == self.count else None) for ids in row]
 
-    async def where_said(self, first: int) -> _Place:
-        """The days from `first` on in which the words are said."""
-        days = range(first, first + _SAID)
-        ids = (await self.connection.exec_driver_sql(self.texts.said, self._of_days(days) | {"count": 1})).scalars()
-        return _Place([self._day(call_id) for call_id in ids], days[-1])
+    async def where_said(self, places: Sequence[_Place]) -> _Place:
+        """The calls in which the words are said, from where the others begin. How common words are decides how they are looked for."""
+        begins = [next(iter(place.ids)) for place in places]
+        first, count = _day(max(begins) if self.is_up else min(begins)), _SAID[self.count > _COUNT]
+        days = range(first, first + count) if self.is_up else range(first, first - count, -1)
+        given = self._of_days(days) | {"count": self.count}
+        await plan_once(self.connection, once=False)
+        ids = (await self.connection.exec_driver_sql(_said(self.of, self.shape, count), given)).scalars().all()
+        await plan_once(self.connection)
+        return _Place(dict.fromkeys(ids), ids[-1] if len(ids) == self.count else self._end_of(days[-1]))
 
-    async def take(self, limit: int, days: list[int] | None) -> None:
-        """Take up to `limit` keys of some days, of the later ones only what is needed, or of the rest of the record."""
-        statement = self.texts.page if days is None else _of_days(self.texts.page, len(days))
-        given = self._of_days(days or ()) | {"limit": limit - len(self.found)}
-        self.found += (await self.connection.exec_driver_sql(statement, given)).all()
+    async def take(self, ids: list[UUID]) -> None:
+        """Take what the list shows of some calls."""
+        size = self.limit
+        while ids and len(self.found) < self.limit:
+            # what all filters name is mostly shown: a page is full with the nearest
+            piece, ids, size = ids[:size], ids[size:], size + _COUNT
+            self.found += await keys_among(self.connection, self.of, self.filters, piece, self.limit - len(self.found))
 
-    def leave(self, day: int) -> None:
-        """Go on behind a day."""
-        if self.sign > 0:
-            self.given["low"] = max(self.given["low"], _first_of(day + 1))
-        else:
-            self.given["high"] = min(self.given["high"], _first_of(-day))
+    async def take_days(self, days: Sequence[int]) -> UUID:
+        """Take what the list shows in some days, of the later ones only what is needed. Returns the last id of those days."""
+        given = self._of_days(days) | {"limit": self.limit - len(self.found)}
+        await plan_once(self.connection, once=False)
+        rows = await self.connection.exec_driver_sql(_page(self.of, self.shape_behind, len(days)), given)
+        self.found += [key_of(self.of, row) for row in rows]
+        await plan_once(self.connection)
+        return self._end_of(days[-1])
 
-    def _day(self, call_id: UUID) -> int:
-        return self.sign * ((call_id.int >> 80) // _DAY_MS)
+    @property
+    def shape_behind(self) -> Filters:
+        """The shape with the cursor, behind which a key is."""
+        after = self.filters.after
+        return self.shape if after is None else replace(self.shape, after=Position(after.list, after.order, _LOWEST, 0))
+
+    def leave(self, last: UUID) -> None:
+        """Go on behind a call."""
+        self.given |= {"low": _next(last)} if self.is_up else {"high": last}
+
+    def meet(self, places: Sequence[_Place]) -> tuple[list[UUID], UUID | None]:
+        """Return the calls that may be in all places, and the last call up to which there are no others (None: there are none)."""
+        rarest = places[0]
+        for place in places[1:]:
+            if rarest.horizon is not None and (place.horizon is None or self.is_behind(place.horizon, rarest.horizon)):
+                rarest = place
+        found = [one for one in rarest.ids if all(self._may_hold(place, one) for place in places)]
+        return found, rarest.horizon
+
+    def _may_hold(self, place: _Place, one: UUID) -> bool:
+        return one in place.ids or (place.horizon is not None and self.is_behind(one, place.horizon))
+
+    def is_behind(self, one: UUID, other: UUID) -> bool:
+        return one > other if self.is_up else one < other
+
+    def _end_of(self, day: int) -> UUID:
+        return UUID(int=max(_first_of(day + 1).int - 1, 0)) if self.is_up else _first_of(day)
 
     def _of_days(self, days: Sequence[int]) -> dict[str, Any]:
         given = dict(self.given)
+        if self.filters.after is not None:
+            given |= {"after_id": self.filters.after.call_id, "after_number": self.filters.after.number}
         for n, day in enumerate(days):
-            given[f"low{n}"] = max(_first_of(day * self.sign), self.given["low"])
-            given[f"high{n}"] = min(_first_of(day * self.sign + 1), self.given["high"])
+            given[f"low{n}"] = max(_first_of(day), self.given["low"])
+            given[f"high{n}"] = min(_first_of(day + 1), self.given["high"])
         return given
 
 
-async def find_keys(connection: AsyncConnection, keys: Keys, filters: Filters, limit: int) -> list[Row[Any]]:
+async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters, limit: int) -> list[Key]:
     """Return the first `limit` keys after the cursor, in order."""
-    walk = _Walk(connection, keys, filters)
-    wanted, seen = limit, 0
+    walk = _Walk(connection, of, filters, limit)
+    await plan_once(connection)
+    is_first = True
     while len(walk.found) < limit:
-        places = await walk.places()
-        if any(not place.days for place in places):
+        places = await walk.near()
+        if not all(place.ids for place in places):
             break
-        if walk.words and seen:
-            places.append(await walk.where_said(max(place.days[0] for place in places)))
-        chosen = _choose_days(places, wanted)
-        if seen and chosen.is_thin and not walk.words:
-            # spread over many days, where averages are right
-            await walk.take(limit, None)
+        if filters.words is not None and not is_first:
+            places.append(await walk.where_said(places))
+        ids, last = walk.meet(places)
+        if filters.words is not None and is_first and len(ids) > limit:
+            # words are said by the nearest, or are rare enough to be looked for
+            ids, last = ids[:limit], ids[limit - 1]
+            await walk.take(ids)
+        else:
+            days = list(dict.fromkeys(map(_day, ids)))
+            if len(ids) > _DENSE * len(days):
+                end = await walk.take_days(days[:_DAYS])
+                if len(days) > _DAYS or (last is not None and walk.is_behind(end, last)):
+                    last = end
+            else:
+                await walk.take(ids)
+            if filters.words is None or not is_first:
+                walk.count = min(4 * walk.count, _MOST)
+        if last is None or last == _HIGHEST:
             break
-        if chosen.days:
-            await walk.take(limit, chosen.days)
-            seen += chosen.calls
-            # as many more as it takes if it goes on like this
-            wanted = (limit - len(walk.found)) * seen // max(len(walk.found), 1)
-        if chosen.last is None:
-            break
-        walk.leave(chosen.last)
+        walk.leave(last)
+        is_first = False
     return walk.found
 
 
-class _Chosen(NamedTuple):
-    """Days to ask for, and the last day that needs no other look (None: those are all the days there are)."""
-
-    days: list[int]
-    last: int | None
-    calls: int
-    """Calls in them that the rarest filter alone could mean, as far as they were looked at."""
-    is_thin: bool
-    """There would have to be more days."""
-
-
-def _choose_days(places: list[_Place], wanted: int) -> _Chosen:
-    """Choose days in which something may be, until they have `wanted` calls of the rarest filter."""
-    rarest = max(places, key=lambda place: (place.horizon is None, place.horizon or 0))
-    days: dict[int, None] = {}
-    for at, day in enumerate(rarest.days):
-        if day not in days and (len(days) == _DAYS or at >= wanted):
-            return _Chosen(list(days), rarest.days[at - 1], at, at < wanted)
-        if all(day in place.days or (place.horizon is not None and day > place.horizon) for place in places):
-            days[day] = None
-    is_thin = rarest.horizon is not None and len(rarest.days) < wanted and len(days) > 2
-    return _Chosen(list(days), rarest.horizon, len(rarest.days), is_thin)
-
-
 @lru_cache(maxsize=1024)
-def _texts(keys: Keys, shape: Filters) -> _Texts:
-    """Compiled once: that takes longer than running them."""
-    page = _text(first_keys(keys.choose(shape), shape))
-    return _Texts(page, _of_days(_text(nearest_of(keys.said(shape), shape)), _SAID, "") if shape.words else "")
-
-
-@lru_cache(maxsize=1024)
-def _near(keys: Keys, shape: Filters, is_above: bool, is_below: bool) -> str:
+def _near(of: ListName, shape: Filters, is_above: bool, is_below: bool) -> str:
     """What finds the nearest calls, without bounds that are none: PostgreSQL looks the ends of partitions up for them (4x the time)."""
     shape = replace(shape, low=_LOWEST if is_above else None, high=_HIGHEST if is_below else None)
-    return _text(nearest(keys.places(shape), shape))
+    return _text(nearest(KEYS[of].places(shape), shape))
+
+
+@lru_cache(maxsize=1024)
+def _page(of: ListName, shape: Filters, days: int) -> str:
+    """What finds the keys of some days."""
+    shape = replace(shape, low=_LOWEST, high=_HIGHEST)
+    return _of_days(_text(first_keys(KEYS[of].choose(shape), shape)), days, "limit")
+
+
+@lru_cache(maxsize=256)
+def _said(of: ListName, shape: Filters, days: int) -> str:
+    """What finds calls in which words are said."""
+    return _of_days(_text(nearest_of(KEYS[of].said(replace(shape, low=_LOWEST, high=_HIGHEST)), shape)), days, "count")
+
+
+def _of_days(statement: str, count: int, limit: str) -> str:
+    """The statement for each of some days; those are run that it takes, as the days come."""
+    days = (statement.replace("%(low)s", f"%(low{n})s").replace("%(high)s", f"%(high{n})s") for n in range(count))
+    return f"SELECT * FROM ({' UNION ALL '.join(f'({day})' for day in days)}) AS days LIMIT %({limit})s"
 
 
 def _text(statement: Select[Any]) -> str:
     return str(statement.compile(dialect=PGDialect_psycopg()))  # type: ignore[no-untyped-call]
 
 
-def _of_days(statement: str, count: int, limit: str = "LIMIT %(limit)s") -> str:
-    """The statement for each of some days; with a limit those are run that it needs, as the days come."""
-    days = (statement.replace("%(low)s", f"%(low{n})s").replace("%(high)s", f"%(high{n})s") for n in range(count))
-    return f"SELECT * FROM ({' UNION ALL '.join(f'({day})' for day in days)}) AS days {limit}"
-
-
 def _shape(filters: Filters) -> Filters:
     """Filters that differ in their values alone have the same shape."""
     names = ("session", "model", "key", "name", "verdict", "policy", "words")
     same: dict[str, Any] = {name: name for name in names if getattr(filters, name) is not None}
-    if filters.call_id is not None:
-        same["call_id"] = _LOWEST
-    if filters.after is not None:
-        same["after"] = Position(filters.after.list, filters.order, _LOWEST, 0)
-    return Filters(low=_LOWEST, high=_HIGHEST, order=filters.order, **same)
+    return Filters(call_id=None if filters.call_id is None else _LOWEST, order=filters.order, **same)
+
+
+def _day(call_id: UUID) -> int:
+    return (call_id.int >> 80) // _DAY_MS
+
+
+def _next(call_id: UUID) -> UUID:
+    return UUID(int=min(call_id.int + 1, 2**128 - 1))
 
 
 def _first_of(day: int) -> UUID:
