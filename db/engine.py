@@ -11,6 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from db.link import CONNECT_TIMEOUT_S, ENCODING, KEEPALIVES, PING_S, TimedConnection, statement_timeout_ms
 
+KEPT = 32
+"""So many statements a connection keeps at most: the plan of one over all days' partitions takes 1 to 2 MB of its server."""
+
 
 def engine_url(url: str) -> URL:
     """Return the SQLAlchemy form of `url`: `postgresql://user:password@host:port/name`, or with `?host=/socket/dir`."""
@@ -52,6 +55,7 @@ def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size:
 
     def lend(adapted: Any, *_: object) -> None:
         adapted.driver_connection.answer_s = answer_s
+        adapted.driver_connection.prepared_max = KEPT
 
     def take_back(adapted: Any, *_: object) -> None:
         if adapted is not None:
