@@ -139,12 +139,14 @@ class AuditReader:
         size = 0
         async with reading(self.engine) as connection:
             keys = await find_keys(connection, of, filters, filters.limit + 1)
-            while len(rows) < len(keys[: filters.limit]) and size <= PAGE_BYTES:
-                piece = await whole_rows(connection, keys[len(rows) : min(len(rows) + _FETCH, filters.limit)], filters.order)
-                for row in piece:
+            for start in range(0, min(len(keys), filters.limit), _FETCH):
+                # not all of them, where days are dropped meanwhile
+                for row in await whole_rows(connection, keys[start : min(start + _FETCH, filters.limit)], filters.order):
                     if size <= PAGE_BYTES:
                         rows.append(row)
                         size += _size(row)
+                if size > PAGE_BYTES:
+                    break
             # after a rollback the driver forgets its statements
             await connection.commit()
         return {"items": [item(row) for row in rows], "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters)}

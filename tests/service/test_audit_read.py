@@ -10,6 +10,8 @@ from uuid import UUID
 import httpx2
 import pytest
 
+import db.lookups
+import db.queries
 from db.export import Progress, export_lines
 from db.filters import CHUNK_FILTERS, parse_filters
 from db.insert import AuditInserter
@@ -426,3 +428,20 @@ async def test_the_api_without_postgres_is_503() -> None:
             answer = await client.get(path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "audit_unavailable")
             assert "nobody" not in answer.text
+
+
+async def test_items_that_go_before_they_are_read_are_left_out(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [call_id() for _ in range(3)]
+    await insert(url, *(record for call in calls for record in whole_call(call)))
+    read = db.lookups.whole_rows
+
+    async def after_days_were_dropped(*args: Any) -> list[Any]:
+        rows(url, "DELETE FROM tool_calls WHERE call_id = %s RETURNING 1", calls[1])
+        return await read(*args)
+
+    monkeypatch.setattr(db.queries, "whole_rows", after_days_were_dropped)
+    page = await reader.tool_calls(parse_filters(given(limit=10), of="tool-calls"))
+    assert {item["call_id"] for item in page["items"]} == {calls[0], calls[2]}
+    monkeypatch.setattr(db.queries, "whole_rows", read)
+    if page["next_cursor"] is not None:
+        assert not await tool_names(reader, limit=10, cursor=page["next_cursor"])
