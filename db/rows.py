@@ -40,7 +40,8 @@ class Kind:
         """The statement that inserts packed columns and leaves rows alone that are there already."""
         names = ", ".join(f'"{name}"' for name, _ in self.columns)
         values = ", ".join("to_tsvector('simple', search)" if name == "search" else f'"{name}"' for name, _ in self.columns)
-        return f"INSERT INTO {self.table} ({names}) SELECT {values} FROM {self._packed(names)} ON CONFLICT DO NOTHING"
+        given = ", ".join(f"${i}::{kind}[]" for i, (_, kind) in enumerate(self.columns, 1))
+        return f"INSERT INTO {self.table} ({names}) SELECT {values} FROM unnest({given}) AS v ({names}) ON CONFLICT DO NOTHING"
 
     @property
     def compare(self) -> str:
@@ -49,15 +50,13 @@ class Kind:
         Times are left out: the same content seen at another moment is the same record.
         """
         names = ", ".join(f'"{name}"' for name, _ in self.columns)
+        given = ", ".join(f"%b::{kind}[]" for _, kind in self.columns)
         content = [f'"{name}"' for name, _ in self.columns if name not in {*self.key, "at", "search"}]
         ours, theirs = (", ".join(f"{side}.{name}" for name in content) for side in ("v", "t"))
         differs = f"({theirs}) IS DISTINCT FROM ({ours})" if len(content) > 1 else f"{theirs} IS DISTINCT FROM {ours}"
         same_key = " AND ".join(f't."{name}" = v."{name}"' for name in self.key)
         key = "concat_ws('/', " + ", ".join(f'v."{name}"' for name in self.key) + ")"
-        return f"SELECT {key} FROM {self._packed(names, 'v')} JOIN {self.table} t ON {same_key} WHERE {differs if content else 'false'}"
-
-    def _packed(self, names: str, alias: str = "v") -> str:
-        return f"unnest({', '.join(f'%b::{kind}[]' for _, kind in self.columns)}) AS {alias} ({names})"
+        return f"SELECT {key} FROM unnest({given}) AS v ({names}) JOIN {self.table} t ON {same_key} WHERE {differs if content else 'false'}"
 
 
 CHUNKS = Kind(

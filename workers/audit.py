@@ -13,7 +13,9 @@ import os
 import socket
 import time
 from collections import deque
+from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from db.insert import AuditInserter
 from protocol.config import Runtime
@@ -160,20 +162,24 @@ class AuditWriter:
         rung = self._rung[layout.waiting_channel(shard).encode()]
         reclaimed = trimmed = 0.0
         is_empty = False
+        told: asyncio.Future[Any] | None = None
         while not self._stopping.is_set() or (not is_empty and time.monotonic() < self._stop_by):
             try:
                 now = time.monotonic()
                 rung.clear()
                 reclaims, again = now - reclaimed > RECLAIM_MS / 2000, shard in self._again
                 entries = await self._read_again(shard) if again else await self._read(shard, reclaims=reclaims)
+                if told is not None:
+                    # sent in one write with the read, and answered before it: a round trip less
+                    await told
+                    told = None
                 is_empty = not entries and not again
                 reclaimed = now if reclaims and not again else reclaimed
                 if again and not entries:
                     self._again.discard(shard)
                 waited, done = await self._store(shard, entries, at_once=again) if entries else (False, [])
                 if done or now - trimmed > 5:
-                    await self._trim(shard, done)
-                    trimmed = now
+                    told, trimmed = self._trim(self._blocking[shard], shard, done), now
                 if entries and not waited and _count(entries) < BATCH_BLOBS // 2 and not self._stopping.is_set():
                     # what was rung since this batch was read ends the pause at once
                     with contextlib.suppress(TimeoutError):
@@ -182,7 +188,7 @@ class AuditWriter:
             except (RedisError, StreamConnectionLost) as error:
                 if self._stopping.is_set():
                     return
-                trimmed = 0.0
+                trimmed, told = 0.0, None
                 self._read_all_again(shard)
                 if "NOGROUP" in str(error):
                     await self._make_group(shard)
@@ -223,10 +229,10 @@ class AuditWriter:
         self._again.add(shard)
         self._rests[shard].clear()
 
-    async def _trim(self, shard: int, done: list[bytes]) -> None:
+    def _trim(self, redis: Connection, shard: int, done: list[bytes]) -> "asyncio.Future[Any]":
         """Acknowledge entries, and trim below the smallest that is not acknowledged."""
         keys = [layout.audit_key(shard), layout.committed_key(shard), layout.trimmed_key(shard)]
-        await self._redis.script(scripts.TRIM, keys, ["1" if self._strict else "0", *done])
+        return redis.script(scripts.TRIM, keys, ["1" if self._strict else "0", *done])
 
     async def _store(self, shard: int, entries: list[Any], *, at_once: bool) -> tuple[bool, list[bytes]]:
         """Commit and announce; returns whether a call waited for it, and the ids of what is done: none where the rest is for later."""
@@ -246,7 +252,7 @@ class AuditWriter:
         rest = _Rest([e[0] for e in entries], await self._bodies.sizes(begun), ended, {r.call_id for r in records}, due)
         is_late = not at_once and self._may_wait(shard, rest)
         bodies = {} if is_late else await self._bodies.take(inserter, rest.begun, ended)
-        found = await self._until_stored(inserter.insert, records, bodies)
+        found = await self._until_stored(partial(inserter.insert, records, bodies, look_at=() if is_late else rest.calls))
         if found.conflicts:
             self.conflicts += len(found.conflicts)
             first = found.conflicts[0]
@@ -261,7 +267,7 @@ class AuditWriter:
             self._rests[shard].append(rest)
             self._rest_came.set()
             return waited, []
-        await self._finish(shard, inserter, rest)
+        await self._finish(shard, rest, found.sealed)
         return waited, rest.entries
 
     def _may_wait(self, shard: int, rest: _Rest) -> bool:
@@ -271,13 +277,14 @@ class AuditWriter:
             return False
         return max(rest.begun.values(), default=0) > LARGE or any(not one.calls.isdisjoint(rest.ended) for one in rests)
 
-    async def _finish(self, shard: int, inserter: AuditInserter, rest: _Rest) -> None:
+    async def _finish(self, shard: int, rest: _Rest, sealed: list[UUID]) -> None:
+        """Do for stored records what nobody waits for; sealed: those of their calls that had a seal already."""
         for call_id in rest.ended:
             # not before the end: a takeover needs the body
             self._redis.send_quiet("UNLINK", layout.body_key(call_id))
             self._bodies.forget(call_id)
-        if late := await self._until_stored(inserter.sealed_among, rest.calls):
-            await self._until_stored(self._seals.seal_late, late)
+        if sealed:
+            await self._until_stored(self._seals.seal_late, sealed)
         if rest.ended:
             self._seals.ended(shard, rest.ended, max(map(entry_id, rest.entries)))
 
@@ -296,10 +303,10 @@ class AuditWriter:
                 if rests:
                     rest = rests[0]
                     bodies = await self._bodies.take(inserter, rest.begun, rest.ended)
-                    await self._until_stored(inserter.insert, [], bodies)
+                    found = await self._until_stored(partial(inserter.insert, [], bodies, look_at=rest.calls))
                     self._bodies.note_kept(bodies)
-                    await self._finish(shard, inserter, rest)
-                    await self._trim(shard, rest.entries)
+                    await self._finish(shard, rest, found.sealed)
+                    await self._trim(self._redis, shard, rest.entries)
                     if rests and rests[0] is rest:
                         rests.popleft()
             except (RedisError, StreamConnectionLost):

@@ -39,9 +39,9 @@ async def test_d1_a_backlog_of_large_entries_is_read_a_few_at_a_time(
     sizes: list[int] = []
     insert = AuditInserter.insert
 
-    async def noted(self: Any, records: Any, bodies: Any) -> Any:
+    async def noted(self: Any, records: Any, bodies: Any, **look: Any) -> Any:
         sizes.append(sum(sum(map(len, r.raw)) for r in records if isinstance(r, ChunksRecord)) + sum(map(len, bodies.values())))
-        return await insert(self, records, bodies)
+        return await insert(self, records, bodies, **look)
 
     monkeypatch.setattr(AuditInserter, "insert", noted)
     for _ in range(60):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -16,6 +17,7 @@ from psycopg import AsyncConnection
 from db import migrate
 from db.insert import AuditInserter
 from db.link import conninfo
+from db.seal import Sealer
 from protocol.errors import AuditUnavailable
 from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, decode_records, to_bytes
 from tests.support.record import (
@@ -47,6 +49,20 @@ async def inserter(url: str) -> AsyncIterator[AuditInserter]:
 
 def counts(url: str) -> dict[str, int]:
     return {table: rows(url, f"SELECT count(*) FROM {table}")[0][0] for table in ("calls", "chunks", "tool_calls", "ends", "dead_letters")}
+
+
+async def test_a_batch_tells_which_of_its_calls_were_sealed_also_when_it_is_halved(url: str, inserter: AuditInserter) -> None:
+    sealed, other = call_id(), call_id()
+    await inserter.insert(whole_call(sealed), {})
+    with Sealer(url) as sealer:
+        assert sealer.seal([UUID(sealed)]) == 1
+    both = [*whole_call(sealed), *whole_call(other)]
+    assert (await inserter.insert(both, {}, look_at=[sealed, other, "no call"])).sealed == [UUID(sealed)]
+    assert (await inserter.insert(both, {})).sealed == []
+    refused = EventRecord(call_id="no call", kind="late", number=1, at=NOW, detail="")
+    found = await inserter.insert([*both, refused], {other: b"{}"}, look_at=[other, sealed])
+    assert (found.refused, found.sealed) == ([refused], [UUID(sealed)])
+    assert await inserter.sealed_among([other]) == await inserter.sealed_among([]) == []
 
 
 async def test_of_a_batch_that_fails_at_its_last_table_nothing_is_in(url: str, inserter: AuditInserter) -> None:

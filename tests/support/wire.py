@@ -303,7 +303,8 @@ class PostgresLink(_Link):
         self._is_starting = True
         self._texts: dict[bytes, str] = {}
         self._portals: dict[bytes, bytes] = {}
-        self._owed: deque[bool] = deque()
+        self._owed: deque[bool | None] = deque()
+        """For each statement under way whether its answer will be lost; None where a transaction ends."""
         self._until_sync = False
 
     def take_sent(self, data: bytearray) -> None:
@@ -333,6 +334,8 @@ class PostgresLink(_Link):
             self.to_server(message)
             return
         kind, body = message[:1], message[5:]
+        if kind == b"S":
+            self._owed.append(None)
         if self.fault is not None:
             # what follows the statement whose answer will be lost, until the server has reason to answer
             self._until_sync = kind != b"S"
@@ -344,6 +347,7 @@ class PostgresLink(_Link):
             self._portals[portal] = name
         elif kind == b"Q":
             message = self._statement(message, body.rstrip(b"\0").decode(errors="replace"), b"Q", _RAISE)
+            self._owed.append(None)
         elif kind == b"E":
             executed = self._texts.get(self._portals.get(body.partition(b"\0")[0], b""), "")
             message = self._statement(message, executed, b"E", b"injected\0\0\0\0\0")
@@ -370,7 +374,8 @@ class PostgresLink(_Link):
                 self.strike()
                 return
             if data[start] == 0x5A:  # ReadyForQuery: after an error the server skipped the rest
-                self._owed.clear()
+                while self._owed and self._owed.popleft() is not None:
+                    pass
             start = end
         self.to_client(data[:start])
         del data[:start]
