@@ -195,6 +195,9 @@ class AuditWriter:
                 elif isinstance(error, RedisError):
                     log.warning("audit stream refused", extra={"error": str(error)[:80]})
                 await asyncio.sleep(RETRY_S)
+        if told is not None:
+            with contextlib.suppress(RedisError, StreamConnectionLost):
+                await told
 
     def _on_push(self, message: list[Any]) -> None:
         self._rung[message[1]].set()
