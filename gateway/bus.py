@@ -14,10 +14,11 @@ from typing import Any
 
 from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
+from gateway.starts import Starts
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost, StreamProtocolError
 from streams import fitness, layout, scripts
-from streams.connection import Argument, Connection, RedisError, pack, pack_large
+from streams.connection import Argument, Connection, RedisError
 from streams.layout import Entry, Start
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,6 @@ ALIVE_MS = 10_000
 BEAT_S = 1.0
 RETRY_S = 0.05
 READ_COUNT = 500
-_LARGE = 64 * 1024
-"""A request body over this many bytes is set by a command of its own, not by the script."""
 _FULL = {
     b"QUEUE": "too many calls are open or waiting; try again later",
     b"BACKLOG": "the record is too far behind; try again later",
@@ -42,6 +41,7 @@ class Bus:
         self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
+        self._starts = Starts(self.redis, self._bodies, limits)
         self._readers = [Connection(url, name="gateway-replies", silent_s=limits.redis_silent_s) for _ in range(shards)]
         self._last = ["0-0"] * shards
         self._dirty: dict[str, OpenCall] = {}
@@ -90,33 +90,16 @@ class Bus:
 
     async def start(self, start: Start, body: bytes) -> None:
         """Put a call onto its stream and the dispatch stream. Raises Overloaded past a bound, StreamConnectionLost."""
-        limits, call_id = self.limits, start.call_id
+        call_id = start.call_id
         if self.memory_full:
             raise Overloaded("the streams are nearly full; try again later", retry_after_s=5)
-        keys = [
-            layout.dispatch_key(layout.shard_of(call_id)), layout.audit_key(layout.shard_of(call_id)),
-            layout.call_key(call_id), layout.body_key(call_id),
-        ]  # fmt: skip
-        args: list[Argument] = [
-            limits.queue, limits.backlog, layout.pack(start), body, call_id,
-            int(limits.claim_s * 1000), int(limits.call_ttl_s * 1000), int(limits.body_ttl_s * 1000),
-        ]  # fmt: skip
         try:
-            said = await (self._start_large(keys, args, body) if len(body) > _LARGE else self.redis.script(scripts.START, keys, args))
+            said = await self._starts.start(start, body)
         except RedisError as error:
             log.warning("start refused by redis", extra={"call_id": call_id, "error": str(error)[:80]})
-            raise Overloaded("the streams cannot take a new call now; try again later", retry_after_s=2) from error
+            raise Overloaded("the streams cannot take a new call now; try again", retry_after_s=2) from error
         if said != b"OK":
             raise Overloaded(_FULL.get(said, "try again later"), retry_after_s=2)
-
-    async def _start_large(self, keys: list[str], args: list[Argument], body: bytes) -> bytes:
-        """Put a call there whose body is set by a command of its own; in one MULTI, so that neither is there without the other."""
-        run = ("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args[:3], b"", *args[4:], "1")
-        said: Any = (await self._bodies.transaction([*pack_large("SET", keys[3], body, "PX", args[7]), pack(*run)], 2))[1]
-        if isinstance(said, RedisError):
-            # it has forgotten the script: the ordinary way loads it again
-            said = await self.redis.script(scripts.START, keys, args)
-        return bytes(said)
 
     # --- appending ---
 

@@ -323,8 +323,9 @@ class Connection:
             self._wire.flush()
 
     def send_quiet(self, *args: Argument) -> None:
-        """Send a command whose outcome does not matter; its reply is taken and forgotten."""
-        self.quiet(self.call(*args))
+        """Send a command whose outcome does not matter; its reply is dropped unread."""
+        if self._wire is not None:
+            self._wire.put(_pack(args), None)
 
     @staticmethod
     def quiet(future: "asyncio.Future[Any]") -> None:

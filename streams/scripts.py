@@ -8,22 +8,35 @@ revision that the worker does not have), LOST, QUEUE, BACKLOG.
 from hashlib import sha1
 
 START = """
--- KEYS dispatch audit call body; ARGV max_queue max_backlog start body call_id claim_ms call_ttl body_ttl ['1': the body is there already]
-local refused = redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) and 'QUEUE'
-  or redis.call('XLEN', KEYS[2]) >= tonumber(ARGV[2]) and 'BACKLOG'
-if refused then
-  if ARGV[9] == '1' then redis.call('SET', KEYS[4], '', 'PX', 1) end
-  return refused
-end
+-- KEYS dispatch audit (call body)..
+-- ARGV max_queue max_backlog claim_ms call_ttl body_ttl there('1': bodies are set already) (start body call_id)..
+local open, full = redis.call('XLEN', KEYS[1]), redis.call('XLEN', KEYS[2]) >= tonumber(ARGV[2])
 local t = redis.call('TIME')
-local due = t[1] * 1000 + math.floor(t[2] / 1000) + tonumber(ARGV[6])
-if ARGV[9] ~= '1' then redis.call('SET', KEYS[4], ARGV[4], 'PX', ARGV[8]) end
-redis.call('XADD', KEYS[3], '0-1', 'b', ARGV[3])
-redis.call('PEXPIRE', KEYS[3], ARGV[7])
-redis.call('XADD', KEYS[1], '*', 'c', ARGV[5], 'd', string.format('%.0f', due))
-return 'OK'
+local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + tonumber(ARGV[3]))
+local function begin(call, body, start, text, id)
+  local refused = open >= tonumber(ARGV[1]) and 'QUEUE' or full and 'BACKLOG'
+  if refused then
+    if ARGV[6] == '1' then redis.call('SET', body, '', 'PX', 1) end
+    return refused
+  end
+  if ARGV[6] ~= '1' then redis.call('SET', body, text, 'PX', ARGV[5]) end
+  redis.call('XADD', call, '0-1', 'b', start)
+  redis.call('PEXPIRE', call, ARGV[4])
+  redis.call('XADD', KEYS[1], '*', 'c', id, 'd', due)
+  open = open + 1
+  return 'OK'
+end
+local out = {}
+for i = 3, #KEYS, 2 do
+  local a = (i - 3) / 2 * 3 + 7
+  -- one that is refused (Redis is full, its keys are spoilt) says so itself: those before it have begun
+  local done, said = pcall(begin, KEYS[i], KEYS[i + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2])
+  if not done and type(said) ~= 'table' then said = {err = tostring(said)} end
+  out[#out + 1] = said
+end
+return out
 """
-"""Put a call onto its own stream and the dispatch stream, unless a bound is passed.
+"""Put calls onto their own streams and the dispatch stream, unless a bound is passed.
 
 A large body is set by a command before, in the same MULTI: through a script Redis copies it several times, 1 MB for 0.6-2 ms of its CPU.
 """
@@ -43,45 +56,58 @@ return 'OK'
 
 CLAIM = """#!lua flags=allow-oom
 -- allow-oom: a call whose worker died must find another also while Redis is full, or it would never end
--- KEYS ctl dispatch call body facts
--- ARGV token entry consumer due takeover('1'|'0') call_ttl late('1'|'0') lease patience (policy@revision)..
-local pending = redis.call('XPENDING', KEYS[2], 'policy', ARGV[2], ARGV[2], 1)
-if not pending[1] or pending[1][2] ~= ARGV[3] then return {'LOST'} end
-local c = redis.call('HMGET', KEYS[1], 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o')
+-- KEYS dispatch (ctl call body facts)..
+-- ARGV consumer takeover('1'|'0') call_ttl late('1'|'0') lease patience pins policy@revision.. (token entry due)..
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local fresh = not c[2]
-if fresh then
-  if redis.call('EXISTS', KEYS[3]) == 0 then return {'CLOSED'} end
-  if ARGV[7] == '0' and now > tonumber(ARGV[4]) then return {'EXPIRED'} end
-  redis.call('HSET', KEYS[1], 't', ARGV[1], 'n', 0, 'h', '', 's', 0, 'e', ARGV[2], 'k', 0, 'kn', -1)
-else
-  if c[1] == 'closed' then return {'CLOSED'} end
-  if c[1] ~= '' and ARGV[5] == '0' then return {'OWNED'} end
-  -- a refused call has no revision: any worker can say again what was said
-  local known = not c[6] or c[6] == ''
-  for i = 10, #ARGV do known = known or ARGV[i] == c[5] .. '@' .. c[6] end
-  if known then
-    redis.call('HDEL', KEYS[1], 'o')
-  elseif now - tonumber(c[9] or now) < tonumber(ARGV[9]) then
-    -- any worker may take the entry at once, so that one that can soon does
-    redis.call('XCLAIM', KEYS[2], 'policy', ARGV[3], 0, ARGV[2], 'IDLE', ARGV[8], 'JUSTID')
-    redis.call('HSETNX', KEYS[1], 'o', string.format('%.0f', now))
-    return {'OTHER'}
+local pins = {}
+for i = 8, 7 + ARGV[7] do pins[ARGV[i]] = true end
+local function claim(ctl, call, body, facts, token, entry, due)
+  local pending = redis.call('XPENDING', KEYS[1], 'policy', entry, entry, 1)
+  if not pending[1] or pending[1][2] ~= ARGV[1] then return {'LOST'} end
+  local c = redis.call('HMGET', ctl, 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o')
+  local fresh, entries = not c[2]
+  if fresh then
+    entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
+    if #entries == 0 then return {'CLOSED'} end
+    if ARGV[4] == '0' and now > tonumber(due) then return {'EXPIRED'} end
+    redis.call('HSET', ctl, 't', token, 'n', 0, 'h', '', 's', 0, 'e', entry, 'k', 0, 'kn', -1)
+  else
+    if c[1] == 'closed' then return {'CLOSED'} end
+    if c[1] ~= '' and ARGV[2] == '0' then return {'OWNED'} end
+    -- a refused call has no revision: any worker can say again what was said
+    if not c[6] or c[6] == '' or pins[c[5] .. '@' .. c[6]] then
+      redis.call('HDEL', ctl, 'o')
+    elseif now - tonumber(c[9] or now) < tonumber(ARGV[6]) then
+      -- any worker may take the entry at once, so that one that can soon does
+      redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', ARGV[5], 'JUSTID')
+      redis.call('HSETNX', ctl, 'o', string.format('%.0f', now))
+      return {'OTHER'}
+    end
+    -- a takeover at the n of the takeover before it made no progress
+    local k = 0
+    if c[8] == c[2] then k = tonumber(c[7]) + 1 end
+    redis.call('HSET', ctl, 't', token, 'e', entry, 'k', k, 'kn', c[2])
+    c[7] = tostring(k)
+    entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
   end
-  -- a takeover at the n of the takeover before it made no progress
-  local k = 0
-  if c[8] == c[2] then k = tonumber(c[7]) + 1 end
-  redis.call('HSET', KEYS[1], 't', ARGV[1], 'e', ARGV[2], 'k', k, 'kn', c[2])
-  c[7] = tostring(k)
+  redis.call('PEXPIRE', ctl, ARGV[3])
+  local text = redis.call('STRLEN', body)
+  if text <= 65536 then text = redis.call('GET', body) end
+  -- whom nobody had waited for nothing: it has no facts
+  return {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fresh and '-1' or c[7],
+    entries, text, fresh and {} or redis.call('HGETALL', facts)}
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[6])
-local body = redis.call('STRLEN', KEYS[4])
-if body <= 65536 then body = redis.call('GET', KEYS[4]) end
-return {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fresh and '-1' or c[7],
-  redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 64), body, redis.call('HGETALL', KEYS[5])}
+local out = {}
+for i = 2, #KEYS, 4 do
+  local a = 8 + ARGV[7] + (i - 2) / 4 * 3
+  -- one whose keys are spoilt must not take the others with it
+  local done, said = pcall(claim, KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], ARGV[a], ARGV[a + 1], ARGV[a + 2])
+  out[#out + 1] = done and said or {'ERROR', type(said) == 'table' and said.err or tostring(said)}
+end
+return out
 """
-"""Take a delivered call: check and touch both truths of the lease, the pending entry and the control key.
+"""Take delivered calls: check and touch both truths of each lease, the pending entry and the control key.
 
 A call whose pinned policy and revision are not among the worker's is left to others for `patience`; then it is given
 all the same, to be closed. Of a body over 64 KiB only its size comes: a command of its own reads it at half the price.
@@ -177,8 +203,11 @@ if #replies > 0 then
 end
 for _, i in ipairs(taken) do
   local a = 9 * (i - 4) + 3
-  redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5])
-  if ARGV[a + 8] ~= '' then redis.call('HSET', KEYS[i], 'p', ARGV[a + 8], 'r', ARGV[a + 9]) end
+  if ARGV[a + 8] == '' then
+    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5])
+  else
+    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'p', ARGV[a + 8], 'r', ARGV[a + 9])
+  end
 end
 return out
 """
@@ -188,28 +217,48 @@ The first release of a call pins its policy revision, in the same step: nothing 
 """
 
 FINISH = """#!lua flags=allow-oom
--- KEYS ctl dispatch audit call facts reply; ARGV token audit ended_ttl reply gone('1'|'0') reply_ttl
-local c = redis.call('HMGET', KEYS[1], 't', 'e')
-if c[1] == 'closed' then return 'CLOSED' end
-if not c[1] and ARGV[5] == '0' then return 'GONE' end
-if c[1] and c[1] ~= ARGV[1] then return 'FENCED' end
-redis.call('XADD', KEYS[3], '*', 'b', ARGV[2])
--- a worker that gives up tells the gateway, whose client would wait for the activity timeout; also one that looks dead, it may only sleep
-if ARGV[4] ~= '' then
-  redis.call('XADD', KEYS[6], '*', 'b', ARGV[4])
-  redis.call('PEXPIRE', KEYS[6], ARGV[6])
+-- KEYS dispatch audit reply (ctl call facts)..; ARGV ended_ttl reply_ttl (token audit reply gone('1'|'0'))..
+local out, taken, records, replies, entries = {}, {}, {}, {}, {}
+for i = 4, #KEYS, 3 do
+  local a = (i - 4) / 3 * 4 + 2
+  local c = redis.call('HMGET', KEYS[i], 't', 'e')
+  local said
+  if c[1] == 'closed' then said = 'CLOSED'
+  elseif not c[1] and ARGV[a + 4] == '0' then said = 'GONE'
+  elseif c[1] and c[1] ~= ARGV[a + 1] then said = 'FENCED'
+  else
+    said = 'OK'
+    taken[#taken + 1] = i
+    records[#records + 1] = 'b'
+    records[#records + 1] = ARGV[a + 2]
+    -- a worker that gives up tells the gateway, whose client would wait for the activity timeout; also one that looks dead: it may
+    -- only sleep
+    if ARGV[a + 3] ~= '' then
+      replies[#replies + 1] = 'b'
+      replies[#replies + 1] = ARGV[a + 3]
+    end
+    if c[1] then entries[#entries + 1] = c[2] end
+  end
+  out[#out + 1] = said
 end
-if c[1] then
-  redis.call('XACK', KEYS[2], 'policy', c[2])
-  redis.call('XDEL', KEYS[2], c[2])
+if #records > 0 then redis.call('XADD', KEYS[2], '*', unpack(records)) end
+if #replies > 0 then
+  redis.call('XADD', KEYS[3], '*', unpack(replies))
+  redis.call('PEXPIRE', KEYS[3], ARGV[2])
 end
-redis.call('HSET', KEYS[1], 't', 'closed')
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-redis.call('PEXPIRE', KEYS[4], ARGV[3])
-redis.call('PEXPIRE', KEYS[5], ARGV[3])
-return 'OK'
+if #entries > 0 then
+  redis.call('XACK', KEYS[1], 'policy', unpack(entries))
+  redis.call('XDEL', KEYS[1], unpack(entries))
+end
+for _, i in ipairs(taken) do
+  redis.call('HSET', KEYS[i], 't', 'closed')
+  for key = i, i + 2 do redis.call('PEXPIRE', KEYS[key], ARGV[1]) end
+end
+return out
 """
-"""Write the terminal record and let go of the call; nothing can be released after it. `gone`: also where Redis lost the call."""
+"""Write terminal records and let go of the calls, up to 60 of one shard and gateway; nothing can be released after it. `gone`: also where
+Redis lost the call.
+"""
 
 BEAT = """#!lua flags=allow-oom
 -- KEYS gw; ARGV read ttl

@@ -24,6 +24,8 @@ from streams.connection import Argument, Connection, RedisError
 
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
+SLICE_S = 0.002
+"""How long calls that were claimed together begin, each 0.3 ms, before other calls' chunks and what these release have their turn."""
 BODIES = 2
 """How many large bodies are on their way at once: the next comes while one is read, and not all lie here together.
 
@@ -58,6 +60,8 @@ class Claimed(msgspec.Struct):
     facts: list[bytes]
     expired: bool
     """Too late: its client was refused already."""
+    is_large: bool = False
+    """The body is still to be fetched."""
 
     @property
     def is_fresh(self) -> bool:
@@ -79,7 +83,7 @@ class Claims:
         *,
         room: Callable[[], int],
         holds: Callable[[str], bool],
-        subscribe: Callable[[str], "asyncio.Future[Any]"],
+        subscribe: Callable[[list[str], bool], "asyncio.Future[Any]"],
         unsubscribe: Callable[[str], None],
         adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
     ) -> None:
@@ -192,58 +196,97 @@ class Claims:
         return numbers[0] is not None and numbers[0] == numbers[1]
 
     async def _claim_all(self, shard: int, entries: list[Delivery], *, takeover: bool) -> "list[asyncio.Task[Any]]":
-        """Claim entries side by side; returns the replays that began."""
-        claims = (self._claim(shard, *d, takeover=takeover) for d in entries)
-        replays = []
-        for said in await asyncio.gather(*claims, return_exceptions=True):
-            if isinstance(said, Exception):
-                self._unanswered.add(shard)
-                log.error("claim failed", extra={"error": type(said).__name__}, exc_info=said)
-            elif isinstance(said, asyncio.Task):
-                replays.append(said)
+        """Claim entries in one step and adopt their calls; returns the replays that began."""
+        # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by now, the next one drops it
+        wanted: dict[str, Delivery] = {}
+        for delivery in entries:
+            if not self._holds(delivery.call_id):
+                wanted.setdefault(delivery.call_id, delivery)
+        replays: list[asyncio.Task[Any]] = []
+        if not wanted:
+            return replays
+        try:
+            claimed = await self._claim(shard, list(wanted.values()), takeover=takeover)
+        except Exception as error:  # noqa: BLE001 - whatever it was, they may be this worker's now
+            self._failed(shard, error)
+            return replays
+        large = [self._adopt_large(shard, one, replays) for one in claimed if one.is_large]
+        small = self._adopt_small(shard, [one for one in claimed if not one.is_large], replays)
+        await (asyncio.gather(small, *large) if large else small)
         return replays
 
-    async def _claim(self, shard: int, entry: str, call_id: str, due: int, *, takeover: bool) -> "asyncio.Task[Any] | None":
-        if self._holds(call_id):
-            # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by now, the next one drops it
-            return None
-        token, expired = secrets.token_hex(8), False
-        subscribed = self._subscribe(call_id)
+    async def _adopt_small(self, shard: int, claimed: list[Claimed], replays: "list[asyncio.Task[Any]]") -> None:
+        until = time.monotonic() + SLICE_S
+        for one in claimed:
+            if time.monotonic() > until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + SLICE_S
+            self._begin(shard, one, replays)
+
+    async def _adopt_large(self, shard: int, claimed: Claimed, replays: "list[asyncio.Task[Any]]") -> None:
+        async with self._few_bodies:
+            try:
+                claimed.body = await self._bodies.call("GET", layout.body_key(claimed.call_id))
+            except (StreamConnectionLost, RedisError) as error:
+                self._failed(shard, error)
+                return
+            self._begin(shard, claimed, replays)
+
+    def _begin(self, shard: int, claimed: Claimed, replays: "list[asyncio.Task[Any]]") -> None:
+        try:
+            replay = self._adopt(claimed)
+        except Exception as error:  # noqa: BLE001 - the others go on
+            self._failed(shard, error)
+            return
+        if replay is not None:
+            replays.append(replay)
+
+    def _failed(self, shard: int, error: Exception) -> None:
+        self._unanswered.add(shard)
+        log.error("claim failed", extra={"error": type(error).__name__}, exc_info=error)
+
+    async def _claim(self, shard: int, entries: list[Delivery], *, takeover: bool) -> list[Claimed]:
+        """Return the calls that are this worker's now. Raises StreamConnectionLost, RedisError."""
+        tokens = {d.call_id: secrets.token_hex(8) for d in entries}
+        subscribed = self._subscribe([d.call_id for d in entries], takeover)
         if takeover:
             await subscribed
-        said = await self._run_script(shard, call_id, token, entry, due, takeover=takeover, late=False)
-        if said[0] == b"EXPIRED":
-            expired = True
-            said = await self._run_script(shard, call_id, token, entry, due, takeover=takeover, late=True)
+        said = await self._run_script(shard, entries, tokens, takeover=takeover, late=False)
+        late = [d for d in entries if said[d.call_id][0] == b"EXPIRED"]
+        if late:
+            said |= await self._run_script(shard, late, tokens, takeover=takeover, late=True)
         await subscribed
-        if said[0] == b"OK":
-            _, released, digest, recorded, policy, revision, takeovers, entries, body, facts = said
-            claimed = Claimed(
-                call_id, token, entry, int(released), digest.decode(), int(recorded), policy.decode(), revision.decode(),
-                int(takeovers), entries, None if isinstance(body, int) else body, facts, expired,
-            )  # fmt: skip
-            if not isinstance(body, int):
-                return self._adopt(claimed)
-            async with self._few_bodies:
-                claimed.body = await self._bodies.call("GET", layout.body_key(call_id))
-                return self._adopt(claimed)
-        if said[0] == b"OTHER":
-            log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
-        elif said[0] == b"CLOSED":
-            self._forget(shard, entry)
-        self._unsubscribe(call_id)
-        return None
+        expired = {d.call_id for d in late}
+        claimed = []
+        for entry, call_id, _ in entries:
+            word, *told = said[call_id]
+            if word == b"OK":
+                released, digest, recorded, policy, revision, takeovers, found, body, facts = told
+                claimed.append(Claimed(
+                    call_id, tokens[call_id], entry, int(released), digest.decode(), int(recorded), policy.decode(), revision.decode(),
+                    int(takeovers), found, None if isinstance(body, int) else body, facts, call_id in expired, isinstance(body, int),
+                ))  # fmt: skip
+                continue
+            if word == b"OTHER":
+                log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
+            elif word == b"CLOSED":
+                self._forget(shard, entry)
+            elif word == b"ERROR":
+                self._failed(shard, RedisError(told[0].decode(errors="replace")))
+            self._unsubscribe(call_id)
+        return claimed
 
-    def _run_script(
-        self, shard: int, call_id: str, token: str, entry: str, due: int, *, takeover: bool, late: bool
-    ) -> "asyncio.Future[Any]":
-        keys = [
-            layout.ctl_key(call_id), layout.dispatch_key(shard), layout.call_key(call_id), layout.body_key(call_id),
-            layout.facts_key(call_id),
-        ]  # fmt: skip
+    async def _run_script(
+        self, shard: int, entries: list[Delivery], tokens: dict[str, str], *, takeover: bool, late: bool
+    ) -> dict[str, list[Any]]:
+        keys = [layout.dispatch_key(shard)]
         limits = self._limits
         args: list[Argument] = [
-            token, entry, self._name, due, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
-            int(limits.lease_s * 1000), int(limits.claim_s * 1000), *self._pins,
+            self._name, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
+            int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(self._pins), *self._pins,
         ]  # fmt: skip
-        return self._redis.script(scripts.CLAIM, keys, args)
+        for entry, call_id, due in entries:
+            keys += (layout.ctl_key(call_id), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id))
+            args += (tokens[call_id], entry, due)
+        said = await self._redis.script(scripts.CLAIM, keys, args)
+        return {d.call_id: told for d, told in zip(entries, said, strict=True)}

@@ -31,6 +31,7 @@ from workers.facts import Facts
 from workers.finish import Finisher
 from workers.judge_queue import JudgeQueue
 from workers.release import Releaser
+from workers.subscriptions import Subscriptions
 from workers.turns import TurnLookup
 
 log = logging.getLogger(__name__)
@@ -55,18 +56,17 @@ class PolicyWorker:
         self.settings, self.config, self.limits = settings, config, config.limits
         self.name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self.calls: dict[str, OwnedCall] = {}
-        self._channels: dict[bytes, OwnedCall] = {}
-        self._facts: dict[bytes, OwnedCall] = {}
         self._series = series_of(config, settings.search_path)
         url, silent_s = settings.redis_url, self.limits.redis_silent_s
         self._redis = Connection(url, name="policy", silent_s=silent_s, on_connect=self._restored)
         self._sub = Connection(url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_connect=self._resubscribe)
+        self._hears = Subscriptions(self._sub)
         self._blocking = Connection(url, name="policy-claim", silent_s=silent_s)
         self._bodies = Connection(url, name="policy-bodies", silent_s=silent_s)
         self._releaser = Releaser(
             self._redis, max_reply=self.limits.reply_entries, strict=config.durability == "strict", on_refused=self._refused
         )
-        self._finisher = Finisher(self._redis, ended_ttl_ms=int(self.limits.ended_ttl_s * 1000), is_mine=self._is_mine)
+        self._finisher = Finisher(self._redis, ended_ttl_ms=int(self.limits.ended_ttl_s * 1000), is_mine=self._is_mine, done=self._drop)
         self._known = Facts(
             self._redis, JudgeQueue(url, self._redis, silent_s=silent_s),
             TurnLookup(settings.database_url, durable=config.durability != "relaxed"), self.limits,
@@ -77,7 +77,7 @@ class PolicyWorker:
         self._presences = (("policy", self.name), ("policies", f"{kind}:{self.name}"))
         self._claims = Claims(
             self._redis, self._blocking, self._bodies, self.limits, self.name, pins,
-            room=self._room, holds=self.calls.__contains__, subscribe=self._subscribe, unsubscribe=self._unsubscribe, adopt=self._adopt,
+            room=self._room, holds=self.calls.__contains__, subscribe=self._hears.begin, unsubscribe=self._unsubscribe, adopt=self._adopt,
         )  # fmt: skip
         self._reading: set[str] = set()
         self._one_replay = asyncio.Lock()
@@ -137,11 +137,6 @@ class PolicyWorker:
         """How many more calls this worker takes now: none while its loop lags."""
         return 0 if self.lag_s > 0.5 else self.limits.max_calls - len(self.calls)
 
-    def _subscribe(self, call_id: str) -> "asyncio.Future[Any]":
-        return asyncio.gather(
-            self._sub.call("SUBSCRIBE", layout.chunk_channel(call_id)), self._sub.call("SUBSCRIBE", layout.facts_channel(call_id))
-        )
-
     def _adopt(self, claimed: Claimed) -> "asyncio.Task[Any] | None":
         """Begin or go on with a claimed call; returns its replay, where there is one."""
         start = self._start_of(claimed)
@@ -156,8 +151,7 @@ class PolicyWorker:
         facts = claimed.facts
         call.facts = {k.decode(errors="replace"): v for k, v in zip(facts[::2], facts[1::2], strict=True)}
         self.calls[call.id] = call
-        self._channels[layout.chunk_channel(call.id).encode()] = call
-        self._facts[layout.facts_channel(call.id).encode()] = call
+        self._hears.adopt(call)
         if claimed.expired:
             self._close(call, "unclaimed")
             return None
@@ -193,7 +187,7 @@ class PolicyWorker:
                     return start
             reason = StreamProtocolError.code
         log.error("a call's beginning is not there", extra={"call_id": claimed.call_id, "action": reason})
-        self._spawn(self._finisher.end_lost(claimed.call_id, claimed.token, reason), "end lost")
+        self._finisher.end_lost(claimed.call_id, claimed.token, reason)
         self._unsubscribe(claimed.call_id)
         return None
 
@@ -256,7 +250,7 @@ class PolicyWorker:
 
     def _on_push(self, message: list[Any]) -> None:
         _, channel, payload = message
-        if (call := self._channels.get(channel)) is not None:
+        if (call := self._hears.entries.get(channel)) is not None:
             if call.replaying:
                 return
             try:
@@ -268,7 +262,7 @@ class PolicyWorker:
                 self._after(call)
             else:
                 self._spawn(self._read(call), "read gap")
-        elif (call := self._facts.get(channel)) is not None:
+        elif (call := self._hears.facts.get(channel)) is not None:
             self._spawn(self._known.fetch(call, payload.decode(errors="replace")), "fetch fact")
 
     async def _read(self, call: OwnedCall) -> bool:
@@ -300,6 +294,7 @@ class PolicyWorker:
         if call.replaying:
             return
         if not call.broken and (call.new_asks or call.new_waits or call.new_lookup):
+            self._hears.hear_facts(call)
             with call.contained():
                 self._known.wait_for(call)
         if call.broken:
@@ -391,9 +386,8 @@ class PolicyWorker:
             self._releaser.repeat(call)
 
     async def _resubscribe(self) -> None:
+        self._hears.renew()
         for call in list(self.calls.values()):
-            self._sub.send_quiet("SUBSCRIBE", layout.chunk_channel(call.id))
-            self._sub.send_quiet("SUBSCRIBE", layout.facts_channel(call.id))
             self._spawn(self._read(call), "read after reconnect")
             self._spawn(self._known.look_after(call), "facts after reconnect")
 
@@ -429,11 +423,7 @@ class PolicyWorker:
         if call.finishing:
             return
         call.finishing = True
-        self._spawn(self._write_end(call, reason, relayed, gone=gone), "finish")
-
-    async def _write_end(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool) -> None:
-        await self._finisher.end(call, reason, relayed, gone=gone)
-        self._drop(call)
+        self._finisher.end(call, reason, relayed, gone=gone)
 
     async def _end_with_all_that_came(self, call: OwnedCall, reason: str) -> None:
         """End a call for `reason`, what is still on its stream being on record too; the gateway may have said another there.
@@ -450,14 +440,11 @@ class PolicyWorker:
     def _drop(self, call: OwnedCall) -> None:
         if self.calls.get(call.id) is call:
             del self.calls[call.id]
-            self._channels.pop(layout.chunk_channel(call.id).encode(), None)
-            self._facts.pop(layout.facts_channel(call.id).encode(), None)
-            self._unsubscribe(call.id)
+            self._hears.end(call.id)
 
     def _unsubscribe(self, call_id: str) -> None:
         if call_id not in self.calls:
-            self._sub.send_quiet("UNSUBSCRIBE", layout.chunk_channel(call_id))
-            self._sub.send_quiet("UNSUBSCRIBE", layout.facts_channel(call_id))
+            self._hears.end(call_id)
 
     async def _hand_over(self) -> None:
         """Give every call at once to those with the same policies; without such, drain to the grace time."""

@@ -45,10 +45,8 @@ def make_start(call_id: str) -> Start:
 async def begin(redis: Connection, *, claim_ms: int = 5000, queue: int = 10, backlog: int = 10) -> tuple[str, Any]:
     call_id = layout.new_call_id()
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    said = await redis.script(
-        scripts.START, keys, [queue, backlog, layout.pack(make_start(call_id)), b"{}", call_id, claim_ms, 60_000, 60_000]
-    )
-    return call_id, said
+    args: list[Argument] = [queue, backlog, claim_ms, 60_000, 60_000, "0", layout.pack(make_start(call_id)), b"{}", call_id]
+    return call_id, (await redis.script(scripts.START, keys, args))[0]
 
 
 async def begin_large(redis: Connection, body: bytes, *, queue: int = 10) -> tuple[str, Any]:
@@ -56,8 +54,8 @@ async def begin_large(redis: Connection, body: bytes, *, queue: int = 10) -> tup
     call_id = layout.new_call_id()
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
     await redis.call("SET", keys[3], body, "PX", 60_000)
-    args: list[Argument] = [queue, 10, layout.pack(make_start(call_id)), b"", call_id, 5000, 60_000, 60_000, "1"]
-    return call_id, await redis.script(scripts.START, keys, args)
+    args: list[Argument] = [queue, 10, 5000, 60_000, 60_000, "1", layout.pack(make_start(call_id)), b"", call_id]
+    return call_id, (await redis.script(scripts.START, keys, args))[0]
 
 
 async def deliver(redis: Connection, consumer: str) -> str:
@@ -77,11 +75,24 @@ async def claim(
     pins: tuple[str, ...] = (),
     patience: int = 60_000,
 ) -> list[Any]:
-    keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id)]
     due = int(time.time() * 1000) + 5000 if due is None else due
-    args: list[Argument] = [token, entry, consumer, due, "1" if takeover else "0", 60_000, "0", LEASE_MS, patience, *pins]
-    said: list[Any] = await redis.script(scripts.CLAIM, keys, args)
+    args: list[Argument] = [consumer, "1" if takeover else "0", 60_000, "0", LEASE_MS, patience, len(pins), *pins, token, entry, due]
+    said: list[Any] = (await redis.script(scripts.CLAIM, [layout.dispatch_key(0), *claim_keys(call_id)], args))[0]
     return said
+
+
+def claim_keys(call_id: str) -> list[str]:
+    return [key(call_id) for key in (layout.ctl_key, layout.call_key, layout.body_key, layout.facts_key)]
+
+
+async def finish(redis: Connection, call_id: str, token: str, *, reply: bytes = b"", gone: bool = False) -> str:
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), *finish_keys(call_id)]
+    said = await redis.script(scripts.FINISH, keys, [60_000, 60_000, token, b"end", reply, "1" if gone else "0"])
+    return str(said[0].decode())
+
+
+def finish_keys(call_id: str) -> list[str]:
+    return [key(call_id) for key in (layout.ctl_key, layout.call_key, layout.facts_key)]
 
 
 async def release(
@@ -133,6 +144,27 @@ async def test_start_is_refused_past_queue_and_backlog(redis: Connection) -> Non
     assert (await begin(redis, queue=1))[1] == b"QUEUE"
     await redis.call("XADD", layout.audit_key(0), "*", "b", "x")
     assert (await begin(redis, backlog=1))[1] == b"BACKLOG"
+
+
+async def test_calls_begin_together_until_the_bound_and_each_by_itself(redis: Connection) -> None:
+    """Of four the second has a spoilt stream, and the queue takes two."""
+    ids = [layout.new_call_id() for _ in range(4)]
+    await redis.call("SET", layout.call_key(ids[1]), "no stream")
+    keys = [layout.dispatch_key(0), layout.audit_key(0)]
+    args: list[Argument] = [2, 10, 5000, 60_000, 60_000, "0"]
+    for call_id in ids:
+        keys += [layout.call_key(call_id), layout.body_key(call_id)]
+        args += [layout.pack(make_start(call_id)), call_id.encode(), call_id]
+    first, spoilt, third, fourth = await redis.script(scripts.START, keys, args)
+    assert (first, third, fourth) == (b"OK", b"OK", b"QUEUE")
+    assert isinstance(spoilt, RedisError) and str(spoilt).startswith("WRONGTYPE")
+    for call_id in (ids[0], ids[2]):
+        entry = await deliver(redis, "w1")
+        said = await claim(redis, call_id, entry, token="t1", consumer="w1")
+        assert layout.unpack_start(said[7][0][1][1]) == make_start(call_id)
+        assert said[8] == call_id.encode()
+    assert await redis.call("XLEN", layout.dispatch_key(0)) == 2
+    assert await redis.call("EXISTS", layout.call_key(ids[3]), layout.body_key(ids[3])) == 0
 
 
 async def test_claim_after_its_deadline_is_refused(redis: Connection) -> None:
@@ -192,11 +224,9 @@ async def test_release_trims_what_was_read_and_stops_at_the_bound(redis: Connect
 
 async def test_nothing_follows_the_terminal_record(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
-    keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.facts_key(call_id)]
-    keys.append(layout.reply_key(0, GATEWAY))
-    assert await redis.script(scripts.FINISH, keys, ["other", b"end", 60_000, b"", "0", 60_000]) == b"FENCED"
-    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"", "0", 60_000]) == b"OK"
-    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"", "0", 60_000]) == b"CLOSED"
+    assert await finish(redis, call_id, "other") == "FENCED"
+    assert await finish(redis, call_id, "t1") == "OK"
+    assert await finish(redis, call_id, "t1") == "CLOSED"
     assert await release(redis, call_id, "t1", 0, 1) == "CLOSED"
     assert await lengths(redis) == (0, 1)
     assert await redis.call("XLEN", layout.dispatch_key(0)) == 0
@@ -222,13 +252,44 @@ async def test_the_first_release_pins_the_policy_revision(redis: Connection) -> 
 async def test_a_call_that_redis_lost_is_ended_once_by_its_owner(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     await redis.call("DEL", layout.ctl_key(call_id), layout.dispatch_key(0))
-    keys = [layout.ctl_key(call_id), layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.facts_key(call_id)]
-    keys.append(layout.reply_key(0, GATEWAY))
-    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"failed", "0", 60_000]) == b"GONE"
-    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"failed", "1", 60_000]) == b"OK"
-    assert await redis.script(scripts.FINISH, keys, ["t1", b"end", 60_000, b"failed", "1", 60_000]) == b"CLOSED"
+    assert await finish(redis, call_id, "t1", reply=b"failed") == "GONE"
+    assert await finish(redis, call_id, "t1", reply=b"failed", gone=True) == "OK"
+    assert await finish(redis, call_id, "t1", reply=b"failed", gone=True) == "CLOSED"
     assert await lengths(redis) == (1, 1)
     assert await redis.call("PTTL", layout.ctl_key(call_id)) > 0
+
+
+async def test_calls_are_claimed_together_and_each_by_itself(redis: Connection) -> None:
+    """One is fresh, one spoilt, one too late, one another's: each gets its own answer, and only the first is taken."""
+    ids = [(await begin(redis))[0] for _ in range(4)]
+    entries = [await deliver(redis, consumer) for consumer in ("w1", "w1", "w1", "w2")]
+    await redis.call("SET", layout.ctl_key(ids[1]), "no hash")
+    now = int(time.time() * 1000)
+    args: list[Argument] = ["w1", "0", 60_000, "0", LEASE_MS, 60_000, 1, "default@r"]
+    for number, due in enumerate((now + 60_000, now + 60_000, now - 1, now + 60_000)):
+        args += [f"t{number}", entries[number], due]
+    said = await redis.script(scripts.CLAIM, [layout.dispatch_key(0), *(key for one in ids for key in claim_keys(one))], args)
+    assert [one[0] for one in said] == [b"OK", b"ERROR", b"EXPIRED", b"LOST"]
+    assert layout.unpack_start(said[0][7][0][1][1]).call_id == ids[0]
+    assert said[1][1].startswith(b"WRONGTYPE")
+    assert await redis.call("HGET", layout.ctl_key(ids[0]), "t") == b"t0"
+    assert await redis.call("EXISTS", *map(layout.ctl_key, ids[2:])) == 0
+
+
+async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(redis: Connection) -> None:
+    mine, _ = await claimed(redis)
+    others, _ = await claimed(redis, token="t2")
+    second, _ = await claimed(redis, token="t3")
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY)]
+    keys += [key for one in (mine, others, second) for key in finish_keys(one)]
+    args: list[Argument] = [30_000, 50_000, "t1", b"one", b"", "0", "stolen", b"two", b"given up", "0", "t3", b"three", b"given up", "0"]
+    assert await redis.script(scripts.FINISH, keys, args) == [b"OK", b"FENCED", b"OK"]
+    assert [f for _, f in await redis.call("XRANGE", layout.audit_key(0), "-", "+")] == [[b"b", b"one", b"b", b"three"]]
+    assert [f for _, f in await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")] == [[b"b", b"given up"]]
+    assert [await redis.call("HGET", layout.ctl_key(one), "t") for one in (mine, others, second)] == [b"closed", b"t2", b"closed"]
+    assert (await redis.call("XPENDING", layout.dispatch_key(0), "policy"))[0] == 1
+    assert await redis.call("XLEN", layout.dispatch_key(0)) == 1
+    assert 0 < await redis.call("PTTL", layout.call_key(mine)) <= 30_000 < await redis.call("PTTL", layout.call_key(others))
 
 
 async def test_renewal_tells_which_leases_are_lost(redis: Connection) -> None:

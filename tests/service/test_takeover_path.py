@@ -17,7 +17,7 @@ from policy.effects import Ask
 from protocol.config import Config, Limits, Runtime
 from protocol.records import EndRecord, EventRecord, Record, decode_records
 from streams import layout, scripts
-from streams.connection import Connection
+from streams.connection import Argument, Connection
 from streams.layout import Entry, Start
 from tests.support.figures import Figure
 from tests.support.waiting import wait_until
@@ -64,7 +64,8 @@ async def begin(redis: Connection, policy: str = "") -> str:
         session="", nonce="n", deadline=2,
     )  # fmt: skip
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    assert await redis.script(scripts.START, keys, [1000, 1000, layout.pack(start), BODY, call_id, 60_000, 600_000, 600_000]) == b"OK"
+    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), BODY, call_id]
+    assert await redis.script(scripts.START, keys, args) == [b"OK"]
     return call_id
 
 
@@ -98,7 +99,7 @@ async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_cal
     def adopt(claimed: Claimed) -> None:
         adopted.add(claimed.call_id)
 
-    def subscribed(call_id: str) -> "asyncio.Future[Any]":
+    def subscribed(call_ids: list[str], facts: bool) -> "asyncio.Future[Any]":
         return redis.call("PING")
 
     claims = Claims(
@@ -186,6 +187,31 @@ async def test_w9_what_a_call_waits_for_is_looked_after_also_while_upstream_talk
             await asyncio.sleep(0.01)
 
 
+async def test_a_fact_is_heard_of_by_a_call_that_waits_for_it(
+    redis: Connection, worker: PolicyWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its channel, and not only by the look that comes every other second."""
+
+    async def look_away(call: OwnedCall) -> None:
+        pass
+
+    monkeypatch.setattr(worker._known, "look_after", look_away)
+    call = await dispatched(redis, worker)
+    assert await redis.call("PUBSUB", "NUMSUB", layout.facts_channel(call.id)) == [layout.facts_channel(call.id).encode(), 0]
+    for seq, (_, data) in enumerate(demo.script("openai", "chat", BODY).steps[:-1], 1):
+        await append(redis, call, seq, data)
+    await wait_until(lambda: call.open_asks, what="the question")
+    field = next(iter(call.open_asks))
+    fact: list[Argument] = [
+        layout.facts_channel(call.id),
+        60_000,
+        field,
+        msgspec.json.encode(Judgement(probability=0.0, model="demo-judge")),
+    ]
+    await redis.script(scripts.FACT, [layout.facts_key(call.id)], fact)
+    await wait_until(lambda: field in call.facts, what="the judgement")
+
+
 @asynccontextmanager
 async def working(redis_url: str, database_url: str, name: str) -> AsyncIterator[PolicyWorker]:
     """A worker with a short lease, which is gone at the end as if killed."""
@@ -213,15 +239,10 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
         assert await redis.call("HMGET", layout.ctl_key(call_id), "n", "p", "r") == [b"1", b"no-such-policy", b""]
     else:
         [[_, [[entry, _]]]] = await redis.call("XREADGROUP", "GROUP", "policy", "first", "STREAMS", layout.dispatch_key(0), ">")
-        keys = [
-            layout.ctl_key(call_id),
-            layout.dispatch_key(0),
-            layout.call_key(call_id),
-            layout.body_key(call_id),
-            layout.facts_key(call_id),
-        ]
+        keys = [layout.dispatch_key(0), *(key(call_id) for key in (layout.ctl_key, layout.call_key, layout.body_key, layout.facts_key))]
         due = int(time.time() * 1000) + 60_000
-        said = await redis.script(scripts.CLAIM, keys, ["t", entry, "first", due, "0", 600_000, "0", 1000, 60_000, "default@r"])
+        args: list[Argument] = ["first", "0", 600_000, "0", 1000, 60_000, 1, "default@r", "t", entry, due]
+        [said] = await redis.script(scripts.CLAIM, keys, args)
         assert said[0] == b"OK"
     async with working(redis_url, database_url, "second") as second:
         await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")

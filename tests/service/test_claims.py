@@ -1,0 +1,190 @@
+"""Calls that come together are claimed together, begin a few at a time, and none of them keeps the others."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from protocol.config import Limits
+from protocol.records import EndRecord, decode_records
+from streams import layout, scripts
+from streams.connection import Argument, Connection
+from streams.layout import Start
+from tests.support.waiting import wait_until
+from workers.claims import Claimed, Claims
+from workers.finish import Finisher
+from workers.subscriptions import Subscriptions
+
+GATEWAY = "gw-1"
+COUNT = 12
+LARGE = b"x" * 100_000
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Connection]:
+    connection = Connection(redis_url, name="test")
+    await connection.open()
+    await connection.call("FLUSHALL")
+    await connection.call("XGROUP", "CREATE", layout.dispatch_key(0), "policy", "0", "MKSTREAM")
+    yield connection
+    await connection.close()
+
+
+async def begin(redis: Connection, body: bytes = b"{}") -> str:
+    call_id = layout.new_call_id()
+    start = Start(
+        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy="", session="",
+        nonce="n", deadline=2,
+    )  # fmt: skip
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
+    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), body, call_id]
+    assert await redis.script(scripts.START, keys, args) == [b"OK"]
+    return call_id
+
+
+class Worker:
+    """What claims need of a worker. Beginning a call takes it a millisecond."""
+
+    def __init__(self, redis: Connection, blocking: Connection) -> None:
+        self.adopted: dict[str, Claimed] = {}
+        self.turns = 0
+        self.adopted_at = list[int]()
+        self.left = list[str]()
+        self.claims = Claims(
+            redis, blocking, redis, Limits(lease_s=2.0), "w1", ["default@r"], room=lambda: 100, holds=self.adopted.__contains__,
+            subscribe=lambda call_ids, facts: redis.call("PING"), unsubscribe=self.left.append, adopt=self.adopt,
+        )  # fmt: skip
+
+    def adopt(self, claimed: Claimed) -> None:
+        assert claimed.call_id not in self.adopted
+        until = time.monotonic() + 0.001
+        while time.monotonic() < until:
+            pass
+        self.adopted[claimed.call_id] = claimed
+        self.adopted_at.append(self.turns)
+
+    async def turn(self) -> None:
+        while True:
+            self.turns += 1
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def claiming(redis: Connection, redis_url: str) -> AsyncIterator[Worker]:
+    blocking = Connection(redis_url, name="test-claim")
+    await blocking.open()
+    worker, stopping = Worker(redis, blocking), asyncio.Event()
+    running = [asyncio.create_task(worker.claims.run(0, stopping)), asyncio.create_task(worker.turn())]
+    try:
+        yield worker
+    finally:
+        stopping.set()
+        await running[0]
+        running[1].cancel()
+        await blocking.close()
+
+
+async def test_calls_that_came_together_begin_a_few_at_a_time(redis: Connection, redis_url: str) -> None:
+    ids = [await begin(redis) for _ in range(COUNT)]
+    async with claiming(redis, redis_url) as worker:
+        await wait_until(lambda: len(worker.adopted) == COUNT, what="all calls")
+        assert list(worker.adopted) == ids
+        # two milliseconds of each slice are two calls, or three
+        assert len(set(worker.adopted_at)) >= COUNT // 3
+        assert {c.body for c in worker.adopted.values()} == {b"{}"} and all(c.is_fresh for c in worker.adopted.values())
+        assert len({c.token for c in worker.adopted.values()}) == COUNT
+
+
+async def test_a_large_request_comes_whole_and_a_call_that_is_spoilt_keeps_no_other(redis: Connection, redis_url: str) -> None:
+    first, spoilt, large, last = await begin(redis), await begin(redis), await begin(redis, LARGE), await begin(redis)
+    await redis.call("SET", layout.ctl_key(spoilt), "no hash")
+    async with claiming(redis, redis_url) as worker:
+        await wait_until(lambda: {first, large, last} <= set(worker.adopted), what="the others")
+        assert worker.adopted[large].body == LARGE
+        assert spoilt in worker.left
+        await redis.call("DEL", layout.ctl_key(spoilt))
+        await wait_until(lambda: spoilt in worker.adopted, what="the last, once its key is right")
+
+
+async def test_a_call_that_is_dispatched_twice_is_adopted_once(redis: Connection, redis_url: str) -> None:
+    call_id = await begin(redis)
+    due = int(time.time() * 1000) + 60_000
+    await redis.call("XADD", layout.dispatch_key(0), "*", "c", call_id, "d", due)
+    other = await begin(redis)
+    async with claiming(redis, redis_url) as worker:
+        await wait_until(lambda: other in worker.adopted, what="the call behind it")
+        assert list(worker.adopted) == [call_id, other]
+
+
+async def claimed(redis: Connection, token: str) -> str:
+    call_id = await begin(redis)
+    found = await redis.call("XREADGROUP", "GROUP", "policy", "w1", "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">")
+    await redis.call("HSET", layout.ctl_key(call_id), "t", token, "n", 0, "e", found[0][1][0][0])
+    return call_id
+
+
+async def test_ends_are_written_together_and_one_that_redis_refuses_keeps_no_other(redis: Connection) -> None:
+    ids = [await claimed(redis, f"t{n}") for n in range(3)]
+    spoilt = ids[1]
+    await redis.call("SET", layout.ctl_key(spoilt), "no hash")
+    ended, mine = list[str](), set(ids)
+    finisher = Finisher(redis, ended_ttl_ms=60_000, is_mine=lambda call: call.id in mine, done=lambda call: ended.append(call.id))
+    for number, call_id in enumerate(ids):
+        end = EndRecord(call_id=call_id, at=1, state="ENDED", reason="complete", status=200)
+        call: Any = SimpleNamespace(id=call_id, shard=0, gateway=GATEWAY, token=f"t{number}", released=0)
+        call.end_records = lambda *_, end=end: [end]
+        finisher.end(call, "complete", 0)
+    await wait_until(lambda: len(ended) == 2, what="the ends of the others")
+    assert ended == [ids[0], ids[2]]
+    await redis.call("DEL", layout.ctl_key(spoilt))
+    await redis.call("HSET", layout.ctl_key(spoilt), "t", "t1", "n", 0, "e", "1-1")
+    await wait_until(lambda: ended[2:] == [spoilt], what="its end, once its key is right")
+    entries = await redis.call("XRANGE", layout.audit_key(0), "-", "+")
+    assert sorted(r.call_id for _, fields in entries for blob in layout.blobs(fields) for r in decode_records(blob)) == sorted(ids)
+    assert {await redis.call("HGET", layout.ctl_key(one), "t") for one in ids} == {b"closed"}
+
+
+class Heard:
+    """A connection that only remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.said = list[tuple[Any, ...]]()
+
+    def send_quiet(self, *args: Any) -> None:
+        self.said.append(args)
+
+    call = send_quiet
+
+    def flush(self) -> None:
+        self.said.append(("flush",))
+
+
+def test_facts_are_heard_of_where_they_are_waited_for_and_no_longer_than_the_call() -> None:
+    connection: Any = Heard()
+    hears: Any = Subscriptions(connection)
+    calls: list[Any] = [SimpleNamespace(id=layout.new_call_id()) for _ in range(2)]
+    new, taken_over = calls
+    entries, facts = layout.chunk_channel, layout.facts_channel
+    _ = hears.begin([new.id], False), hears.begin([taken_over.id], True)
+    for call in calls:
+        hears.adopt(call)
+    assert connection.said == [
+        ("SUBSCRIBE", entries(new.id)), ("SUBSCRIBE", facts(taken_over.id)), ("SUBSCRIBE", entries(taken_over.id))
+    ]  # fmt: skip
+    assert hears.facts == {facts(taken_over.id).encode(): taken_over}
+    connection.said.clear()
+    for _ in range(2):
+        hears.hear_facts(new)
+    assert connection.said == [("SUBSCRIBE", facts(new.id)), ("flush",)]
+    assert hears.facts[facts(new.id).encode()] is new
+    connection.said.clear()
+    hears.renew()
+    assert {one[1].decode() for one in connection.said} == {name(call.id) for name in (entries, facts) for call in calls}
+    connection.said.clear()
+    hears.end(new.id)
+    assert connection.said == [("UNSUBSCRIBE", entries(new.id)), ("UNSUBSCRIBE", facts(new.id))]
+    assert list(hears.entries.values()) == list(hears.facts.values()) == [taken_over]
