@@ -21,8 +21,8 @@ _TOO_LARGE = (
 
 
 Write = Callable[[bytes], bool]
-WRITER = "sluice.writer"
-"""The ASGI extension with `ChunkWriter.write` of the request as `write`."""
+LINK = "sluice.link"
+"""The ASGI extension with the `Link` of the request as `link`."""
 
 
 class _WithHead:
@@ -61,16 +61,30 @@ class _WithHead:
         return self._transport.is_closing()
 
 
-class ChunkWriter:
-    """Writes body bytes of one answer from a plain callback, where `send` would do nothing but write them at once.
+class Link:
+    """What one request needs of its connection beside ASGI's `receive` and `send`, each a plain call where those would need a task.
 
-    A task's wake-up, a coroutine and two dictionaries less a chunk; the socket's flow control stays what it was.
+    `write`: a task's wake-up, a coroutine and two dictionaries less a chunk; the socket's flow control stays what it was.
     """
 
-    __slots__ = ("_cycle", "_flow", "_transport")
+    __slots__ = ("_connection", "_cycle", "_flow", "_transport")
 
-    def __init__(self, connection: HttpToolsProtocol) -> None:
+    def __init__(self, connection: "BoundedConnection") -> None:
+        self._connection = connection
         self._cycle, self._flow, self._transport = connection.cycle, connection.flow, connection.cycle.transport
+
+    def has_body(self) -> bool:
+        """Did the whole body come already?"""
+        return not self._cycle.more_body
+
+    def when_lost(self, tell: Callable[[], None]) -> None:
+        """Call `tell` when the client goes before its answer is complete; its body was read before."""
+        if self._cycle.disconnected:
+            tell()
+        else:
+            self._connection.when_lost = tell
+            # a body may have ended with the socket paused, and who does not read does not see an end
+            self._flow.resume_reading()
 
     def write(self, data: bytes) -> bool:
         """Write `data`; False, and nothing written, where that is up to `send`: the client is slow or gone, or no body may follow."""
@@ -102,6 +116,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._unsent = self._still_looks = 0
+        self.when_lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
@@ -114,6 +129,8 @@ class BoundedConnection(HttpToolsProtocol):
         if self._stall_timer is not None:
             self._stall_timer.cancel()
         super().connection_lost(exc)
+        if self.when_lost is not None:
+            self.when_lost()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, unless the head that they belong to is too long already."""
@@ -139,7 +156,7 @@ class BoundedConnection(HttpToolsProtocol):
         super().on_headers_complete()
         # its task has not begun: it sees these
         self.cycle.transport = _WithHead(self.transport, self.loop)  # type: ignore[assignment]
-        self.scope["extensions"] = {WRITER: {"write": ChunkWriter(self).write}}
+        self.scope["extensions"] = {LINK: {"link": Link(self)}}
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
@@ -160,6 +177,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """An answer is complete, its end perhaps unread."""
+        self.when_lost = None
         super().on_response_complete()
         self._watch_unsent()
 

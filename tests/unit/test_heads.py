@@ -1,12 +1,16 @@
 """How answers are written: a head goes out with what follows it, or alone when nothing does; chunks only where a body may follow."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
-from gateway.heads import ChunkWriter, _WithHead
+from gateway.heads import LINK, BoundedConnection, Link, _WithHead
 
 
 class Socket:
@@ -80,5 +84,81 @@ def test_a_chunk_is_written_only_where_send_would_do_no_more(change: dict[str, A
     state |= change
     socket = Socket()
     connection: Any = SimpleNamespace(cycle=SimpleNamespace(transport=socket, **state), flow=SimpleNamespace(**state))
-    assert ChunkWriter(connection).write(b"x" * 17) is writes
+    assert Link(connection).write(b"x" * 17) is writes
     assert socket.writes == ([b"11\r\n" + b"x" * 17 + b"\r\n"] if writes else [])
+
+
+@asynccontextmanager
+async def served(app: Callable[..., Awaitable[None]]) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a server of `app`."""
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
+    config.load()
+
+    def make() -> BoundedConnection:
+        return BoundedConnection(config=config, server_state=ServerState(), app_state={})
+
+    async with await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0) as server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        yield reader, writer
+        writer.close()
+
+
+async def whole_body(link: Link, receive: Callable[[], Awaitable[Any]]) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message["more_body"]
+    assert link.has_body()
+    return body
+
+
+@pytest.mark.parametrize("size", [0, 10, 200_000, 1_000_000])
+async def test_a_client_that_goes_is_noticed_whatever_it_sent_before(size: int) -> None:
+    """Also where its body left the socket paused."""
+    waits, gone = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        link: Link = scope["extensions"][LINK]["link"]
+        assert len(await whole_body(link, receive)) == size
+        link.when_lost(gone.set)
+        waits.set()
+        await gone.wait()
+
+    async with served(app) as (_, writer), asyncio.timeout(10):
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % size)
+        writer.write(b"x" * size)
+        await waits.wait()
+        assert not gone.is_set()
+        writer.close()
+        await gone.wait()
+
+
+async def test_a_client_that_went_before_is_said_at_once_and_one_that_has_its_answer_not_at_all() -> None:
+    links, told, go_on, over = list[Link](), list[str](), asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        link: Link = scope["extensions"][LINK]["link"]
+        await whole_body(link, receive)
+        links.append(link)
+        if len(links) == 1:
+            link.when_lost(lambda: told.append("after its answer"))
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+            await send({"type": "http.response.body", "body": b"ok"})
+            return
+        await go_on.wait()
+        link.when_lost(lambda: told.append("before"))
+        over.set()
+
+    async with served(app) as (reader, writer), asyncio.timeout(10):
+        for _ in range(2):
+            writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        await reader.readuntil(b"ok")
+        while len(links) < 2:
+            await asyncio.sleep(0)
+        writer.close()
+        while not links[1]._cycle.disconnected:
+            await asyncio.sleep(0)
+        assert told == []
+        go_on.set()
+        await over.wait()
+        assert told == ["before"]
