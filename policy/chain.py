@@ -4,9 +4,11 @@ A hook that raises or returns what it may not is a fault: the content is blocked
 know: codecs, sessions, Redis.
 """
 
+import functools
 import logging
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,6 +60,22 @@ def _fault(policy: Policy, hook: str, call_id: str) -> Block:
     return Block("fault")
 
 
+class _Decides(NamedTuple):
+    text: bool
+    calls: bool
+    other: bool
+
+
+@functools.cache
+def _decides_about(kind: type[Policy]) -> _Decides:
+    """What a kind of policy overrides. Looked at once for each: all policies of a process stay loaded."""
+    return _Decides(
+        kind.on_text is not Policy.on_text or kind.on_text_end is not Policy.on_text_end,
+        kind.on_tool_call is not Policy.on_tool_call,
+        kind.on_other is not Policy.on_other,
+    )
+
+
 class Chain:
     """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
     `reads_other` likewise for blocks carried whole. `searches`: text is searched for calls, if a policy decides about calls."""
@@ -65,10 +83,11 @@ class Chain:
     def __init__(self, policies: Sequence[Policy], context: Context, *, searches: bool = True) -> None:
         self.policies = [p.for_call(context) for p in policies]
         self.context = context
-        self._text = [p for p in self.policies if type(p).on_text is not Policy.on_text or type(p).on_text_end is not Policy.on_text_end]
+        decides = [_decides_about(type(p)) for p in self.policies]
+        self._text = [p for p, about in zip(self.policies, decides, strict=True) if about.text]
         self.reads_text = bool(self._text)
-        self.searches = searches and any(type(p).on_tool_call is not Policy.on_tool_call for p in self.policies)
-        self.reads_other = any(type(p).on_other is not Policy.on_other for p in self.policies)
+        self.searches = searches and any(about.calls for about in decides)
+        self.reads_other = any(about.other for about in decides)
 
     def on_request(self, request: ChatRequest) -> tuple[ChatRequest | Block, str]:
         """Run the request hooks; returns the request or the block, and who decided."""

@@ -23,15 +23,15 @@ class Upstream(msgspec.Struct, frozen=True):
 
 def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
     """Return the upstream for the request's model. Raises NotFound."""
-    model = request.model
-    name = config.route(model)
+    model, matched = request.model, config.route_of(request.model)
+    name = matched.upstream if matched is not None else config.route(model)
     if name is None:
         raise NotFound(f"there is no model {model[:100]!r} here; GET /v1/models lists them", code="model_not_found", param="model")
     own = frozenset(config.betas)
     if name == DEMO:
         dialect: Dialect = DEMO_MODELS.get(model) or call.dialect
         return Upstream(name, dialect, Target(dialect=dialect, families=frozenset(call.server_tools), betas=call.betas, allowed_betas=own))
-    provider, matched = config.upstreams[name], config.route_of(model)
+    provider = config.upstreams[name]
     target = Target(
         dialect=provider.dialect, native_tools=provider.native_tools, guided=provider.guided, families=frozenset(call.server_tools),
         added_tools=matched.server_tools if matched else (), added_mcp_servers=matched.mcp_servers if matched else (),

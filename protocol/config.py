@@ -197,7 +197,8 @@ class Config(_Strict):
         """Return the name of the upstream for `model`: the first match, `demo` for the built-in models, None for unknown."""
         if model in DEMO_MODELS:
             return DEMO
-        return next((r.upstream for r in self.models if fnmatchcase(model, r.match)), None)
+        found = self.route_of(model)
+        return None if found is None else found.upstream
 
 
 DEMO = "demo"

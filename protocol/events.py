@@ -59,6 +59,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
     def updated(self, later: "Usage") -> "Usage":
         """Return these counts overwritten by those that `later` has."""
+        if later == _UNSAID or self == _UNSAID:
+            # one of the two, of most messages
+            return self if later == _UNSAID else later
         return Usage(
             *(b if b is not None else a for a, b in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(later), strict=True))
         )
@@ -69,6 +72,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             *(a if b is None else b if a is None else a + b for a, b in zip(*map(msgspec.structs.astuple, (self, more)), strict=True))
         )
 
+
+_UNSAID = Usage()
 
 Form = Literal["native", "legacy", "prompt"]
 """How a tool call was written: as the dialect's tool call, as a legacy function call, or as text of the model's."""

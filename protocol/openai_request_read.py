@@ -4,6 +4,7 @@ What is legal in this dialect is read, also where the other dialect has no word 
 gets it as it came, and the writer for the other one refuses it by name.
 """
 
+import functools
 from typing import Any
 
 from protocol import fields, openai_messages_read, openai_tools_read
@@ -34,11 +35,17 @@ _MODELLED = frozenset(
 _LOOKED_AT = frozenset(("audio", "max_completion_tokens", "modalities", "n", "response_format", "stream_options"))
 
 
+@functools.cache
+def _known() -> frozenset[str]:
+    # made once: 4 us of the 18 that a short request takes
+    return _MODELLED | _LOOKED_AT | table().parameters["openai"].keys()
+
+
 def decode(body: bytes) -> ChatRequest:
     """Read a client's body. Raises InvalidRequest naming the parameter."""
     data = loads_body(body)
     fields.refuse_routing(data)
-    fields.refuse_lookalikes(data, _MODELLED | _LOOKED_AT | table().parameters["openai"].keys())
+    fields.refuse_lookalikes(data, _known())
     _refuse_many_answers(data)
     model = fields.model(data)
     system, system_messages, turns = openai_messages_read.messages(fields.array(data, "messages"))
