@@ -46,6 +46,12 @@ class Finisher:
 
         `relayed` is the last number the gateway relayed, below 0 where the worker gives the call up: then the gateway is told.
         """
+        # behind the releases of this turn, which take the records that belong to them
+        asyncio.get_running_loop().call_soon(self._prepare, call, reason, relayed, gone)
+
+    def _prepare(self, call: OwnedCall, reason: str, relayed: int, gone: bool) -> None:
+        if not self._is_mine(call):
+            return
         try:
             audit = encode_records(call.end_records(reason, relayed, now_ms()))
         except Exception as error:
