@@ -15,7 +15,7 @@ from gateway import demo
 from policy.base import Judgement, JudgeQuestion
 from policy.effects import Ask
 from protocol.config import Config, Limits, Runtime
-from protocol.records import EndRecord, EventRecord, Record, decode_records
+from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Entry, Start
@@ -185,6 +185,25 @@ async def test_w9_what_a_call_waits_for_is_looked_after_also_while_upstream_talk
     async with asyncio.timeout(15):
         while not await goes_on():
             await asyncio.sleep(0.01)
+
+
+async def test_what_is_released_as_a_call_ends_is_recorded_with_its_release(redis: Connection, worker: PolicyWorker) -> None:
+    call = await dispatched(redis, worker)
+    [*_, text] = [data for _, data in demo.script("openai", "chat", BODY).steps if b'"content":' in data][:2]
+    for entry in Entry(1, 1, "chunks", [text]), Entry(2, 1, "closed", text="client_gone", number=0):
+        blob = layout.pack(entry)
+        await redis.call("XADD", layout.call_key(call.id), "NOMKSTREAM", f"{entry.seq}-0", layout.BLOB, blob)
+    for _, fields in await redis.call("XRANGE", layout.call_key(call.id), "1-0", "+"):
+        # in one turn of the loop, as one read brings them
+        worker._on_push([b"message", layout.chunk_channel(call.id).encode(), fields[1]])
+    await wait_until(lambda: call.id not in worker.calls, what="the end")
+    entries = [
+        decode_records(blob) for _, fields in await redis.call("XRANGE", layout.audit_key(0), "-", "+") for blob in layout.blobs(fields)
+    ]
+    [released] = [records for records in entries if any(isinstance(r, ReleaseRecord) for r in records)]
+    assert [r.raw for r in released if isinstance(r, ChunksRecord)] == [[text]]
+    assert [type(r) for r in entries[-1]][-1] is EndRecord
+    assert sum(isinstance(r, EndRecord) for records in entries for r in records) == 1
 
 
 async def test_a_fact_is_heard_of_by_a_call_that_waits_for_it(
