@@ -196,23 +196,24 @@ class Claims:
         return numbers[0] is not None and numbers[0] == numbers[1]
 
     async def _claim_all(self, shard: int, entries: list[Delivery], *, takeover: bool) -> "list[asyncio.Task[Any]]":
-        """Claim entries in one step and adopt their calls; returns the replays that began."""
+        """Claim entries, a batch in one step, and adopt their calls; returns the replays that began."""
         # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by now, the next one drops it
         wanted: dict[str, Delivery] = {}
         for delivery in entries:
             if not self._holds(delivery.call_id):
                 wanted.setdefault(delivery.call_id, delivery)
         replays: list[asyncio.Task[Any]] = []
-        if not wanted:
-            return replays
-        try:
-            claimed = await self._claim(shard, list(wanted.values()), takeover=takeover)
-        except Exception as error:  # noqa: BLE001 - whatever it was, they may be this worker's now
-            self._failed(shard, error)
-            return replays
-        large = [self._adopt_large(shard, one, replays) for one in claimed if one.is_large]
-        small = self._adopt_small(shard, [one for one in claimed if not one.is_large], replays)
-        await (asyncio.gather(small, *large) if large else small)
+        deliveries = list(wanted.values())
+        for first in range(0, len(deliveries), CLAIM_BATCH):
+            batch = deliveries[first : first + CLAIM_BATCH]
+            try:
+                claimed = await self._claim(shard, batch, takeover=takeover)
+            except Exception as error:  # noqa: BLE001 - whatever it was, they may be this worker's now
+                self._failed(shard, error)
+                continue
+            large = [self._adopt_large(shard, one, replays) for one in claimed if one.is_large]
+            small = self._adopt_small(shard, [one for one in claimed if not one.is_large], replays)
+            await (asyncio.gather(small, *large) if large else small)
         return replays
 
     async def _adopt_small(self, shard: int, claimed: list[Claimed], replays: "list[asyncio.Task[Any]]") -> None:

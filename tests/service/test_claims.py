@@ -15,7 +15,7 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Start
 from tests.support.waiting import wait_until
-from workers.claims import Claimed, Claims
+from workers.claims import CLAIM_BATCH, Claimed, Claims
 from workers.finish import Finisher
 from workers.subscriptions import Subscriptions
 
@@ -97,6 +97,18 @@ async def test_calls_that_came_together_begin_a_few_at_a_time(redis: Connection,
         assert len(set(worker.adopted_at)) >= COUNT // 3
         assert {c.body for c in worker.adopted.values()} == {b"{}"} and all(c.is_fresh for c in worker.adopted.values())
         assert len({c.token for c in worker.adopted.values()}) == COUNT
+
+
+async def test_many_calls_of_a_worker_that_is_gone_are_taken_over_a_batch_at_a_time(redis: Connection, redis_url: str) -> None:
+    ids = [await begin(redis) for _ in range(2 * CLAIM_BATCH + 5)]
+    found = (await redis.call("XREADGROUP", "GROUP", "policy", "dead", "STREAMS", layout.dispatch_key(0), ">"))[0][1]
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "dead", 0, *(e for e, _ in found), "IDLE", 600_000, "JUSTID")
+    await redis.call("CONFIG", "RESETSTAT")
+    async with claiming(redis, redis_url) as worker:
+        await wait_until(lambda: len(worker.adopted) == len(ids), what="all calls")
+        assert set(worker.adopted) == set(ids)
+        # three scripts
+        assert (await redis.call("INFO", "commandstats")).count(b"cmdstat_evalsha:calls=3,") == 1
 
 
 async def test_a_large_request_comes_whole_and_a_call_that_is_spoilt_keeps_no_other(redis: Connection, redis_url: str) -> None:
