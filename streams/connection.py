@@ -161,7 +161,9 @@ class _Wire(asyncio.Protocol):
         out, self._out = self._out, []
         if self.transport is None or not out:
             return
-        if max(map(len, out)) > _JOINED_BYTES:
+        if len(out) == 1:
+            self.transport.write(out[0])
+        elif max(map(len, out)) > _JOINED_BYTES:
             self.transport.writelines(out)
         else:
             self.transport.write(b"".join(out))
@@ -231,11 +233,11 @@ class Connection:
         def make() -> _Wire:
             return _Wire(self._on_push, self._lost)
 
-        if path := kwargs.get("path"):
-            _, wire = await loop.create_unix_connection(make, path)
-        else:
-            context = ssl.create_default_context() if self._tls else None
-            async with asyncio.timeout(_LOOKS * self._look_s):
+        async with asyncio.timeout(_LOOKS * self._look_s):
+            if path := kwargs.get("path"):
+                _, wire = await loop.create_unix_connection(make, path)
+            else:
+                context = ssl.create_default_context() if self._tls else None
                 _, wire = await loop.create_connection(make, kwargs.get("host", "localhost"), kwargs.get("port", 6379), ssl=context)
         try:
             async with asyncio.timeout(_LOOKS * self._look_s):

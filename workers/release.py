@@ -77,12 +77,15 @@ class Releaser:
     def _send(self, shard: int, gateway: str, batch: list[tuple[OwnedCall, Release]]) -> None:
         keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
         args: list[Argument] = [self._max_reply, REPLY_TTL_MS, "1" if self._strict else "0"]
+        is_waited_for = False
         for call, release in batch:
             release.is_asked = True
+            if call.open_waits:
+                is_waited_for = True
             keys.append(call.ctl_key)
             args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin)
         self._redis.script(scripts.RELEASE, keys, args).add_done_callback(lambda done: self._answered(batch, done))
-        if any(call.open_waits for call, _ in batch):
+        if is_waited_for:
             # behind the record of what they wait for, in the same write
             self._redis.send_quiet("PUBLISH", layout.waiting_channel(shard), b"")
 

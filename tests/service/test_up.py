@@ -111,6 +111,14 @@ def pids(ready: dict[str, Any]) -> list[int]:
     return [pid for role, found in ready["pids"].items() if role != "launcher" for pid in found]
 
 
+def listening(ready: dict[str, Any], role: str) -> set[str]:
+    """The addresses, as /proc writes them, on which a role's first process listens by TCP."""
+    process = Path("/proc") / str(ready["pids"][role][0])
+    sockets = {os.readlink(held).strip("socket:[]") for held in (process / "fd").iterdir()}
+    rows = [row.split() for name in ("tcp", "tcp6") for row in (process / "net" / name).read_text().splitlines()[1:]]
+    return {row[1].rpartition(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets}
+
+
 def all_gone(ready: dict[str, Any]) -> bool:
     """Has every process ended?"""
     return all(started_at(pid) is None for pid in pids(ready))
@@ -149,6 +157,25 @@ def test_key_and_passwords_are_private_and_children_get_only_the_digest(data_dir
         assert launcher.stop() == 0
     for path in (data_dir / "logs").iterdir():
         assert ready["key"] not in path.read_text(errors="replace"), path.name
+
+
+def test_servers_listen_on_sockets_that_only_their_users_reach(data_dir: Path, tmp_path: Path) -> None:
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        ready = launcher.ready()
+        urls = json.loads((data_dir / "urls.json").read_text())
+        assert urls["redis_url"].startswith("unix://") and "host=/" in urls["database_url"]
+        assert (data_dir / "valkey" / "valkey.sock").stat().st_mode & 0o077 == 0
+        assert (data_dir / "postgres").stat().st_mode & 0o077 == 0
+        if ON_LINUX:
+            assert not listening(ready, "redis") | listening(ready, "postgres")
+
+
+def test_servers_listen_on_loopback_where_the_path_does_for_no_socket(tmp_path: Path) -> None:
+    with up(tmp_path / ("a b" * 40) / "data", tmp_path, "--json", "--port", "0") as launcher:
+        ready = launcher.ready()
+        assert hello(ready)
+        if ON_LINUX:
+            assert listening(ready, "redis") == listening(ready, "postgres") == {"0100007F"}
 
 
 @pytest.mark.parametrize("role", ["gateway", "policy", "judge", "audit", "redis", "postgres"])

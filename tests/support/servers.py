@@ -10,7 +10,7 @@ from sluice import embedded
 @contextmanager
 def valkey_server(folder: Path) -> Iterator[str]:
     """Run a Valkey (AOF, no eviction) in `folder` and lend its URL."""
-    spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log")
+    spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log", tcp=True)
     with embedded.running(spec, folder / "run-valkey"):
         yield url
 
@@ -18,6 +18,6 @@ def valkey_server(folder: Path) -> Iterator[str]:
 @contextmanager
 def postgres_server(folder: Path) -> Iterator[str]:
     """Run a PostgreSQL in `folder` and lend the URL of its first database, not migrated."""
-    spec, url = embedded.postgres(folder / "postgres", log=folder / "postgres.log", durable=False)
+    spec, url = embedded.postgres(folder / "postgres", log=folder / "postgres.log", durable=False, tcp=True)
     with embedded.running(spec, folder / "run-postgres"):
         yield url

@@ -97,7 +97,7 @@ class Server:
 @contextmanager
 def own_valkey(folder: Path) -> Iterator[Server]:
     """Run a Valkey as the product wants it."""
-    spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log")
+    spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log", tcp=True)
     server = Server(spec, url, folder / "valkey")
     try:
         yield server
@@ -108,7 +108,7 @@ def own_valkey(folder: Path) -> Iterator[Server]:
 @contextmanager
 def own_postgres(folder: Path) -> Iterator[Server]:
     """Run a migrated PostgreSQL."""
-    spec, url = embedded.postgres(folder / "postgres", log=folder / "postgres.log", durable=False)
+    spec, url = embedded.postgres(folder / "postgres", log=folder / "postgres.log", durable=False, tcp=True)
     server = Server(spec, url, folder / "postgres")
     try:
         upgrade(url)
