@@ -150,7 +150,8 @@ class Limits(_Strict):
     drain_s: float = 25.0
     """Grace of a stopping process."""
     seal_s: float = 2.0
-    """How often audit writers seal the calls that ended and whose records are all in Postgres."""
+    """How often audit writers seal the calls that ended and whose records are all in Postgres. Seals wait for up to 30 s while records come
+    faster than they are written."""
     checkpoint_s: float = 60.0
     """How often an audit writer writes a checkpoint over all seals, when there are new ones."""
 

@@ -1,0 +1,89 @@
+"""Sealing gives way: while records wait to be written, calls that ended are not sealed, but no longer than a while."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from db.insert import AuditInserter
+from protocol.config import Config, Runtime
+from streams import layout
+from streams.connection import Connection
+from tests.support.record import call_id, fresh_database, rows, whole_call
+from tests.support.waiting import wait_until
+from workers import seal
+
+KEY = layout.audit_key(0)
+
+
+@asynccontextmanager
+async def looping(redis: Connection, redis_url: str, database_url: str) -> AsyncIterator[None]:
+    """Run the sealing of a writer whose call has just ended, beside a stream with one entry delivered and one 0.2 s younger that waits."""
+    await redis.call("DEL", KEY)
+    await redis.call("XGROUP", "CREATE", KEY, layout.AUDIT_GROUP, "0", "MKSTREAM")
+    await redis.call("XADD", KEY, "1000-0", "a", "b")
+    await read(redis)
+    await redis.call("XADD", KEY, "1200-0", "a", "b")
+    call = call_id()
+    async with AuditInserter(database_url) as inserter:
+        await inserter.insert(whole_call(call), {})
+    config = Config.model_validate({"limits": {"seal_s": 0.02}})
+    loop = seal.SealLoop(Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w"), redis)
+    loop.ended(0, [str(UUID(call))], (1000, 0))
+    running = asyncio.create_task(loop.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await loop.close()
+        await redis.call("DEL", KEY)
+
+
+async def read(redis: Connection) -> None:
+    """Take what waits, as a writer that has committed it."""
+    taken = await redis.call("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "w", "COUNT", 10, "STREAMS", KEY, ">")
+    await redis.call("XACK", KEY, layout.AUDIT_GROUP, *(entry for entry, _ in taken[0][1]))
+
+
+def sealed(url: str) -> int:
+    """How many seals there are."""
+    [(count,)] = rows(url, "SELECT count(*) FROM seals")
+    return int(count)
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Connection]:
+    connection = Connection(redis_url, name="test", silent_s=60)
+    await connection.open()
+    yield connection
+    await connection.close()
+
+
+async def test_seals_wait_while_records_do(redis: Connection, redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    is_behind = seal.SealLoop._is_behind
+
+    async def counted(loop: seal.SealLoop) -> bool:
+        nonlocal looks
+        looks += 1
+        return await is_behind(loop)
+
+    monkeypatch.setattr(seal.SealLoop, "_is_behind", counted)
+    with fresh_database(database_url) as url:
+        async with looping(redis, redis_url, url):
+            await wait_until(lambda: looks > 10, what="ten looks")
+            assert sealed(url) == 0
+            await read(redis)
+            await wait_until(lambda: sealed(url) == 1, what="sealed once nothing waits")
+
+
+async def test_seals_wait_for_no_longer_than_a_while(
+    redis: Connection, redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seal, "YIELD_S", 0.2)
+    with fresh_database(database_url) as url:
+        async with looping(redis, redis_url, url):
+            await wait_until(lambda: sealed(url) == 1, what="sealed although records wait")
