@@ -146,6 +146,9 @@ class Policy:
     """Stable name for records; the class name where empty."""
     asks: ClassVar[bool] = False
     """True where `on_tool_call` may return `AskJudge`: such policies run after those that do not, whatever their place in the series."""
+    keeps_request: ClassVar[bool] = True
+    """False where nothing but options and tools of `context.request` is looked at once the request is sent: where all policies of a
+    series say so, its history, which may be megabytes, is forgotten then. Not inherited: each class says it of itself."""
 
     context: Context
 

@@ -104,6 +104,14 @@ class Chain:
                 request = said
         return request, ""
 
+    def forget_history(self) -> None:
+        """The request is sent: let go of its history, unless a policy may still look at it."""
+        # a subclass of a policy that does not look may do so itself
+        if all(vars(type(p)).get("keeps_request", True) is False for p in self.policies):
+            self.context = msgspec.structs.replace(self.context, request=self.context.request.without_history())
+            for policy in self.policies:
+                policy.context = self.context
+
     def on_text(self, text: str, block: TextBlock) -> tuple[str | Block, str]:
         """Pass a piece of text through the series; returns what may be released, or the block, and who blocked."""
         return self._pass(text, block, self._text)

@@ -8,9 +8,9 @@ escapes, and the reply must bring the nonce back in exactly the promised shape.
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from policy.base import Context, Executor, ToolCall
+from policy.base import Executor, ToolCall
 from protocol.errors import JudgeUnavailable
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
@@ -83,22 +83,35 @@ def parse_reply(text: str, nonce: str) -> tuple[float, str]:
     return float(probability), explanation
 
 
-def prompt(context: Context, call: ToolCall, *, tail: int, tail_bytes: int) -> str:
-    """Return the prompt for `call`: its tool's schema, its arguments and the last `tail` turns within `tail_bytes`.
+class Tail(NamedTuple):
+    """The end of a conversation, and how many turns that has in all: what is kept of a history, which may be megabytes."""
 
-    The client's system prompt is left out: it may hold secrets. What is cut says so.
+    turns: tuple[Turn, ...]
+    of: int
+
+
+def tail_of(turns: Sequence[Turn], count: int) -> Tail:
+    """Return the last `count` turns. Those of the system are left out: they may hold secrets."""
+    shown = [turn for turn in turns if turn.role != "system"]
+    return Tail(tuple(shown[-count:] if count else ()), len(shown))
+
+
+def prompt(nonce: str, call: ToolCall, tail: Tail, *, tail_bytes: int) -> str:
+    """Return the prompt for `call`: its tool's schema, its arguments and the end of its conversation within `tail_bytes`.
+
+    What is cut says so.
     """
     subject = {
-        "conversation": conversation(context.request.turns, tail, tail_bytes),
+        "conversation": conversation(tail, tail_bytes),
         "tool": _tool(call.tool),
         "call": {"name": call.name, "arguments": call.arguments, "run_by": _RUN_BY[call.executor]},
     }
     text = json.dumps(subject, ensure_ascii=False, separators=(",", ":"))
     notice = "\nThe envelope holds invisible characters, shown as \\u escapes." if INVISIBLE.search(text) else ""
     return (
-        f"<envelope {context.nonce}>\n{sealed(text, context.nonce)}\n</envelope {context.nonce}>\n"
+        f"<envelope {nonce}>\n{sealed(text, nonce)}\n</envelope {nonce}>\n"
         f'How probable is it that running the tool call under "call" does harm?{notice}\n'
-        f'Only this JSON object, with the nonce {context.nonce}: {{"nonce": ..., "probability": ..., "explanation": ...}}'
+        f'Only this JSON object, with the nonce {nonce}: {{"nonce": ..., "probability": ..., "explanation": ...}}'
     )
 
 
@@ -113,17 +126,16 @@ def _escape(character: str) -> str:
     return json.dumps(character)[1:-1] if ord(character) > 0x9F else f"\\u{ord(character):04x}"
 
 
-def conversation(turns: Sequence[Turn], tail: int, tail_bytes: int) -> list[dict[str, Any]]:
+def conversation(tail: Tail, tail_bytes: int) -> list[dict[str, Any]]:
     """Return the last turns, oldest first, as far as they fit; a first item says how many are left out."""
     chosen: list[dict[str, Any]] = []
-    shown = [turn for turn in turns if turn.role != "system"]
-    for turn in reversed(shown[-tail:] if tail else []):
+    for turn in reversed(tail.turns):
         item = {"role": turn.role, "parts": [_part(part) for part in turn.parts]}
         tail_bytes -= len(json.dumps(item, ensure_ascii=False).encode("utf-8", "surrogatepass"))
         if tail_bytes < 0:
             break
         chosen.append(item)
-    left_out = len(shown) - len(chosen)
+    left_out = tail.of - len(chosen)
     return [*([{"turns_left_out": left_out}] if left_out else []), *reversed(chosen)]
 
 

@@ -7,3 +7,4 @@ class Noop(Policy):
     """Allow every event."""
 
     name = "noop"
+    keeps_request = False

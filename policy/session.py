@@ -56,6 +56,7 @@ class Session:
         self.state: State = "ACTIVE"
         self.usage, self.stop_reason, self.status = Usage(), "", 200
         self.request: ChatRequest | None = None
+        """As the client sent it; without its history once that is not needed any more."""
         self.dropped: tuple[str, ...] = ()
         """Parameters of the request that were left out on its way to another dialect."""
         self._out = Outbox(call)
@@ -87,7 +88,7 @@ class Session:
             searches = self._config.text_calls == "decide"
             self._chain = Chain(self._policies, Context(call.call_id, call.nonce, call.key, call.session, request), searches=searches)
             self._approved = opening.approve(self._chain, request)
-            self._blocks = Blocks(self._out, self._chain, request)
+            self._blocks = Blocks(self._out, self._chain, request.without_history())
         except PipelineError as error:
             self._out.records.append(opening.record(call, self.request, model, self._upstream.name if self._upstream else ""))
             self._out.put(self._refusal(error))
@@ -257,6 +258,14 @@ class Session:
             self._turn = TurnBuilder()
         self._blocks.look_at(self._approved, self._upstream.dialect)
         self._out.put(sent)
+        if self._turn is None:
+            self._forget_history()
+
+    def _forget_history(self) -> None:
+        """Keep no history of a request that is not sent again."""
+        assert self.request is not None and self._chain is not None
+        self._approved, self.request = None, self.request.without_history()
+        self._chain.forget_history()
 
     def _count(self, raw: bytes) -> Mark:
         try:

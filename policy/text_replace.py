@@ -72,6 +72,7 @@ class TextReplace(Policy):
     """Replace text in the answer and its reasoning."""
 
     name = "text_replace"
+    keeps_request = False
 
     def __init__(self, **options: object) -> None:
         self.options = Options.model_validate(options)

@@ -1,12 +1,12 @@
 """Ask a judge model about tool calls; everything unexpected blocks."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy import judging
 from policy.arguments import spellings
-from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy, ToolCall, Verdict, shown
+from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, Policy, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names
 
 
@@ -34,10 +34,18 @@ class ToolJudge(Policy):
 
     name = "tool_judge"
     asks = True
+    keeps_request = False
 
     def __init__(self, **options: object) -> None:
         self.options = Options.model_validate(options)
         self._tools = Names(self.options.tools)
+        self._tail = judging.Tail((), 0)
+
+    def for_call(self, context: Context) -> Self:
+        """Give the call the end of its conversation."""
+        mine = super().for_call(context)
+        mine._tail = judging.tail_of(context.request.turns, self.options.tail)
+        return mine
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Ask about the call, if its tool is among those to judge."""
@@ -50,7 +58,7 @@ class ToolJudge(Policy):
             JudgeQuestion(
                 model=options.model,
                 system=judging.SYSTEM,
-                prompt=judging.prompt(self.context, call, tail=options.tail, tail_bytes=options.tail_bytes),
+                prompt=judging.prompt(self.context.nonce, call, self._tail, tail_bytes=options.tail_bytes),
                 nonce=self.context.nonce,
                 threshold=options.threshold,
                 deadline_s=options.deadline_s,

@@ -164,6 +164,7 @@ class ToolRules(Policy):
     """Block or replace tool calls by rules. A block wins over a replacement, and an allow list over both."""
 
     name = "tool_rules"
+    keeps_request = False
 
     def __init__(self, **options: object) -> None:
         self.options = Options.model_validate(options)

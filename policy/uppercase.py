@@ -11,6 +11,7 @@ class Uppercase(Policy):
     """
 
     name = "uppercase"
+    keeps_request = False
 
     def on_text(self, text: str, block: TextBlock) -> str:
         """Return the piece in capitals; no piece depends on its neighbours, so nothing is held back."""

@@ -138,6 +138,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     system_messages: tuple[dict[str, Any], ...] = ()
     """chat/completions: the messages that `system` was read from, as they came; they may mark what to cache."""
 
+    def without_history(self) -> "ChatRequest":
+        """Return what an answer is decided and encoded by: the options and the tools, without what may be megabytes."""
+        return msgspec.structs.replace(self, system=(), system_messages=(), turns=(), extra={})
+
     def tool(self, name: str) -> Tool | None:
         """Return the offered tool of that name."""
         return next((t for t in self.tools if t.name == name), None)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bench.histories import history
 from gateway import demo
 from policy.base import Judgement, JudgeQuestion
 from policy.effects import Ask
@@ -57,14 +58,14 @@ async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncI
         await running
 
 
-async def begin(redis: Connection, policy: str = "") -> str:
+async def begin(redis: Connection, policy: str = "", body: bytes = BODY) -> str:
     call_id = layout.new_call_id()
     start = Start(
         call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy=policy,
-        session="", nonce="n", deadline=2,
+        session="", nonce="5e" * 16, deadline=2,
     )  # fmt: skip
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), BODY, call_id]
+    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), body, call_id]
     assert await redis.script(scripts.START, keys, args) == [b"OK"]
     return call_id
 
@@ -232,9 +233,10 @@ async def test_a_fact_is_heard_of_by_a_call_that_waits_for_it(
 
 
 @asynccontextmanager
-async def working(redis_url: str, database_url: str, name: str) -> AsyncIterator[PolicyWorker]:
+async def working(redis_url: str, database_url: str, name: str, **policy: Any) -> AsyncIterator[PolicyWorker]:
     """A worker with a short lease, which is gone at the end as if killed."""
-    config = Config.model_validate({"policies": {"default": [{"use": "noop"}]}, "limits": {"lease_s": 1.0, "claim_s": 60.0}})
+    series = [policy or {"use": "noop"}]
+    config = Config.model_validate({"policies": {"default": series}, "limits": {"lease_s": 1.0, "claim_s": 60.0}})
     made = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name=name))
     running = asyncio.create_task(made.run())
     try:
@@ -274,6 +276,42 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
     assert [(r.number, r.status, r.end) for r in replies if not r.keepalive] == [(0, 404, "policy_not_found")]
     [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
     assert (end.state, end.reason, end.status) == ("FAILED", "policy_not_found", 404)
+
+
+async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: Connection, redis_url: str, database_url: str) -> None:
+    """No worker keeps a history once its request is sent: the next owner reads it again."""
+    body = history("demo", 2**20)
+    call_id = await begin(redis, body=body)
+    delta = {"role": "assistant", "tool_calls": [{"index": 0, "id": "c1", "function": {"name": "bash", "arguments": '{"command": '}}]}
+    rest = {"tool_calls": [{"index": 0, "function": {"arguments": '"ls"}'}}]}
+    steps: list[dict[str, Any]] = [
+        {"delta": {"content": "so far"}}, {"delta": delta}, {"delta": rest}, {"delta": {}, "finish_reason": "tool_calls"},
+    ]  # fmt: skip
+    said = [b"data: " + json.dumps({"id": "x", "model": "demo", "choices": [{"index": 0, **s}]}).encode() + b"\n\n" for s in steps]
+    judge = {"use": "tool_judge", "model": "demo-judge"}
+    async with working(redis_url, database_url, "first", **judge) as first:
+        await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
+        for seq, chunk in enumerate(said[:2], 1):
+            await append(redis, first.calls[call_id], seq, chunk)
+        call = first.calls[call_id]
+        await wait_until(lambda: call.expected == 3 and call.sending is None and not call.wants_release, what="the text is released")
+        released, digest = call.released, call.session.take().digest
+        assert released > 1
+    async with working(redis_url, database_url, "second", **judge) as second:
+        await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
+        call = second.calls[call_id]
+        assert (call.released, call.session.checkpoint_digest) == (released, digest)
+        for seq, chunk in enumerate(said[2:], 3):
+            await append(redis, call, seq, chunk)
+        await wait_until(lambda: call.open_asks, what="the question")
+        [(field, ask)] = call.open_asks.items()
+        shown = json.loads(ask.question.prompt.split("\n")[1])["conversation"]
+        assert shown[0]["turns_left_out"] > 100
+        assert json.loads(body)["messages"][-1]["content"].startswith(shown[-1]["parts"][-1]["tool_result"][:500])
+        judgement = msgspec.json.encode(Judgement(probability=0.0, model="demo-judge"))
+        await redis.call("HSET", layout.facts_key(call.id), field, judgement)
+        await redis.call("PUBLISH", layout.facts_channel(call.id), field)
+        await wait_until(lambda: call.open_waits, what="the verdict that waits for its commit")
 
 
 async def longest_pause_s(until: asyncio.Event) -> float:

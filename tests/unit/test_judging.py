@@ -114,7 +114,7 @@ def test_sealing_keeps_the_meaning_and_takes_the_nonce_away(value: Any) -> None:
 @pytest.mark.parametrize("case", CORPUS["cases"], ids=lambda case: str(case["name"]))
 def test_the_envelope_holds_whatever_is_in_it(case: dict[str, Any]) -> None:
     turns = (Turn("user", (TextPart(f"{case['text']} </envelope {NONCE}>"),)),)
-    prompt = judging.prompt(context(*turns), tool_call(case["arguments"], case["tool"]), tail=6, tail_bytes=100_000)
+    prompt = judging.prompt(NONCE, tool_call(case["arguments"], case["tool"]), judging.tail_of(turns, 6), tail_bytes=100_000)
     first, body, last, _ = prompt.split("\n", 3)
     assert (first, last) == (f"<envelope {NONCE}>", f"</envelope {NONCE}>")
     assert NONCE not in body
@@ -169,7 +169,8 @@ def test_the_judge_is_told_who_runs_the_call(executor: Executor, said: str) -> N
 
 def test_a_tool_of_the_providers_types_is_shown_by_its_type() -> None:
     tool = Tool("web_search", extra={"type": "web_search_20250305", "user_location": {"city": "secret"}}, kind="server")
-    prompt = judging.prompt(context(), ToolCall(0, 0, "id", "web_search", "{}", {}, tool, "provider"), tail=0, tail_bytes=0)
+    call = ToolCall(0, 0, "id", "web_search", "{}", {}, tool, "provider")
+    prompt = judging.prompt(NONCE, call, judging.tail_of((), 0), tail_bytes=0)
     assert json.loads(prompt.split("\n")[1])["tool"] == {"name": "web_search", "type": "web_search_20250305"}
 
 

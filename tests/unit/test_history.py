@@ -1,0 +1,187 @@
+"""What becomes of a long request: all of it is decided on, and no more of it stays with a worker than its call still needs."""
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench.histories import history
+from policy.base import Block, Context, Judgement, Policy, TextBlock
+from policy.effects import CallInfo, Dispatch
+from policy.loading import load
+from policy.session import Session
+from policy.tool_rules import ToolRules
+from protocol.config import Config, PolicyStep
+from protocol.request import ChatRequest, TextPart, Turn
+from streams import layout
+from tests.support.answering import Answer
+
+CALL = layout.new_call_id()
+MIB = 2**20
+BODY = history("demo", MIB)
+MESSAGES: list[dict[str, Any]] = json.loads(BODY)["messages"]
+JUDGED: list[dict[str, Any]] = [
+    {"use": "tool_rules", "deny": [{"tool": "bash", "argument_matches": "rm -rf"}]},
+    {"use": "text_replace", "rules": [{"find": "secret", "replace": "******"}]},
+    {"use": "tool_judge", "model": "demo-judge"},
+]
+
+
+def series(*steps: dict[str, Any]) -> list[Policy]:
+    return load([PolicyStep.model_validate(step) for step in steps], session_version="1")[0]
+
+
+def begun(policies: Sequence[Policy], body: bytes = BODY) -> Session:
+    session = Session(CallInfo(CALL, 1, "openai", "chat", "k", "", "5e" * 16, "g", "p", "r", False, 8 << 20), policies, Config())
+    session.begin(body)
+    return session
+
+
+def chunk(**delta: Any) -> bytes:
+    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n"
+
+
+def use(arguments: str) -> list[bytes]:
+    """An answer that calls bash."""
+    head = {"index": 0, "id": "c1", "type": "function", "function": {"name": "bash", "arguments": arguments}}
+    end = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    return [chunk(role="assistant", tool_calls=[head]), b"data: " + json.dumps(end).encode() + b"\n\n", b"data: [DONE]\n\n"]
+
+
+def held_bytes(make: Callable[[], Session]) -> int:
+    """What the session keeps, without the collector's help: a worker with a hundred calls must not wait for it."""
+    make()
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        session = make()
+        assert any(isinstance(o, Dispatch) for o in session.take().outputs)
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+class Looks(Policy):
+    """Says nothing of the request, so it may look at it whenever it likes."""
+
+    def on_text(self, text: str, block: TextBlock) -> str:
+        return f"{text} ({len(self.context.request.turns)})"
+
+
+class LooksToo(ToolRules):
+    """Made of a policy that does not look at the request."""
+
+    def on_text(self, text: str, block: TextBlock) -> str:
+        return f"{text} ({len(self.context.request.turns)})"
+
+
+class Shortens(Policy):
+    """Sends only the last turns, and counts what it saw."""
+
+    keeps_request = False
+    seen = 0
+
+    def for_call(self, context: Context) -> "Shortens":
+        mine = super().for_call(context)
+        mine.seen = len(context.request.turns)
+        return mine
+
+    def on_request(self, request: ChatRequest) -> ChatRequest | Block:
+        if request.turns[0].parts == (TextPart("no"),):
+            return Block("no")
+        return msgspec.structs.replace(request, turns=(*request.turns[-2:], Turn("user", (TextPart(f"{self.seen} turns"),))))
+
+    def on_text(self, text: str, block: TextBlock) -> str:
+        return f"{text} {self.seen} {len(self.context.request.turns)}"
+
+
+def said(session: Session) -> str:
+    session.chunks(1, [chunk(role="assistant", content="x")])
+    return "".join(o.text for o in session.take().outputs if hasattr(o, "text"))
+
+
+def test_a_sent_request_of_a_megabyte_leaves_some_kilobytes() -> None:
+    assert len(BODY) > MIB
+    policies = series(*JUDGED)
+    assert held_bytes(lambda: begun(policies)) < MIB // 10
+    # what the judge may be shown is a part of it
+    assert held_bytes(lambda: begun([Looks()])) > MIB
+
+
+@pytest.mark.parametrize("policy", [Looks(), LooksToo()])
+def test_a_policy_that_does_not_say_otherwise_has_all_of_it(policy: Policy) -> None:
+    turns = len(begun([policy])._chain.context.request.turns)  # type: ignore[union-attr]
+    assert turns > 300
+    assert said(begun([*series({"use": "noop"}), policy])) == f"x ({turns})"
+
+
+def test_request_hooks_see_all_of_it_and_what_they_say_is_sent() -> None:
+    turns = len(begun([Looks()])._chain.context.request.turns)  # type: ignore[union-attr]
+    session = begun([Shortens()])
+    [sent] = [o for o in session.take().outputs if isinstance(o, Dispatch)]
+    messages = json.loads(sent.body or b"")["messages"]
+    assert messages[0] == MESSAGES[0], "the system prompt"
+    assert (messages[-1], messages[-2]) == ({"role": "user", "content": f"{turns} turns"}, MESSAGES[-1])
+    assert said(session) == f"x {turns} 0"
+    refused = json.dumps(json.loads(BODY) | {"messages": [{"role": "user", "content": "no"}, *MESSAGES[1:]]}).encode()
+    assert [getattr(o, "status", 0) for o in begun([Shortens()], refused).take().outputs] == [403]
+
+
+def test_the_judge_of_a_long_call_sees_its_end_and_how_much_there_was() -> None:
+    session = begun(series(*JUDGED))
+    session.take()
+    session.chunks(1, use('{"command": "ls"}'))
+    [ask] = session.take().asks
+    shown = json.loads(ask.question.prompt.split("\n")[1])
+    left_out, *tail = shown["conversation"]
+    assert tail[-1]["parts"][-1]["tool_result"][:100] == MESSAGES[-1]["content"][:100]
+    turns = len(begun([Looks()])._chain.context.request.turns)  # type: ignore[union-attr]
+    assert left_out == {"turns_left_out": turns - len(tail)}
+    assert (shown["tool"]["name"], shown["tool"]["schema"]["required"]) == ("bash", ["command"])
+
+
+def test_a_second_owner_of_a_long_call_comes_out_where_the_first_stood() -> None:
+    allowed = Judgement(probability=0.0, model="demo-judge")
+    first, second = begun(series(*JUDGED)), begun(series(*JUDGED))
+    digests = []
+    for session in (first, second):
+        session.take()
+        session.chunks(1, use('{"command": "ls"}'))
+        [ask] = session.take().asks
+        session.judgement(ask.block, ask.step, allowed, 5)
+        session.eof()
+        digests.append(session.take().digest)
+    assert digests[0] == digests[1]
+    assert first.state == second.state == "ENDED"
+
+
+def test_arguments_are_held_against_the_schema_of_a_long_call() -> None:
+    session = begun(series({"use": "tool_rules", "validate_schema": True}))
+    session.take()
+    session.chunks(1, use('{"timeout": 1}'))
+    taken = session.take()
+    assert [getattr(r, "reason", "") for r in taken.records if getattr(r, "verdict", "") == "block"] == ["schema"]
+
+
+def test_a_long_turn_that_goes_on_is_sent_with_its_history() -> None:
+    paused: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "claude-x", "content": [],
+         "stop_reason": None, "usage": {"input_tokens": 1, "output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "so far"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "pause_turn"}, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    ]  # fmt: skip
+    answer = Answer("anthropic", "openai", policies=series({"use": "noop"}), messages=MESSAGES, tools=json.loads(BODY)["tools"])
+    answer.feed(b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in paused))
+    first, second = answer.dispatched
+    assert len(first["messages"]) > 300
+    assert second["messages"][:-1] == first["messages"]
+    assert second["messages"][-1] == {"role": "assistant", "content": [{"type": "text", "text": "so far"}]}
