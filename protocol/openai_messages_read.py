@@ -75,7 +75,7 @@ class _Turns:
         if calls is not None and not isinstance(calls, list):
             invalid(f"{at}.tool_calls must be a list", "messages")
         parts = list(_parts(message, at)) if message.get("content") is not None else []
-        parts += [_tool_use(call, f"{at}.tool_calls[{i}]") for i, call in enumerate(calls or ())]
+        parts += [_plain_use(call) or _tool_use(call, f"{at}.tool_calls[{i}]") for i, call in enumerate(calls or ())]
         if message.get("function_call") is not None:
             parts.append(self._legacy_call(message["function_call"], f"{at}.function_call"))
         return Turn("assistant", tuple(parts), fields.rest(message, "role", "content", "tool_calls", "function_call"))
@@ -148,6 +148,19 @@ def _part(part: Any, at: str) -> Part:
     if not isinstance(part.get("text"), str):
         invalid(f"{at}.content has a text part without a text", "messages")
     return TextPart(part["text"], fields.rest(part, "type", "text"))
+
+
+def _plain_use(call: Any) -> ToolUsePart | None:
+    """Read a function's call with nothing else in it: nearly all of an agent's history. None: see `_tool_use`."""
+    try:
+        function = call["function"]
+        identity, name, arguments = call["id"], function["name"], function["arguments"]
+        is_plain = len(call) == 3 and call["type"] == "function"
+    except (KeyError, TypeError):
+        return None
+    if not is_plain or not type(identity) is type(name) is type(arguments) is str:
+        return None
+    return ToolUsePart(identity, name, arguments)
 
 
 def _tool_use(call: Any, at: str) -> ToolUsePart:
