@@ -4,7 +4,6 @@ A hook that raises or returns what it may not is a fault: the content is blocked
 know: codecs, sessions, Redis.
 """
 
-import functools
 import logging
 import sys
 from collections.abc import Sequence
@@ -64,16 +63,24 @@ class _Decides(NamedTuple):
     text: bool
     calls: bool
     other: bool
+    past: bool
+    """Perhaps by what the request said before: it may look at it at any time."""
 
 
-@functools.cache
+_decides: dict[type[Policy], _Decides] = {}
+
+
 def _decides_about(kind: type[Policy]) -> _Decides:
     """What a kind of policy overrides. Looked at once for each: all policies of a process stay loaded."""
-    return _Decides(
-        kind.on_text is not Policy.on_text or kind.on_text_end is not Policy.on_text_end,
-        kind.on_tool_call is not Policy.on_tool_call,
-        kind.on_other is not Policy.on_other,
-    )
+    if kind not in _decides:
+        _decides[kind] = _Decides(
+            kind.on_text is not Policy.on_text or kind.on_text_end is not Policy.on_text_end,
+            kind.on_tool_call is not Policy.on_tool_call,
+            kind.on_other is not Policy.on_other,
+            # a subclass of a policy that does not look may do so itself
+            vars(kind).get("keeps_request", True) is not False,
+        )
+    return _decides[kind]
 
 
 class Chain:
@@ -88,6 +95,7 @@ class Chain:
         self.reads_text = bool(self._text)
         self.searches = searches and any(about.calls for about in decides)
         self.reads_other = any(about.other for about in decides)
+        self._looks_back = any(about.past for about in decides)
 
     def on_request(self, request: ChatRequest) -> tuple[ChatRequest | Block, str]:
         """Run the request hooks; returns the request or the block, and who decided."""
@@ -106,8 +114,7 @@ class Chain:
 
     def forget_history(self) -> None:
         """The request is sent: let go of its history, unless a policy may still look at it."""
-        # a subclass of a policy that does not look may do so itself
-        if all(vars(type(p)).get("keeps_request", True) is False for p in self.policies):
+        if not self._looks_back:
             self.context = msgspec.structs.replace(self.context, request=self.context.request.without_history())
             for policy in self.policies:
                 policy.context = self.context
