@@ -16,20 +16,23 @@ from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from db.filters import Filters, ListName, Position
-from db.keysets import KEYS, first_keys, nearest, nearest_of, values
+from db.filters import Filters, ListName, Order, Position
+from db.keysets import KEYS, few_of, first_keys, nearest, nearest_of, values
 from db.lookups import Key, key_of, keys_among, plan_once
 
 _DAY_MS = 86_400_000
 _COUNT = 200
 """So many calls of each filter are asked for at first, four times as many each time that they were not enough."""
 _MOST = 1600
-_DENSE = 60
-"""With so many calls in a day it is cheaper to plan a statement for that day (1-3 ms) than to look each up (20-50 us)."""
+_DENSE, _DENSE_JUDGE_BLOCKS = 60, 200
+"""With so many calls in a day it is cheaper to plan a statement for that day (1-3 ms) than to look each up (20-50 us, 10 as a judge block).
+Where they all lie in a day or two, 60 are enough: the statement goes on behind the last of them, and mostly fills the page."""
 _DAYS = 8
 """So many days are asked for in one statement, each by a statement of its own in it."""
 _SAID = (8, 32)
 """In so many days words are looked for at once, first and then: planning takes 0.3 ms for each."""
+FEW: dict[ListName, int] = {"calls": 1000, "tool-calls": 1000, "judge-blocks": 4000}
+"""Words in fewer calls are looked for in all of the record at once, by a plan that is kept: 1-10 ms, by day 10-30."""
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
 
 
@@ -55,11 +58,20 @@ class _Walk:
             low, high = (max(low, after), high) if self.is_up else (low, min(high, _next(after)))
         self.given: dict[str, Any] = values(filters) | {"low": low, "high": high}
 
-    async def near(self) -> list[_Place]:
-        """Where each filter alone finds something."""
-        statement = _near(self.of, self.shape, self.given["low"] > _LOWEST, self.given["high"] < _HIGHEST)
+    async def near(self, *, beside_words: bool) -> list[_Place]:
+        """Where each filter alone finds something, but for words."""
+        shape = self.shape if beside_words else replace(self.shape, words=None)
+        statement = _near(self.of, shape, self.given["low"] > _LOWEST, self.given["high"] < _HIGHEST)
+        if not statement:
+            return []
         row = (await self.connection.exec_driver_sql(statement, self.given | {"count": self.count})).one()
         return [_Place(dict.fromkeys(ids), ids[-1] if len(ids) == self.count else None) for ids in row]
+
+    async def where_few_said(self) -> _Place | None:
+        """All calls in which the words are said, None where that is too many."""
+        most = FEW[self.of]
+        row = (await self.connection.exec_driver_sql(_few_said(self.of, self.shape.order), self.given | {"most": most})).one()
+        return _Place(dict.fromkeys(row.ids), None) if row.number < most else None
 
     async def where_said(self, places: Sequence[_Place]) -> _Place:
         """The calls in which the words are said, from where the others begin. How common words are decides how they are looked for."""
@@ -74,11 +86,28 @@ class _Walk:
 
     async def take(self, ids: list[UUID]) -> None:
         """Take what the list shows of some calls."""
-        size = self.limit
+        size = self.limit if self.count == _COUNT else self.limit + _COUNT
         while ids and len(self.found) < self.limit:
             # what all filters name is mostly shown: a page is full with the nearest
             piece, ids, size = ids[:size], ids[size:], size + _COUNT
             self.found += await keys_among(self.connection, self.of, self.filters, piece, self.limit - len(self.found))
+
+    async def take_all(self, ids: list[UUID], last: UUID | None, *, said: bool) -> UUID | None:
+        """Take what the list shows of calls up to `last`, by calls or by days. Returns the last that was looked at."""
+        if said:
+            # of these most are shown, unless other filters rule them out
+            nearest, ids = ids[: self.limit + _COUNT], ids[self.limit + _COUNT :]
+            await self.take(nearest)
+            if not ids or len(self.found) == self.limit:
+                return last
+            self.leave(nearest[-1])
+        days = list(dict.fromkeys(map(_day, ids)))
+        dense = _DENSE_JUDGE_BLOCKS if self.of == "judge-blocks" and len(days) > 2 else _DENSE
+        if len(ids) <= dense * len(days):
+            await self.take(ids)
+            return last
+        end = await self.take_days(days[:_DAYS])
+        return end if len(days) > _DAYS or (last is not None and self.is_behind(end, last)) else last
 
     async def take_days(self, days: Sequence[int]) -> UUID:
         """Take what the list shows in some days, of the later ones only what is needed. Returns the last id of those days."""
@@ -131,32 +160,32 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
     """Return the first `limit` keys after the cursor, in order."""
     walk = _Walk(connection, of, filters, limit)
     await plan_once(connection)
-    is_first = True
+    looks, is_said, may_be_few = 0, filters.words is not None, True
     while len(walk.found) < limit:
-        places = await walk.near()
+        few = None
+        if is_said and may_be_few and looks > bool(walk.found):
+            few = await walk.where_few_said()
+            may_be_few = few is not None
+        places = await walk.near(beside_words=few is not None)
         if not all(place.ids for place in places):
             break
-        if filters.words is not None and not is_first:
-            places.append(await walk.where_said(places))
+        if is_said and looks:
+            places.append(await walk.where_said(places) if few is None else few)
         ids, last = walk.meet(places)
-        if filters.words is not None and is_first and len(ids) > limit:
+        if is_said and not looks and len(ids) > limit:
             # words are said by the nearest, or are rare enough to be looked for
             ids, last = ids[:limit], ids[limit - 1]
             await walk.take(ids)
+            # one in ten of what may be a judge block: the nearest by the other filters are as good
+            is_said = of != "judge-blocks" or 10 * len(walk.found) < limit
         else:
-            days = list(dict.fromkeys(map(_day, ids)))
-            if len(ids) > _DENSE * len(days):
-                end = await walk.take_days(days[:_DAYS])
-                if len(days) > _DAYS or (last is not None and walk.is_behind(end, last)):
-                    last = end
-            else:
-                await walk.take(ids)
-            if filters.words is None or not is_first:
+            last = await walk.take_all(ids, last, said=few is not None)
+            if looks or not is_said:
                 walk.count = min(4 * walk.count, _MOST)
         if last is None or last == _HIGHEST:
             break
         walk.leave(last)
-        is_first = False
+        looks += 1
     return walk.found
 
 
@@ -164,7 +193,8 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
 def _near(of: ListName, shape: Filters, is_above: bool, is_below: bool) -> str:
     """What finds the nearest calls, without bounds that are none: PostgreSQL looks the ends of partitions up for them (4x the time)."""
     shape = replace(shape, low=_LOWEST if is_above else None, high=_HIGHEST if is_below else None)
-    return _text(nearest(KEYS[of].places(shape), shape))
+    places = KEYS[of].places(shape)
+    return _text(nearest(places, shape)) if places else ""
 
 
 @lru_cache(maxsize=1024)
@@ -178,6 +208,12 @@ def _page(of: ListName, shape: Filters, days: int) -> str:
 def _said(of: ListName, shape: Filters, days: int) -> str:
     """What finds calls in which words are said."""
     return _of_days(_text(nearest_of(KEYS[of].said(replace(shape, low=_LOWEST, high=_HIGHEST)), shape)), days, "count")
+
+
+@lru_cache(maxsize=8)
+def _few_said(of: ListName, order: Order) -> str:
+    """What finds calls in which words are said, in all of the record."""
+    return _text(few_of(KEYS[of].few_said(Filters(words="words")), Filters(order=order, low=_LOWEST, high=_HIGHEST)))
 
 
 def _of_days(statement: str, count: int, limit: str) -> str:

@@ -9,6 +9,7 @@ from sqlalchemy import event, select
 
 from bench.asking import LISTS, alone, explain, together
 from bench.volume import Volume, fill_day
+from db import windows
 from db.filters import parse_filters
 from db.link import conninfo
 from db.queries import AuditReader
@@ -17,9 +18,17 @@ from tests.support.record import fresh_database
 
 VOLUME = Volume(calls=4000, days=10)
 """With some 10,000 tool calls, 4,000 blocks and 100,000 chunks."""
-MOST_ROWS = {"calls": 4500, "tool-calls": 4500, "judge-blocks": 12_000}
-"""200 calls of each filter; all rows of the calls that they have in common, in up to six tables, where those are few in a day: that took
-1,500 and 6,500 rows by a statement for each day, and twice the time, because each was planned. One tool call in thirty is a judge block."""
+MOST_ROWS = {"calls": 4500, "tool-calls": 4500, "judge-blocks": 6000}
+"""200 calls of each filter, then 800; all rows of the calls that they have in common, in up to six tables, where those are few in a day:
+that took 1,500 and 6,500 rows by a statement for each day, and twice the time, because each was planned. One tool call in thirty is a
+judge block; what else was refused costs three look-ups."""
+MOST_ROWS_BY_WORDS = {"calls": 4500, "tool-calls": 4500, "judge-blocks": 12_000}
+"""To find that words are in more than a few calls takes a look at each refused one, of all in so small a record (5,400 rows)."""
+BLOCKED_LATER = """
+INSERT INTO blocks SELECT call_id, block, at, 'tool_use', 'block', 'said too late', policy FROM tool_calls
+WHERE verdict = 'allow' AND policy LIKE 'tool_judge%' AND get_byte(uuid_send(call_id), 15) < 16 ON CONFLICT DO NOTHING
+"""
+"""Allowed tool calls that a judgement blocks by a later word: one in sixteen of those that were judged."""
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +37,8 @@ def filled(database_url: str) -> Iterator[str]:
         with psycopg.connect(conninfo(url), autocommit=True) as connection:
             for day in range(VOLUME.days):
                 fill_day(connection, VOLUME, day)
+            connection.execute(BLOCKED_LATER)
+            connection.execute("VACUUM ANALYZE blocks")
         yield url
 
 
@@ -88,15 +99,20 @@ async def test_a_page_holds_what_the_views_hold(filled: str, of: Any) -> None:
         await reader.close()
 
 
+@pytest.mark.parametrize("few", [None, 40])
 @pytest.mark.parametrize("of", LISTS)
-async def test_pages_together_are_the_list(filled: str, of: Any) -> None:
+async def test_pages_together_are_the_list(filled: str, of: Any, few: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small and large pages, from both ends: every item once, in order, whatever way its filters are found."""
+    if few is not None:
+        # what is said in more calls than this is looked for by day
+        monkeypatch.setitem(windows.FEW, of, few)
     reader = AuditReader.open(filled)
     ask = {"calls": reader.calls, "tool-calls": reader.tool_calls, "judge-blocks": reader.judge_blocks}[of]
     asked: list[dict[str, str]] = [
         {"verdict": "withheld"}, {"verdict": "block", "key": "key-0"}, {"name": "toolold", "session": "agent"}, {"q": "wordold"},
         {"q": "wordmid", "model": "model-0"}, {"policy": "tool_judge", "verdict": "withheld"}, {"key": "key-rare"},
-        {"policy": "policy-rare"},
+        {"policy": "policy-rare"}, {"q": "grep bash"}, {"q": "said too much"}, {"q": "wordold", "session": "agent"},
+        {"q": "grep", "name": "bash", "verdict": "block"}, {"name": "toolold", "policy": "tool_judge"},
     ]  # fmt: skip
     try:
         with psycopg.connect(conninfo(filled), autocommit=True) as connection:
@@ -138,7 +154,7 @@ async def test_no_filter_makes_a_page_walk_the_record(filled: str, of: Any) -> N
     finally:
         await reader.close()
     found.sort(key=lambda one: -one[0])
-    assert found[0][0] <= MOST_ROWS[of], found[:10]
+    assert all(rows <= (MOST_ROWS_BY_WORDS if "q" in given else MOST_ROWS)[of] for rows, _, given in found), found[:10]
 
 
 async def test_pages_read_a_view_as_it_is(filled: str) -> None:
