@@ -116,14 +116,16 @@ def _tool_call_places(filters: Filters) -> Places:
 
 
 def _judge_block_places(filters: Filters) -> Places:
-    places = _places(replace(filters, name=None))
+    others = (filters.session, filters.model, filters.key, filters.policy, filters.verdict, filters.words)
+    if filters.name is not None and all(one is None for one in others):
+        # beside other filters a walk through the allowed calls of a common name costs more than it saves
+        return [[_at(ToolCall.name, filters).where(_refused(ToolCall)), _decided_later(filters)]]
+    places = _places(filters)
     if filters.policy is not None:
         places.append([_at(Call.policy, filters), _at(Judgement.policy, filters)])
-    if filters.name is not None:
-        places.append([_at(ToolCall.name, filters).where(_refused(ToolCall)), _decided_later(replace(filters, words=None))])
     if filters.verdict is not None:
         places.append([_at(ToolCall.verdict, filters), _at(Block.verdict, filters)])
-    elif filters.name is None and filters.words is None:
+    elif filters.words is None:
         places.append([_choose(word.call_id).where(_refused(word), *_bounds(word.call_id, filters)) for word in (ToolCall, Block)])
     return places
 

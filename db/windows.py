@@ -25,7 +25,7 @@ _COUNT = 200
 """So many calls of each filter are asked for at first, four times as many each time that they were not enough."""
 _MOST = 1600
 _DENSE, _DENSE_JUDGE_BLOCKS = 60, 200
-"""With so many calls in a day it is cheaper to plan a statement for that day (1-3 ms) than to look each up (20-50 us, 10 as a judge block).
+"""With so many calls in a day it is cheaper to plan a statement for that day (1-3 ms) than to look each up (20-50 us, 12 as a judge block).
 Where they all lie in a day or two, 60 are enough: the statement goes on behind the last of them, and mostly fills the page."""
 _DAYS = 8
 """So many days are asked for in one statement, each by a statement of its own in it."""
