@@ -158,7 +158,7 @@ def test_r7_a_replica_that_misses_the_last_writes_is_promoted(
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[Server]:
     """A Valkey that gets an error from the kernel, not a signal, where its file may not grow."""
-    spec, url = embedded.valkey(tmp_path / "limited", log=tmp_path / "limited.log", tcp=True)
+    spec, url = embedded.valkey(tmp_path / "limited", log=tmp_path / "limited.log")
     argv = ["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh", *spec.argv]
     server = Server(dataclasses.replace(spec, argv=argv), url, tmp_path / "limited")
     try:

@@ -10,7 +10,7 @@ from sluice import embedded
 @contextmanager
 def valkey_server(folder: Path) -> Iterator[str]:
     """Run a Valkey (AOF, no eviction) in `folder` and lend its URL."""
-    spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log", tcp=True)
+    spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log")
     with embedded.running(spec, folder / "run-valkey"):
         yield url
 

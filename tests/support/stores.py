@@ -97,7 +97,7 @@ class Server:
 @contextmanager
 def own_valkey(folder: Path) -> Iterator[Server]:
     """Run a Valkey as the product wants it."""
-    spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log", tcp=True)
+    spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log")
     server = Server(spec, url, folder / "valkey")
     try:
         yield server
