@@ -201,10 +201,16 @@ class AuditInserter:
 
         clock = asyncio.get_running_loop().call_later(self._silent_s, give_up)
         try:
-            return await self._pipeline.run(transactions)
+            results = await self._pipeline.run(transactions)
+        except BaseException:
+            if is_silent:
+                self._silent_s = min(2 * self._silent_s, LONGEST_SILENT_S)
+            raise
         finally:
             clock.cancel()
-            self._silent_s = min(2 * self._silent_s, LONGEST_SILENT_S) if is_silent else SILENT_S
+        # not after an error: what a slow server refuses at once says nothing of how long it takes for the rest
+        self._silent_s = SILENT_S
+        return results
 
     async def _answered(self, work: Coroutine[Any, Any, T]) -> T:
         """Do some work on the connection; without an answer in time the connection is cut, and the work fails with it."""
@@ -253,21 +259,26 @@ class AuditInserter:
     async def _insert_packed(self, tables: list[Rows], found: Conflicts, look: list[Statement]) -> None:
         """All tables in one transaction, then the look, in one round trip; the comparison only when rows were there already."""
         await self._connected()
-        inserts = [Statement(rows.kind.insert, rows.columns) for rows in tables]
-        results = await self._run([statements for statements in (inserts, look) if statements])
-        if look:
-            (seals,) = results[-1]
-            found.sealed += [UUID(bytes=seals.get_value(row, 0)) for row in range(seals.ntuples)]
+        try:
+            inserted = await self._run_all([Statement(rows.kind.insert, rows.columns) for rows in tables], look, found)
+        except psycopg.errors.UniqueViolation:
+            # nothing of it went in: a writer or a worker that died had written some of it
+            inserted = await self._run_all([Statement(rows.kind.insert_new, rows.columns) for rows in tables], look, found)
         conflicts = []
-        inserted = 0
-        for rows, result in zip(tables, results[0] if inserts else (), strict=True):
-            new = result.command_tuples or 0
-            inserted += new
+        for rows, new in zip(tables, inserted, strict=True):
             if new < rows.count:
                 compared = await self._answered(self._fetched(rows.kind.compare, rows.columns))
                 conflicts += [Conflict(rows.kind.table, key) for (key,) in compared]
         found.conflicts += conflicts
-        found.rows += inserted
+        found.rows += sum(inserted)
+
+    async def _run_all(self, inserts: list[Statement], look: list[Statement], found: Conflicts) -> list[int]:
+        """Returns how many rows each insert made."""
+        results = await self._run([statements for statements in (inserts, look) if statements])
+        if look:
+            (seals,) = results[-1]
+            found.sealed += [UUID(bytes=seals.get_value(row, 0)) for row in range(seals.ntuples)]
+        return [result.command_tuples or 0 for result in results[0]] if inserts else []
 
     async def _refuse(self, records: Sequence[Record], bodies: Mapping[str, bytes], error: Exception, found: Conflicts) -> None:
         reason = f"{type(error).__name__}: {error}"

@@ -37,11 +37,22 @@ class Kind:
 
     @property
     def insert(self) -> str:
-        """The statement that inserts packed columns and leaves rows alone that are there already."""
+        """The statement that inserts packed columns, and fails where a row of theirs is there already.
+
+        0.6x of the server's CPU of one that leaves such rows alone: that writes each row as a guess and then confirms it, for which
+        PostgreSQL logs two changes, and looks into the index twice. Arrays in FROM would be copied once more, 0.95x.
+        """
         names = ", ".join(f'"{name}"' for name, _ in self.columns)
-        values = ", ".join("to_tsvector('simple', search)" if name == "search" else f'"{name}"' for name, _ in self.columns)
-        given = ", ".join(f"${i}::{kind}[]" for i, (_, kind) in enumerate(self.columns, 1))
-        return f"INSERT INTO {self.table} ({names}) SELECT {values} FROM unnest({given}) AS v ({names}) ON CONFLICT DO NOTHING"
+        given = [f"unnest(${i}::{kind}[])" for i, (_, kind) in enumerate(self.columns, 1)]
+        values = ", ".join(
+            f"to_tsvector('simple', {value})" if name == "search" else value for (name, _), value in zip(self.columns, given, strict=True)
+        )
+        return f"INSERT INTO {self.table} ({names}) SELECT {values}"
+
+    @property
+    def insert_new(self) -> str:
+        """The same, but rows that are there already are left alone."""
+        return f"{self.insert} ON CONFLICT DO NOTHING"
 
     @property
     def compare(self) -> str:
