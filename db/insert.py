@@ -1,9 +1,10 @@
 """Records into PostgreSQL: one transaction per batch, repeatable, fast, and never silent about what does not fit.
 
 The same record twice is a no-op. The same key with other content is a conflict: the row that was first stays, and the
-conflict is returned. Conflicts are found by comparing the columns themselves, and only when a batch inserted fewer
-rows than it held: exact, and free in the ordinary case. A record that PostgreSQL (or the packing) refuses is found by
-halving the batch, and set aside as a dead letter with its bytes and the reason, while the others land.
+conflict is returned. Rows are inserted plainly, which fails where one is there already; then those that are there are
+left alone, and conflicts are found by comparing the columns themselves: exact, and free in the ordinary case. A record
+that PostgreSQL (or the packing) refuses is found by halving the batch, and set aside as a dead letter with its bytes and
+the reason, while the others land.
 Must not know: Redis.
 """
 
