@@ -151,7 +151,7 @@ class PolicyWorker:
         facts = claimed.facts
         call.facts = {k.decode(errors="replace"): v for k, v in zip(facts[::2], facts[1::2], strict=True)}
         self.calls[call.id] = call
-        self._hears.adopt(call)
+        has_more = self._hears.adopt(call) or len(claimed.entries) > 1
         if claimed.expired:
             self._close(call, "unclaimed")
             return None
@@ -167,7 +167,7 @@ class PolicyWorker:
             call.refuse(error)
         if error is None:
             call.begin(claimed.body)
-        if claimed.is_fresh and len(claimed.entries) > 1:
+        if claimed.is_fresh and has_more:
             self._spawn(self._read(call), "read on")
         elif claimed.is_fresh:
             self._after(call)
@@ -264,6 +264,8 @@ class PolicyWorker:
                 self._spawn(self._read(call), "read gap")
         elif (call := self._hears.facts.get(channel)) is not None:
             self._spawn(self._known.fetch(call, payload.decode(errors="replace")), "fetch fact")
+        else:
+            self._hears.miss(channel)
 
     async def _read(self, call: OwnedCall) -> bool:
         """Read what is missing from the stream; a gap that is still there after one read ends the call. False: not read."""

@@ -166,6 +166,35 @@ async def test_what_is_heard_while_the_stream_is_read_is_read_too(
     assert call.expected == 3
 
 
+async def test_an_end_that_comes_while_a_claimed_call_waits_for_its_body_is_read_as_it_begins(
+    redis: Connection, worker: PolicyWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its channel is nobody's yet; the sweep would find it after more than two seconds."""
+    fetch, asked, may_come = worker._bodies.call, asyncio.Event(), asyncio.Event()
+
+    async def fetch_late(*args: Any) -> Any:
+        asked.set()
+        await may_come.wait()
+        return await fetch(*args)
+
+    monkeypatch.setattr(worker._bodies, "call", lambda *args: asyncio.ensure_future(fetch_late(*args)))
+    call_id = await begin(redis, body=history("demo", 2**17))
+    await asked.wait()
+    closed = Entry(1, 1, "closed", text="client_gone", number=-1)
+    await redis.call("XADD", layout.call_key(call_id), "NOMKSTREAM", "1-0", layout.BLOB, layout.pack(closed))
+    assert await redis.call("PUBLISH", layout.chunk_channel(call_id), layout.pack(closed)) == 1
+    # on the connection that heard of it, so that it came before this
+    await worker._sub.call("PING")
+    assert call_id not in worker.calls
+    may_come.set()
+    began = time.monotonic()
+    await wait_until(lambda: call_id in worker.calls, what="it is adopted")
+    await wait_until(lambda: call_id not in worker.calls, what="its end")
+    assert time.monotonic() - began < 1.0
+    [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
+    assert end.reason == "client_gone"
+
+
 @pytest.mark.case("W9")
 async def test_w9_what_a_call_waits_for_is_looked_after_also_while_upstream_talks(redis: Connection, worker: PolicyWorker) -> None:
     call = await dispatched(redis, worker)
