@@ -1,5 +1,8 @@
 """Claiming calls: new ones by consumer group, those whose owner is gone by the idle time of their entry.
 
+A call that its worker had not begun cannot wait for that: its gateway refuses it after `claim_s`, by default no longer than a lease. It
+is taken as soon as that worker shows life no more; should it live after all, the claim script says whose the call is.
+
 One script checks and touches both truths of a lease. A call stays with the policy revision that it began with: a worker
 that does not have it leaves the call to those that do, and only when nobody came for it in time closes it.
 
@@ -21,6 +24,7 @@ from protocol.config import Limits
 from protocol.errors import StreamConnectionLost, StreamProtocolError
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
+from workers.gone import LOOK_S, SILENT_MS, GoneWorkers
 
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
@@ -94,10 +98,12 @@ class Claims:
         self._reclaim_after = 0.0
         self._unanswered = set[int]()
         """Shards on which a delivery or a claim was not answered."""
+        self._gone = GoneWorkers(redis, name)
 
     def pause_reclaiming(self, leases: float = 0.25) -> None:
         """After a reconnect: others may not have renewed yet, so take nothing over for a quarter lease."""
         self._reclaim_after = time.monotonic() + self._limits.lease_s * leases
+        self._gone.look_anew()
 
     async def make_group(self, shard: int) -> None:
         """Make the consumer group unless it is there."""
@@ -106,7 +112,9 @@ class Claims:
 
     async def run(self, shard: int, stopping: asyncio.Event) -> None:
         """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that is going."""
-        swept = 0.0
+        swept = looked = 0.0
+        # a container that is started again has the name of the process before, and nobody else looks for what that one was handed
+        self._unanswered.add(shard)
         while not stopping.is_set():
             room = self._room()
             if room <= 0:
@@ -121,6 +129,9 @@ class Claims:
                 if now - swept > self._limits.lease_s / 4 and now > self._reclaim_after:
                     swept = now
                     await self._take_over(shard, await self._orphans(shard, max(1, self._room())))
+                if now - looked > LOOK_S and now > self._reclaim_after:
+                    looked = now
+                    await self._take_over(shard, await self._unbegun(shard, max(1, self._room())))
                 if shard in self._unanswered:
                     await asyncio.sleep(0.1)
             except (StreamConnectionLost, RedisError) as error:
@@ -182,6 +193,47 @@ class Claims:
                 break
         return found
 
+    async def _unbegun(self, shard: int, count: int) -> list[Delivery]:
+        """What workers that are gone were handed in the last `claim_s` and had not begun; what they had begun waits for its lease."""
+        try:
+            now, gone = await self._gone.look(shard)
+            since, found = now - int(self._limits.claim_s * 1000), list[Delivery]()
+            for name, held in gone.items():
+                found += await self._pending(shard, name, since, held)
+            begun = await asyncio.gather(*(self._has_begun(d.call_id) for d in found))
+            wanted = {d.entry: d for d, has_begun in zip(found, begun, strict=True) if not has_begun}
+            if not wanted:
+                return []
+            # those that another worker took meanwhile are not idle any more
+            taken = await self._redis.call(
+                "XCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, SILENT_MS, *list(wanted)[:count], "JUSTID"
+            )
+        except RedisError as error:
+            log.error("calls of a worker that is gone wait for their leases", extra={"error": str(error)})
+            return []
+        if taken:
+            log.warning("calls that workers had not begun are taken", extra={"workers": ", ".join(gone), "calls": len(taken)})
+        return [wanted[entry.decode()] for entry in taken]
+
+    async def _has_begun(self, call_id: str) -> bool:
+        """Did anything of the call go out? Not while nobody has it: a worker handed it over, and none has claimed it since."""
+        try:
+            token, number = await self._redis.call("HMGET", layout.ctl_key(call_id), "t", "n")
+        except RedisError:
+            # its keys are spoilt; claiming says so
+            return False
+        return bool(token) and number != b"0"
+
+    async def _pending(self, shard: int, name: str, since: int, count: int) -> list[Delivery]:
+        """What was delivered to a worker, of what came since a moment (Unix ms)."""
+        key = layout.dispatch_key(shard)
+        pending = await self._redis.call("XPENDING", key, layout.POLICY_GROUP, "IDLE", SILENT_MS, since, "+", count, name)
+        if not pending:
+            return []
+        ids = {entry for entry, *_ in pending}
+        entries = await self._redis.call("XRANGE", key, pending[0][0], pending[-1][0])
+        return self._deliveries(shard, [e for e in entries if e[0] in ids])
+
     async def _take_over(self, shard: int, entries: list[Delivery]) -> None:
         """Claim calls that somebody had."""
         suspect = await asyncio.gather(*(self._is_suspect(d.call_id) for d in entries))
@@ -210,6 +262,8 @@ class Claims:
                 claimed = await self._claim(shard, batch, takeover=takeover)
             except Exception as error:  # noqa: BLE001 - whatever it was, they may be this worker's now
                 self._failed(shard, error)
+                for one in batch:  # whoever claims them next subscribes to them then
+                    self._unsubscribe(one.call_id)
                 continue
             large = [self._adopt_large(shard, one, replays) for one in claimed if one.is_large]
             small = self._adopt_small(shard, [one for one in claimed if not one.is_large], replays)

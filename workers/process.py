@@ -93,15 +93,20 @@ async def hide_presence(redis: Connection, role: str, name: str) -> None:
 
 async def present(redis: Connection, role: str) -> list[str]:
     """Names of the live processes of a role. Raises StreamConnectionLost."""
-    found, clock = await asyncio.gather(redis.call("HGETALL", layout.WORKERS_KEY), redis.call("TIME"))
-    now = layout.time_ms(clock)
+    now, shown = await signs(redis)
     names = []
-    for field, at in zip(found[::2], found[1::2], strict=True):
-        if now - int(at) > STALE_MS:
+    for field, at in shown.items():
+        if now - at > STALE_MS:
             redis.call("HDEL", layout.WORKERS_KEY, field).add_done_callback(_ignore)
-        elif field.decode().startswith(f"{role}:"):
-            names.append(field.decode().partition(":")[2])
+        elif field.startswith(f"{role}:"):
+            names.append(field.partition(":")[2])
     return names
+
+
+async def signs(redis: Connection) -> tuple[int, dict[str, int]]:
+    """What time it is, and when each process last showed life, by `role:name`, all on Redis' clock. Raises StreamConnectionLost."""
+    found, clock = await asyncio.gather(redis.call("HGETALL", layout.WORKERS_KEY), redis.call("TIME"))
+    return layout.time_ms(clock), {field.decode(): int(at) for field, at in zip(found[::2], found[1::2], strict=True)}
 
 
 def _ignore(future: "asyncio.Future[object]") -> None:

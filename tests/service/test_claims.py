@@ -49,13 +49,13 @@ async def begin(redis: Connection, body: bytes = b"{}") -> str:
 class Worker:
     """What claims need of a worker. Beginning a call takes it a millisecond."""
 
-    def __init__(self, redis: Connection, blocking: Connection) -> None:
+    def __init__(self, redis: Connection, blocking: Connection, limits: Limits | None = None, name: str = "w1") -> None:
         self.adopted: dict[str, Claimed] = {}
         self.turns = 0
         self.adopted_at = list[int]()
         self.left = list[str]()
         self.claims = Claims(
-            redis, blocking, redis, Limits(lease_s=2.0), "w1", ["default@r"], room=lambda: 100, holds=self.adopted.__contains__,
+            redis, blocking, redis, limits or Limits(lease_s=2.0), name, ["default@r"], room=lambda: 100, holds=self.adopted.__contains__,
             subscribe=lambda call_ids, facts: redis.call("PING"), unsubscribe=self.left.append, adopt=self.adopt,
         )  # fmt: skip
 
@@ -200,3 +200,21 @@ def test_facts_are_heard_of_where_they_are_waited_for_and_no_longer_than_the_cal
     hears.end(new.id)
     assert connection.said == [("UNSUBSCRIBE", entries(new.id)), ("UNSUBSCRIBE", facts(new.id))]
     assert list(hears.entries.values()) == list(hears.facts.values()) == [taken_over]
+
+
+def test_what_comes_between_claim_and_adoption_is_not_missed() -> None:
+    connection: Any = Heard()
+    hears: Any = Subscriptions(connection)
+    quiet, told, lost, left = calls = [SimpleNamespace(id=layout.new_call_id()) for _ in range(4)]
+    channels = [layout.chunk_channel(call.id).encode() for call in calls]
+    _ = hears.begin([call.id for call in calls], False)
+    hears.miss(channels[1])
+    assert [hears.adopt(quiet), hears.adopt(told)] == [False, True]
+    # a new connection: whatever was said before it, nobody heard
+    connection.said.clear()
+    hears.renew()
+    assert {one[1] for one in connection.said} == set(channels)
+    assert hears.adopt(lost)
+    hears.end(left.id)
+    hears.miss(channels[3])
+    assert not hears.adopt(left), "what comes after a call was let go of is nobody's"
