@@ -1,4 +1,4 @@
--- Migrations: 1475645425d8d5f335b7c773591524631857b950361aa52d385117936d5b2835
+-- Migrations: 34370825978dd700e0838639916e3c7a87076075fed08e76714c49958d512dc2
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -1177,6 +1177,10 @@ CREATE INDEX tool_calls_search_idx ON ONLY public.tool_calls USING gin (search);
 
 
 
+CREATE INDEX tool_calls_search_refused_idx ON ONLY public.tool_calls USING gin (search) WHERE (verdict <> ALL (ARRAY['allow'::text, 'replace'::text]));
+
+
+
 CREATE INDEX tool_calls_tool_call_id_idx ON ONLY public.tool_calls USING btree (tool_call_id, call_id);
 
 
@@ -1234,6 +1238,10 @@ CREATE INDEX tool_calls_default_refused_idx ON sluice_parts.tool_calls_default U
 
 
 CREATE INDEX tool_calls_default_search_idx ON sluice_parts.tool_calls_default USING gin (search);
+
+
+
+CREATE INDEX tool_calls_default_search_refused_idx ON sluice_parts.tool_calls_default USING gin (search) WHERE (verdict <> ALL (ARRAY['allow'::text, 'replace'::text]));
 
 
 
@@ -1338,6 +1346,10 @@ ALTER INDEX public.tool_calls_refused_idx ATTACH PARTITION sluice_parts.tool_cal
 
 
 ALTER INDEX public.tool_calls_search_idx ATTACH PARTITION sluice_parts.tool_calls_default_search_idx;
+
+
+
+ALTER INDEX public.tool_calls_search_refused_idx ATTACH PARTITION sluice_parts.tool_calls_default_search_refused_idx;
 
 
 
@@ -1483,4 +1495,4 @@ GRANT SELECT ON TABLE public.seals TO sluice_reader;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
-INSERT INTO public.alembic_version (version_num) VALUES ('0007');
+INSERT INTO public.alembic_version (version_num) VALUES ('0008');

@@ -123,6 +123,7 @@ class ToolCall(Base):
         Index("tool_calls_verdict_idx", "verdict", "call_id"),
         Index("tool_calls_policy_idx", "policy", "call_id"),
         Index("tool_calls_refused_idx", "call_id", "block", postgresql_where=REFUSED),
+        Index("tool_calls_search_refused_idx", "search", postgresql_using="gin", postgresql_where=REFUSED),
         PARTITIONED,
     )
 
