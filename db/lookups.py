@@ -7,9 +7,8 @@ partitions (5 to 25 ms, kept in 1 to 2 MB), instead of every time for each day a
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from sqlalchemy import Table, TextClause, text
+from sqlalchemy import LargeBinary, Table, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import Filters, ListName, Order
@@ -27,9 +26,9 @@ _PLANNED_ANEW = text("SELECT set_config('plan_cache_mode', 'force_custom_plan', 
 
 
 class Key(NamedTuple):
-    """The key of an item; a call has no block."""
+    """The key of an item; a call has no block. The id is text."""
 
-    call_id: UUID
+    call_id: str
     block: int
     view: str
 
@@ -38,11 +37,11 @@ def key_of(of: ListName, row: Sequence[Any]) -> Key:
     """Return a row of the statements of `db.keysets` as a key."""
     match of:
         case "calls":
-            return Key(row[0], 0, CALL_LOG.name)
+            return Key(str(row[0]), 0, CALL_LOG.name)
         case "tool-calls":
-            return Key(row[0], row[1], TOOL_CALL_LOG.name)
+            return Key(str(row[0]), row[1], TOOL_CALL_LOG.name)
         case _:
-            return Key(*row)
+            return Key(str(row[0]), *row[1:])
 
 
 async def plan_once(connection: AsyncConnection, *, once: bool = True) -> None:
@@ -50,8 +49,8 @@ async def plan_once(connection: AsyncConnection, *, once: bool = True) -> None:
     await connection.execute(_PLANNED_ONCE if once else _PLANNED_ANEW)
 
 
-async def keys_among(connection: AsyncConnection, of: ListName, filters: Filters, ids: Sequence[UUID], limit: int) -> list[Key]:
-    """Return the first `limit` keys that a list shows of these calls, in order and behind the cursor."""
+async def keys_among(connection: AsyncConnection, of: ListName, filters: Filters, ids: Sequence[str], limit: int) -> list[Key]:
+    """Return the first `limit` keys that a list shows of these calls, which are in order, behind the cursor."""
     chosen, after = values(filters), filters.after
     given = {name: chosen.get(name) for name in _NAMES} | {"ids": _array(ids), "limit": str(limit), "after_id": None, "after_number": None}
     if after is not None:
@@ -59,16 +58,17 @@ async def keys_among(connection: AsyncConnection, of: ListName, filters: Filters
     return [Key(*row) for row in await connection.execute(_keys(of, filters.order), given)]
 
 
-async def whole_rows(connection: AsyncConnection, keys: Sequence[Key], order: Order) -> list[Any]:
-    """Return the rows that have these keys, in order."""
+async def whole_rows(connection: AsyncConnection, keys: Sequence[Key], order: Order, most_bytes: int) -> list[Any]:
+    """Return the rows that have these keys, in order; of what belongs to one view none behind `most_bytes` of payload."""
     found: list[Any] = []
     views = {key.view for key in keys}
     for name in sorted(views):
         own = [key for key in keys if key.view == name]
-        given = {"ids": _array([key.call_id for key in own]), "blocks": _array([key.block for key in own])}
+        given = {"ids": _array([key.call_id for key in own]), "blocks": _array([key.block for key in own]), "most": str(most_bytes)}
         found += (await connection.execute(_rows(name), given)).all()
-    numbered = views != {CALL_LOG.name}
-    return sorted(found, key=lambda row: (row.call_id, row.block if numbered else 0), reverse=order == "desc")
+    if len(views) > 1:
+        found.sort(key=lambda row: (row.call_id, row.block), reverse=order == "desc")
+    return found
 
 
 def _array(values: Sequence[Any]) -> str:
@@ -78,25 +78,36 @@ def _array(values: Sequence[Any]) -> str:
 
 @cache
 def _rows(view: str) -> TextClause:
+    """The statement for whole rows, in the order of their keys. Payloads are measured where they lie, and read up to the bound only."""
     table: Table = CALL_LOG.metadata.tables[view]
+    columns = [column for column in table.c if column.name != "search"]
+    names = ", ".join(f"v.{column.name}" for column in columns)
     same = "" if view == CALL_LOG.name else "WHERE v.block = given.block"
+    payloads = [f"coalesce(octet_length(v.{column.name}), 0)" for column in columns if isinstance(column.type, LargeBinary)]
+    before = f"sum({' + '.join(payloads) or '0'}) OVER (ORDER BY given.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     shown = f"""
-        SELECT {", ".join(f"v.{column.name}" for column in table.c)}
-        FROM unnest(CAST(:ids AS uuid[]), CAST(:blocks AS integer[])) AS given (call_id, block)
-        CROSS JOIN LATERAL ({each_of(table)}) AS v {same}
+        SELECT {names} FROM (
+            SELECT given.n, {before} AS before, {names}
+            FROM unnest(CAST(:ids AS uuid[]), CAST(:blocks AS integer[])) WITH ORDINALITY AS given (call_id, block, n)
+            CROSS JOIN LATERAL ({each_of(table)}) AS v {same}
+        ) AS v WHERE coalesce(v.before, 0) <= CAST(:most AS bigint) ORDER BY v.n
     """
-    return text(shown).columns(**{column.name: column.type for column in table.c})  # type: ignore[return-value]
+    return text(shown).columns(**{column.name: column.type for column in columns})  # type: ignore[return-value]
 
 
 @cache
 def _keys(of: ListName, order: Order) -> TextClause:
-    """The statement for the keys of a list among some calls; filters that are not given are null."""
-    found = {"calls": _CALLS, "tool-calls": _TOOL_CALLS}.get(of, _JUDGE_BLOCKS)
+    """The statement for the keys of a list among some calls; filters that are not given are null.
+
+    The calls are looked up as they come, until there are enough: ordered all together, each would be looked up first.
+    """
+    calls, found = {"calls": ("", _CALLS), "tool-calls": (_UNDER, _TOOL_CALLS)}.get(of, (_UNDER, _JUDGE_BLOCKS))
     way, past = ("ASC", ">") if order == "asc" else ("DESC", "<")
     return text(f"""
-        SELECT k.call_id, k.block, k.view FROM ({found}) AS k
+        SELECT CAST(k.call_id AS text), k.block, k.view
+        FROM ({calls or "SELECT unnest(CAST(:ids AS uuid[])) AS call_id"}) AS given CROSS JOIN LATERAL ({found} ORDER BY 2 {way}) AS k
         WHERE CAST(:after_id AS uuid) IS NULL OR (k.call_id, k.block) {past} (CAST(:after_id AS uuid), CAST(:after_number AS integer))
-        ORDER BY k.call_id {way}, k.block {way} LIMIT CAST(:limit AS integer)
+        LIMIT CAST(:limit AS integer)
     """)
 
 
@@ -108,19 +119,21 @@ def _matches(column: str) -> str:
     return f"(CAST(:words AS text) IS NULL OR {column} @@ plainto_tsquery('simple', CAST(:words AS text)))"
 
 
+_UNDER = f"""
+    SELECT ids.call_id, c.policy FROM unnest(CAST(:ids AS uuid[])) AS ids (call_id) LEFT JOIN calls c ON c.call_id = ids.call_id
+    WHERE {" AND ".join(_is(f"c.{name}", name) for name in _OF_CALL)} OFFSET 0
+"""
+"""What is not in such a call is not looked at any further."""
 _TOOL_CALLS = f"""
-    SELECT v.call_id, v.block, '{TOOL_CALL_LOG.name}' AS view
-    FROM unnest(CAST(:ids AS uuid[])) AS given (call_id) CROSS JOIN LATERAL ({each_of(TOOL_CALL_LOG)}) AS v
-    WHERE {" AND ".join(_is(f"v.{name}", name) for name in (*_OF_CALL, "name", "verdict"))} AND {_matches("v.search")}
-        AND ({_is("v.policy", "policy")} OR v.call_policy = CAST(:policy AS text))
+    SELECT t.call_id, t.block, '{TOOL_CALL_LOG.name}' AS view
+    FROM tool_calls t LEFT JOIN blocks b ON b.call_id = given.call_id AND b.block = t.block
+    WHERE t.call_id = given.call_id AND {_is("t.name", "name")} AND {_is("coalesce(b.verdict, t.verdict)", "verdict")}
+        AND {_matches("t.search")} AND ({_is("coalesce(b.policy, t.policy)", "policy")} OR given.policy = CAST(:policy AS text))
 """
 _REFUSED = "verdict NOT IN ('allow', 'replace')"
 _JUDGE_BLOCKS = f"""
     SELECT w.call_id, w.block, w.view
     FROM (
-        SELECT ids.call_id, c.policy FROM unnest(CAST(:ids AS uuid[])) AS ids (call_id) LEFT JOIN calls c ON c.call_id = ids.call_id
-        WHERE {" AND ".join(_is(f"c.{name}", name) for name in _OF_CALL)} OFFSET 0
-    ) AS given CROSS JOIN LATERAL (
         SELECT t.call_id, t.block, t.name, t.verdict, t.policy, t.search, '{JUDGED_LOGS[0].name}' AS view
         FROM tool_calls t WHERE t.call_id = given.call_id AND t.{_REFUSED}
             AND NOT EXISTS (SELECT FROM blocks b WHERE b.call_id = given.call_id AND b.block = t.block OFFSET 0)
@@ -136,11 +149,10 @@ _JUDGE_BLOCKS = f"""
         AND ({_is("w.policy", "policy")} OR given.policy = CAST(:policy AS text))
 """
 """What the two views of judge blocks show, without what only a whole row needs: a third of the time. A word is the first or the later one
-on a tool call, or that on a block of its own. What is not in such a call is not looked at any further."""
+on a tool call, or that on a block of its own."""
 _CALLS = f"""
-    SELECT c.call_id, 0 AS block, 'call_log' AS view
-    FROM unnest(CAST(:ids AS uuid[])) AS given (call_id) JOIN calls c ON c.call_id = given.call_id
-    WHERE {" AND ".join(_is(f"c.{name}", name) for name in (*_OF_CALL, "policy"))} AND (
+    SELECT c.call_id, 0 AS block, 'call_log' AS view FROM calls c WHERE c.call_id = given.call_id
+        AND {" AND ".join(_is(f"c.{name}", name) for name in (*_OF_CALL, "policy"))} AND (
         coalesce(CAST(:name AS text), CAST(:verdict AS text), CAST(:words AS text)) IS NULL
         OR EXISTS (
             SELECT FROM tool_calls t LEFT JOIN blocks b ON b.call_id = given.call_id AND b.block = t.block

@@ -139,14 +139,12 @@ class AuditReader:
         size = 0
         async with reading(self.engine) as connection:
             keys = await find_keys(connection, of, filters, filters.limit + 1)
-            for start in range(0, min(len(keys), filters.limit), _FETCH):
-                # not all of them, where days are dropped meanwhile
-                for row in await whole_rows(connection, keys[start : min(start + _FETCH, filters.limit)], filters.order):
-                    if size <= PAGE_BYTES:
-                        rows.append(row)
-                        size += _size(row)
+            # not all of them, where days are dropped meanwhile
+            for row in await whole_rows(connection, keys[: filters.limit], filters.order, PAGE_BYTES):
                 if size > PAGE_BYTES:
                     break
+                rows.append(row)
+                size += _size(row)
             # after a rollback the driver forgets its statements
             await connection.commit()
         return {"items": [item(row) for row in rows], "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters)}

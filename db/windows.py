@@ -6,7 +6,7 @@ many lie in a day, by one statement with all filters for each day: within a day 
 by averages, and a tool that nobody called for a month is looked for in a month of other tools.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,31 +16,41 @@ from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from db.filters import Filters, ListName, Order, Position
-from db.keysets import KEYS, few_of, first_keys, nearest, nearest_of, values
+from db.filters import Filters, ListName, Position
+from db.keysets import KEYS, first_keys, nearest, said_by_day, values
 from db.lookups import Key, key_of, keys_among, plan_once
 
 _DAY_MS = 86_400_000
-_COUNT = 200
-"""So many calls of each filter are asked for at first, four times as many each time that they were not enough."""
-_MOST = 1600
+_COUNT, _MOST = 200, 1600
+"""So many calls of each filter are asked for at first, and each time that they were not enough."""
 _DENSE, _DENSE_JUDGE_BLOCKS = 60, 200
-"""With so many calls in a day it is cheaper to plan a statement for that day (1-3 ms) than to look each up (20-50 us, 12 as a judge block).
+"""With so many calls in a day it is cheaper to plan a statement for that day (1-3 ms) than to look each up (10-40 us, 12 as a judge block).
 Where they all lie in a day or two, 60 are enough: the statement goes on behind the last of them, and mostly fills the page."""
 _DAYS = 8
 """So many days are asked for in one statement, each by a statement of its own in it."""
-_SAID = (8, 32)
-"""In so many days words are looked for at once, first and then: planning takes 0.3 ms for each."""
-FEW: dict[ListName, int] = {"calls": 1000, "tool-calls": 1000, "judge-blocks": 4000}
-"""Words in fewer calls are looked for in all of the record at once, by a plan that is kept: 1-10 ms, by day 10-30."""
-_LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
+SAID_DAYS = 64
+"""In so many days words are looked for at once: 0.02 to 0.1 ms for one in which nobody says them, 2 to 10 for the first that is needed."""
+_ANY = UUID(int=0)
+_LOWEST, _HIGHEST = str(UUID(int=0)), str(UUID(int=2**128 - 1))
 
 
 class _Place(NamedTuple):
-    """The nearest calls that one filter could mean, in order; behind `horizon` there may be more."""
+    """The calls among the nearest that one filter could mean, in order; behind `horizon` there may be more."""
 
-    ids: dict[UUID, None]
-    horizon: UUID | None
+    ids: dict[str, None]
+    horizon: str | None
+    is_refined: bool = False
+    """They are what all filters mean, but for a few."""
+
+    @property
+    def begin(self) -> str | None:
+        """Before this call there is none."""
+        return next(iter(self.ids), self.horizon)
+
+
+def _refined(ids: Iterable[str], last: str | None, horizon: str | None) -> _Place:
+    """Of the last call that was looked at not all rows may have been."""
+    return _Place(dict.fromkeys((*ids, last) if last else ids), horizon, is_refined=True)
 
 
 class _Walk:
@@ -51,65 +61,72 @@ class _Walk:
         self.shape = _shape(filters)
         self.is_up = filters.order == "asc"
         self.count = _COUNT
+        self.are_common = False
+        """All filters alone find more than all together: where each finds something need not be asked again."""
         self.found: list[Key] = []
-        low, high = filters.low or _LOWEST, filters.high or _HIGHEST
+        low, high = str(filters.low or _LOWEST), str(filters.high or _HIGHEST)
         if filters.after is not None:
-            after = filters.after.call_id
+            after = str(filters.after.call_id)
             low, high = (max(low, after), high) if self.is_up else (low, min(high, _next(after)))
+        if filters.call_id is not None:
+            low, high = max(low, str(filters.call_id)), min(high, _next(str(filters.call_id)))
         self.given: dict[str, Any] = values(filters) | {"low": low, "high": high}
 
-    async def near(self, *, beside_words: bool) -> list[_Place]:
+    async def near(self) -> list[_Place]:
         """Where each filter alone finds something, but for words."""
-        shape = self.shape if beside_words else replace(self.shape, words=None)
-        statement = _near(self.of, shape, self.given["low"] > _LOWEST, self.given["high"] < _HIGHEST)
-        if not statement:
-            return []
-        row = (await self.connection.exec_driver_sql(statement, self.given | {"count": self.count})).one()
-        return [_Place(dict.fromkeys(ids), ids[-1] if len(ids) == self.count else None) for ids in row]
+        statement = _near(self.of, self.shape, self.given["low"] > _LOWEST, self.given["high"] < _HIGHEST)
+        others = 0 if self.are_common else self.count
+        row = list((await self.connection.exec_driver_sql(statement, self.given | self._enough(said=False) | {"others": others})).one())
+        places = [_Place(dict.fromkeys(ids), last) for ids, last in zip(row[::2], row[1::2], strict=True)]
+        if self.of == "judge-blocks":
+            *places, last = places
+            refined = _refined(last.ids, last.horizon, last.horizon)
+            if others == 0:
+                # of 1,600 that were refused: fewer, and another filter may have become rare
+                self.are_common = len(refined.ids) > 10
+                return [refined]
+            self.are_common = refined.horizon is not None and not any(self._is_rarer(place, refined.horizon) for place in places)
+            return [*places, refined]
+        return places
 
-    async def where_few_said(self) -> _Place | None:
-        """All calls in which the words are said, None where that is too many."""
-        most = FEW[self.of]
-        row = (await self.connection.exec_driver_sql(_few_said(self.of, self.shape.order), self.given | {"most": most})).one()
-        return _Place(dict.fromkeys(row.ids), None) if row.number < most else None
+    def _is_rarer(self, place: _Place, horizon: str) -> bool:
+        return place.horizon is None or self.is_behind(place.horizon, horizon)
 
     async def where_said(self, places: Sequence[_Place]) -> _Place:
-        """The calls in which the words are said, from where the others begin. How common words are decides how they are looked for."""
-        begins = [next(iter(place.ids)) for place in places]
-        first, count = _day(max(begins) if self.is_up else min(begins)), _SAID[self.count > _COUNT]
-        days = range(first, first + count) if self.is_up else range(first, first - count, -1)
-        given = self._of_days(days) | {"count": self.count}
-        await plan_once(self.connection, once=False)
-        ids = (await self.connection.exec_driver_sql(_said(self.of, self.shape, count), given)).scalars().all()
-        await plan_once(self.connection)
-        return _Place(dict.fromkeys(ids), ids[-1] if len(ids) == self.count else self._end_of(days[-1]))
+        """The calls in which the words are said, from where the others begin."""
+        begins = [place.begin or _LOWEST for place in places]
+        first = _day(max(begins) if self.is_up else min(begins))
+        days = range(first, first + SAID_DAYS) if self.is_up else range(first, first - SAID_DAYS, -1)
+        bounds = [(low, high) for low, high in map(self._bounds, days) if low < high]
+        lows, highs = (f"{{{','.join(each)}}}" for each in zip(*bounds, strict=True)) if bounds else ("{}", "{}")
+        given = self.given | self._enough(said=True) | {"lows": lows, "highs": highs}
+        row: Any = (await self.connection.exec_driver_sql(_said(self.of, self.shape), given)).one()
+        horizon = row[1] or self._end_of(days[-1])
+        return _refined(row[0], row[1], horizon) if self.of == "judge-blocks" else _Place(dict.fromkeys(row[0]), horizon)
 
-    async def take(self, ids: list[UUID]) -> None:
+    def _enough(self, *, said: bool) -> dict[str, int]:
+        """How many to look at, and how many of them are enough where they are refined: a few are not shown, something was said later."""
+        hits = self.limit - len(self.found) + 10
+        if self.filters.words is not None and not said:
+            return {"count": self.count, "hits": self.count}
+        return {"count": _MOST if self.of == "judge-blocks" and said else self.count, "others": self.count, "hits": hits}
+
+    async def take(self, ids: Sequence[str]) -> None:
         """Take what the list shows of some calls."""
-        size = self.limit if self.count == _COUNT else self.limit + _COUNT
-        while ids and len(self.found) < self.limit:
-            # what all filters name is mostly shown: a page is full with the nearest
-            piece, ids, size = ids[:size], ids[size:], size + _COUNT
-            self.found += await keys_among(self.connection, self.of, self.filters, piece, self.limit - len(self.found))
+        if ids:
+            self.found += await keys_among(self.connection, self.of, self.filters, ids, self.limit - len(self.found))
 
-    async def take_all(self, ids: list[UUID], last: UUID | None, *, said: bool) -> UUID | None:
+    async def take_all(self, ids: list[str], last: str | None, *, are_meant: bool) -> str | None:
         """Take what the list shows of calls up to `last`, by calls or by days. Returns the last that was looked at."""
-        if said:
-            # of these most are shown, unless other filters rule them out
-            nearest, ids = ids[: self.limit + _COUNT], ids[self.limit + _COUNT :]
-            await self.take(nearest)
-            if not ids or len(self.found) == self.limit:
-                return last
-            self.leave(nearest[-1])
         days = list(dict.fromkeys(map(_day, ids)))
         dense = _DENSE_JUDGE_BLOCKS if self.of == "judge-blocks" and len(days) > 2 else _DENSE
-        if len(ids) <= dense * len(days):
+        if are_meant or len(ids) <= dense * len(days):
             await self.take(ids)
             return last
         end = await self.take_days(days[:_DAYS])
         return end if len(days) > _DAYS or (last is not None and self.is_behind(end, last)) else last
 
-    async def take_days(self, days: Sequence[int]) -> UUID:
+    async def take_days(self, days: Sequence[int]) -> str:
         """Take what the list shows in some days, of the later ones only what is needed. Returns the last id of those days."""
         given = self._of_days(days) | {"limit": self.limit - len(self.found)}
         await plan_once(self.connection, once=False)
@@ -122,37 +139,42 @@ class _Walk:
     def shape_behind(self) -> Filters:
         """The shape with the cursor, behind which a key is."""
         after = self.filters.after
-        return self.shape if after is None else replace(self.shape, after=Position(after.list, after.order, _LOWEST, 0))
+        return self.shape if after is None else replace(self.shape, after=Position(after.list, after.order, UUID(_LOWEST), 0))
 
-    def leave(self, last: UUID) -> None:
+    def leave(self, last: str) -> None:
         """Go on behind a call."""
         self.given |= {"low": _next(last)} if self.is_up else {"high": last}
 
-    def meet(self, places: Sequence[_Place]) -> tuple[list[UUID], UUID | None]:
-        """Return the calls that may be in all places, and the last call up to which there are no others (None: there are none)."""
+    def meet(self, places: Sequence[_Place]) -> tuple[list[str], str | None, bool]:
+        """Return the calls that may be in all places, the last call up to which there are no others (None: there are none), and whether
+        most of them are shown."""
         rarest = places[0]
         for place in places[1:]:
             if rarest.horizon is not None and (place.horizon is None or self.is_behind(place.horizon, rarest.horizon)):
                 rarest = place
-        found = [one for one in rarest.ids if all(self._may_hold(place, one) for place in places)]
-        return found, rarest.horizon
+        for place in places:
+            if place.is_refined and (place is rarest or len(place.ids) > self.limit - len(self.found)):
+                return list(place.ids), place.horizon, True
+        return [one for one in rarest.ids if all(self._may_hold(place, one) for place in places)], rarest.horizon, False
 
-    def _may_hold(self, place: _Place, one: UUID) -> bool:
+    def _may_hold(self, place: _Place, one: str) -> bool:
         return one in place.ids or (place.horizon is not None and self.is_behind(one, place.horizon))
 
-    def is_behind(self, one: UUID, other: UUID) -> bool:
+    def is_behind(self, one: str, other: str) -> bool:
         return one > other if self.is_up else one < other
 
-    def _end_of(self, day: int) -> UUID:
-        return UUID(int=max(_first_of(day + 1).int - 1, 0)) if self.is_up else _first_of(day)
+    def _end_of(self, day: int) -> str:
+        return str(UUID(int=max(UUID(_first_of(day + 1)).int - 1, 0))) if self.is_up else _first_of(day)
+
+    def _bounds(self, day: int) -> tuple[str, str]:
+        return max(_first_of(day), self.given["low"]), min(_first_of(day + 1), self.given["high"])
 
     def _of_days(self, days: Sequence[int]) -> dict[str, Any]:
         given = dict(self.given)
         if self.filters.after is not None:
             given |= {"after_id": self.filters.after.call_id, "after_number": self.filters.after.number}
         for n, day in enumerate(days):
-            given[f"low{n}"] = max(_first_of(day), self.given["low"])
-            given[f"high{n}"] = min(_first_of(day + 1), self.given["high"])
+            given[f"low{n}"], given[f"high{n}"] = self._bounds(day)
         return given
 
 
@@ -160,28 +182,26 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
     """Return the first `limit` keys after the cursor, in order."""
     walk = _Walk(connection, of, filters, limit)
     await plan_once(connection)
-    looks, is_said, may_be_few = 0, filters.words is not None, True
+    looks, is_said = 0, filters.words is not None
     while len(walk.found) < limit:
-        few = None
-        if is_said and may_be_few and looks > bool(walk.found):
-            few = await walk.where_few_said()
-            may_be_few = few is not None
-        places = await walk.near(beside_words=few is not None)
-        if not all(place.ids for place in places):
+        places = await walk.near()
+        if any(place.begin is None for place in places):
             break
         if is_said and looks:
-            places.append(await walk.where_said(places) if few is None else few)
-        ids, last = walk.meet(places)
+            said = await walk.where_said(places)
+            places = [*(place for place in places if not place.is_refined), said]
+        ids, last, are_meant = walk.meet(places)
         if is_said and not looks and len(ids) > limit:
             # words are said by the nearest, or are rare enough to be looked for
             ids, last = ids[:limit], ids[limit - 1]
             await walk.take(ids)
-            # one in ten of what may be a judge block: the nearest by the other filters are as good
-            is_said = of != "judge-blocks" or 10 * len(walk.found) < limit
         else:
-            last = await walk.take_all(ids, last, said=few is not None)
+            last = await walk.take_all(ids, last, are_meant=are_meant)
             if looks or not is_said:
-                walk.count = min(4 * walk.count, _MOST)
+                walk.count = _MOST
+        if is_said and not looks:
+            # one in ten of what may be a judge block: the nearest by the other filters are as good
+            is_said = of != "judge-blocks" or 10 * len(walk.found) < len(ids)
         if last is None or last == _HIGHEST:
             break
         walk.leave(last)
@@ -192,28 +212,21 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
 @lru_cache(maxsize=1024)
 def _near(of: ListName, shape: Filters, is_above: bool, is_below: bool) -> str:
     """What finds the nearest calls, without bounds that are none: PostgreSQL looks the ends of partitions up for them (4x the time)."""
-    shape = replace(shape, low=_LOWEST if is_above else None, high=_HIGHEST if is_below else None)
-    places = KEYS[of].places(shape)
-    return _text(nearest(places, shape)) if places else ""
+    shape = replace(shape, low=_ANY if is_above else None, high=_ANY if is_below else None)
+    return _text(nearest(KEYS[of].places(shape), shape))
 
 
 @lru_cache(maxsize=1024)
 def _page(of: ListName, shape: Filters, days: int) -> str:
     """What finds the keys of some days."""
-    shape = replace(shape, low=_LOWEST, high=_HIGHEST)
+    shape = replace(shape, low=_ANY, high=_ANY)
     return _of_days(_text(first_keys(KEYS[of].choose(shape), shape)), days, "limit")
 
 
 @lru_cache(maxsize=256)
-def _said(of: ListName, shape: Filters, days: int) -> str:
+def _said(of: ListName, shape: Filters) -> str:
     """What finds calls in which words are said."""
-    return _of_days(_text(nearest_of(KEYS[of].said(replace(shape, low=_LOWEST, high=_HIGHEST)), shape)), days, "count")
-
-
-@lru_cache(maxsize=8)
-def _few_said(of: ListName, order: Order) -> str:
-    """What finds calls in which words are said, in all of the record."""
-    return _text(few_of(KEYS[of].few_said(Filters(words="words")), Filters(order=order, low=_LOWEST, high=_HIGHEST)))
+    return _text(said_by_day(KEYS[of].said(shape), shape))
 
 
 def _of_days(statement: str, count: int, limit: str) -> str:
@@ -230,17 +243,17 @@ def _shape(filters: Filters) -> Filters:
     """Filters that differ in their values alone have the same shape."""
     names = ("session", "model", "key", "name", "verdict", "policy", "words")
     same: dict[str, Any] = {name: name for name in names if getattr(filters, name) is not None}
-    return Filters(call_id=None if filters.call_id is None else _LOWEST, order=filters.order, **same)
+    return Filters(call_id=None if filters.call_id is None else _ANY, order=filters.order, **same)
 
 
-def _day(call_id: UUID) -> int:
-    return (call_id.int >> 80) // _DAY_MS
+def _day(call_id: str) -> int:
+    return int(call_id[:8] + call_id[9:13], 16) // _DAY_MS
 
 
-def _next(call_id: UUID) -> UUID:
-    return UUID(int=min(call_id.int + 1, 2**128 - 1))
+def _next(call_id: str) -> str:
+    return str(UUID(int=min(UUID(call_id).int + 1, 2**128 - 1)))
 
 
-def _first_of(day: int) -> UUID:
+def _first_of(day: int) -> str:
     """The smallest id of a day, the largest of all past the last day that an id can name."""
-    return UUID(int=min(max(day, 0) * _DAY_MS << 80, 2**128 - 1))
+    return str(UUID(int=min(max(day, 0) * _DAY_MS << 80, 2**128 - 1)))
