@@ -123,7 +123,7 @@ class Asker:
         items = len(answer["items"]) if answer and "items" in answer else int(answer is not None)
         return {
             "asked": asked, "items": items, "p50_ms": statistics.median(took), "max_ms": max(took),
-            "indexes": sorted({index for plan in plans[:1] for index in plan[0]}),
+            "indexes": sorted(next((indexes for indexes, _ in plans if indexes), ())),
             "scans": sorted({scan for plan in plans for scan in plan[1]}),
         }  # fmt: skip
 

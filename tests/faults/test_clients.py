@@ -70,15 +70,25 @@ def latest(product: Product) -> str:
     return found
 
 
+def appended(product: Product) -> int:
+    """How many calls' streams hold the first chunk."""
+    store: Any = product.redis
+    streams = [store.xrange(key) for key in store.scan_iter("*:call:*")]
+    return sum(any(HELLO in value for _, fields in entries for value in fields.values()) for entries in streams)
+
+
 @pytest.mark.case("C1", "C3")
 @pytest.mark.parametrize("streams", [True, False], ids=["C1", "C3"])
 def test_c1_c3_a_client_that_leaves_ends_its_upstream_within_a_second(
     product: Product, replay: Replay, streams: bool, figure: Figure
 ) -> None:
     replay.answer(stream(HELLO, ending="hang"))
+    before = appended(product)
     with socket.create_connection(("127.0.0.1", product.port), timeout=10) as client:
         client.sendall(head(request("go", model="gpt-x", stream=streams)))
         wait_for(lambda: replay.asked, what="upstream is asked")
+        # a client that leaves sooner leaves no chunk behind
+        wait_for(lambda: appended(product) > before, what="upstream's first chunk is in Redis")
         if streams:
             wait_for(lambda: b"hi" in client.recv(65536), what="the first word")
     left_at = time.monotonic()
