@@ -71,14 +71,18 @@ class Filler(threading.Thread):
         self.join()
 
 
-def ask(product: Product, dialect: Dialect) -> httpx.Response:
+def ask(product: Product, dialect: Dialect, timeout_s: float = 20) -> httpx.Response:
     path, body = request(dialect, "whole")
-    return httpx.post(product.url + path, json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
+    return httpx.post(product.url + path, json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=timeout_s)
 
 
 def refusal(product: Product, dialect: Dialect) -> httpx.Response | None:
     """The answer to a call, once it is a refusal."""
-    answer = ask(product, dialect)
+    try:
+        answer = ask(product, dialect, timeout_s=1)
+    except httpx.ReadTimeout:
+        # it began just before Redis was full, and waits like the open ones, which have no sign of life for longer than `activity_s` then
+        return None
     return answer if answer.status_code == 503 else None
 
 
