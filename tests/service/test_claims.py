@@ -14,6 +14,7 @@ from protocol.records import EndRecord, decode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Start
+from tests.support.dispatch import empty
 from tests.support.waiting import wait_until
 from workers.claims import CLAIM_BATCH, Claimed, Claims
 from workers.finish import Finisher
@@ -26,12 +27,8 @@ LARGE = b"x" * 100_000
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    connection = Connection(redis_url, name="test")
-    await connection.open()
-    await connection.call("FLUSHALL")
-    await connection.call("XGROUP", "CREATE", layout.dispatch_key(0), "policy", "0", "MKSTREAM")
-    yield connection
-    await connection.close()
+    async with empty(redis_url) as connection:
+        yield connection
 
 
 async def begin(redis: Connection, body: bytes = b"{}") -> str:

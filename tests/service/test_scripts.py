@@ -9,6 +9,7 @@ import pytest
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Reply, Start
+from tests.support.dispatch import empty
 
 GATEWAY = "gw-1"
 LEASE_MS = 5_000
@@ -16,14 +17,10 @@ LEASE_MS = 5_000
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    connection = Connection(redis_url, name="test")
-    await connection.open()
-    await connection.call("FLUSHALL")
-    await connection.call("XGROUP", "CREATE", layout.dispatch_key(0), "policy", "0", "MKSTREAM")
-    await connection.call("XGROUP", "CREATE", layout.audit_key(0), "audit", "0", "MKSTREAM")
-    await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 60_000)
-    yield connection
-    await connection.close()
+    async with empty(redis_url) as connection:
+        await connection.call("XGROUP", "CREATE", layout.audit_key(0), "audit", "0", "MKSTREAM")
+        await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 60_000)
+        yield connection
 
 
 def make_start(call_id: str) -> Start:

@@ -20,6 +20,7 @@ from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, Relea
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Entry, Start
+from tests.support.dispatch import empty
 from tests.support.figures import Figure
 from tests.support.waiting import wait_until
 from workers.call import OwnedCall
@@ -38,13 +39,9 @@ BODY = json.dumps(
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    connection = Connection(redis_url, name="test")
-    await connection.open()
-    await connection.call("FLUSHALL")
-    await connection.call("XGROUP", "CREATE", layout.dispatch_key(0), "policy", "0", "MKSTREAM")
-    await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 600_000)
-    yield connection
-    await connection.close()
+    async with empty(redis_url) as connection:
+        await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 600_000)
+        yield connection
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from protocol.config import Limits
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from tests.service.test_claims import Worker, begin
+from tests.support.dispatch import empty
 from tests.support.figures import Figure
 from tests.support.waiting import wait_until
 from workers.gone import LOOKS, SILENT_MS, GoneWorkers
@@ -24,12 +25,8 @@ LIMITS = Limits(lease_s=60.0, claim_s=60.0)
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    connection = Connection(redis_url, name="test")
-    await connection.open()
-    await connection.call("FLUSHALL")
-    await connection.call("XGROUP", "CREATE", layout.dispatch_key(0), "policy", "0", "MKSTREAM")
-    yield connection
-    await connection.close()
+    async with empty(redis_url) as connection:
+        yield connection
 
 
 @asynccontextmanager
