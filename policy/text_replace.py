@@ -80,7 +80,7 @@ class TextReplace(Policy):
             (rule.find or "", None if rule.pattern is None else compile_re2(rule.pattern), rule.replace) for rule in self.options.rules
         ]
         self._literals = [literal for literal, _, _ in self._rules if literal]
-        self._first = re.compile("|".join(re.escape(literal[0]) for literal in self._literals) or "(?!)")
+        self._beginning = re.compile(_beginnings(self._literals) or "(?!)")
         self._longest = max(map(len, self._literals), default=0)
         self._has_patterns = len(self._literals) < len(self._rules)
         self._held: dict[int, _Held] = {}
@@ -96,6 +96,10 @@ class TextReplace(Policy):
         if block.kind is BlockKind.THINKING and not self.options.thinking:
             return text
         held = self._held.get(block.index)
+        is_all_out = held is None or held.position == len(held.text)
+        if is_all_out and not self._has_patterns and self._beginning.search(text) is None:
+            # nearly every piece: nothing waits, and no literal begins in it (1.3 us instead of 6.8)
+            return text
         if held is None:
             held = self._held[block.index] = _Held()
         held.text += text
@@ -139,7 +143,7 @@ class TextReplace(Policy):
             # one character more than the longest match: `$` and `\b` look at it
             return max(position, len(text) - max(self.options.max_match, self._longest))
         start = max(position, len(text) - self._longest + 1)
-        while (found := self._first.search(text, start)) is not None:
+        while (found := self._beginning.search(text, start)) is not None:
             if self._may_grow(text[found.start() :]):
                 return found.start()
             start = found.start() + 1
@@ -185,6 +189,17 @@ class TextReplace(Policy):
                 return start, left + match.end(), _filled(replace, match, text, left)
             position = start + 1
         return None
+
+
+def _beginnings(literals: list[str], depth: int = 4) -> str:
+    """A pattern that finds where one of the literals may begin: its first `depth` characters, or fewer at the end of the text."""
+    behind: dict[str, list[str]] = {}
+    for literal in literals:
+        behind.setdefault(literal[0], []).append(literal[1:])
+    return "|".join(
+        re.escape(first) + (f"(?:\\Z|{_beginnings(rests, depth - 1)})" if depth > 1 and all(rests) else "")
+        for first, rests in behind.items()
+    )
 
 
 def _texts(body: dict[str, Any], sealed: frozenset[str]) -> Iterator[str]:

@@ -112,30 +112,47 @@ class _Wire(asyncio.Protocol):
         self._take()
 
     def _take(self) -> None:
-        """Hand out what came, for at most a slice: one read may bring hundreds of messages, and each may cost a policy milliseconds.
+        if self.pushing and self.on_push is not None:
+            self._hand_out(self.on_push)
+            return
+        gets, waiting = self.reader.gets, self.waiting
+        while (reply := gets()) is not False:
+            if waiting and (future := waiting.popleft()) is not None and not future.done():
+                self._answer(future, reply)
+
+    def _hand_out(self, on_push: Push) -> None:
+        """Hand out messages, for at most a slice: one read may bring hundreds of them, and each may cost a policy milliseconds.
 
         Meanwhile nothing is read, so that what waits stays in order and in Redis.
         """
-        until = monotonic() + SLICE_S
-        while (reply := self.reader.gets()) is not False:
-            if self.pushing and isinstance(reply, list) and reply and reply[0] == b"message" and self.on_push is not None:
-                self.on_push(reply)
+        gets, waiting, until = self.reader.gets, self.waiting, monotonic() + SLICE_S
+        while (reply := gets()) is not False:
+            if type(reply) is list and reply and reply[0] == b"message":
+                on_push(reply)
                 if monotonic() > until and self.transport is not None:
                     self.transport.pause_reading()
                     self.loop.call_soon(self._go_on)
                     return
-                continue
-            if self.pushing and isinstance(reply, list) and reply and reply[0] in (b"subscribe", b"unsubscribe", b"pong"):
-                reply = reply[1]
-            if not self.waiting:
-                continue
-            future = self.waiting.popleft()
-            if future is None or future.done():
-                continue
-            if isinstance(reply, Exception):
-                future.set_exception(reply)
-            else:
-                future.set_result(reply)
+            elif waiting and (future := waiting.popleft()) is not None and not future.done():
+                is_told = type(reply) is list and reply and reply[0] in (b"subscribe", b"unsubscribe", b"pong")
+                self._answer(future, reply[1] if is_told else reply)
+
+    def _answer(self, future: asyncio.Future[Any], reply: Any) -> None:
+        if not isinstance(reply, Exception):
+            future.set_result(reply)
+            return
+        if str(reply).startswith("NOSCRIPT"):
+            # Redis has forgotten them: whoever asks again finds them there
+            self.load_scripts()
+        future.set_exception(reply)
+
+    def load_scripts(self) -> list[asyncio.Future[Any]]:
+        """Let Redis know all scripts by their names; the futures give its answers."""
+        said = [self.loop.create_future() for _ in scripts.ALL]
+        for source, future in zip(scripts.ALL, said, strict=True):
+            future.add_done_callback(_quiet)
+            self.put(_pack(("SCRIPT", "LOAD", source)), future)
+        return said
 
     def _go_on(self) -> None:
         if self.transport is not None:
@@ -274,8 +291,7 @@ class Connection:
             say("SELECT", kwargs["db"])
         say("CLIENT", "SETNAME", self._name)
         if self._on_push is None:
-            for source in scripts.ALL:
-                say("SCRIPT", "LOAD", source)
+            said += wire.load_scripts()
         for future in said:
             await future
 
@@ -336,14 +352,7 @@ class Connection:
 
     def script(self, source: str, keys: list[str], args: list[Argument]) -> "asyncio.Future[Any]":
         """Run a script by its name; they are loaded at each connect, and again when Redis has forgotten them (then repeat)."""
-        future = self.call("EVALSHA", scripts.sha(source), len(keys), *keys, *args)
-        future.add_done_callback(self._reload_if_forgotten)
-        return future
-
-    def _reload_if_forgotten(self, future: "asyncio.Future[Any]") -> None:
-        if not future.cancelled() and isinstance(error := future.exception(), RedisError) and str(error).startswith("NOSCRIPT"):
-            for source in scripts.ALL:
-                self.send_quiet("SCRIPT", "LOAD", source)
+        return self.call("EVALSHA", scripts.sha(source), len(keys), *keys, *args)
 
     async def close(self) -> None:
         """Close for good."""

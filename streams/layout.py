@@ -26,6 +26,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -79,6 +80,7 @@ def shard_of(call_id: str) -> int:
     return int(call_id[-2:], 16)
 
 
+@cache
 def tag(shard: int) -> str:
     """Return the common prefix of a shard's keys."""
     return f"sluice:{{{shard:02d}}}:"

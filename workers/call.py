@@ -174,16 +174,15 @@ class OwnedCall:
                 pass
 
     def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
-        size = sum(map(len, entry.chunks))
+        size, verdicts = sum(map(len, entry.chunks)), [m[0] for m in marks]
         self._unreported += size
-        is_held = self._unreported <= PROGRESS_BYTES and not any(verdict != "hold" for verdict, _ in marks)
+        is_held = self._unreported <= PROGRESS_BYTES and verdicts.count("hold") == len(verdicts)
         self._held_bytes += size if is_held else HELD_BYTES + 1
         if entry.next_seq <= self.recorded + 1:
             return
         self._chunks.append(
             ChunksRecord(
-                call_id=self.id, seq=entry.seq, at=entry.at, raw=entry.chunks,
-                verdicts=[m[0] for m in marks], blocks=[m[1] for m in marks],
+                call_id=self.id, seq=entry.seq, at=entry.at, raw=entry.chunks, verdicts=verdicts, blocks=[m[1] for m in marks],
             )
         )  # fmt: skip
 
@@ -356,8 +355,8 @@ class OwnedCall:
             rendered.data += self._make_encoder().encode(_join(events))
         return rendered
 
-    def answered(self, outcome: str) -> None:
-        """Take the script's word on the release that was under way (OK or DUP)."""
+    def answered(self) -> None:
+        """The release that was under way is done."""
         assert self.sending is not None
         self.released, self.recorded = self.sending.next, self.sending.seq
         self.last_owned, self.pin = time.monotonic(), ("", "")

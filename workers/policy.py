@@ -302,8 +302,7 @@ class PolicyWorker:
         if call.broken:
             self._close(call, "policy_failed")
             return
-        if call.wants_release:
-            self._releaser.add(call)
+        self._releaser.add(call)
         if call.closed is not None and call.sending is None:
             self._finish(call, call.closed.text, call.closed.number)
 

@@ -34,10 +34,9 @@ class Releaser:
         self._scheduled = False
 
     def add(self, call: OwnedCall) -> None:
-        """Send what `call` has at the end of this tick, unless a release of it is under way (then after that)."""
-        if not call.wants_release or call.finishing:
-            return
-        self._push(call)
+        """Send what `call` has, if it has anything, at the end of this tick; after the release of it that is under way."""
+        if call.wants_release and not call.finishing:
+            self._push(call)
 
     def repeat(self, call: OwnedCall) -> None:
         """Send the release that is under way again: its answer was lost or it was refused for now."""
@@ -111,9 +110,8 @@ class Releaser:
         for (call, release), said in zip(asked, done.result(), strict=True):
             release.is_asked = False
             if said in (b"OK", b"DUP"):
-                call.answered(said.decode())
-                if call.wants_release:
-                    self.add(call)
+                call.answered()
+                self.add(call)
                 if call.closed is not None:
                     self._on_refused(call, "CLOSE")
             elif said in (b"FULL", b"GATEWAY_LOST"):

@@ -100,7 +100,7 @@ def _release(call: OwnedCall) -> str:
         assert release is not None, "the call broke"
         if call.session.state == "ENDED" and release.reply:
             end = layout.unpack_reply(release.reply).end or end
-        call.answered("OK")
+        call.answered()
         asks, call.new_asks, waits, call.new_waits = call.new_asks, [], call.new_waits, []
         for ask in asks:
             call.take_fact(layout.judgement_field(ask.block, ask.step), _JUDGEMENT, _AT)

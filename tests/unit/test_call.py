@@ -37,7 +37,7 @@ def test_what_comes_while_a_release_is_under_way_joins_the_next() -> None:
     call.take_entry(Entry(1, 1, "chunks", [chunk("a")]))
     call.take_entry(Entry(2, 1, "chunks", [chunk("b")]))
     assert call.next_release(2) is first
-    call.answered("OK")
+    call.answered()
     second = call.next_release(3)
     assert second is not None and (second.number, second.seq) == (first.next, 2)
     assert layout.unpack_reply(second.reply).data.count(b'"content":"ab"') == 1
@@ -81,7 +81,7 @@ def holding() -> tuple[OwnedCall, int]:
     call = make()
     call.take_entry(Entry(1, 1, "chunks", [fragment('{"a": "', first=True)]))
     assert call.next_release(1) is not None
-    call.answered("OK")
+    call.answered()
     return call, 2
 
 
@@ -94,7 +94,7 @@ def test_fragments_of_a_held_tool_call_are_recorded_together() -> None:
     release = call.next_release(2)
     assert release is not None and release.seq == seq - 1 and not release.reply
     assert sum(len(r.raw) for r in release.records if isinstance(r, ChunksRecord)) == seq - 2
-    call.answered("OK")
+    call.answered()
     call.take_entry(Entry(seq, 1, "chunks", [fragment("y")]))
     assert not call.wants_release
 
@@ -120,7 +120,7 @@ def test_text_and_the_decision_on_a_call_do_not_wait() -> None:
     assert release is not None and [r.seq for r in release.records if isinstance(r, ChunksRecord)] == [seq, seq + 1]
     other = make()
     other.next_release(1)
-    other.answered("OK")
+    other.answered()
     other.take_entry(Entry(1, 1, "chunks", [chunk("a")]))
     assert other.wants_release
 
@@ -134,5 +134,5 @@ def test_a_gateway_hears_how_far_a_held_call_is() -> None:
             release = call.next_release(2)
             assert release is not None
             told += [layout.unpack_reply(release.reply).processed] if release.reply else []
-            call.answered("OK")
+            call.answered()
     assert len(told) >= 2 and told[0] - seq < (PROGRESS_BYTES + HELD_BYTES) // 1000

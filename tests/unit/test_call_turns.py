@@ -57,7 +57,7 @@ def test_a_call_waits_for_its_turns_and_then_sends_them() -> None:
     assert (call.open_lookup, call.new_lookup) == (("toolu_1",), ("toolu_1",))
     release = call.next_release(1)
     assert release is not None and not release.reply, "the record of the call goes out, the request not yet"
-    call.answered("OK")
+    call.answered()
     call.take_fact(layout.TURNS_FIELD, pack_turns(STORED), 2)
     assert call.open_lookup == ()
     assert sent(call)[0] == [THINKING, USE]

@@ -55,7 +55,7 @@ def test_the_head_of_the_answer_names_what_was_dropped(dropped: tuple[str, ...])
     dispatched = call.next_release(1)
     assert dispatched is not None
     assert HEADER not in layout.unpack_reply(dispatched.reply).headers
-    call.answered("OK")
+    call.answered()
     call.take_entry(Entry(1, 1, "chunks", [b"data: " + json.dumps(CHUNK).encode() + b"\n\n"]))
     release = call.next_release(2)
     assert release is not None
