@@ -4,8 +4,10 @@ import re
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import psycopg
 from psycopg.sql import SQL, Literal
@@ -14,6 +16,7 @@ from sqlalchemy import event
 from bench.volume import Volume
 from db.filters import CHUNK_FILTERS, Position, encode_cursor, first_id, parse_filters
 from db.link import conninfo
+from db.plans import SETTINGS, KeptPlans
 from db.queries import AuditReader
 
 BOUND_MS = 50.0
@@ -70,11 +73,37 @@ def pages(volume: Volume, of: Any) -> Iterator[Given]:
     yield from ({}, {"cursor": encode_cursor(Position(of, "desc", late, 0))})
 
 
-def explain(connection: psycopg.Connection[Any], statement: str, parameters: Any, how: str = "FORMAT JSON") -> dict[str, Any] | None:
-    """Return the plan of a statement as the settings of this transaction make it, by values or kept. What changes those is done."""
-    if "set_config(" in statement:
-        connection.execute(statement.encode(), parameters)
-        return None
+class Said(NamedTuple):
+    """A statement of a reader, and what made its plan; None: the settings of the connection."""
+
+    statement: str
+    parameters: Any
+    mode: str | None = None
+
+
+@contextmanager
+def heard() -> Iterator[list[Said]]:
+    """Hear what pages ask of PostgreSQL."""
+    said: list[Said] = []
+    ask, ask_by_values = KeptPlans.ask, KeptPlans.ask_by_values
+
+    async def hear(plans: KeptPlans, statement: str, given: Any) -> list[Any]:
+        said.append(Said(statement, given, "force_generic_plan"))
+        return await ask(plans, statement, given)
+
+    async def hear_by_values(plans: KeptPlans, statement: str, given: Any) -> list[Any]:
+        said.append(Said(statement, given, "force_custom_plan"))
+        return await ask_by_values(plans, statement, given)
+
+    with patch.object(KeptPlans, "ask", hear), patch.object(KeptPlans, "ask_by_values", hear_by_values):
+        yield said
+
+
+def explain(connection: psycopg.Connection[Any], said: Said, how: str = "FORMAT JSON") -> dict[str, Any] | None:
+    """Return the plan of a statement as it is made, by values or kept, for the rest of this transaction."""
+    statement, parameters, mode = said
+    if mode is not None:
+        connection.execute(SETTINGS.format(mode=mode, others="off", is_local="true").encode())
     names: dict[str, int] = {}
     asked = re.sub(r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", statement).replace("%%", "%")
     connection.execute(f"PREPARE asked AS {asked}".encode())
@@ -91,11 +120,9 @@ class Asker:
     def __init__(self, url: str) -> None:
         self.reader = AuditReader.open(url)
         self._explain = psycopg.connect(conninfo(url), autocommit=True)
-        self._said: list[tuple[str, Any]] = []
-        event.listen(self.reader.engine.sync_engine, "before_cursor_execute", self._hear)
-
-    def _hear(self, connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
-        self._said.append((statement, parameters))
+        self._hearing = ExitStack()
+        self._said = self._hearing.enter_context(heard())
+        event.listen(self.reader.engine.sync_engine, "before_cursor_execute", lambda *given: self._said.append(Said(given[2], given[3])))
 
     async def lists(self, of: str, given: Given) -> dict[str, Any]:
         """Ask for a page of a list; returns what was asked, the milliseconds and the plan."""
@@ -119,7 +146,7 @@ class Asker:
             answer = await ask()
             took.append((time.perf_counter() - began) * 1000)
         with self._explain.transaction():
-            plans = [self._plan(statement, parameters) for statement, parameters in self._said]
+            plans = [self._plan(said) for said in self._said]
         items = len(answer["items"]) if answer and "items" in answer else int(answer is not None)
         return {
             "asked": asked, "items": items, "p50_ms": statistics.median(took), "max_ms": max(took),
@@ -127,9 +154,9 @@ class Asker:
             "scans": sorted({scan for plan in plans for scan in plan[1]}),
         }  # fmt: skip
 
-    def _plan(self, statement: str, parameters: Any) -> tuple[set[str], set[str]]:
+    def _plan(self, said: Said) -> tuple[set[str], set[str]]:
         """The indexes of a statement, named as those of the whole table, and the partitions of more than a page that it reads whole."""
-        plan = explain(self._explain, statement, parameters)
+        plan = explain(self._explain, said)
         indexes: set[str] = set()
         scans: set[str] = set()
         nodes = [plan] if plan else []
@@ -144,5 +171,6 @@ class Asker:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._hearing.close()
         self._explain.close()
         await self.reader.close()

@@ -4,26 +4,22 @@ Each looks a call up by the primary keys of its tables, so no value needs a plan
 partitions (5 to 25 ms, kept in 1 to 2 MB), instead of every time for each day and filter (25 of 32 ms of a question for something rare).
 """
 
-from collections.abc import Sequence
+from collections import namedtuple
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import LargeBinary, Table, TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ClauseElement, LargeBinary, Table, text
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from db.filters import Filters, ListName, Order
 from db.keysets import values
-from db.views import CALL_LOG, JUDGED_LOGS, TOOL_CALL_LOG, each_of
+from db.plans import KeptPlans
+from db.text import ESCAPE, from_column
+from db.views import CALL_LOG, JUDGED_LOGS, TOOL_CALL_LOG, StoredText, each_of
 
 _OF_CALL = ("session", "model", "key")
 _NAMES = (*_OF_CALL, "name", "verdict", "policy", "words")
-_PLANNED_ONCE = text(
-    "SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), "
-    "set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)"
-)
-"""Off is what is cheaper only for partitions that are empty still: a kept plan sees them grow."""
-_PLANNED_ANEW = text("SELECT set_config('plan_cache_mode', 'force_custom_plan', true)")
-
 
 class Key(NamedTuple):
     """The key of an item; a call has no block. The id is text."""
@@ -44,31 +40,31 @@ def key_of(of: ListName, row: Sequence[Any]) -> Key:
             return Key(str(row[0]), *row[1:])
 
 
-async def plan_once(connection: AsyncConnection, *, once: bool = True) -> None:
-    """Let PostgreSQL keep the plans of what follows in this transaction, or make them by values again."""
-    await connection.execute(_PLANNED_ONCE if once else _PLANNED_ANEW)
-
-
-async def keys_among(connection: AsyncConnection, of: ListName, filters: Filters, ids: Sequence[str], limit: int) -> list[Key]:
+async def keys_among(plans: KeptPlans, of: ListName, filters: Filters, ids: Sequence[str], limit: int) -> list[Key]:
     """Return the first `limit` keys that a list shows of these calls, which are in order, behind the cursor."""
     chosen, after = values(filters), filters.after
     given = {name: chosen.get(name) for name in _NAMES} | {"ids": _array(ids), "limit": str(limit), "after_id": None, "after_number": None}
     if after is not None:
         given |= {"after_id": str(after.call_id), "after_number": str(after.number)}
-    return [Key(*row) for row in await connection.execute(_keys(of, filters.order), given)]
+    return [Key(*row) for row in await plans.ask(_keys(of, filters.order), given)]
 
 
-async def whole_rows(connection: AsyncConnection, keys: Sequence[Key], order: Order, most_bytes: int) -> list[Any]:
+async def whole_rows(plans: KeptPlans, keys: Sequence[Key], order: Order, most_bytes: int) -> list[Any]:
     """Return the rows that have these keys, in order; of what belongs to one view none behind `most_bytes` of payload."""
     found: list[Any] = []
     views = {key.view for key in keys}
     for name in sorted(views):
         own = [key for key in keys if key.view == name]
         given = {"ids": _array([key.call_id for key in own]), "blocks": _array([key.block for key in own]), "most": str(most_bytes)}
-        found += (await connection.execute(_rows(name), given)).all()
+        found += map(_shown_as(name), await plans.ask(_rows(name), given))
     if len(views) > 1:
         found.sort(key=lambda row: (row.call_id, row.block), reverse=order == "desc")
     return found
+
+
+def text_of(statement: ClauseElement) -> str:
+    """Return a statement as the driver takes it."""
+    return str(statement.compile(dialect=PGDialect_psycopg()))  # type: ignore[no-untyped-call]
 
 
 def _array(values: Sequence[Any]) -> str:
@@ -77,10 +73,30 @@ def _array(values: Sequence[Any]) -> str:
 
 
 @cache
-def _rows(view: str) -> TextClause:
+def _shown_as(view: str) -> Callable[[Sequence[Any]], Any]:
+    """What makes a row of `_rows` one of the view: values by name, text as it was before it was stored."""
+    columns = _columns(view)
+    row: Any = namedtuple("row", [column.name for column in columns])  # type: ignore[misc]  # noqa: PYI024
+    stored = [n for n, column in enumerate(columns) if isinstance(column.type, StoredText)]
+
+    def shown(values: Sequence[Any]) -> Any:
+        escaped = [n for n in stored if values[n] and ESCAPE in values[n]]
+        if not escaped:
+            return row._make(values)
+        return row._make(from_column(value) if n in escaped else value for n, value in enumerate(values))
+
+    return shown
+
+
+def _columns(view: str) -> list[Any]:
+    return [column for column in CALL_LOG.metadata.tables[view].c if column.name != "search"]
+
+
+@cache
+def _rows(view: str) -> str:
     """The statement for whole rows, in the order of their keys. Payloads are measured where they lie, and read up to the bound only."""
     table: Table = CALL_LOG.metadata.tables[view]
-    columns = [column for column in table.c if column.name != "search"]
+    columns = _columns(view)
     names = ", ".join(f"v.{column.name}" for column in columns)
     same = "" if view == CALL_LOG.name else "WHERE v.block = given.block"
     payloads = [f"coalesce(octet_length(v.{column.name}), 0)" for column in columns if isinstance(column.type, LargeBinary)]
@@ -92,23 +108,24 @@ def _rows(view: str) -> TextClause:
             CROSS JOIN LATERAL ({each_of(table)}) AS v {same}
         ) AS v WHERE coalesce(v.before, 0) <= CAST(:most AS bigint) ORDER BY v.n
     """
-    return text(shown).columns(**{column.name: column.type for column in columns})  # type: ignore[return-value]
+    return text_of(text(shown))
 
 
 @cache
-def _keys(of: ListName, order: Order) -> TextClause:
+def _keys(of: ListName, order: Order) -> str:
     """The statement for the keys of a list among some calls; filters that are not given are null.
 
     The calls are looked up as they come, until there are enough: ordered all together, each would be looked up first.
     """
     calls, found = {"calls": ("", _CALLS), "tool-calls": (_UNDER, _TOOL_CALLS)}.get(of, (_UNDER, _JUDGE_BLOCKS))
     way, past = ("ASC", ">") if order == "asc" else ("DESC", "<")
-    return text(f"""
+    statement = f"""
         SELECT CAST(k.call_id AS text), k.block, k.view
         FROM ({calls or "SELECT unnest(CAST(:ids AS uuid[])) AS call_id"}) AS given CROSS JOIN LATERAL ({found} ORDER BY 2 {way}) AS k
         WHERE CAST(:after_id AS uuid) IS NULL OR (k.call_id, k.block) {past} (CAST(:after_id AS uuid), CAST(:after_number AS integer))
         LIMIT CAST(:limit AS integer)
-    """)
+    """
+    return text_of(text(statement))
 
 
 def _is(column: str, name: str) -> str:

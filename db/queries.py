@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 from uuid import UUID
 
+from psycopg import Error as PsycopgError
 from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -29,8 +30,10 @@ from db.items import (
     tool_call_item,
 )
 from db.keysets import all_keys, behind, call_keys, in_order, values
+from db.link import TimedConnection
 from db.lookups import whole_rows
 from db.models import Block, Call, Chunk, Event, Judgement, Release, RequestBody
+from db.plans import KeptPlans, keep_plans, plan_by_values
 from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.windows import find_keys
 from protocol.errors import AuditUnavailable
@@ -43,11 +46,36 @@ _FETCH = 25
 @asynccontextmanager
 async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """Lend a connection; what the driver raises becomes AuditUnavailable."""
+    async with _lent(engine) as (connection, link):
+        await plan_by_values(link)
+        yield connection
+
+
+@asynccontextmanager
+async def keeping_plans(engine: AsyncEngine) -> AsyncIterator[KeptPlans]:
+    """Lend a connection that keeps its plans; what the driver raises becomes AuditUnavailable."""
+    async with _lent(engine) as (_, link):
+        await keep_plans(link)
+        try:
+            yield KeptPlans(link)
+        finally:
+            if not link.closed:
+                await link.set_autocommit(False)
+
+
+@asynccontextmanager
+async def _lent(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, TimedConnection]]:
     try:
         async with engine.connect() as connection:
-            yield connection
-    except (DBAPIError, PoolTimeout, OSError) as error:
-        if getattr(getattr(error, "orig", None), "sqlstate", None) == "57014":
+            link: Any = (await connection.get_raw_connection()).driver_connection
+            try:
+                yield connection, link
+            finally:
+                if link.closed:
+                    # the pool does not hear of what SQLAlchemy did not ask
+                    await connection.invalidate()
+    except (DBAPIError, PsycopgError, PoolTimeout, OSError) as error:
+        if getattr(getattr(error, "orig", error), "sqlstate", None) == "57014":
             raise AuditUnavailable("the query took too long; narrow it with since, until or call_id") from error
         raise AuditUnavailable("the record cannot be read now") from error
 
@@ -137,16 +165,14 @@ class AuditReader:
     async def _page(self, of: ListName, filters: Filters, item: Callable[[Any], JsonObject]) -> JsonObject:
         rows: list[Any] = []
         size = 0
-        async with reading(self.engine) as connection:
-            keys = await find_keys(connection, of, filters, filters.limit + 1)
+        async with keeping_plans(self.engine) as plans:
+            keys = await find_keys(plans, of, filters, filters.limit + 1)
             # not all of them, where days are dropped meanwhile
-            for row in await whole_rows(connection, keys[: filters.limit], filters.order, PAGE_BYTES):
+            for row in await whole_rows(plans, keys[: filters.limit], filters.order, PAGE_BYTES):
                 if size > PAGE_BYTES:
                     break
                 rows.append(row)
                 size += _size(row)
-            # after a rollback the driver forgets its statements
-            await connection.commit()
         return {"items": [item(row) for row in rows], "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters)}
 
 

@@ -12,13 +12,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Select
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import Filters, ListName, Position
 from db.keysets import KEYS, first_keys, nearest, said_by_day, values
-from db.lookups import Key, key_of, keys_among, plan_once
+from db.lookups import Key, key_of, keys_among, text_of
+from db.plans import KeptPlans
 
 _DAY_MS = 86_400_000
 _COUNT, _MOST = 200, 1600
@@ -56,8 +54,8 @@ def _refined(ids: Iterable[str], last: str | None, horizon: str | None) -> _Plac
 class _Walk:
     """What was found, the bounds of what was not looked at, and how to look."""
 
-    def __init__(self, connection: AsyncConnection, of: ListName, filters: Filters, limit: int) -> None:
-        self.connection, self.of, self.filters, self.limit = connection, of, filters, limit
+    def __init__(self, plans: KeptPlans, of: ListName, filters: Filters, limit: int) -> None:
+        self.plans, self.of, self.filters, self.limit = plans, of, filters, limit
         self.shape = _shape(filters)
         self.is_up = filters.order == "asc"
         self.count = _COUNT
@@ -76,7 +74,7 @@ class _Walk:
         """Where each filter alone finds something, but for words."""
         statement = _near(self.of, self.shape, self.given["low"] > _LOWEST, self.given["high"] < _HIGHEST)
         others = 0 if self.are_common else self.count
-        row = list((await self.connection.exec_driver_sql(statement, self.given | self._enough(said=False) | {"others": others})).one())
+        [row] = await self.plans.ask(statement, self.given | self._enough(said=False) | {"others": others})
         places = [_Place(dict.fromkeys(ids), last) for ids, last in zip(row[::2], row[1::2], strict=True)]
         if self.of == "judge-blocks":
             *places, last = places
@@ -100,7 +98,7 @@ class _Walk:
         bounds = [(low, high) for low, high in map(self._bounds, days) if low < high]
         lows, highs = (f"{{{','.join(each)}}}" for each in zip(*bounds, strict=True)) if bounds else ("{}", "{}")
         given = self.given | self._enough(said=True) | {"lows": lows, "highs": highs}
-        row: Any = (await self.connection.exec_driver_sql(_said(self.of, self.shape), given)).one()
+        [row] = await self.plans.ask(_said(self.of, self.shape), given)
         horizon = row[1] or self._end_of(days[-1])
         return _refined(row[0], row[1], horizon) if self.of == "judge-blocks" else _Place(dict.fromkeys(row[0]), horizon)
 
@@ -114,7 +112,7 @@ class _Walk:
     async def take(self, ids: Sequence[str]) -> None:
         """Take what the list shows of some calls."""
         if ids:
-            self.found += await keys_among(self.connection, self.of, self.filters, ids, self.limit - len(self.found))
+            self.found += await keys_among(self.plans, self.of, self.filters, ids, self.limit - len(self.found))
 
     async def take_all(self, ids: list[str], last: str | None, *, are_meant: bool) -> str | None:
         """Take what the list shows of calls up to `last`, by calls or by days. Returns the last that was looked at."""
@@ -129,10 +127,8 @@ class _Walk:
     async def take_days(self, days: Sequence[int]) -> str:
         """Take what the list shows in some days, of the later ones only what is needed. Returns the last id of those days."""
         given = self._of_days(days) | {"limit": self.limit - len(self.found)}
-        await plan_once(self.connection, once=False)
-        rows = await self.connection.exec_driver_sql(_page(self.of, self.shape_behind, len(days)), given)
+        rows = await self.plans.ask_by_values(_page(self.of, self.shape_behind, len(days)), given)
         self.found += [key_of(self.of, row) for row in rows]
-        await plan_once(self.connection)
         return self._end_of(days[-1])
 
     @property
@@ -178,10 +174,9 @@ class _Walk:
         return given
 
 
-async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters, limit: int) -> list[Key]:
+async def find_keys(plans: KeptPlans, of: ListName, filters: Filters, limit: int) -> list[Key]:
     """Return the first `limit` keys after the cursor, in order."""
-    walk = _Walk(connection, of, filters, limit)
-    await plan_once(connection)
+    walk = _Walk(plans, of, filters, limit)
     looks, is_said = 0, filters.words is not None
     while len(walk.found) < limit:
         places = await walk.near()
@@ -213,30 +208,26 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
 def _near(of: ListName, shape: Filters, is_above: bool, is_below: bool) -> str:
     """What finds the nearest calls, without bounds that are none: PostgreSQL looks the ends of partitions up for them (4x the time)."""
     shape = replace(shape, low=_ANY if is_above else None, high=_ANY if is_below else None)
-    return _text(nearest(KEYS[of].places(shape), shape))
+    return text_of(nearest(KEYS[of].places(shape), shape))
 
 
 @lru_cache(maxsize=1024)
 def _page(of: ListName, shape: Filters, days: int) -> str:
     """What finds the keys of some days."""
     shape = replace(shape, low=_ANY, high=_ANY)
-    return _of_days(_text(first_keys(KEYS[of].choose(shape), shape)), days, "limit")
+    return _of_days(text_of(first_keys(KEYS[of].choose(shape), shape)), days, "limit")
 
 
 @lru_cache(maxsize=256)
 def _said(of: ListName, shape: Filters) -> str:
     """What finds calls in which words are said."""
-    return _text(said_by_day(KEYS[of].said(shape), shape))
+    return text_of(said_by_day(KEYS[of].said(shape), shape))
 
 
 def _of_days(statement: str, count: int, limit: str) -> str:
     """The statement for each of some days; those are run that it takes, as the days come."""
     days = (statement.replace("%(low)s", f"%(low{n})s").replace("%(high)s", f"%(high{n})s") for n in range(count))
     return f"SELECT * FROM ({' UNION ALL '.join(f'({day})' for day in days)}) AS days LIMIT %({limit})s"
-
-
-def _text(statement: Select[Any]) -> str:
-    return str(statement.compile(dialect=PGDialect_psycopg()))  # type: ignore[no-untyped-call]
 
 
 def _shape(filters: Filters) -> Filters:

@@ -5,9 +5,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import select
 
-from bench.asking import LISTS, alone, explain, together
+from bench.asking import LISTS, alone, explain, heard, together
 from bench.volume import Volume, fill_day
 from db import windows
 from db.filters import parse_filters
@@ -153,19 +153,17 @@ async def test_words_are_looked_for_in_the_call_that_is_asked_for(filled: str, o
 @pytest.mark.parametrize("of", LISTS)
 async def test_no_filter_makes_a_page_walk_the_record(filled: str, of: Any) -> None:
     reader = AuditReader.open(filled)
-    said: list[tuple[str, Any]] = []
-    event.listen(reader.engine.sync_engine, "before_cursor_execute", lambda *given: said.append((given[2], given[3])))
     ask = {"calls": reader.calls, "tool-calls": reader.tool_calls, "judge-blocks": reader.judge_blocks}[of]
     found = []
     try:
-        with psycopg.connect(conninfo(filled), autocommit=True) as connection:
+        with psycopg.connect(conninfo(filled), autocommit=True) as connection, heard() as said:
             # small partitions are cheapest read whole, which says nothing about large ones
             connection.execute("SET enable_seqscan = off")
             for given in alone():
                 said.clear()
                 page = await ask(parse_filters(given.items(), of=of))
                 with connection.transaction():
-                    plans = [explain(connection, statement, parameters, "ANALYZE, FORMAT JSON") for statement, parameters in said]
+                    plans = [explain(connection, one, "ANALYZE, FORMAT JSON") for one in said]
                 rows = sum(looked_at(plan) for plan in plans if plan)
                 found.append((rows, len(page["items"]), given))
     finally:
