@@ -44,6 +44,7 @@ async def keys_among(plans: KeptPlans, of: ListName, filters: Filters, ids: Sequ
     """Return the first `limit` keys that a list shows of these calls, which are in order, behind the cursor."""
     chosen, after = values(filters), filters.after
     given = {name: chosen.get(name) for name in _NAMES} | {"ids": _array(ids), "limit": str(limit), "after_id": None, "after_number": None}
+    given |= _ends(ids[0], ids[-1])
     if after is not None:
         given |= {"after_id": str(after.call_id), "after_number": str(after.number)}
     return [Key(*row) for row in await plans.ask(_keys(of, filters.order), given)]
@@ -55,7 +56,7 @@ async def whole_rows(plans: KeptPlans, keys: Sequence[Key], order: Order, most_b
     views = {key.view for key in keys}
     for name in sorted(views):
         own = [key for key in keys if key.view == name]
-        given = {"ids": _array([key.call_id for key in own]), "blocks": _array([key.block for key in own]), "most": str(most_bytes)}
+        given = {"ids": _array([key.call_id for key in own]), "blocks": _array([key.block for key in own]), "most": str(most_bytes), **_ends(own[0].call_id, own[-1].call_id)}
         found += map(_shown_as(name), await plans.ask(_rows(name), given))
     if len(views) > 1:
         found.sort(key=lambda row: (row.call_id, row.block), reverse=order == "desc")
@@ -65,6 +66,11 @@ async def whole_rows(plans: KeptPlans, keys: Sequence[Key], order: Order, most_b
 def text_of(statement: ClauseElement) -> str:
     """Return a statement as the driver takes it."""
     return str(statement.compile(dialect=PGDialect_psycopg()))  # type: ignore[no-untyped-call]
+
+
+def _ends(one: str, other: str) -> dict[str, str]:
+    """The first and the last call of a statement, given the ends of a list in any order."""
+    return {"first": min(one, other), "last": max(one, other)}
 
 
 def _array(values: Sequence[Any]) -> str:
@@ -98,14 +104,13 @@ def _rows(view: str) -> str:
     table: Table = CALL_LOG.metadata.tables[view]
     columns = _columns(view)
     names = ", ".join(f"v.{column.name}" for column in columns)
-    same = "" if view == CALL_LOG.name else "WHERE v.block = given.block"
     payloads = [f"coalesce(octet_length(v.{column.name}), 0)" for column in columns if isinstance(column.type, LargeBinary)]
     before = f"sum({' + '.join(payloads) or '0'}) OVER (ORDER BY given.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     shown = f"""
         SELECT {names} FROM (
             SELECT given.n, {before} AS before, {names}
             FROM unnest(CAST(:ids AS uuid[]), CAST(:blocks AS integer[])) WITH ORDINALITY AS given (call_id, block, n)
-            CROSS JOIN LATERAL ({each_of(table)}) AS v {same}
+            CROSS JOIN LATERAL ({each_of(table)} OFFSET 0) AS v
         ) AS v WHERE coalesce(v.before, 0) <= CAST(:most AS bigint) ORDER BY v.n
     """
     return text_of(text(shown))
@@ -132,19 +137,25 @@ def _is(column: str, name: str) -> str:
     return f"(CAST(:{name} AS text) IS NULL OR {column} = CAST(:{name} AS text))"
 
 
+def _of(table: str, given: str = "given") -> str:
+    """The rows of a call, in a table whose other partitions are left out from the start (1.7 ms)."""
+    return f"{table}.call_id = {given}.call_id AND {table}.call_id BETWEEN CAST(:first AS uuid) AND CAST(:last AS uuid)"
+
+
 def _matches(column: str) -> str:
     return f"(CAST(:words AS text) IS NULL OR {column} @@ plainto_tsquery('simple', CAST(:words AS text)))"
 
 
 _UNDER = f"""
-    SELECT ids.call_id, c.policy FROM unnest(CAST(:ids AS uuid[])) AS ids (call_id) LEFT JOIN calls c ON c.call_id = ids.call_id
+    SELECT ids.call_id, c.policy FROM unnest(CAST(:ids AS uuid[])) AS ids (call_id)
+    LEFT JOIN LATERAL (SELECT * FROM calls c WHERE {_of("c", "ids")} OFFSET 0) AS c ON true
     WHERE {" AND ".join(_is(f"c.{name}", name) for name in _OF_CALL)} OFFSET 0
 """
-"""What is not in such a call is not looked at any further."""
+"""What is not in such a call is not looked at any further. Without the inner OFFSET all calls between the ends were read (10 ms)."""
 _TOOL_CALLS = f"""
     SELECT t.call_id, t.block, '{TOOL_CALL_LOG.name}' AS view
-    FROM tool_calls t LEFT JOIN blocks b ON b.call_id = given.call_id AND b.block = t.block
-    WHERE t.call_id = given.call_id AND {_is("t.name", "name")} AND {_is("coalesce(b.verdict, t.verdict)", "verdict")}
+    FROM tool_calls t LEFT JOIN blocks b ON {_of("b")} AND b.block = t.block
+    WHERE {_of("t")} AND {_is("t.name", "name")} AND {_is("coalesce(b.verdict, t.verdict)", "verdict")}
         AND {_matches("t.search")} AND ({_is("coalesce(b.policy, t.policy)", "policy")} OR given.policy = CAST(:policy AS text))
 """
 _REFUSED = "verdict NOT IN ('allow', 'replace')"
@@ -152,32 +163,32 @@ _JUDGE_BLOCKS = f"""
     SELECT w.call_id, w.block, w.view
     FROM (
         SELECT t.call_id, t.block, t.name, t.verdict, t.policy, t.search, '{JUDGED_LOGS[0].name}' AS view
-        FROM tool_calls t WHERE t.call_id = given.call_id AND t.{_REFUSED}
-            AND NOT EXISTS (SELECT FROM blocks b WHERE b.call_id = given.call_id AND b.block = t.block OFFSET 0)
+        FROM tool_calls t WHERE {_of("t")} AND t.{_REFUSED}
+            AND NOT EXISTS (SELECT FROM blocks b WHERE {_of("b")} AND b.block = t.block OFFSET 0)
         UNION ALL
         SELECT b.call_id, b.block, t.name, b.verdict, b.policy,
             CASE WHEN t.call_id IS NULL THEN to_tsvector('simple', b.reason) ELSE t.search END,
             CASE WHEN t.call_id IS NULL THEN '{JUDGED_LOGS[1].name}' ELSE '{JUDGED_LOGS[0].name}' END
-        FROM blocks b LEFT JOIN tool_calls t ON t.call_id = given.call_id AND t.block = b.block
-        WHERE b.call_id = given.call_id AND b.{_REFUSED}
+        FROM blocks b LEFT JOIN tool_calls t ON {_of("t")} AND t.block = b.block
+        WHERE {_of("b")} AND b.{_REFUSED}
     ) AS w
     WHERE {_is("w.name", "name")} AND {_is("w.verdict", "verdict")} AND {_matches("w.search")}
-        AND EXISTS (SELECT FROM judgements j WHERE j.call_id = given.call_id AND j.block = w.block AND j.policy = w.policy OFFSET 0)
+        AND EXISTS (SELECT FROM judgements j WHERE {_of("j")} AND j.block = w.block AND j.policy = w.policy OFFSET 0)
         AND ({_is("w.policy", "policy")} OR given.policy = CAST(:policy AS text))
 """
 """What the two views of judge blocks show, without what only a whole row needs: a third of the time. A word is the first or the later one
 on a tool call, or that on a block of its own."""
 _CALLS = f"""
-    SELECT c.call_id, 0 AS block, 'call_log' AS view FROM calls c WHERE c.call_id = given.call_id
+    SELECT c.call_id, 0 AS block, 'call_log' AS view FROM calls c WHERE {_of("c")}
         AND {" AND ".join(_is(f"c.{name}", name) for name in (*_OF_CALL, "policy"))} AND (
         coalesce(CAST(:name AS text), CAST(:verdict AS text), CAST(:words AS text)) IS NULL
         OR EXISTS (
-            SELECT FROM tool_calls t LEFT JOIN blocks b ON b.call_id = given.call_id AND b.block = t.block
-            WHERE t.call_id = given.call_id AND {_is("t.name", "name")} AND {_is("coalesce(b.verdict, t.verdict)", "verdict")}
+            SELECT FROM tool_calls t LEFT JOIN blocks b ON {_of("b")} AND b.block = t.block
+            WHERE {_of("t")} AND {_is("t.name", "name")} AND {_is("coalesce(b.verdict, t.verdict)", "verdict")}
                 AND {_matches("t.search")}
         )
         OR coalesce(CAST(:name AS text), CAST(:words AS text)) IS NULL AND EXISTS (
-            SELECT FROM blocks b WHERE b.call_id = given.call_id AND b.verdict = CAST(:verdict AS text)
+            SELECT FROM blocks b WHERE {_of("b")} AND b.verdict = CAST(:verdict AS text)
         )
     )
 """
