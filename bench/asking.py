@@ -124,7 +124,7 @@ class Asker:
         self._said = self._hearing.enter_context(heard())
         event.listen(self.reader.engine.sync_engine, "before_cursor_execute", lambda *given: self._said.append(Said(given[2], given[3])))
 
-    async def lists(self, of: str, given: Given) -> dict[str, Any]:
+    async def lists(self, of: Any, given: Given) -> dict[str, Any]:
         """Ask for a page of a list; returns what was asked, the milliseconds and the plan."""
         ask = {"calls": self.reader.calls, "tool-calls": self.reader.tool_calls, "judge-blocks": self.reader.judge_blocks}[of]
         filters = parse_filters(given.items(), of=of)
@@ -139,7 +139,7 @@ class Asker:
         return iter(found)
 
     async def _timed(self, asked: Given, ask: Any) -> dict[str, Any]:
-        took = []
+        took, answer = [], None
         for _ in range(ROUNDS):
             self._said.clear()
             began = time.perf_counter()

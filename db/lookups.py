@@ -21,6 +21,7 @@ from db.views import CALL_LOG, JUDGED_LOGS, TOOL_CALL_LOG, StoredText, each_of
 _OF_CALL = ("session", "model", "key")
 _NAMES = (*_OF_CALL, "name", "verdict", "policy", "words")
 
+
 class Key(NamedTuple):
     """The key of an item; a call has no block. The id is text."""
 
@@ -56,7 +57,12 @@ async def whole_rows(plans: KeptPlans, keys: Sequence[Key], order: Order, most_b
     views = {key.view for key in keys}
     for name in sorted(views):
         own = [key for key in keys if key.view == name]
-        given = {"ids": _array([key.call_id for key in own]), "blocks": _array([key.block for key in own]), "most": str(most_bytes), **_ends(own[0].call_id, own[-1].call_id)}
+        given = {
+            "ids": _array([key.call_id for key in own]),
+            "blocks": _array([key.block for key in own]),
+            "most": str(most_bytes),
+            **_ends(own[0].call_id, own[-1].call_id),
+        }
         found += map(_shown_as(name), await plans.ask(_rows(name), given))
     if len(views) > 1:
         found.sort(key=lambda row: (row.call_id, row.block), reverse=order == "desc")
@@ -82,7 +88,7 @@ def _array(values: Sequence[Any]) -> str:
 def _shown_as(view: str) -> Callable[[Sequence[Any]], Any]:
     """What makes a row of `_rows` one of the view: values by name, text as it was before it was stored."""
     columns = _columns(view)
-    row: Any = namedtuple("row", [column.name for column in columns])  # type: ignore[misc]  # noqa: PYI024
+    row: Any = namedtuple("row", [column.name for column in columns])  # type: ignore[misc]
     stored = [n for n, column in enumerate(columns) if isinstance(column.type, StoredText)]
 
     def shown(values: Sequence[Any]) -> Any:

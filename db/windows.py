@@ -14,7 +14,6 @@ from math import ceil
 from typing import Any, NamedTuple
 from uuid import UUID
 
-
 from db.filters import Filters, ListName, Position
 from db.keysets import KEYS, first_keys, nearest, said_by_day, values
 from db.lookups import Key, key_of, keys_among, text_of
@@ -23,7 +22,7 @@ from db.plans import KeptPlans
 _DAY_MS = 86_400_000
 _COUNT, _MOST = 200, 1600
 """So many calls of each filter are asked for at first, and each time that they were not enough."""
-_DENSE, _DENSE_DAYS = 60, 200
+DENSE, DENSE_DAYS = 60, 200
 """With so many calls in a day it is cheaper to plan a statement for that day (1-3 ms) than to look each up (10 us), where they are of more
 days than two or are all there are. Else 60 are enough: the statement goes on behind the last of them, and mostly fills the page."""
 _FEW_DAYS = 4
@@ -80,11 +79,12 @@ class _Walk:
             low, high = max(low, str(filters.call_id)), min(high, _next(str(filters.call_id)))
         self.given: dict[str, Any] = values(filters) | {"low": low, "high": high}
 
-    async def near(self) -> list[_Place]:
-        """Where each filter alone finds something, but for words."""
+    async def near(self, *, begins: bool) -> list[_Place]:
+        """Where each filter alone finds something, but for words; of what all of them mean only where it begins, if no more is asked."""
         statement = _near(self.of, self.shape, self.given["low"] > _LOWEST, self.given["high"] < _HIGHEST)
         others = 0 if self.are_common else self.count
-        [row] = await self.plans.ask(statement, self.given | self._enough(said=False) | {"others": others})
+        enough = {"count": _COUNT, "others": _COUNT, "hits": 1} if begins else self._enough(said=False) | {"others": others}
+        [row] = await self.plans.ask(statement, self.given | enough)
         places = [_Place(dict.fromkeys(ids), last) for ids, last in zip(row[::2], row[1::2], strict=True)]
         for place in places:
             if place.horizon is None and place.ids:
@@ -92,6 +92,8 @@ class _Walk:
         if self.of == "judge-blocks":
             *places, last = places
             refined = _refined(last.ids, last.horizon, last.horizon)
+            if begins:
+                return [*places, refined]
             if others == 0:
                 # of 1,600 that were refused: fewer, and another filter may have become rare
                 self.are_common = len(refined.ids) > 10
@@ -137,7 +139,7 @@ class _Walk:
     async def take_all(self, ids: list[str], last: str | None, *, are_meant: bool) -> str | None:
         """Take what the list shows of calls up to `last`, by calls or by days. Returns the last that was looked at."""
         days = self._days(ids)
-        dense = _DENSE_DAYS if last is None or len(days) > 2 else _DENSE
+        dense = DENSE_DAYS if last is None or len(days) > 2 else DENSE
         if are_meant or len(ids) <= dense * len(days):
             await self.take(ids)
             return last
@@ -230,7 +232,7 @@ async def find_keys(plans: KeptPlans, of: ListName, filters: Filters, limit: int
                 break
             walk.leave(end)
             continue
-        places = await walk.near()
+        places = await walk.near(begins=is_said and looks > 0 and of == "judge-blocks")
         if any(place.begin is None for place in places):
             break
         if is_said and looks:
@@ -303,6 +305,7 @@ def _next(call_id: str) -> str:
     return str(UUID(int=min(UUID(call_id).int + 1, 2**128 - 1)))
 
 
+@lru_cache(maxsize=1024)
 def _first_of(day: int) -> str:
     """The smallest id of a day, the largest of all past the last day that an id can name."""
     return str(UUID(int=min(max(day, 0) * _DAY_MS << 80, 2**128 - 1)))

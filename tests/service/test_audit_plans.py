@@ -102,8 +102,9 @@ async def test_a_page_holds_what_the_views_hold(filled: str, of: Any) -> None:
 async def test_pages_together_are_the_list(filled: str, of: Any, days: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small and large pages, from both ends: every item once, in order, whatever way its filters are found."""
     if days is not None:
-        # words are looked for in so many days at once
-        monkeypatch.setattr(windows, "SAID_DAYS", days)
+        # words are looked for in so many days at once, and all else is taken by days
+        for name, value in {"SAID_DAYS": days, "DENSE": 1, "DENSE_DAYS": 1}.items():
+            monkeypatch.setattr(windows, name, value)
     reader = AuditReader.open(filled)
     ask = {"calls": reader.calls, "tool-calls": reader.tool_calls, "judge-blocks": reader.judge_blocks}[of]
     asked: list[dict[str, str]] = [
