@@ -1,8 +1,8 @@
 """A connection that keeps plans: how pages ask PostgreSQL, without transactions and without SQLAlchemy in between.
 
 A page is three to nine statements, and half of its time was Python's: a transaction, its settings and SQLAlchemy's results, 11 and 15 ms
-of CPU for a page of calls and of judge blocks, where this takes 6.5 and 9. The settings hold for the session, so whoever else borrows the connection has them set back
-(`plan_by_values`). Must not know: tables.
+of CPU for a page of calls and of judge blocks, where this takes 6.5 and 9. The settings hold for the session, so whoever else borrows the
+connection has them set back (`plan_by_values`). Must not know: tables.
 """
 
 from collections.abc import Mapping
