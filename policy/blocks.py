@@ -8,6 +8,7 @@ carried whole is decided whole; a result stays with its call, because the API ta
 
 from collections.abc import Iterator
 from typing import Any
+from weakref import proxy
 
 from policy import extras, toolcalls
 from policy.base import Block, Judgement, OtherBlock, shown
@@ -52,7 +53,9 @@ class Blocks:
         self._ledger = 0
         self._schemas = toolcalls.Schemas()
         self._pairs = Pairs()
-        self._text = TextFlow(outbox, chain, self.slots, request, self._found)
+        # not a bound method: in a cycle all that a call holds would wait for the garbage collector
+        weak = proxy(self)
+        self._text = TextFlow(outbox, chain, self.slots, request, lambda suspect: weak._found(suspect))
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
         """Do arguments fit their tool's schema, as far as there is one?"""

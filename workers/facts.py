@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
+from weakref import ref
 
 import msgspec
 
@@ -46,12 +47,13 @@ class Facts:
         """Begin to wait for everything the call newly waits for."""
         asks, call.new_asks = call.new_asks, []
         waits, call.new_waits = call.new_waits, []
-        loop = asyncio.get_running_loop()
+        # deadlines hold no call: one that has ended has megabytes of arguments, and theirs are half a minute away
+        loop, of_call = asyncio.get_running_loop(), ref(call)
         for ask in asks:
-            loop.call_later(self._deadline_s(ask), self._judge_late, call, ask)
+            loop.call_later(self._deadline_s(ask), self._judge_late, of_call, layout.judgement_field(ask.block, ask.step))
             self._spawn(self._ask(call, ask, 0), "ask")
         for block in waits:
-            loop.call_later(self._limits.commit_s, self._commit_late, call, block)
+            loop.call_later(self._limits.commit_s, self._commit_late, of_call, block)
         if call.new_lookup:
             call.new_lookup = ()
             self._spawn(self._look_up(call), "lookup")
@@ -66,14 +68,15 @@ class Facts:
             judgement = Judgement(model=ask.question.model, error="unavailable", explanation=error.message)
             await self._set(call, layout.judgement_field(ask.block, ask.step), _pack_judgement(judgement))
 
-    def _judge_late(self, call: OwnedCall, ask: Ask) -> None:
-        field = layout.judgement_field(ask.block, ask.step)
-        if self._is_mine(call) and field in call.open_asks:
+    def _judge_late(self, of_call: "ref[OwnedCall]", field: str) -> None:
+        call = of_call()
+        if call is not None and self._is_mine(call) and (ask := call.open_asks.get(field)) is not None:
             judgement = Judgement(model=ask.question.model, error="deadline")
             self._spawn(self._set(call, field, _pack_judgement(judgement)), "judge late")
 
-    def _commit_late(self, call: OwnedCall, block: int) -> None:
-        if self._is_mine(call) and block in call.open_waits:
+    def _commit_late(self, of_call: "ref[OwnedCall]", block: int) -> None:
+        call = of_call()
+        if call is not None and self._is_mine(call) and block in call.open_waits:
             self._spawn(self._set(call, layout.commit_field(block), b"late"), "commit late")
 
     async def _look_up(self, call: OwnedCall) -> None:
