@@ -37,7 +37,9 @@ def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int) -> No
     if slot.size > max_bytes:
         slot.decided = Decided("block", "too_large", "", "", None)
         return
-    text = normal_arguments("".join(slot.arguments))
+    # joined once, and the pieces let go
+    slot.arguments = ["".join(slot.arguments)]
+    text = normal_arguments(slot.arguments[0])
     try:
         value = loads_arguments(text)
     except AmbiguousJson as error:
@@ -49,12 +51,15 @@ def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int) -> No
 
 
 def settle(slot: Slot, schemas: Schemas) -> bool | None:
-    """Take the decision's result into the slot; a replacement must still fit the schema. Returns whether the arguments fit."""
+    """Take the decision's result into the slot; a replacement must still fit the schema. Returns whether the arguments fit.
+
+    The parsed arguments go: nobody looks at them after this.
+    """
     decision = slot.decision
     if decision is None:
         return None
     valid = schemas.is_valid(decision.call.tool, decision.call.value)
-    slot.decided = decision.decided
+    slot.decided, slot.decision = decision.decided, None
     if slot.decided is not None and slot.decided.verdict == "replace":
         if slot.executor != "client" or slot.result:
             # it runs, or stands in the text, with the arguments it has
@@ -68,9 +73,12 @@ def record(call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, no
     """The record of a decided call."""
     decided = slot.decided
     assert decided is not None
+    text = "".join(slot.arguments)
+    arguments = to_bytes(text)
+    released = None if decided.arguments is None else arguments if decided.arguments == text else to_bytes(decided.arguments)
     return ToolCallRecord(
         call_id=call.call_id, block=slot.key, index=slot.ordinal, at=at, tool_call_id=slot.id, name=slot.name,
-        arguments=to_bytes("".join(slot.arguments)), released_arguments=None if decided.arguments is None else to_bytes(decided.arguments),
+        arguments=arguments, released_arguments=released,
         executor=slot.executor, form=slot.form, verdict=decided.verdict, reason=decided.reason, policy=decided.policy,
         schema_valid=schema_valid, notify=notify,
     )  # fmt: skip

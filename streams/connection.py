@@ -328,11 +328,15 @@ class Connection:
 
         What Redis says when it queues them is dropped unread: a future for each was a third of the price (per chunk).
         """
+        return self._batch([_MULTI, *packed, _EXEC], commands + 1)
+
+    def _batch(self, packed: list[bytes], skipped: int) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._wire is None:
             future.set_exception(StreamConnectionLost("no connection to Redis"))
+            future.add_done_callback(_quiet)
         else:
-            self._wire.put_batch([_MULTI, *packed, _EXEC], commands + 1, future)
+            self._wire.put_batch(packed, skipped, future)
         return future
 
     def flush(self) -> None:
@@ -350,8 +354,13 @@ class Connection:
         """Let a command's outcome not matter."""
         future.add_done_callback(_quiet)
 
-    def script(self, source: str, keys: list[str], args: list[Argument]) -> "asyncio.Future[Any]":
-        """Run a script by its name; they are loaded at each connect, and again when Redis has forgotten them (then repeat)."""
+    def script(self, source: str, keys: list[str], args: list[Argument], *, is_large: bool = False) -> "asyncio.Future[Any]":
+        """Run a script by its name; they are loaded at each connect, and again when Redis has forgotten them (then repeat).
+
+        `is_large`: arguments of megabytes go out at once and as they are. Packing 10 MB takes 20 MB more for a moment.
+        """
+        if is_large:
+            return self._batch(pack_large("EVALSHA", scripts.sha(source), len(keys), *keys, *args), 0)
         return self.call("EVALSHA", scripts.sha(source), len(keys), *keys, *args)
 
     async def close(self) -> None:

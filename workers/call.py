@@ -26,6 +26,7 @@ from protocol.records import (
     Record,
     ReleaseRecord,
     VerdictName,
+    decode_records,
     encode_records,
 )
 from streams import layout
@@ -55,8 +56,6 @@ class Release(msgspec.Struct):
     seq: int
     reply: bytes
     audit: bytes
-    records: list[Record]
-    """What `audit` holds besides the release itself: recorded all the same when the release is refused."""
     is_asked: bool = False
     """Was it sent, and is its answer still to come?"""
 
@@ -278,14 +277,14 @@ class OwnedCall:
         recorded = self.recorded
         if chunks:
             recorded = chunks[-1].seq + len(chunks[-1].raw) - 1
-        kept: list[Record] = [*chunks, *records]
-        all_records = kept
+        all_records: list[Record] = [*chunks, *records]
         if payload:
-            released = ReleaseRecord(
-                call_id=self.id, number=number, number_next=following, at=now_ms, seq=self.expected - 1, payload=payload,
-                sha256=sha256(payload).digest(),
+            all_records.append(
+                ReleaseRecord(
+                    call_id=self.id, number=number, number_next=following, at=now_ms, seq=self.expected - 1, payload=payload,
+                    sha256=sha256(payload).digest(),
+                )
             )  # fmt: skip
-            all_records = [*kept, released]
         self._base, self._outputs = following, []
         return Release(
             number,
@@ -294,7 +293,6 @@ class OwnedCall:
             recorded,
             layout.pack(reply) if reply else b"",
             encode_records(all_records) if all_records else b"",
-            kept,
         )
 
     def skip_released(self) -> None:
@@ -366,7 +364,9 @@ class OwnedCall:
 
     def end_records(self, reason: str, relayed: int, now_ms: int) -> list[Record]:
         """The terminal record and everything not yet recorded before it; undecided tool calls are recorded as withheld."""
-        records: list[Record] = [*(self.sending.records if self.sending is not None else []), *self._chunks, *self._records]
+        sent = decode_records(self.sending.audit) if self.sending is not None and self.sending.audit else []
+        # what was under way is recorded all the same, but for the release itself
+        records: list[Record] = [*(r for r in sent if not isinstance(r, ReleaseRecord)), *self._chunks, *self._records]
         self._chunks, self._records = [], []
         session = self.session
         undecided = [*(ask.block for ask in self.open_asks.values()), *self.open_waits]

@@ -66,14 +66,14 @@ class Releaser:
                 batch.append((call, release))
                 size += len(release.reply) + len(release.audit)
                 if len(batch) == MAX_BATCH or size > BATCH_BYTES:
-                    self._send(*place, batch)
+                    self._send(*place, batch, is_large=size > BATCH_BYTES)
                     batch, size = [], 0
             if batch:
                 self._send(*place, batch)
         # this is the end of a tick: waiting for the loop's next turn costs the lone stream its time and joins nothing
         self._redis.flush()
 
-    def _send(self, shard: int, gateway: str, batch: list[tuple[OwnedCall, Release]]) -> None:
+    def _send(self, shard: int, gateway: str, batch: list[tuple[OwnedCall, Release]], *, is_large: bool = False) -> None:
         keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
         args: list[Argument] = [self._max_reply, REPLY_TTL_MS, "1" if self._strict else "0"]
         is_waited_for = False
@@ -83,7 +83,7 @@ class Releaser:
                 is_waited_for = True
             keys.append(call.ctl_key)
             args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin)
-        self._redis.script(scripts.RELEASE, keys, args).add_done_callback(lambda done: self._answered(batch, done))
+        self._redis.script(scripts.RELEASE, keys, args, is_large=is_large).add_done_callback(lambda done: self._answered(batch, done))
         if is_waited_for:
             # behind the record of what they wait for, in the same write
             self._redis.send_quiet("PUBLISH", layout.waiting_channel(shard), b"")

@@ -7,7 +7,7 @@ import pytest
 from policy.effects import CallInfo
 from policy.session import Session
 from protocol.config import Config
-from protocol.records import ChunksRecord
+from protocol.records import ChunksRecord, ReleaseRecord, decode_records
 from streams import layout
 from streams.layout import Entry, Start
 from workers.call import HELD_BYTES, PROGRESS_BYTES, OwnedCall
@@ -93,7 +93,7 @@ def test_fragments_of_a_held_tool_call_are_recorded_together() -> None:
     assert HELD_BYTES // 1200 < seq < HELD_BYTES // 1000 + 3
     release = call.next_release(2)
     assert release is not None and release.seq == seq - 1 and not release.reply
-    assert sum(len(r.raw) for r in release.records if isinstance(r, ChunksRecord)) == seq - 2
+    assert sum(len(r.raw) for r in decode_records(release.audit) if isinstance(r, ChunksRecord)) == seq - 2
     call.answered()
     call.take_entry(Entry(seq, 1, "chunks", [fragment("y")]))
     assert not call.wants_release
@@ -117,7 +117,7 @@ def test_text_and_the_decision_on_a_call_do_not_wait() -> None:
     call.take_entry(Entry(seq + 1, 1, "chunks", [end]))
     assert _wants(call)
     release = call.next_release(2)
-    assert release is not None and [r.seq for r in release.records if isinstance(r, ChunksRecord)] == [seq, seq + 1]
+    assert release is not None and [r.seq for r in decode_records(release.audit) if isinstance(r, ChunksRecord)] == [seq, seq + 1]
     other = make()
     other.next_release(1)
     other.answered()
@@ -136,3 +136,14 @@ def test_a_gateway_hears_how_far_a_held_call_is() -> None:
             told += [layout.unpack_reply(release.reply).processed] if release.reply else []
             call.answered()
     assert len(told) >= 2 and told[0] - seq < (PROGRESS_BYTES + HELD_BYTES) // 1000
+
+
+def test_what_was_under_way_at_the_end_is_recorded_but_not_as_released() -> None:
+    call = make()
+    call.take_entry(Entry(1, 1, "chunks", [chunk("a")]))
+    release = call.next_release(1)
+    assert release is not None and any(isinstance(r, ReleaseRecord) for r in decode_records(release.audit))
+    call.take_entry(Entry(2, 1, "chunks", [chunk("b")]))
+    records = call.end_records("gateway_lost", 0, 5)
+    assert [r.seq for r in records if isinstance(r, ChunksRecord)] == [1, 2]
+    assert not any(isinstance(r, ReleaseRecord) for r in records)
