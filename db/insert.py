@@ -268,7 +268,7 @@ class AuditInserter:
         conflicts = []
         for rows, new in zip(tables, inserted, strict=True):
             if new < rows.count:
-                compared = await self._answered(self._fetched(rows.kind.compare, rows.columns))
+                compared = await self._answered(self._fetched(rows.kind.compare, list(map(Packed, rows.columns))))
                 conflicts += [Conflict(rows.kind.table, key) for (key,) in compared]
         found.conflicts += conflicts
         found.rows += sum(inserted)
@@ -297,7 +297,7 @@ class AuditInserter:
         _log.error("record set aside", extra={"call_id": call_id, "action": "dead_letter", "kind": kind})
 
 
-def _ids(call_ids: Iterable[str]) -> Packed:
+def _ids(call_ids: Iterable[str]) -> bytes:
     """Call ids as a column, without what is none: such a record is a dead letter."""
     packed = []
     for call_id in call_ids:

@@ -1,7 +1,8 @@
 """PostgreSQL's binary array format, packed by the column.
 
 psycopg's own dumper packs an array item by item in Python; on chunk rows that cost more than the server's whole
-insert. These pack a column at a time. A `Packed` value is sent as it is, its type given by the cast in the statement.
+insert. These pack a column at a time, copying a value once. A `Packed` value is sent as it is, its type given by the cast
+in the statement.
 Source of the format: PostgreSQL, src/backend/utils/adt/arrayfuncs.c, array_send.
 """
 
@@ -21,7 +22,7 @@ OIDS: Final = {"uuid": 2950, "int4": 23, "int8": 20, "bytea": 17, "text": 25, "b
 
 
 class Packed(bytes):
-    """The binary form of a whole array."""
+    """The binary form of a whole array, for psycopg."""
 
 
 class PackedDumper(Dumper):
@@ -39,17 +40,17 @@ def item(data: bytes) -> bytes:
     return _LEN.pack(len(data)) + data
 
 
-def array(kind: str, count: int, items: bytes, *, has_null: bool = False) -> Packed:
-    """Return the one-dimensional array of `count` packed `items`."""
-    return Packed((_HEAD.pack(1, has_null, OIDS[kind], count, 1) if count else pack("!iiI", 0, 0, OIDS[kind])) + items)
+def array(kind: str, count: int, items: Sequence[bytes], *, has_null: bool = False) -> bytes:
+    """Return the one-dimensional array of `count` items, which are packed in any number of pieces."""
+    return b"".join([_HEAD.pack(1, has_null, OIDS[kind], count, 1) if count else pack("!iiI", 0, 0, OIDS[kind]), *items])
 
 
-def sized(values: Sequence[bytes]) -> bytes:
-    """Return `values` as items: what bytea, text and uuid columns are made of."""
+def sized(values: Sequence[bytes]) -> list[bytes]:
+    """Return `values` as pieces of items: what bytea, text and uuid columns are made of."""
     parts: list[bytes] = [b""] * (2 * len(values))
     parts[::2] = [_LEN.pack(len(value)) for value in values]
     parts[1::2] = values
-    return b"".join(parts)
+    return parts
 
 
 def int4s(values: Sequence[int]) -> bytes:
@@ -64,13 +65,13 @@ def timestamp(ms: int) -> bytes:
     return _INT8.pack(8, (ms - _POSTGRES_EPOCH_MS) * 1000)
 
 
-def column(kind: str, values: Sequence[Any]) -> Packed:
+def column(kind: str, values: Sequence[Any]) -> bytes:
     """Pack one column of any kind; None is NULL. Raises struct.error, TypeError or AttributeError on a value that does not fit."""
     if (whole := _PACK_ALL.get(kind)) is not None and None not in values:
         # a column at a time: 9 to 4 us a row of the record
         return array(kind, len(values), whole(values))
     items = [NULL if value is None else _PACK[kind](value) for value in values]
-    return array(kind, len(values), b"".join(items), has_null=None in values)
+    return array(kind, len(values), items, has_null=None in values)
 
 
 _PACK: dict[str, Callable[[Any], bytes]] = {
@@ -83,10 +84,10 @@ _PACK: dict[str, Callable[[Any], bytes]] = {
     "float8": lambda value: pack("!id", 8, value),
     "timestamptz": timestamp,
 }
-_PACK_ALL: dict[str, Callable[[Sequence[Any]], bytes]] = {
+_PACK_ALL: dict[str, Callable[[Sequence[Any]], list[bytes]]] = {
     "uuid": sized,
     "bytea": sized,
     "text": lambda values: sized([value.encode() for value in values]),
-    "int4": int4s,
-    "timestamptz": lambda values: b"".join([_INT8.pack(8, (ms - _POSTGRES_EPOCH_MS) * 1000) for ms in values]),
+    "int4": lambda values: [int4s(values)],
+    "timestamptz": lambda values: [_INT8.pack(8, (ms - _POSTGRES_EPOCH_MS) * 1000) for ms in values],
 }

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from db.packing import Packed, array, column, int4s, item, sized, timestamp
+from db.packing import array, column, int4s, item, sized, timestamp
 from db.text import search_text, to_column
 from protocol.records import (
     BlockRecord,
@@ -119,7 +119,7 @@ class Rows:
 
     kind: Kind
     count: int
-    columns: tuple[Packed, ...]
+    columns: tuple[bytes, ...]
 
 
 def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
@@ -185,11 +185,11 @@ def _pack_chunks(records: Sequence[ChunksRecord]) -> Rows:
         blocks.extend(record.blocks)
     total = len(seqs)
     columns = (
-        array("uuid", total, b"".join(ids)),
-        array("int4", total, int4s(seqs)),
-        array("timestamptz", total, b"".join(times)),
+        array("uuid", total, ids),
+        array("int4", total, [int4s(seqs)]),
+        array("timestamptz", total, times),
         array("bytea", total, sized(raws)),
-        array("text", total, b"".join(verdicts)),
-        array("int4", total, int4s(blocks)),
+        array("text", total, verdicts),
+        array("int4", total, [int4s(blocks)]),
     )
     return Rows(CHUNKS, total, columns)

@@ -177,10 +177,11 @@ class AuditWriter:
                 reclaimed = now if reclaims and not again else reclaimed
                 if again and not entries:
                     self._again.discard(shard)
+                is_small = _count(entries) < BATCH_BLOBS // 2
                 waited, done = await self._store(shard, entries, at_once=again) if entries else (False, [])
                 if done or now - trimmed > 5:
                     told, trimmed = self._trim(self._blocking[shard], shard, done), now
-                if entries and not waited and _count(entries) < BATCH_BLOBS // 2 and not self._stopping.is_set():
+                if entries and not waited and is_small and not self._stopping.is_set():
                     # what was rung since this batch was read ends the pause at once
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(NAP_S):
@@ -239,15 +240,11 @@ class AuditWriter:
 
     async def _store(self, shard: int, entries: list[Any], *, at_once: bool) -> tuple[bool, list[bytes]]:
         """Commit and announce; returns whether a call waited for it, and the ids of what is done: none where the rest is for later."""
-        records: list[Record] = []
         inserter = self._inserters[shard]
-        for entry, fields in entries:
-            for blob in layout.blobs(fields):
-                try:
-                    records += decode_records(blob)
-                except StreamProtocolError:
-                    log.error("undecodable audit entry set aside", extra={"entry": entry.decode()})
-                    await self._until_stored(inserter.set_aside, blob, "undecodable entry")
+        records, unreadable = _take_records(entries)
+        for entry, blob in unreadable:
+            log.error("undecodable audit entry set aside", extra={"entry": entry.decode()})
+            await self._until_stored(inserter.set_aside, blob, "undecodable entry")
         # what is no call's id has no keys; the insert sets it aside
         ended = [r.call_id for r in records if isinstance(r, EndRecord) and layout.is_call_id(r.call_id)]
         begun = [r.call_id for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
@@ -339,6 +336,20 @@ class AuditWriter:
                 for r in committed
             )
         )
+
+
+def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, bytes]]]:
+    """Take the records out of entries, which let go of their bytes; also returns each blob that cannot be read, with its entry's id."""
+    records: list[Record] = []
+    unreadable: list[tuple[bytes, bytes]] = []
+    for entry, fields in entries:
+        for blob in layout.blobs(fields):
+            try:
+                records += decode_records(blob)
+            except StreamProtocolError:
+                unreadable.append((entry, blob))
+        fields.clear()
+    return records, unreadable
 
 
 def _count(entries: list[Any]) -> int:
