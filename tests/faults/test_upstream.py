@@ -267,7 +267,8 @@ def test_u9_five_megabytes_of_arguments(
     released = b"abcdefghi abcdefghi " in got.body
     assert released == (verdict == "allow")
     assert len(got.body) < (2 * len(arguments) if released else 10_000)
-    assert max(grown.values()) < 40 * 5, grown
+    # 5 MB are held: 20 to 35 MB in a policy worker, 10 to 62 in an audit writer
+    assert grown["policy"] < 50 and max(grown.values()) < 100, grown
     if dialect == "openai":
         figure(f"in {deltas} deltas ({verdict}): most growth of a process", max(grown.values()), "MB")
         figure(f"in {deltas} deltas ({verdict}): CPU of gateway and worker", used, "s")
