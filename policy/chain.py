@@ -127,27 +127,28 @@ class Chain:
         for policy in policies:
             if not text:
                 return "", ""
-            said = self._hook(policy, text, block)
-            if type(said) is not str and isinstance(said, Block):
-                return said, policy_name(policy)
+            try:
+                said: object = policy.on_text(text, block)
+            except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
+                said = _fault(policy, "on_text", self.context.call_id)
+            if not isinstance(said, str):
+                return self._blocked(policy, "on_text", said), policy_name(policy)
             text = said
         return text, ""
 
-    def _hook(self, policy: Policy, text: str | None, block: TextBlock) -> str | Block:
-        hook = "on_text_end" if text is None else "on_text"
-        try:
-            said: object = policy.on_text_end(block) if text is None else policy.on_text(text, block)
-        except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
-            return _fault(policy, hook, self.context.call_id)
-        return said if isinstance(said, str | Block) else _fault(policy, hook, self.context.call_id)
+    def _blocked(self, policy: Policy, hook: str, said: object) -> Block:
+        return said if isinstance(said, Block) else _fault(policy, hook, self.context.call_id)
 
     def on_text_end(self, block: TextBlock) -> tuple[str | Block, str]:
         """Flush what the policies held back, each through those behind it."""
         released = ""
         for position, policy in enumerate(self._text):
-            said = self._hook(policy, None, block)
-            if isinstance(said, Block):
-                return said, policy_name(policy)
+            try:
+                said: object = policy.on_text_end(block)
+            except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
+                said = _fault(policy, "on_text_end", self.context.call_id)
+            if not isinstance(said, str):
+                return self._blocked(policy, "on_text_end", said), policy_name(policy)
             passed, who = self._pass(said, block, self._text[position + 1 :])
             if isinstance(passed, Block):
                 return passed, who

@@ -13,7 +13,7 @@ import msgspec
 
 from protocol import errors_wire
 from protocol.errors import RemoteProtocolError
-from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, RawDelta, StopReason, UpstreamFailed, Usage
+from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, RawDelta, StopReason, TextDelta, UpstreamFailed, Usage
 from protocol.openai_attached import are_annotations, logprobs_of, readable_reasoning
 from protocol.openai_blocks import Blocks
 from protocol.openai_wire import Choice, Chunk, ChunkUsage, Delta, Unknown, read_chunk, read_usage
@@ -285,6 +285,8 @@ class StreamDecoder:
     def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
         self._message = _Message(unknown)
         self._done = False
+        self._last: tuple[Chunk, Delta, int] | None = None
+        """The last chunk, what it said and in which block, where that was nothing but text."""
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
@@ -315,6 +317,13 @@ class StreamDecoder:
             if isinstance(payload := _json_or_none(data), dict) and payload.get("error"):
                 return self._error(payload)
             raise RemoteProtocolError("upstream sent a chunk that is not one of its dialect") from error
+        said = chunk.choices[0].delta if chunk.choices else None
+        if self._last is not None and said is not None and said.content and not found:
+            # as the one before but for its text, like nearly every chunk: what else it says was taken then (0.83x a chunk in bursts)
+            last, delta, index = self._last
+            delta.content, last.obfuscation = said.content, chunk.obfuscation
+            if chunk == last:
+                return [TextDelta(index, said.content)]
         if chunk.error:
             return self._error(_error_of(chunk, found))
         events: list[Event] = []
@@ -322,6 +331,9 @@ class StreamDecoder:
         for choice in chunk.choices or ():
             if choice.message is not None and choice.index == 0:
                 events.append(Opaque("message in a stream"))
+        self._last = None
+        if said is not None and said.content and not found and len(events) == 1 and isinstance(event := events[0], TextDelta):
+            self._last = chunk, said, event.index
         return events
 
     def _finish(self) -> list[Event]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol import codecs
@@ -386,3 +386,48 @@ def test_whole_error_with_status_200() -> None:
     assert codecs.decode_whole("openai", b'{"error":{"message":"m","code":"rate_limit_exceeded"}}') == [
         UpstreamFailed("rate_limit_error", "m")
     ]
+
+
+_FIELDS: list[dict[str, Any]] = [
+    {}, {"id": "y"}, {"usage": None}, {"usage": {"prompt_tokens": 3}}, {"obfuscation": "xx"}, {"obfuscation": "y"}, {"unheard": 1},
+    {"error": {"message": "e"}}, {"x_groq": {"id": "1"}}, {"moderation": {"flagged": False}}, {"choices": []}, {"choices": None},
+]  # fmt: skip
+_CALL = {"index": 0, "function": {"arguments": "}"}}
+_SAID: list[dict[str, Any]] = [
+    {"content": "a"}, {"content": "b"}, {"content": ""}, {"content": None}, {"role": "assistant", "content": "c"}, {"reasoning": "r"},
+    {"content": "d", "reasoning": "r"}, {"content": "e", "annotations": [{"type": "url_citation"}]}, {"refusal": "no"},
+    {"content": "f", "odd": 1}, {"tool_calls": [_CALL]}, {"content": "g", "tool_calls": [_CALL | {"id": "t"}]},
+    {"tool_calls": [{"index": 0, "id": "t", "function": {"name": "f", "arguments": "{"}}]},
+]  # fmt: skip
+_ABOUT: list[dict[str, Any]] = [
+    {}, {"index": 0}, {"index": 1}, {"finish_reason": "stop"}, {"finish_reason": "length"}, {"message": {"content": "m"}},
+    {"logprobs": {"content": [{"token": "a", "logprob": -1}]}}, {"content_filter_results": {"hate": {"filtered": False}}},
+]  # fmt: skip
+_mostly_text = st.lists(
+    st.tuples(st.sampled_from([{}, {}, {}, *_FIELDS]), st.sampled_from([*_SAID, *_SAID[:2] * 12]), st.sampled_from([{}] * 8 + _ABOUT))
+)
+
+
+@given(_mostly_text)
+@example([({}, {"content": "a"}, {}), *[({}, {"content": "g", "tool_calls": [_CALL | {"id": "t"}]}, {})] * 2])
+@example([({}, {"content": "a"}, {}), *[({}, {"content": "b"}, {"message": {"content": "m"}})] * 2])
+@example([({}, {"content": "a"}, {}), *[({"unheard": 1}, {"content": "b"}, {})] * 2])
+def test_a_chunk_like_the_one_before_gives_what_it_would_alone(pieces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> None:
+    """A decoder that remembers the last chunk says what one says that forgets it."""
+    told: list[list[list[Event] | str]] = []
+    for forgets in (False, True):
+        decoder, said = codecs.make_decoder("openai"), list[list[Event] | str]()
+        for fields, delta, about in [*pieces, ({}, {}, {})]:
+            if forgets:
+                vars(decoder)["_last"] = None
+            body = {"id": "x", "created": 1, "model": "m", "choices": [{"delta": delta, **about}], **fields}
+            try:
+                said.append(decoder.feed(b"data: " + msgspec.json.encode(body) + b"\n\n"))
+            except RemoteProtocolError as error:
+                said.append(error.message)
+        try:
+            said.append(decoder.finish())
+        except RemoteProtocolError as error:
+            said.append(error.message)
+        told.append(said)
+    assert told[0] == told[1]
