@@ -58,7 +58,7 @@ def kind_of(name: str) -> Kind:
     return "exact" if name.startswith("a worker's path,") else "count"
 
 
-# 2026-11-21, Python 3.11.7, 2 shared cores, Valkey 9.1, valgrind 3.19
+# 2026-11-22, Python 3.11.7, 2 shared cores, Valkey 9.1, valgrind 3.19
 MEASURED: dict[str, float] = {
     "a chunk, gateway: wake-ups": 2.4,
     "a chunk, gateway: reads and writes": 6.03,
@@ -74,22 +74,22 @@ MEASURED: dict[str, float] = {
     "a call, Redis: bytes in": 5435,
     "a chunk, gateway: Python instructions": 1620,
     "a chunk, gateway: calls of functions": 138,
-    "a chunk, policy: Python instructions": 2317,
-    "a chunk, policy: calls of functions": 169,
+    "a chunk, policy: Python instructions": 2065,
+    "a chunk, policy: calls of functions": 146,
     "a chunk, audit: Python instructions": 469,
     "a chunk, audit: calls of functions": 46,
     "a call, gateway: Python instructions": 7300,
     "a call, gateway: calls of functions": 600,
     "a call, policy: Python instructions": 15650,
-    "a call, policy: calls of functions": 1065,
-    "a call, audit: Python instructions": 3500,
-    "a call, audit: calls of functions": 350,
+    "a call, policy: calls of functions": 1040,
+    "a call, audit: Python instructions": 3300,
+    "a call, audit: calls of functions": 335,
     "chunks per second beside the bare upstream's: 50 streams without a gap": 0.34,
     "CPU a chunk, of the bare upstream's and client's: 50 streams without a gap": 3.1,
     "CPU a chunk, of the bare upstream's and client's: 10 streams in lock step": 20.5,
-    "a worker's path, instructions: text, chunks that come alone": 1.784,
-    "a worker's path, instructions: text, 16 chunks together": 1.083,
-    "a worker's path, instructions: whole calls with tools": 3.68,
+    "a worker's path, instructions: text, chunks that come alone": 1.61,
+    "a worker's path, instructions: text, 16 chunks together": 0.895,
+    "a worker's path, instructions: whole calls with tools": 3.64,
     "a worker's path, CPU: text, chunks that come alone": 2.4,
     "a worker's path, CPU: text, 16 chunks together": 1.4,
 }
