@@ -40,14 +40,22 @@ async def keep_plans(link: TimedConnection) -> None:
     """Have a connection outside a transaction keep its plans, each statement for itself."""
     await link.set_autocommit(True)
     if not link.keeps_plans:
-        await link.execute(_KEPT)
-        link.keeps_plans = True
+        await _set(link, _KEPT, keeps_plans=True)
 
 
 async def plan_by_values(link: TimedConnection) -> None:
     """Undo `keep_plans`, for a connection outside a transaction."""
     if link.keeps_plans:
         await link.set_autocommit(True)
-        await link.execute(_BY_VALUES)
-        link.keeps_plans = False
+        await _set(link, _BY_VALUES, keeps_plans=False)
         await link.set_autocommit(False)
+
+
+async def _set(link: TimedConnection, settings: str, *, keeps_plans: bool) -> None:
+    try:
+        await link.execute(settings)
+    except BaseException:
+        # nobody knows which settings it has now: it is not lent again
+        await link.close()
+        raise
+    link.keeps_plans = keeps_plans

@@ -332,7 +332,10 @@ class StreamDecoder:
             if choice.message is not None and choice.index == 0:
                 events.append(Opaque("message in a stream"))
         self._last = None
-        if said is not None and said.content and not found and len(events) == 1 and isinstance(event := events[0], TextDelta):
+        if said is None or not said.content or found or said != Delta(said.role, said.content) or len(chunk.choices or ()) != 1:
+            # also a fragment of a call without a name yet, which gives no event
+            return events
+        if len(events) == 1 and isinstance(event := events[0], TextDelta):
             self._last = chunk, said, event.index
         return events
 

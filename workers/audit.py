@@ -190,6 +190,8 @@ class AuditWriter:
             except (RedisError, StreamConnectionLost) as error:
                 if self._stopping.is_set():
                     return
+                if told is not None:
+                    Connection.quiet(told)
                 trimmed, told = 0.0, None
                 self._read_all_again(shard)
                 if "NOGROUP" in str(error):

@@ -85,7 +85,7 @@ class Releaser:
             args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin)
         self._redis.script(scripts.RELEASE, keys, args, is_large=is_large).add_done_callback(lambda done: self._answered(batch, done))
         if is_waited_for:
-            # behind the record of what they wait for, in the same write
+            # behind the record of what they wait for
             self._redis.send_quiet("PUBLISH", layout.waiting_channel(shard), b"")
 
     def _answered(self, asked: list[tuple[OwnedCall, Release]], done: "asyncio.Future[list[bytes]]") -> None:

@@ -392,12 +392,13 @@ _FIELDS: list[dict[str, Any]] = [
     {}, {"id": "y"}, {"usage": None}, {"usage": {"prompt_tokens": 3}}, {"obfuscation": "xx"}, {"obfuscation": "y"}, {"unheard": 1},
     {"error": {"message": "e"}}, {"x_groq": {"id": "1"}}, {"moderation": {"flagged": False}}, {"choices": []}, {"choices": None},
 ]  # fmt: skip
-_CALL = {"index": 0, "function": {"arguments": "}"}}
+_CALL: dict[str, Any] = {"index": 0, "function": {"arguments": "}"}}
+_BEGIN: dict[str, Any] = {"index": 0, "id": "t", "function": {"name": "f", "arguments": "{"}}
 _SAID: list[dict[str, Any]] = [
     {"content": "a"}, {"content": "b"}, {"content": ""}, {"content": None}, {"role": "assistant", "content": "c"}, {"reasoning": "r"},
     {"content": "d", "reasoning": "r"}, {"content": "e", "annotations": [{"type": "url_citation"}]}, {"refusal": "no"},
     {"content": "f", "odd": 1}, {"tool_calls": [_CALL]}, {"content": "g", "tool_calls": [_CALL | {"id": "t"}]},
-    {"tool_calls": [{"index": 0, "id": "t", "function": {"name": "f", "arguments": "{"}}]},
+    {"tool_calls": [_BEGIN]},
 ]  # fmt: skip
 _ABOUT: list[dict[str, Any]] = [
     {}, {"index": 0}, {"index": 1}, {"finish_reason": "stop"}, {"finish_reason": "length"}, {"message": {"content": "m"}},
@@ -410,6 +411,7 @@ _mostly_text = st.lists(
 
 @given(_mostly_text)
 @example([({}, {"content": "a"}, {}), *[({}, {"content": "g", "tool_calls": [_CALL | {"id": "t"}]}, {})] * 2])
+@example([({}, {"tool_calls": [_CALL]}, {}), *[({}, {"content": "a", "tool_calls": [_CALL]}, {})] * 4, ({}, {"tool_calls": [_BEGIN]}, {})])
 @example([({}, {"content": "a"}, {}), *[({}, {"content": "b"}, {"message": {"content": "m"}})] * 2])
 @example([({}, {"content": "a"}, {}), *[({"unheard": 1}, {"content": "b"}, {})] * 2])
 def test_a_chunk_like_the_one_before_gives_what_it_would_alone(pieces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> None:
