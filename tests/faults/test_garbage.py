@@ -103,11 +103,13 @@ def put_next(store: Any, call_id: str, make: Callable[[int], bytes]) -> bool:
 @pytest.mark.case("U5")
 def test_an_entry_of_a_call_that_cannot_be_read_ends_that_call(product: Product, store: Any) -> None:
     dialects: list[Dialect] = ["openai", "anthropic"]
-    victims = {what: Open(product, dialect) for what, dialect in zip(GARBAGE, 2 * dialects, strict=True)}
     others = [Open(product, dialect) for dialect in dialects]
-    for what, victim in victims.items():
+    victims = []
+    for what, dialect in zip(GARBAGE, 2 * dialects, strict=True):
+        victims.append(victim := Open(product, dialect))
+        # at once: on a slow machine it would have ended before the others had begun
         wait_for(partial(put_next, store, victim.id, GARBAGE[what]), what="room for the entry")
-    for victim in victims.values():
+    for victim in victims:
         assert b"the policy workers gave this call up" in victim.end().seen.body
         assert end_on_record(product, victim.id) == ("FAILED", "stream_protocol_error")
         assert store.hget(layout.ctl_key(victim.id), "t") == b"closed"
