@@ -110,6 +110,7 @@ class Blocks:
                 slot.executor, slot.server = toolcalls.executor_of(event), toolcalls.server_of(event.body)
                 if event.kind is BlockKind.SERVER_TOOL_USE:
                     self._pairs.begin(slot)
+                slot.shown_id = extras.read_id(slot.id, self._chain)
                 self._number(slot)
                 return "hold", event.index
             case BlockKind.OTHER:
@@ -118,6 +119,12 @@ class Blocks:
                 slot.blocked = True
                 self._outbox.withhold(event.name or "block", seq)
                 return "withheld", event.index
+
+    def _with_shown_id(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of a result with its call's id as the client gets it."""
+        if isinstance(identity := body.get("tool_use_id"), str):
+            body = {**body, "tool_use_id": extras.read_id(identity, self._chain)}
+        return body
 
     def _number(self, slot: Slot) -> None:
         slot.ordinal = self._ledger
@@ -165,7 +172,7 @@ class Blocks:
 
     def _other(self, slot: Slot) -> Mark:
         body = slot.body or {}
-        start = BlockStart(slot.index, BlockKind.OTHER, name=slot.name, body=body)
+        start = BlockStart(slot.index, BlockKind.OTHER, name=slot.name, body=self._with_shown_id(body))
         call_id = body.get("tool_use_id")
         call = self._pairs.call_of(call_id)
         said, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
@@ -233,6 +240,8 @@ class Blocks:
                 slot.decided = Decided(
                     "block", "one_call", "", "[Sluice: a second call, which this client cannot take, was left out]", None
                 )
+            elif not extras.is_name(slot.name, offered=request.tool(slot.name) is not None):
+                slot.decided = Decided("block", "name", "", "", None)
             elif choice is not None and choice.allowed and slot.name not in choice.allowed:
                 slot.decided = Decided("block", "tool_choice", "", "", None)
         if slot.decided is None:

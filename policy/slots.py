@@ -76,12 +76,15 @@ class Slot:
         "result",
         "run",
         "server",
+        "shown_id",
         "size",
         "survives",
     )
 
     def __init__(self, index: int, kind: BlockKind | None, *, key: int | None = None, id: str = "", name: str = "") -> None:
         self.index, self.key, self.kind, self.id, self.name = index, index if key is None else key, kind, id, name
+        self.shown_id = id
+        """The id as the client gets it."""
         self.body: dict[str, Any] | None = None
         self.form: Form = "native"
         self.executor: Executor = "client"

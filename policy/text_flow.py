@@ -198,6 +198,9 @@ class TextFlow:
         if slot is None or slot.run is None or slot.done:
             raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
         run, what = slot.run, extras.name_of(event)
+        if isinstance(event, SignatureDelta) and not extras.is_sealed(event.signature):
+            self._outbox.note("withheld", seq, what)
+            return "withheld", event.index
         # they vouch for text that the client did not get, or copy it
         if run.changed or run.blocked or (what == "logprobs" and (self._chain.reads_text or run.is_suspect)):
             self._outbox.note("withheld", seq, what)

@@ -71,6 +71,19 @@ _ANSWERS: tuple[Bound, ...] = (
         "answer_text_step", "upstream", "text that a hook or the search for calls takes at once", TEXT_STEP_CHARS, "characters",
         "policy.text_flow", "longer text comes in steps", _TESTS + "test_long_text_reaches_hooks_in_steps",
     ),
+    Bound(
+        "answer_ids", "upstream", "an id: of a message, model or tool call", MAX_ID_CHARS, "characters", "policy.extras",
+        "the client gets another id, the record has the true one",
+        _TESTS + "test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came",
+    ),
+    Bound(
+        "answer_names", "upstream", "the name of a tool call", MAX_NAME_CHARS, "characters", "policy.extras",
+        "the call is blocked, name", _TESTS + "test_a_name_past_the_bound_is_withheld",
+    ),
+    Bound(
+        "answer_signatures", "upstream", "the signature of reasoning", MAX_SIGNATURE_CHARS, "characters", "policy.extras",
+        "withheld", _TESTS + "test_a_signature_that_is_none_is_withheld",
+    ),
 )  # fmt: skip
 # --- policies and rules ---
 _POLICIES: tuple[Bound, ...] = ()

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from policy.base import Policy, TextBlock
+from policy.base import ALLOW, Block, OtherBlock, Policy, TextBlock, Verdict
 from policy.slots import Slot, Slots
-from protocol.bounds import MAX_BLOCKS, MAX_TEXT_CALLS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
+from policy.text_replace import TextReplace
+from protocol.bounds import MAX_BLOCKS, MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS, MAX_TEXT_CALLS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord
@@ -23,7 +24,7 @@ TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type"
 
 def completion(content: str | None = None, calls: int = 0, **message: Any) -> bytes:
     """A whole answer of chat/completions."""
-    tools = [{"id": f"call_{n}", "type": "function", "function": {"name": "bash", "arguments": '{"n":%d}' % n}} for n in range(calls)]
+    tools = [{"id": f"call_{n}", "type": "function", "function": {"name": "bash", "arguments": f'{{"n":{n}}}'}} for n in range(calls)]
     said = {"role": "assistant", "content": content, **({"tool_calls": tools} if calls else {}), **message}
     choice = {"index": 0, "message": said, "finish_reason": "tool_calls" if calls else "stop"}
     return dumps({"id": "x", "model": "gpt-x", "choices": [choice]})
@@ -173,3 +174,98 @@ def test_a_stream_of_too_many_blocks_ends() -> None:
     answer = Answer("openai", "openai", policies=[Watch()]).feed(stream + chunk(content="one more"))
     assert answer.session.state == "FAILED" and b"one more" not in answer.data
     assert f"upstream began more than {MAX_BLOCKS} blocks" in answer.data.decode()
+
+
+# --- ids, names, signatures ---
+
+PROSE = "Project Falcon is go. " * 20_000
+REPLACE = {"rules": [{"find": "Project Falcon", "replace": "X"}, {"pattern": "sk-[a-z]{20}", "replace": "Y"}]}
+ODD_IDS = [PROSE, "a b", "", "x" * (MAX_ID_CHARS + 1), "call_\n1", "call_\ud83d", "sk-" + "a" * 20]
+
+
+def called(identity: str, name: str = "bash") -> bytes:
+    call = {"id": identity, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return completion(None, tool_calls=[call])
+
+
+@pytest.mark.parametrize("identity", ODD_IDS)
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+def test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came(identity: str, client: Dialect) -> None:
+    answers = [whole(called(identity), "openai", client, TextReplace(**REPLACE), Watch()) for _ in range(2)]
+    assert answers[0].data == answers[1].data
+    body = json.loads(answers[0].data)
+    [shown] = [c["id"] for c in (body["choices"][0]["message"]["tool_calls"] if client == "openai" else body["content"])]
+    assert shown.startswith("call_") and shown.isascii() and len(shown) < 40 and shown != identity
+    [record] = calls(answers[0])
+    assert record.tool_call_id == identity or not identity
+
+
+def test_an_ordinary_id_stays() -> None:
+    for identity in ("call_1", "toolu_01A", "functions.bash:0", "chatcmpl-tool-0-1", "9xYz12345", "x" * MAX_ID_CHARS):
+        assert json.dumps(identity) in whole(called(identity), "openai", "openai", TextReplace(**REPLACE)).data.decode()
+
+
+@pytest.mark.parametrize("times", [1, 10, 1_000])
+@pytest.mark.parametrize("offered", [False, True])
+def test_a_name_past_the_bound_is_withheld(times: int, offered: bool) -> None:
+    name = "n" * (MAX_NAME_CHARS * times + 1)
+    tools = [{"type": "function", "function": {"name": name[:64] if not offered else name, "parameters": {"type": "object"}}}]
+    answer = whole(called("call_1", name), tools=tools)
+    [record] = calls(answer)
+    assert (record.name, record.verdict, record.reason) == (name, "block", "name")
+    assert name not in answer.data.decode() and "(name withheld)" in answer.data.decode()
+
+
+@pytest.mark.parametrize("name", ["Project Falcon is go", "bash\x07", "bash\u2028", "bash\ud83d", "ba\u200bsh"])
+def test_a_name_that_says_something_else_is_withheld(name: str) -> None:
+    answer = whole(called("call_1", name), tools=TOOLS)
+    assert [(r.name, r.reason) for r in calls(answer)] == [(name, "name")]
+    assert name.encode("utf-8", "surrogatepass") not in answer.data and b"Falcon" not in answer.data
+
+
+def test_results_refer_to_the_id_that_the_client_got() -> None:
+    use = {"type": "server_tool_use", "id": PROSE, "name": "web_search", "input": {}}
+    result = {"type": "web_search_tool_result", "tool_use_id": PROSE, "content": []}
+    answer = whole(message([use, result]), "anthropic", "anthropic")
+    [first, second] = json.loads(answer.data)["content"]
+    assert first["id"] == second["tool_use_id"] and first["id"].startswith("call_")
+    assert calls(answer)[0].tool_call_id == PROSE
+
+
+def test_a_late_result_refers_to_it_too() -> None:
+    late = {"type": "web_search_tool_result", "tool_use_id": PROSE, "content": []}
+    use = {"type": "server_tool_use", "id": PROSE, "name": "web_search", "input": {}}
+    first = json.loads(whole(message([use]), "anthropic", "anthropic").data)["content"][0]["id"]
+    [block] = json.loads(whole(message([late]), "anthropic", "anthropic").data)["content"]
+    assert block["tool_use_id"] == first
+
+
+@pytest.mark.parametrize("secret", ["sk-" + "a" * 20])
+def test_words_beside_a_call_are_shown_to_policies(secret: str) -> None:
+    caller = {"type": "code_execution_20250825", "tool_id": secret}
+    use = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}, "caller": caller}
+    answer = whole(message([use], "tool_use"), "anthropic", "anthropic", TextReplace(**REPLACE), Watch())
+    assert secret.encode() not in answer.data and json.loads(answer.data)["content"][0]["id"] == "toolu_1"
+
+
+@pytest.mark.parametrize("signature", [PROSE, "Project Falcon", "EqoB\n", "A" * (MAX_SIGNATURE_CHARS + 1)])
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_signature_that_is_none_is_withheld(signature: str, streams: bool) -> None:
+    block = {"type": "thinking", "thinking": "hm", "signature": signature}
+    answer = Answer("anthropic", "anthropic", streams=streams, policies=[Watch()]).feed(message([block]), streams=False)
+    assert json.dumps(signature)[1:-1] not in answer.data.decode()
+    assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == ["1: signature"]
+
+
+def test_an_ordinary_signature_stays() -> None:
+    for signature in ("EqoBCkgIAhABGAIi+/==", "a_-b", "A" * MAX_SIGNATURE_CHARS):
+        answer = whole(message([{"type": "thinking", "thinking": "hm", "signature": signature}]), "anthropic", "anthropic")
+        assert json.loads(answer.data)["content"][0]["signature"] == signature
+
+
+def test_policies_are_shown_ids() -> None:
+    class NoSecretIds(Policy):
+        def on_other(self, block: OtherBlock) -> Verdict:
+            return Block("secret") if block.type == "tool call id" and block.body["id"].startswith("hunter") else ALLOW
+
+    assert b"hunter2" not in whole(called("hunter2"), "openai", "openai", NoSecretIds()).data
