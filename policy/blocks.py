@@ -19,6 +19,7 @@ from policy.pairs import Pairs
 from policy.schemas import AnswerCheck
 from policy.slots import Continue, End, Mark, Slot, Slots
 from policy.text_flow import TextFlow
+from protocol.bounds import MAX_BLOCKS, MAX_TOOL_CALLS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -38,6 +39,8 @@ from protocol.records import ToolReleaseRecord
 from protocol.request import ChatRequest, Dialect, Tool
 
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
+_LISTED = 2 * MAX_TOOL_CALLS
+"""Calls of one answer that have rows of their own: those past the bound that are listed all the same; of the others only their number."""
 
 
 class Blocks:
@@ -91,6 +94,8 @@ class Blocks:
     def _start(self, event: BlockStart, seq: int) -> Mark:
         if event.index in self.slots.by_index:
             raise RemoteProtocolError(f"upstream began block {event.index} twice")
+        if len(self.slots.by_index) >= MAX_BLOCKS:
+            raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
         event, withheld = extras.read_body(event, self._chain)
         for what in withheld:
             self._outbox.note("withheld", seq, what)
@@ -105,6 +110,7 @@ class Blocks:
                 slot.executor, slot.server = toolcalls.executor_of(event), toolcalls.server_of(event.body)
                 if event.kind is BlockKind.SERVER_TOOL_USE:
                     self._pairs.begin(slot)
+                slot.shown_id = extras.read_id(slot.id, self._chain)
                 self._number(slot)
                 return "hold", event.index
             case BlockKind.OTHER:
@@ -113,6 +119,12 @@ class Blocks:
                 slot.blocked = True
                 self._outbox.withhold(event.name or "block", seq)
                 return "withheld", event.index
+
+    def _with_shown_id(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of a result with its call's id as the client gets it."""
+        if isinstance(identity := body.get("tool_use_id"), str):
+            body = {**body, "tool_use_id": extras.read_id(identity, self._chain)}
+        return body
 
     def _number(self, slot: Slot) -> None:
         slot.ordinal = self._ledger
@@ -160,7 +172,7 @@ class Blocks:
 
     def _other(self, slot: Slot) -> Mark:
         body = slot.body or {}
-        start = BlockStart(slot.index, BlockKind.OTHER, name=slot.name, body=body)
+        start = BlockStart(slot.index, BlockKind.OTHER, name=slot.name, body=self._with_shown_id(body))
         call_id = body.get("tool_use_id")
         call = self._pairs.call_of(call_id)
         said, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
@@ -214,21 +226,35 @@ class Blocks:
         if slot is None or slot.kind not in _CALLS or slot.done:
             raise RemoteProtocolError(f"upstream sent arguments for block {event.index}, which is no open tool call")
         slot.size += len(event.text)
-        if slot.size <= self.call.max_arguments_bytes:
+        if slot.size <= self.call.max_arguments_bytes and slot.ordinal < _LISTED:
             slot.arguments.append(event.text)
         return "hold", event.index
 
     def _decide(self, slot: Slot) -> None:
+        if slot.ordinal >= MAX_TOOL_CALLS:
+            self._leave_out(slot)
+            return
         request, choice = self._request, self._request.tool_choice
         if slot.kind is BlockKind.TOOL_USE and not slot.result:
             if request.legacy_functions and slot.key != self._first_call:
                 slot.decided = Decided(
                     "block", "one_call", "", "[Sluice: a second call, which this client cannot take, was left out]", None
                 )
+            elif not extras.is_name(slot.name, offered=request.tool(slot.name) is not None):
+                slot.decided = Decided("block", "name", "", "", None)
             elif choice is not None and choice.allowed and slot.name not in choice.allowed:
                 slot.decided = Decided("block", "tool_choice", "", "", None)
         if slot.decided is None:
             toolcalls.decide(slot, self._chain, request, self.call.max_arguments_bytes)
+        self._settle(slot, self._outbox.at)
+
+    def _leave_out(self, slot: Slot) -> None:
+        """A call past the bound: the client is told of the first one only, and past `_LISTED` calls are counted, not listed."""
+        if slot.ordinal >= _LISTED and slot.executor == "client":
+            slot.done = self._outbox.withheld = True
+            return
+        message = f"[Sluice: an answer may have {MAX_TOOL_CALLS} tool calls: the others were left out]"
+        slot.decided = Decided("block", "too_many", "", message, None)
         self._settle(slot, self._outbox.at)
 
     def judgement(self, key: int, step: int, judgement: Judgement, at: int) -> None:
@@ -289,8 +315,9 @@ class Blocks:
         elif slot.kind is BlockKind.TOOL_USE and not slot.result:
             self.survivors += 1
             slot.survives = True
-        for event in toolcalls.released(slot, self.call.dialect):
-            self.slots.put(slot, event)
+        if slot.ordinal <= MAX_TOOL_CALLS:
+            for event in toolcalls.released(slot, self.call.dialect):
+                self.slots.put(slot, event)
         self._outbox.records.append(ToolReleaseRecord(call_id=self.call.call_id, block=slot.key, at=at))
         slot.done = True
 
@@ -341,6 +368,8 @@ class Blocks:
         self._end_of_segment(end)
 
     def _end_of_segment(self, end: MessageStop | UpstreamFailed | Continue) -> None:
+        if self._ledger > _LISTED and not isinstance(end, Continue):
+            self._outbox.note("too_many", -1, f"{self._ledger} tool calls came, of which {_LISTED} are listed")
         # calls whose result did not come go out without it: it may come in the next answer
         self._at_end = True
         for slot in self._pairs.without_result():

@@ -5,6 +5,7 @@ shown to every policy that reads blocks carried whole. What a server may write a
 """
 
 import re
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -12,13 +13,19 @@ import msgspec
 from policy.base import Block, OtherBlock, TextBlock
 from policy.chain import Chain
 from policy.searching import holds_call
+from protocol.bounds import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS
 from protocol.events import AttachmentDelta, BlockKind, BlockStart, MessageStart, RawDelta, SignatureDelta
+from protocol.records import to_bytes
 from protocol.tame import is_tame
 
-_NAME = re.compile(r"[A-Za-z0-9_./~-][\w.:/@+=~-]{0,255}", re.ASCII)
+_NAME = re.compile(rf"[A-Za-z0-9_./~-][\w.:/@+=~-]{{0,{MAX_ID_CHARS - 1}}}", re.ASCII)
 """Ids and models: paths of files, too."""
+_TOOL_NAME = re.compile(rf"[\w.:/@-]{{1,{MAX_NAME_CHARS}}}")
+"""A tool that the client did not offer: no client has one with blanks in its name."""
+_SEALED = re.compile(rf"[A-Za-z0-9+/=_-]{{0,{MAX_SIGNATURE_CHARS}}}")
+"""Signatures: base64 in its two alphabets."""
 _OF_START = ("system_fingerprint", "service_tier")
-_MODELLED = frozenset(("type", "citations", "caller", "toolset_name", "server_name"))
+_MODELLED = frozenset(("type", "citations"))
 
 
 def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[str]]:
@@ -49,6 +56,25 @@ def read_extra(extra: dict[str, Any], chain: Chain) -> tuple[dict[str, Any], lis
         elif not _is_blocked(name, {name: value}, chain, withheld):
             kept[name] = value
     return kept, withheld
+
+
+def read_id(identity: str, chain: Chain) -> str:
+    """Return a tool call's id as the client gets it: another one, the same for each mention, where it is no id or a policy blocks it."""
+    if _NAME.fullmatch(identity) and not _is_blocked("tool call id", {"id": identity}, chain, []):
+        return identity
+    return f"call_{sha256(to_bytes(identity)).hexdigest()[:24]}"
+
+
+def is_name(name: str, *, offered: bool) -> bool:
+    """May a tool call of this name go out? The model writes it, and no policy reads it as text."""
+    if offered:
+        return len(name) <= MAX_NAME_CHARS and name.isprintable()
+    return _TOOL_NAME.fullmatch(name) is not None
+
+
+def is_sealed(signature: str) -> bool:
+    """Can only its provider read this signature? Prose in its place would pass by the policies."""
+    return _SEALED.fullmatch(signature) is not None
 
 
 def read_body(event: BlockStart, chain: Chain) -> tuple[BlockStart, list[str]]:

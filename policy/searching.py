@@ -7,6 +7,7 @@ beginning in front; a call that is found so is decided whole, and what of it is 
 from collections.abc import Sequence
 
 from policy.slots import TextRun
+from protocol.bounds import TEXT_STEP_CHARS
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart
 from protocol.request import Dialect
@@ -24,7 +25,10 @@ def raw_of(piece: Piece) -> str:
 def holds_call(text: str) -> bool:
     """Is there what a client may read as a call?"""
     scanner = CallScanner(None, reasoning=False)
-    return any(isinstance(piece, FoundCall) for piece in (*scanner.feed(text), *scanner.finish()))
+    for at in range(0, len(text), TEXT_STEP_CHARS):
+        if any(isinstance(piece, FoundCall) for piece in scanner.feed(text[at : at + TEXT_STEP_CHARS])):
+            return True
+    return any(isinstance(piece, FoundCall) for piece in scanner.finish())
 
 
 class Search:

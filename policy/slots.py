@@ -6,10 +6,11 @@ kept events go out. So blocks keep their order, and a held block holds up what f
 
 A text block in which something stands that a client may read as a tool call has several slots: the text before, the
 suspect, the text after. `index` is the block's, `key` the slot's own: facts and records go by it.
+
+The queue is linked: where text is full of calls, each is put into its middle.
 """
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from policy.base import Executor
@@ -34,13 +35,15 @@ End = MessageStop | UpstreamFailed | Continue
 class TextRun:
     """What the slots of one text or thinking block share."""
 
-    __slots__ = ("blocked", "changed", "held", "is_suspect", "kept", "known", "scanner", "start", "started", "waiting")
+    __slots__ = ("blocked", "calls", "changed", "held", "is_suspect", "kept", "known", "scanner", "start", "started", "waiting")
 
     def __init__(self, start: BlockStart, scanner: CallScanner | None, known: int = 0) -> None:
         self.start, self.scanner = start, scanner
         self.started = self.blocked = self.changed = self.is_suspect = False
         self.held, self.known = 0, known
         """Characters that the scanner holds of this text, and those before it of an earlier one, which went out."""
+        self.calls = 0
+        """Calls that were found in it."""
         self.kept: list[Event] = []
         """Attachments and signatures, which go out at the end if the text did as it came."""
         self.waiting: list[Event] = []
@@ -60,6 +63,7 @@ class Slot:
         "end",
         "events",
         "executor",
+        "following",
         "form",
         "id",
         "index",
@@ -72,12 +76,15 @@ class Slot:
         "result",
         "run",
         "server",
+        "shown_id",
         "size",
         "survives",
     )
 
     def __init__(self, index: int, kind: BlockKind | None, *, key: int | None = None, id: str = "", name: str = "") -> None:
         self.index, self.key, self.kind, self.id, self.name = index, index if key is None else key, kind, id, name
+        self.shown_id = id
+        """The id as the client gets it."""
         self.body: dict[str, Any] | None = None
         self.form: Form = "native"
         self.executor: Executor = "client"
@@ -95,6 +102,8 @@ class Slot:
         """What is released instead of a call, where the decision is about the call of a result."""
         self.run: TextRun | None = None
         self.end: End | None = None
+        self.following: Slot | None = None
+        """The next in the queue. Only forward: in a cycle all that a call holds would wait for the garbage collector."""
 
     @property
     def is_unfinished(self) -> bool:
@@ -107,16 +116,27 @@ class Slots:
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
         self._emit = emit
-        self._queue: deque[Slot] = deque()
+        self._first: Slot | None = None
+        self._last: Slot | None = None
         self.by_index: dict[int, Slot] = {}
         """The slot that a block's next event belongs to."""
         self.by_key: dict[int, Slot] = {}
         self.next_index = 0
         self._next_key = FIRST_SUSPECT
 
+    def _waiting(self, first: Slot | None) -> Iterator[Slot]:
+        """The queue from `first` on."""
+        while first is not None:
+            yield first
+            first = first.following
+
     def add(self, slot: Slot) -> None:
         """Put a slot at the end."""
-        self._queue.append(slot)
+        if self._last is None:
+            self._first = slot
+        else:
+            self._last.following = slot
+        self._last = slot
         self.by_key[slot.key] = slot
         if slot.key < FIRST_SUSPECT:
             self.by_index[slot.index] = slot
@@ -129,23 +149,21 @@ class Slots:
 
     def insert_after(self, slot: Slot, later: Slot) -> None:
         """Put `later`, which is no block of its own, right behind `slot`."""
-        self._queue.insert(self._queue.index(slot) + 1, later)
+        later.following, slot.following = slot.following, later
+        if self._last is slot:
+            self._last = later
         self.by_key[later.key] = later
 
     def put(self, slot: Slot, event: Event) -> None:
         """Let `slot` say `event`: now if it is its turn, else when it is."""
-        if self._queue and self._queue[0] is slot:
+        if self._first is slot:
             self._emit(event)
         else:
             slot.events.append(event)
 
     def unfinished(self) -> list[Slot]:
         """The blocks that upstream has not ended."""
-        return [s for s in self._queue if s.is_unfinished]
-
-    def waiting(self) -> list[Slot]:
-        """All that is not done."""
-        return [s for s in self._queue if not s.done]
+        return [s for s in self._waiting(self._first) if s.is_unfinished]
 
     def drop(self, slot: Slot) -> None:
         """Give up a block that upstream did not finish: what was approved of it stays, ended, so that nothing comes out inside it.
@@ -161,21 +179,22 @@ class Slots:
 
     def cut_after(self, slot: Slot) -> list[Slot]:
         """Take out everything behind `slot`, and return it."""
-        cut: list[Slot] = []
-        while self._queue and self._queue[-1] is not slot:
-            later = self._queue.pop()
+        cut = list(self._waiting(slot.following))
+        slot.following, self._last = None, slot
+        for later in cut:
             later.done = True
-            cut.append(later)
-        return cut[::-1]
+        return cut
 
     def pump(self) -> End | None:
         """Let every slot whose turn has come say what it kept; returns the end once everything before it is out."""
-        while self._queue and self._queue[0].done:
-            slot = self._queue.popleft()
+        while (slot := self._first) is not None and slot.done:
+            self._first, slot.following = slot.following, None
+            if self._first is None:
+                self._last = None
             if slot.end is not None:
                 return slot.end
-            if self._queue:
-                kept, self._queue[0].events = self._queue[0].events, []
+            if self._first is not None:
+                kept, self._first.events = self._first.events, []
                 for event in kept:
                     self._emit(event)
         return None

@@ -14,11 +14,14 @@ from policy.outbox import Outbox
 from policy.schemas import AnswerCheck
 from policy.searching import Search, raw_of
 from policy.slots import Mark, Slot, Slots, TextRun
+from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
 from protocol.errors import RemoteProtocolError
 from protocol.events import AttachmentDelta, BlockKind, BlockStart, BlockStop, RawDelta, SignatureDelta, TextDelta
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
 from protocol.text_calls import FoundCall, Piece
+
+_RANKED: tuple[VerdictName, ...] = ("block", "hold", "replace", "allow")
 
 
 class TextFlow:
@@ -46,6 +49,8 @@ class TextFlow:
         run = slot.run
         if run.blocked:
             return "block", index
+        if len(event.text) > TEXT_STEP_CHARS:
+            return self._take_in_steps(event)
         if not self._chain.reads_text:
             return ("allow" if self._say(slot, run, event.text) else "hold"), index
         assert slot.kind is not None
@@ -58,6 +63,15 @@ class TextFlow:
             run.changed, verdict = True, "replace"
         self._say(slot, run, said)
         return verdict, index
+
+    def _take_in_steps(self, event: TextDelta) -> Mark:
+        """Take long text so that no hook and no search sees all of it at once, and nothing is looked at once the block is denied."""
+        text, marks = event.text, set[VerdictName]()
+        for at in range(0, len(text), TEXT_STEP_CHARS):
+            marks.add(self.take(TextDelta(event.index, text[at : at + TEXT_STEP_CHARS]))[0])
+            if "block" in marks:
+                break
+        return next(verdict for verdict in _RANKED if verdict in marks), event.index
 
     def _say(self, slot: Slot, run: TextRun, text: str) -> bool:
         """Release text, but for what may be a call in it; False where some of it is held."""
@@ -72,6 +86,8 @@ class TextFlow:
         run.held += len(text)
         for piece in pieces:
             self._piece(run, slot.index, piece)
+            if run.blocked:
+                return False
         if not run.held:
             self._say_waiting(run, slot.index)
         return not run.held
@@ -122,7 +138,13 @@ class TextFlow:
         suspect = Slot(index, BlockKind.TOOL_USE, key=self._slots.new_key(), name=found.name)
         suspect.form, suspect.arguments, suspect.size = "prompt", [found.arguments], len(found.arguments)
         suspect.result = [TextDelta(index, raw)]
-        if found.is_cut:
+        run.calls += 1
+        if run.calls > MAX_TEXT_CALLS:
+            message = f"[Sluice: a text may have {MAX_TEXT_CALLS} tool calls: the rest of it was left out]"
+            suspect.decided = Decided("block", "too_many", "", message, None)
+            run.blocked = self._outbox.withheld = True
+            self._outbox.block_record(before, "block", "too_many", "")
+        elif found.is_cut:
             suspect.decided = Decided("block", "too_large", "", "", None)
         elif not (found.strict or found.repaired) and self._request.tool(found.name) is not None:
             # as of a call that is none of text: rules about its arguments could not find them
@@ -155,9 +177,11 @@ class TextFlow:
         if not run.blocked:
             rest = run.scanner.finish() if run.scanner is not None else []
             for piece in rest:
-                self._piece(run, slot.index, piece)
-            self._say_waiting(run, slot.index)
+                if not run.blocked:
+                    self._piece(run, slot.index, piece)
             slot = self._slots.by_index[slot.index]
+        if not run.blocked:
+            self._say_waiting(run, slot.index)
             self._outbox.block_record(slot, "replace" if run.changed else "allow", "", "")
             if not run.changed:
                 for event in run.kept:
@@ -174,6 +198,9 @@ class TextFlow:
         if slot is None or slot.run is None or slot.done:
             raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
         run, what = slot.run, extras.name_of(event)
+        if isinstance(event, SignatureDelta) and not extras.is_sealed(event.signature):
+            self._outbox.note("withheld", seq, what)
+            return "withheld", event.index
         # they vouch for text that the client did not get, or copy it
         if run.changed or run.blocked or (what == "logprobs" and (self._chain.reads_text or run.is_suspect)):
             self._outbox.note("withheld", seq, what)

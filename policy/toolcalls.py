@@ -99,7 +99,7 @@ def released(slot: Slot, dialect: Dialect) -> list[Event]:
     if slot.result:
         return [*slot.result[:-1], *slot.raw, slot.result[-1]] if slot.raw else slot.result
     assert slot.kind is not None
-    start = BlockStart(slot.index, slot.kind, slot.id, slot.name, slot.body, slot.form)
+    start = BlockStart(slot.index, slot.kind, slot.shown_id, slot.name, slot.body, slot.form)
     return [start, ArgumentsDelta(slot.index, decided.arguments), *slot.raw, BlockStop(slot.index)]
 
 

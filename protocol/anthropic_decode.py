@@ -13,6 +13,7 @@ from msgspec import UNSET
 from protocol.anthropic_blocks import begin_block
 from protocol.anthropic_extras import counts, later_usage, read_extras, read_stop_details
 from protocol.anthropic_wire import DELTAS, Delta, Frame, Message, read_frame, read_message
+from protocol.bounds import MAX_BLOCKS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -50,6 +51,12 @@ def _failed(error: Any) -> UpstreamFailed:
         kind = error["type"][:_MAX_NAME] if isinstance(error.get("type"), str) else kind
         message = error["message"][:_MAX_MESSAGE] if isinstance(error.get("message"), str) else message
     return UpstreamFailed(kind, message)
+
+
+def _check_number(blocks: int) -> None:
+    """May another block begin?"""
+    if blocks >= MAX_BLOCKS:
+        raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
 
 
 def _reason(reason: str | None) -> StopReason:
@@ -193,6 +200,7 @@ class StreamDecoder:
         self._in_message()
         if index in self._seen or index < 0:
             raise RemoteProtocolError(f"upstream began block {index} twice")
+        _check_number(len(self._seen))
         self._bare = False
         self._seen.add(index)
         events = begin_block(index, block, self._unknown)
@@ -302,6 +310,7 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     fields, unnamed = split_unknown(found, unknown)
     start, withheld = _message_start(message, fields, unknown)
     events: list[Event] = [start]
+    _check_number(len(message.content or ()) - 1)
     for index, block in enumerate(message.content or ()):
         begun = begin_block(index, block, unknown)
         events += begun

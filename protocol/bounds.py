@@ -43,11 +43,48 @@ MAX_TOOL_CALLS = 128
 MAX_TEXT_CALLS = 100
 MAX_NAME_CHARS = 128
 MAX_ID_CHARS = 256
+MAX_BLOCKS = 10_000
+MAX_SIGNATURE_CHARS = 2**20
+TEXT_STEP_CHARS = 16 * 1024
+"""Longer text of an answer is looked at in steps of this many characters."""
 
 # --- requests ---
 _REQUESTS: tuple[Bound, ...] = ()
 # --- answers: blocks, calls, text ---
-_ANSWERS: tuple[Bound, ...] = ()
+_TESTS = "tests/unit/test_answer_bounds.py::"
+_ANSWERS: tuple[Bound, ...] = (
+    Bound(
+        "answer_blocks", "upstream", "content blocks of an answer", MAX_BLOCKS, "blocks", "policy.blocks", "the answer ends with an error",
+        _TESTS + "test_an_answer_of_too_many_blocks_ends",
+    ),
+    Bound(
+        "answer_tool_calls", "upstream", "tool calls of an answer: native, provider-run and in text", MAX_TOOL_CALLS, "calls",
+        "policy.blocks", "blocked, too_many; the client reads one notice, twice the bound are listed, all are in the chunks",
+        _TESTS + "test_tool_calls_past_the_bound_are_left_out_with_one_message",
+    ),
+    Bound(
+        "answer_text_calls", "upstream", "tool calls in one text", MAX_TEXT_CALLS, "calls", "policy.text_flow",
+        "the rest of the text is withheld, too_many, with a notice",
+        _TESTS + "test_a_text_with_too_many_calls_is_cut_with_a_message",
+    ),
+    Bound(
+        "answer_text_step", "upstream", "text that a hook or the search for calls takes at once", TEXT_STEP_CHARS, "characters",
+        "policy.text_flow", "longer text comes in steps", _TESTS + "test_long_text_reaches_hooks_in_steps",
+    ),
+    Bound(
+        "answer_ids", "upstream", "an id: of a message, model or tool call", MAX_ID_CHARS, "characters", "policy.extras",
+        "the client gets another id, the record has the true one",
+        _TESTS + "test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came",
+    ),
+    Bound(
+        "answer_names", "upstream", "the name of a tool call", MAX_NAME_CHARS, "characters", "policy.extras",
+        "the call is blocked, name", _TESTS + "test_a_name_past_the_bound_is_withheld",
+    ),
+    Bound(
+        "answer_signatures", "upstream", "the signature of reasoning", MAX_SIGNATURE_CHARS, "characters", "policy.extras",
+        "withheld", _TESTS + "test_a_signature_that_is_none_is_withheld",
+    ),
+)  # fmt: skip
 # --- policies and rules ---
 _POLICIES: tuple[Bound, ...] = ()
 # --- judges ---

@@ -7,6 +7,7 @@ interleave. Nothing here reads the wire: the decoder does.
 from hashlib import sha256
 from typing import Any, Literal
 
+from protocol.bounds import MAX_BLOCKS
 from protocol.errors import RemoteProtocolError
 from protocol.events import ArgumentsDelta, AttachmentDelta, BlockKind, BlockStart, BlockStop, Event, Form, TextDelta
 from protocol.json_strict import dumps
@@ -47,10 +48,15 @@ class Blocks:
 
     def _begin(self, kind: BlockKind, name: str, events: list[Event]) -> tuple[int, BlockKind, str]:
         self.close_text(events)
-        opened = self._open = (self._next, kind, name)
-        self._next += 1
+        opened = self._open = (self._new_index(), kind, name)
         events.append(BlockStart(opened[0], kind, "", name))
         return opened
+
+    def _new_index(self) -> int:
+        if self._next >= MAX_BLOCKS:
+            raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
+        self._next += 1
+        return self._next - 1
 
     def attach(
         self, kind: BlockKind, name: str, field: Literal["annotations", "logprobs", "reasoning_details"], value: Any, events: list[Event]
@@ -102,8 +108,7 @@ class Blocks:
 
     def _new_call(self, key: int | str, id: str, form: Form, events: list[Event]) -> Call:
         self.close_text(events)
-        call = self._calls[key] = Call(self._next, id, form)
-        self._next += 1
+        call = self._calls[key] = Call(self._new_index(), id, form)
         self._open_calls.append(call)
         self.has_calls = True
         return call

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.bounds import MAX_TOOL_CALLS, TEXT_STEP_CHARS
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStop, StopReason, TextDelta, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import Tool
@@ -39,7 +40,8 @@ class PromptedReader:
             case BlockStart(kind=BlockKind.TEXT, name=""):
                 self._scanner, self._text_index = CallScanner(None, reasoning=True), event.index
             case TextDelta() if self._scanner is not None and event.index == self._text_index:
-                self._take(self._scanner.feed(event.text), out)
+                for at in range(0, len(event.text), TEXT_STEP_CHARS):
+                    self._take(self._scanner.feed(event.text[at : at + TEXT_STEP_CHARS]), out)
             case BlockStop() if event.index == self._text_index:
                 self._end_text(out)
             case MessageStop():
@@ -106,7 +108,8 @@ class PromptedReader:
 
     def _call(self, found: FoundCall, out: list[Event]) -> bool:
         tool = self._tools.get(found.name)
-        if tool is None or not (found.strict or found.repaired):
+        # past twice the bound they stay text, in which the session finds them once more
+        if tool is None or self._calls >= 2 * MAX_TOOL_CALLS or not (found.strict or found.repaired):
             return False
         try:
             value = loads_arguments(found.arguments)

@@ -1,0 +1,271 @@
+"""What an upstream can multiply in one answer: blocks, tool calls, calls in text, names, ids, signatures (docs/bounds.md)."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from policy.base import ALLOW, Block, OtherBlock, Policy, TextBlock, Verdict
+from policy.slots import Slot, Slots
+from policy.text_replace import TextReplace
+from protocol.bounds import MAX_BLOCKS, MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS, MAX_TEXT_CALLS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
+from protocol.events import BlockKind
+from protocol.json_strict import dumps
+from protocol.records import BlockRecord, EventRecord, ToolCallRecord
+from protocol.request import Dialect
+from tests.support.answering import Answer, Watch
+
+WRITTEN = '{"name":"bash","arguments":{"a":1}}'
+TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+
+
+def completion(content: str | None = None, calls: int = 0, **message: Any) -> bytes:
+    """A whole answer of chat/completions."""
+    tools = [{"id": f"call_{n}", "type": "function", "function": {"name": "bash", "arguments": f'{{"n":{n}}}'}} for n in range(calls)]
+    said = {"role": "assistant", "content": content, **({"tool_calls": tools} if calls else {}), **message}
+    choice = {"index": 0, "message": said, "finish_reason": "tool_calls" if calls else "stop"}
+    return dumps({"id": "x", "model": "gpt-x", "choices": [choice]})
+
+
+def message(blocks: list[dict[str, Any]], reason: str = "end_turn") -> bytes:
+    """A whole answer of Messages."""
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    return dumps(
+        {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": blocks, "stop_reason": reason, "usage": usage}
+    )
+
+
+def whole(body: bytes, upstream: Dialect = "openai", client: Dialect = "openai", *policies: Policy, **request: Any) -> Answer:
+    """The answer to a client that does not stream."""
+    return Answer(upstream, client, streams=False, policies=policies or [Watch()], **request).feed(body, streams=False)
+
+
+def calls(answer: Answer) -> list[ToolCallRecord]:
+    return [r for r in answer.records if isinstance(r, ToolCallRecord)]
+
+
+def counted(work: Callable[[], object]) -> int:
+    """How many functions of Python are called."""
+    count = 0
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+# --- calls in text ---
+
+
+def test_calls_in_text_past_the_bound_cost_nothing_more() -> None:
+    few, many = (counted(lambda n=n: whole(completion(WRITTEN * n))) for n in (1_000, 100_000))
+    assert many < few * 1.1
+
+
+def test_slots_are_put_into_a_long_queue_without_a_search() -> None:
+    slots = Slots(lambda event: None)
+    queue = [Slot(index, BlockKind.TEXT) for index in range(200_000)]
+    for slot in queue:
+        slots.add(slot)
+    began = time.process_time()
+    for _ in range(5_000):
+        slots.insert_after(queue[-1], Slot(0, BlockKind.TOOL_USE, key=slots.new_key()))
+    # a search through the queue took 10 s
+    assert time.process_time() - began < 1
+    assert len(slots.unfinished()) == 205_000 and slots.cut_after(queue[-2])[0] is queue[-1]
+
+
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+def test_a_text_with_too_many_calls_is_cut_with_a_message(client: Dialect) -> None:
+    answer = whole(completion("before " + WRITTEN * (MAX_TEXT_CALLS + 50) + " behind"), "openai", client)
+    text = answer.data.decode()
+    assert text.count("bash") == MAX_TEXT_CALLS and "behind" not in text
+    assert f"a text may have {MAX_TEXT_CALLS} tool calls" in text
+    assert [c.verdict for c in calls(answer)] == ["allow"] * MAX_TEXT_CALLS + ["block"]
+    assert calls(answer)[-1].reason == "too_many"
+    assert [(r.verdict, r.reason) for r in answer.records if isinstance(r, BlockRecord)] == [("block", "too_many")]
+
+
+def test_what_follows_too_many_calls_in_the_same_text_is_not_looked_at() -> None:
+    class Reads(Policy):
+        seen = 0
+
+        def on_text(self, text: str, block: TextBlock) -> str:
+            Reads.seen += len(text)
+            return text
+
+    whole(completion(WRITTEN * (MAX_TEXT_CALLS + 1) + "x" * 10**6), "openai", "openai", Watch(), Reads())
+    assert Reads.seen <= 2 * TEXT_STEP_CHARS
+
+
+def test_long_text_reaches_hooks_in_steps() -> None:
+    class Longest(Policy):
+        longest = 0
+
+        def on_text(self, text: str, block: TextBlock) -> str:
+            Longest.longest = max(Longest.longest, len(text))
+            return text
+
+    said = "abcdefghij" * 20_000
+    answer = whole(completion(said), "openai", "openai", Longest())
+    assert json.loads(answer.data)["choices"][0]["message"]["content"] == said
+    assert Longest.longest == TEXT_STEP_CHARS
+
+
+# --- tool calls ---
+
+
+@pytest.mark.parametrize("upstream", ["openai", "anthropic"])
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("times", [1, 10, 50])
+def test_tool_calls_past_the_bound_are_left_out_with_one_message(upstream: Dialect, client: Dialect, times: int) -> None:
+    count = MAX_TOOL_CALLS * times + 7
+    blocks = [{"type": "tool_use", "id": f"toolu_{n}", "name": "bash", "input": {"n": n}} for n in range(count)]
+    body = completion("hi", count) if upstream == "openai" else message(blocks, "tool_use")
+    answer = whole(body, upstream, client, tools=TOOLS if client == "openai" else [{"name": "bash", "input_schema": {"type": "object"}}])
+    listed = calls(answer)
+    assert len(listed) == min(count, 2 * MAX_TOOL_CALLS)
+    assert [(c.verdict, c.reason) for c in listed[MAX_TOOL_CALLS:]] == [("block", "too_many")] * (len(listed) - MAX_TOOL_CALLS)
+    assert all(c.verdict == "allow" for c in listed[:MAX_TOOL_CALLS])
+    text = answer.data.decode()
+    assert text.count("the others were left out") == 1 and text.count('"bash"') == MAX_TOOL_CALLS
+    notes = [r.detail for r in answer.records if isinstance(r, EventRecord) and r.kind == "too_many"]
+    assert notes == ([] if times == 1 else [f"-1: {count} tool calls came, of which {2 * MAX_TOOL_CALLS} are listed"])
+
+
+def test_native_calls_and_calls_in_text_are_counted_together() -> None:
+    answer = whole(completion(WRITTEN * MAX_TEXT_CALLS, MAX_TOOL_CALLS), tools=TOOLS)
+    assert sum(c.verdict == "allow" for c in calls(answer)) == MAX_TOOL_CALLS
+    assert {c.reason for c in calls(answer)[MAX_TOOL_CALLS:]} == {"too_many"}
+
+
+def test_a_provider_run_call_past_the_bound_ends_the_turn() -> None:
+    blocks = [{"type": "server_tool_use", "id": f"srvtoolu_{n}", "name": "web_search", "input": {}} for n in range(MAX_TOOL_CALLS + 5)]
+    answer = whole(message([*blocks, {"type": "text", "text": "what builds on them"}]), "anthropic", "anthropic")
+    assert [c.verdict for c in calls(answer)] == ["allow"] * MAX_TOOL_CALLS + ["block"]
+    assert b"what builds on them" not in answer.data and b"the others were left out" in answer.data
+
+
+# --- blocks ---
+
+
+@pytest.mark.parametrize("times", [1, 10])
+def test_an_answer_of_too_many_blocks_ends(times: int) -> None:
+    blocks = [{"type": "text", "text": "x"}] * (MAX_BLOCKS * times + 1)
+    answer = whole(message(blocks), "anthropic", "anthropic")
+    assert answer.session.state == "FAILED"
+    assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == [f"1: upstream began more than {MAX_BLOCKS} blocks"]
+
+
+def test_a_stream_of_too_many_blocks_ends() -> None:
+    def chunk(**delta: str) -> bytes:
+        return b"data: " + dumps({"id": "x", "model": "gpt-x", "choices": [{"index": 0, "delta": delta}]}) + b"\n\n"
+
+    stream = (chunk(content="a") + chunk(reasoning_content="b")) * (MAX_BLOCKS // 2)
+    answer = Answer("openai", "openai", policies=[Watch()]).feed(stream + chunk(content="one more"))
+    assert answer.session.state == "FAILED" and b"one more" not in answer.data
+    assert f"upstream began more than {MAX_BLOCKS} blocks" in answer.data.decode()
+
+
+# --- ids, names, signatures ---
+
+PROSE = "Project Falcon is go. " * 20_000
+REPLACE = {"rules": [{"find": "Project Falcon", "replace": "X"}, {"pattern": "sk-[a-z]{20}", "replace": "Y"}]}
+ODD_IDS = [PROSE, "a b", "", "x" * (MAX_ID_CHARS + 1), "call_\n1", "call_\ud83d", "sk-" + "a" * 20]
+
+
+def called(identity: str, name: str = "bash") -> bytes:
+    call = {"id": identity, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    return completion(None, tool_calls=[call])
+
+
+@pytest.mark.parametrize("identity", ODD_IDS)
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+def test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came(identity: str, client: Dialect) -> None:
+    answers = [whole(called(identity), "openai", client, TextReplace(**REPLACE), Watch()) for _ in range(2)]
+    assert answers[0].data == answers[1].data
+    body = json.loads(answers[0].data)
+    [shown] = [c["id"] for c in (body["choices"][0]["message"]["tool_calls"] if client == "openai" else body["content"])]
+    assert shown.startswith("call_") and shown.isascii() and len(shown) < 40 and shown != identity
+    [record] = calls(answers[0])
+    assert record.tool_call_id == identity or not identity
+
+
+def test_an_ordinary_id_stays() -> None:
+    for identity in ("call_1", "toolu_01A", "functions.bash:0", "chatcmpl-tool-0-1", "9xYz12345", "x" * MAX_ID_CHARS):
+        assert json.dumps(identity) in whole(called(identity), "openai", "openai", TextReplace(**REPLACE)).data.decode()
+
+
+@pytest.mark.parametrize("times", [1, 10, 1_000])
+@pytest.mark.parametrize("offered", [False, True])
+def test_a_name_past_the_bound_is_withheld(times: int, offered: bool) -> None:
+    name = "n" * (MAX_NAME_CHARS * times + 1)
+    tools = [{"type": "function", "function": {"name": name[:64] if not offered else name, "parameters": {"type": "object"}}}]
+    answer = whole(called("call_1", name), tools=tools)
+    [record] = calls(answer)
+    assert (record.name, record.verdict, record.reason) == (name, "block", "name")
+    assert name not in answer.data.decode() and "(name withheld)" in answer.data.decode()
+
+
+@pytest.mark.parametrize("name", ["Project Falcon is go", "bash\x07", "bash\u2028", "bash\ud83d", "ba\u200bsh"])
+def test_a_name_that_says_something_else_is_withheld(name: str) -> None:
+    answer = whole(called("call_1", name), tools=TOOLS)
+    assert [(r.name, r.reason) for r in calls(answer)] == [(name, "name")]
+    assert name.encode("utf-8", "surrogatepass") not in answer.data and b"Falcon" not in answer.data
+
+
+def test_results_refer_to_the_id_that_the_client_got() -> None:
+    use = {"type": "server_tool_use", "id": PROSE, "name": "web_search", "input": {}}
+    result = {"type": "web_search_tool_result", "tool_use_id": PROSE, "content": []}
+    answer = whole(message([use, result]), "anthropic", "anthropic")
+    [first, second] = json.loads(answer.data)["content"]
+    assert first["id"] == second["tool_use_id"] and first["id"].startswith("call_")
+    assert calls(answer)[0].tool_call_id == PROSE
+
+
+def test_a_late_result_refers_to_it_too() -> None:
+    late = {"type": "web_search_tool_result", "tool_use_id": PROSE, "content": []}
+    use = {"type": "server_tool_use", "id": PROSE, "name": "web_search", "input": {}}
+    first = json.loads(whole(message([use]), "anthropic", "anthropic").data)["content"][0]["id"]
+    [block] = json.loads(whole(message([late]), "anthropic", "anthropic").data)["content"]
+    assert block["tool_use_id"] == first
+
+
+@pytest.mark.parametrize("secret", ["sk-" + "a" * 20])
+def test_words_beside_a_call_are_shown_to_policies(secret: str) -> None:
+    caller = {"type": "code_execution_20250825", "tool_id": secret}
+    use = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}, "caller": caller}
+    answer = whole(message([use], "tool_use"), "anthropic", "anthropic", TextReplace(**REPLACE), Watch())
+    assert secret.encode() not in answer.data and json.loads(answer.data)["content"][0]["id"] == "toolu_1"
+
+
+@pytest.mark.parametrize("signature", [PROSE, "Project Falcon", "EqoB\n", "A" * (MAX_SIGNATURE_CHARS + 1)])
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_signature_that_is_none_is_withheld(signature: str, streams: bool) -> None:
+    block = {"type": "thinking", "thinking": "hm", "signature": signature}
+    answer = Answer("anthropic", "anthropic", streams=streams, policies=[Watch()]).feed(message([block]), streams=False)
+    assert json.dumps(signature)[1:-1] not in answer.data.decode()
+    assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == ["1: signature"]
+
+
+def test_an_ordinary_signature_stays() -> None:
+    for signature in ("EqoBCkgIAhABGAIi+/==", "a_-b", "A" * MAX_SIGNATURE_CHARS):
+        answer = whole(message([{"type": "thinking", "thinking": "hm", "signature": signature}]), "anthropic", "anthropic")
+        assert json.loads(answer.data)["content"][0]["signature"] == signature
+
+
+def test_policies_are_shown_ids() -> None:
+    class NoSecretIds(Policy):
+        def on_other(self, block: OtherBlock) -> Verdict:
+            return Block("secret") if block.type == "tool call id" and block.body["id"].startswith("hunter") else ALLOW
+
+    assert b"hunter2" not in whole(called("hunter2"), "openai", "openai", NoSecretIds()).data
