@@ -2,28 +2,44 @@
 
 A hook returns its decision; what it must wait for is a returned value (`AskJudge`), never an await. A policy
 object is made once from the configuration (`__init__` takes its options and may compile things); `for_call`
-gives each call its own copy, on which hooks may keep state. The session replays hooks after a takeover, so
-they must be deterministic in their inputs: no clock, no randomness, no IO.
+gives each call its own copy, with lists, dicts, sets and own objects of its own, on which hooks may keep state. What
+hooks are given is theirs too: nothing they change in it reaches others but by what they return. The session replays hooks
+after a takeover, so they must be deterministic in their inputs: no clock, no randomness, no IO.
 """
 
 import copy
 import re
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import msgspec
 
+from policy import call_state
 from protocol.events import BlockKind
 from protocol.request import ChatRequest, Tool
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a policy may know of its call. `nonce` is random per call, made by the gateway, unknown to model and client."""
+    """What a policy may know of its call. `nonce` is random per call, made by the gateway, unknown to model and client.
+
+    `request` is what the client sent, `approved` what the policies made of it: what goes upstream, and what the answer is held
+    to. Until all have seen it, `approved` is the client's.
+    """
 
     call_id: str
     nonce: str
     key: str
     session: str
     request: ChatRequest
+    approved: ChatRequest = cast("ChatRequest", None)
+
+    def __post_init__(self) -> None:
+        """Take the client's request for approved where no other is given."""
+        if cast("ChatRequest | None", self.approved) is None:
+            msgspec.structs.force_setattr(self, "approved", self.request)
+
+    def without_history(self) -> "Context":
+        """Return what may be known once the request is sent, where no policy looks back."""
+        return msgspec.structs.replace(self, request=self.request.without_history(), approved=self.approved.without_history())
 
 
 class TextBlock(msgspec.Struct, frozen=True):
@@ -139,6 +155,15 @@ Verdict = Allow | Block | Replace | AskJudge
 ALLOW = Allow()
 
 
+HOOKS = frozenset(("on_request", "on_text", "on_text_end", "on_tool_call", "on_judgement", "on_other"))
+"""What a policy overrides as methods of its class."""
+
+
+def is_built_in(kind: type) -> bool:
+    """Is this one of ours, which change nothing of what they are given, and keep what a call changes apart themselves?"""
+    return kind.__module__.startswith("policy.")
+
+
 class Policy:
     """Base of every policy; allows everything. Override what you decide about."""
 
@@ -153,8 +178,8 @@ class Policy:
     context: Context
 
     def for_call(self, context: Context) -> Self:
-        """Return this policy's copy for one call. Override to reset state; call super."""
-        mine = copy.copy(self)
+        """Return this policy's copy for one call: it shares nothing that can change. Override to look at the call; call super."""
+        mine = copy.copy(self) if is_built_in(type(self)) else call_state.copy_for_call(self, last=Policy)
         mine.context = context
         return mine
 

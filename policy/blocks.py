@@ -11,6 +11,7 @@ from typing import Any
 from weakref import proxy
 
 from policy import extras, toolcalls
+from policy.approved import Approved
 from policy.base import Block, Judgement, OtherBlock, shown
 from policy.chain import Chain, Decided
 from policy.effects import Ask
@@ -47,7 +48,8 @@ class Blocks:
     """All blocks of one call, over all its segments. `cut` is set once a provider-run call was denied: nothing more is taken."""
 
     def __init__(self, outbox: Outbox, chain: Chain, request: ChatRequest) -> None:
-        self._outbox, self._chain, self._request = outbox, chain, request
+        self._outbox, self._chain, self._client = outbox, chain, request
+        self._approved = Approved(request, request)
         self.call = outbox.call
         self.slots = Slots(outbox.emit)
         self.client_calls = self.survivors = 0
@@ -65,8 +67,9 @@ class Blocks:
         return self._schemas.is_valid(tool, value) is not False
 
     def look_at(self, sent: ChatRequest, dialect: Dialect) -> None:
-        """Take the request as it goes upstream: it may hold provider-run calls whose results come in this answer."""
+        """Take the request as it goes upstream: the answer is held to it, and may hold results of provider-run calls in it."""
         self._pairs.look_at(sent)
+        self._approved = Approved(self._client, sent.without_history())
         form = sent.response_format
         if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
             self._text.answer = AnswerCheck(form.schema)
@@ -218,6 +221,7 @@ class Blocks:
 
     def _found(self, suspect: Slot) -> None:
         """Decide on a call that was found in text."""
+        self._first_call = suspect.key if self._first_call < 0 else self._first_call
         suspect.ordinal, self._ledger = self._ledger, self._ledger + 1
         self._decide(suspect)
 
@@ -234,18 +238,14 @@ class Blocks:
         if slot.ordinal >= MAX_TOOL_CALLS:
             self._leave_out(slot)
             return
-        request, choice = self._request, self._request.tool_choice
-        if slot.kind is BlockKind.TOOL_USE and not slot.result:
-            if request.legacy_functions and slot.key != self._first_call:
-                slot.decided = Decided(
-                    "block", "one_call", "", "[Sluice: a second call, which this client cannot take, was left out]", None
-                )
-            elif not extras.is_name(slot.name, offered=request.tool(slot.name) is not None):
+        if slot.kind is BlockKind.TOOL_USE and slot.decided is None:
+            toolset = (slot.body or {}).get("toolset_name")
+            if slot.result or extras.is_name(slot.name, offered=self._approved.request.tool(slot.name) is not None):
+                slot.decided = self._approved.refused(slot.name, toolset, is_first=slot.key == self._first_call)
+            else:
                 slot.decided = Decided("block", "name", "", "", None)
-            elif choice is not None and choice.allowed and slot.name not in choice.allowed:
-                slot.decided = Decided("block", "tool_choice", "", "", None)
         if slot.decided is None:
-            toolcalls.decide(slot, self._chain, request, self.call.max_arguments_bytes)
+            toolcalls.decide(slot, self._chain, self._approved.request, self.call.max_arguments_bytes)
         self._settle(slot, self._outbox.at)
 
     def _leave_out(self, slot: Slot) -> None:
@@ -284,6 +284,8 @@ class Blocks:
             return
         valid = toolcalls.settle(slot, self._schemas)
         assert slot.decided is not None
+        if slot.kind is BlockKind.TOOL_USE and slot.decided.arguments is not None:
+            slot.decided = self._approved.misfit(slot.name, slot.decided.arguments) or slot.decided
         wait = slot.decided.arguments is not None and self.call.durable
         self._outbox.records.append(toolcalls.record(self.call, slot, at, schema_valid=valid, notify=wait))
         if wait:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from policy import checked
 from policy.base import (
     ALLOW,
+    HOOKS,
     Allow,
     AskJudge,
     Block,
@@ -25,8 +27,13 @@ from policy.base import (
     TextBlock,
     ToolCall,
     Verdict,
+    is_built_in,
 )
-from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.bounds import MAX_ASKS
+from protocol.changed import Unclear, reconciled
+from protocol.copied import copied, copied_json, copied_tool
+from protocol.errors import PolicyFailed
+from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
 
@@ -48,15 +55,23 @@ def policy_name(policy: Policy) -> str:
     return policy.name or type(policy).__name__
 
 
-def _error_name() -> str:
-    kind = sys.exc_info()[0]
-    return kind.__name__ if kind else "returned what the hook may not"
+def _fault(policy: Policy, hook: str, call_id: str, problem: str = "") -> Block:
+    """Note a fault and return its block. To be called where a hook raised, whatever it raised.
 
-
-def _fault(policy: Policy, hook: str, call_id: str) -> Block:
+    A hook is synchronous, so no cancellation can reach it: what looks like one is its own. Only Ctrl-C passes.
+    """
+    error = sys.exc_info()[1]
+    if isinstance(error, KeyboardInterrupt):
+        raise error
     # without the traceback: an error's text can hold prompts
-    log.error("policy fault", extra={"policy": policy_name(policy), "hook": hook, "call_id": call_id, "error": _error_name()})
+    said = type(error).__name__ if error is not None else problem or "returned what the hook may not"
+    log.error("policy fault", extra={"policy": policy_name(policy), "hook": hook, "call_id": call_id, "error": said})
     return Block("fault")
+
+
+def _options(request: ChatRequest) -> bytes:
+    """What is not text of a request, as it is written: for Python, 1 and True are equal."""
+    return dumps(msgspec.structs.replace(request, turns=(), system=(), system_messages=()))
 
 
 class _Decides(NamedTuple):
@@ -65,6 +80,9 @@ class _Decides(NamedTuple):
     other: bool
     past: bool
     """Perhaps by what the request said before: it may look at it at any time."""
+    requests: bool
+    own: bool
+    """Not one of ours: what it is given is a copy, what it returns is checked."""
 
 
 _decides: dict[type[Policy], _Decides] = {}
@@ -79,45 +97,102 @@ def _decides_about(kind: type[Policy]) -> _Decides:
             kind.on_other is not Policy.on_other,
             # a subclass of a policy that does not look may do so itself
             vars(kind).get("keeps_request", True) is not False,
+            kind.on_request is not Policy.on_request,
+            not is_built_in(kind),
         )
     return _decides[kind]
 
 
 class Chain:
     """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
-    `reads_other` likewise for blocks carried whole. `searches`: text is searched for calls, if a policy decides about calls."""
+    `reads_other` likewise for blocks carried whole. `searches`: text is searched for calls, if a policy decides about calls.
+
+    Raises PolicyFailed where a policy cannot be made ready for the call.
+    """
 
     def __init__(self, policies: Sequence[Policy], context: Context, *, searches: bool = True) -> None:
-        self.policies = [p.for_call(context) for p in policies]
         self.context = context
-        decides = [_decides_about(type(p)) for p in self.policies]
+        self.policies = [self._for_call(p) for p in policies]
+        decides = self._decides = [_decides_about(type(p)) for p in self.policies]
         self._text = [p for p, about in zip(self.policies, decides, strict=True) if about.text]
+        self.deciders = [p for p, about in zip(self.policies, decides, strict=True) if about.calls]
         self.reads_text = bool(self._text)
-        self.searches = searches and any(about.calls for about in decides)
+        self.may_search = searches
+        self.searches = searches and bool(self.deciders)
         self.reads_other = any(about.other for about in decides)
         self._looks_back = any(about.past for about in decides)
 
+    def _for_call(self, policy: Policy) -> Policy:
+        own = _decides_about(type(policy)).own
+        context = self._given(self.context) if own else self.context
+        try:
+            mine: object = policy.for_call(context)
+        except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is refused
+            _fault(policy, "for_call", self.context.call_id)
+            raise PolicyFailed(f"the policy {policy_name(policy)!r} failed") from None
+        if type(mine) is not type(policy) or mine is policy or mine.context is not context or not HOOKS.isdisjoint(vars(mine)):
+            _fault(policy, "for_call", self.context.call_id, "returned no copy for the call")
+            raise PolicyFailed(f"the policy {policy_name(policy)!r} failed")
+        return mine
+
+    @staticmethod
+    def _given(context: Context) -> Context:
+        """The context as a policy of somebody's own gets it."""
+        request = copied(context.request)
+        approved = request if context.approved is context.request else copied(context.approved)
+        return msgspec.structs.replace(context, request=request, approved=approved)
+
     def on_request(self, request: ChatRequest) -> tuple[ChatRequest | Block, str]:
-        """Run the request hooks; returns the request or the block, and who decided."""
-        for policy in self.policies:
-            try:
-                said: object = policy.on_request(request)
-            except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the request is blocked
-                said = _fault(policy, "on_request", self.context.call_id)
+        """Run the request hooks; returns the request or the block, and who decided. The same object means that nothing was changed."""
+        for policy, about in zip(self.policies, self._decides, strict=True):
+            if not about.requests:
+                continue
+            given = copied(request)
+            said = self._on_request(policy, given)
             if isinstance(said, Block):
                 return said, policy_name(policy)
-            if said is not None:
-                if not isinstance(said, ChatRequest):
-                    return _fault(policy, "on_request", self.context.call_id), policy_name(policy)
-                request = said
+            if said == request and _options(said) == _options(request):
+                continue
+            try:
+                # a copy: what the policy keeps of it and changes later changes nothing here
+                request = reconciled(request, copied(said))
+            except Unclear as error:
+                log.error("policy fault", extra={"policy": policy_name(policy), "hook": "on_request", "call_id": self.context.call_id,
+                                                 "error": str(error)})  # fmt: skip
+                return Block("fault", f"the policy {policy_name(policy)!r} changed the request in a way that cannot be sent: {error}"), (
+                    policy_name(policy)
+                )
         return request, ""
+
+    def _on_request(self, policy: Policy, given: ChatRequest) -> ChatRequest | Block:
+        """What a hook made of a request: what it returned, or the object that it was given, which it may have changed in place."""
+        try:
+            said: object = policy.on_request(given)
+        except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the request is blocked
+            return _fault(policy, "on_request", self.context.call_id)
+        if said is None:
+            said = given
+        wrong = checked.problem(said) if isinstance(said, ChatRequest | Block) else f"returned a {type(said).__name__}"
+        if wrong or not isinstance(said, ChatRequest | Block):
+            return _fault(policy, "on_request", self.context.call_id, wrong)
+        return said
+
+    def approve(self, request: ChatRequest) -> None:
+        """Tell the policies what was approved; text is searched for calls where a policy left fewer than the client offered."""
+        self.context = msgspec.structs.replace(self.context, approved=request)
+        if request is not self.context.request:
+            self.searches = self.searches or (self.may_search and request.tools != self.context.request.tools)
+            self._tell()
+
+    def _tell(self) -> None:
+        for policy, about in zip(self.policies, self._decides, strict=True):
+            policy.context = self._given(self.context) if about.own else self.context
 
     def forget_history(self) -> None:
         """The request is sent: let go of its history, unless a policy may still look at it."""
         if not self._looks_back:
-            self.context = msgspec.structs.replace(self.context, request=self.context.request.without_history())
-            for policy in self.policies:
-                policy.context = self.context
+            self.context = self.context.without_history()
+            self._tell()
 
     def on_text(self, text: str, block: TextBlock) -> tuple[str | Block, str]:
         """Pass a piece of text through the series; returns what may be released, or the block, and who blocked."""
@@ -129,15 +204,19 @@ class Chain:
                 return "", ""
             try:
                 said: object = policy.on_text(text, block)
-            except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
+            except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
                 said = _fault(policy, "on_text", self.context.call_id)
             if not isinstance(said, str):
-                return self._blocked(policy, "on_text", said), policy_name(policy)
+                return self.blocked(policy, "on_text", said), policy_name(policy)
             text = said
         return text, ""
 
-    def _blocked(self, policy: Policy, hook: str, said: object) -> Block:
-        return said if isinstance(said, Block) else _fault(policy, hook, self.context.call_id)
+    def blocked(self, policy: Policy, hook: str, said: object) -> Block:
+        """Return what a hook said if that is a sound block, else the block of a fault."""
+        if not isinstance(said, Block):
+            return _fault(policy, hook, self.context.call_id)
+        wrong = checked.problem(said)
+        return _fault(policy, hook, self.context.call_id, wrong) if wrong else said
 
     def on_text_end(self, block: TextBlock) -> tuple[str | Block, str]:
         """Flush what the policies held back, each through those behind it."""
@@ -145,10 +224,10 @@ class Chain:
         for position, policy in enumerate(self._text):
             try:
                 said: object = policy.on_text_end(block)
-            except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
+            except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
                 said = _fault(policy, "on_text_end", self.context.call_id)
             if not isinstance(said, str):
-                return self._blocked(policy, "on_text_end", said), policy_name(policy)
+                return self.blocked(policy, "on_text_end", said), policy_name(policy)
             passed, who = self._pass(said, block, self._text[position + 1 :])
             if isinstance(passed, Block):
                 return passed, who
@@ -157,20 +236,24 @@ class Chain:
 
     def on_other(self, block: OtherBlock) -> tuple[Allow | Block, str]:
         """Ask every policy about a block carried whole."""
-        for policy in self.policies:
+        for policy, about in zip(self.policies, self._decides, strict=True):
+            if not about.other:
+                continue
+            given = msgspec.structs.replace(block, body=copied_json(block.body)) if about.own else block
             try:
-                said: Verdict = policy.on_other(block)
-            except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the block is blocked
+                said: object = policy.on_other(given)
+            except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the block is blocked
                 said = _fault(policy, "on_other", self.context.call_id)
             if not isinstance(said, Allow):
-                return (said if isinstance(said, Block) else _fault(policy, "on_other", self.context.call_id)), policy_name(policy)
+                return self.blocked(policy, "on_other", said), policy_name(policy)
         return ALLOW, ""
 
 
 class Decision:
     """One tool call on its way through a chain. `question` is set while a judge must be asked; `decided` at the end.
 
-    `step` counts the asks on this call from 0, so that each has its own judgement.
+    `step` counts the asks on this call from 0, so that each has its own judgement. What one policy makes of the call is shown again
+    to those before it that ask nobody: rules that allowed other arguments. They may only block then.
     """
 
     def __init__(self, chain: Chain, call: ToolCall) -> None:
@@ -184,7 +267,7 @@ class Decision:
 
     def advance(self, judgement: Judgement | None = None) -> None:
         """Go on until something is decided or must be asked; `judgement` answers the question that is open."""
-        policies = self._chain.policies
+        policies = self._chain.deciders
         while self.decided is None:
             if self._at == len(policies):
                 changed = self._call.arguments != self._original
@@ -199,33 +282,62 @@ class Decision:
                 case Allow():
                     self._at += 1
                 case Block():
-                    self.decided = Decided("block", verdict.reason, policy_name(policy), verdict.message, None)
+                    self._block(policy, verdict)
                 case Replace():
                     self._replace(policy, verdict)
                 case AskJudge():
                     self.step += 1
+                    if self.step >= MAX_ASKS:
+                        self._block(policy, Block("too_many_asks"))
+                        return
                     self.question, self.asker = verdict.question, policy_name(policy)
                     return
 
     def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
         self.question = None
-        hook = "on_tool_call" if judgement is None else "on_judgement"
+        hook, call_id = "on_tool_call" if judgement is None else "on_judgement", self._chain.context.call_id
+        call = self._given(policy)
         try:
-            verdict: object = policy.on_tool_call(self._call) if judgement is None else policy.on_judgement(self._call, judgement)
-        except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
-            return _fault(policy, hook, self._chain.context.call_id)
+            verdict: object = policy.on_tool_call(call) if judgement is None else policy.on_judgement(call, judgement)
+        except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
+            return _fault(policy, hook, call_id)
+        if not isinstance(verdict, Allow | Block | Replace | AskJudge):
+            return _fault(policy, hook, call_id)
         if isinstance(verdict, AskJudge) and not policy.asks:
-            return _fault(policy, hook, self._chain.context.call_id)
-        return verdict if isinstance(verdict, Allow | Block | Replace | AskJudge) else _fault(policy, hook, self._chain.context.call_id)
+            return _fault(policy, hook, call_id, "asked a judge without `asks = True`")
+        wrong = checked.problem(verdict)
+        return _fault(policy, hook, call_id, wrong) if wrong else verdict
+
+    def _given(self, policy: Policy) -> ToolCall:
+        """The call as a policy gets it. A rule behind one that changes `value` must read what is released, so each has its own."""
+        call = self._call
+        if is_built_in(type(policy)):
+            return call
+        tool = None if call.tool is None else copied_tool(call.tool)
+        return msgspec.structs.replace(call, value=copied_json(call.value), tool=tool)
+
+    def _block(self, policy: Policy, block: Block) -> None:
+        self.decided = Decided("block", block.reason, policy_name(policy), block.message, None)
 
     def _replace(self, policy: Policy, verdict: Replace) -> None:
         try:
             value = loads_arguments(verdict.arguments)
         except AmbiguousJson:
-            self.decided = Decided("block", "fault", policy_name(policy), "", None)
+            self._block(policy, _fault(policy, "on_tool_call", self._chain.context.call_id))
             return
         self._call = msgspec.structs.replace(self._call, arguments=verdict.arguments, value=value)
         self._replaced_by = (policy_name(policy), verdict.reason)
+        for earlier in self._chain.deciders[: self._at]:
+            if earlier.asks:
+                continue
+            said = self._ask(earlier, None)
+            if isinstance(said, Block):
+                self._block(earlier, said)
+                return
+            if isinstance(said, Replace) and said.arguments != verdict.arguments:
+                # it does not let these pass either, and asking in turn would have no end
+                self._block(earlier, Block("conflict"))
+                return
         self._at += 1
 
     @property

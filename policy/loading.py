@@ -16,9 +16,12 @@ from types import ModuleType
 
 from pydantic import ValidationError
 
-from policy.base import Policy
+from policy import call_state
+from policy.base import HOOKS, Context, Policy, is_built_in
+from protocol.bounds import MAX_NAME_CHARS
 from protocol.config import PolicyStep
 from protocol.errors import PolicyFailed
+from protocol.request import ChatRequest
 
 BUILT_IN = {
     "noop": "policy.noop:Noop",
@@ -93,13 +96,42 @@ def _import_file(path: Path) -> ModuleType:
 def _make(step: PolicyStep, kind: type[Policy]) -> Policy:
     try:
         inspect.signature(kind).bind(**step.options)
-        return kind(**step.options)
+        policy = kind(**step.options)
+        if not is_built_in(kind):
+            _check(policy)
+        return policy
     except PolicyFailed as error:
         raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {error.message}") from error
     except ValidationError as error:
         raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {_first_problem(error)}") from error
     except Exception as error:
         raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {str(error) or type(error).__name__}") from error
+
+
+def _check(policy: Policy) -> None:
+    """Refuse what would work in half of the cases, or would be one call's and another's. Raises PolicyFailed."""
+    kind = type(policy)
+    if hooks := HOOKS & vars(policy).keys():
+        raise PolicyFailed(f"{min(hooks)} is set on the object: write it as a method of the class")
+    if type(kind.name) is not str or not kind.name.isprintable() or len(kind.name) > MAX_NAME_CHARS:
+        raise PolicyFailed(f"its name is no text of at most {MAX_NAME_CHARS} characters that can be printed")
+    if type(kind.asks) is not bool or type(kind.keeps_request) is not bool:
+        raise PolicyFailed("asks and keeps_request are True or False")
+    try:
+        call_state.check(policy, last=Policy)
+    except call_state.NotCopyable as error:
+        raise PolicyFailed(str(error)) from error
+    if kind.for_call is Policy.for_call:
+        return
+    try:
+        mine = policy.for_call(_TRIAL)
+    except Exception:  # noqa: BLE001 - foreign code: it may want a call with more in it than this one
+        return
+    if type(mine) is not kind or mine is policy or getattr(mine, "context", None) is not _TRIAL:
+        raise PolicyFailed("for_call must return the copy that super().for_call(context) gives")
+
+
+_TRIAL = Context("", "", "", "", ChatRequest(dialect="openai", model="demo"))
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -7,7 +7,7 @@ from policy.chain import Chain
 from policy.effects import CallInfo, Dispatch, Respond
 from protocol import anthropic_turn, codecs, count_tokens, errors_wire
 from protocol.config import DEMO, DEMO_MODELS, Config
-from protocol.errors import Forbidden, NotFound, PipelineError
+from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
 from protocol.records import CallRecord
 from protocol.request import ChatRequest, Dialect, Endpoint
 from protocol.target import Target, Translated
@@ -45,7 +45,14 @@ def approve(chain: Chain, request: ChatRequest) -> ChatRequest:
     said, who = chain.on_request(request)
     if isinstance(said, Block):
         raise Forbidden(said.message or f"the policy {who!r} blocked this request: {said.reason}", code="blocked_by_policy")
+    chain.approve(said)
     return said
+
+
+def check_model(request: ChatRequest, model: str) -> None:
+    """Refuse a turn that goes on with another model than it began with. Raises PolicyFailed."""
+    if request.model != model:
+        raise PolicyFailed("a policy changed the model in the middle of a turn")
 
 
 def lookup_ids(call: CallInfo, upstream: Upstream, request: ChatRequest) -> tuple[str, ...]:
@@ -69,7 +76,7 @@ def dispatch(
         if target.dialect != "anthropic":
             body = count_tokens.encode_count(count_tokens.estimate_tokens(request), estimated=True)
             return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete"), None
-        translated = codecs.encode_request(request, target, changed=False)
+        translated = codecs.encode_request(request, target, changed=changed)
         asked = None if translated.body is None else count_tokens.as_count(translated.body)
         return Dispatch(upstream.name, target.dialect, "count_tokens", asked, translated.betas), None
     endpoint: Endpoint = "messages" if target.dialect == "anthropic" else "chat"

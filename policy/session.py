@@ -71,6 +71,7 @@ class Session:
         # a turn that goes on: segments from 0, what their block indices are raised by, what those before used
         self._segment, self._offset = 0, 0
         self._turn: TurnBuilder | None = None
+        self._stored: Sequence[StoredTurn] = ()
         self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
         self._at_eof = self._is_paused = self._is_drained = False
 
@@ -88,6 +89,8 @@ class Session:
             searches = self._config.text_calls == "decide"
             self._chain = Chain(self._policies, Context(call.call_id, call.nonce, call.key, call.session, request), searches=searches)
             self._approved = opening.approve(self._chain, request)
+            if self._approved.model != model:
+                self._upstream = opening.route(call, self._config, self._approved)
             self._blocks = Blocks(self._out, self._chain, request.without_history())
         except PipelineError as error:
             self._out.records.append(opening.record(call, self.request, model, self._upstream.name if self._upstream else ""))
@@ -103,9 +106,16 @@ class Session:
         """Take the recorded turns that were asked for, and send the request."""
         if self._approved is None or self._upstream is None or self._stopped or self._sent:
             return
-        self._approved, container, dropped = anthropic_turn.with_turns(self._approved, stored, upstream=self._upstream.name)
-        self.dropped = tuple(dropped)
-        self._dispatch(container)
+        self._stored = stored
+        self._dispatch(self._with_turns())
+
+    def _with_turns(self) -> str:
+        """Put recorded turns into the approved request; returns the container to go on with."""
+        assert self._approved is not None and self._upstream is not None
+        self._approved, container, dropped = anthropic_turn.with_turns(self._approved, self._stored, upstream=self._upstream.name)
+        if not self._segment:
+            self.dropped = tuple(dropped)
+        return container
 
     def refuse(self, error: PipelineError) -> None:
         """Answer with an error instead of beginning (unknown policy, a revision that cannot be loaded)."""
@@ -361,16 +371,20 @@ class Session:
 
     def _continue(self) -> None:
         """Send the turn back as it is: every segment is a request of its own, under the policy."""
-        assert self._chain is not None and self._approved is not None and self._turn is not None and self._blocks is not None
+        assert self._chain is not None and self.request is not None and self._turn is not None and self._blocks is not None
+        assert self._approved is not None
         parts = tuple(OtherPart(str(b.get("type")), b, "anthropic") for b in self._turn.content())
-        base = self._approved.turns[:-1] if self._segment else self._approved.turns
-        request = msgspec.structs.replace(self._approved, turns=(*base, Turn("assistant", parts)))
+        model = self._approved.model
+        # the client's request, not what the hooks made of it: they would do it twice
+        request = msgspec.structs.replace(self.request, turns=(*self.request.turns, Turn("assistant", parts)))
         self._segment += 1
         self._offset = self._blocks.go_on()
         self._used, self._segment_usage = self.usage, Usage()
         self._decoder, self._at_eof, self._is_paused = None, False, False
         try:
             self._approved = opening.approve(self._chain, request)
+            opening.check_model(self._approved, model)
+            self._with_turns()
         except PipelineError as error:
             self._out.note("blocked", 0, error.message)
             self._say(f"[Sluice: {error.message}]")

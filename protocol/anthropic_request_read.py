@@ -215,3 +215,7 @@ def _choice(value: Any) -> tuple[ToolChoice | None, bool | None]:
         case {"type": "tool", "name": str(name)}:
             return ToolChoice("tool", name), parallel
     invalid("tool_choice.type must be auto, any, none or tool with a name", "tool_choice")
+
+
+# Parts of a request that are read again where a policy changed them.
+MODELLED, read_reasoning, read_response_format, read_system, read_tool = _MODELLED, _reasoning, _response_format, _system, _tool

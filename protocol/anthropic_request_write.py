@@ -71,8 +71,8 @@ def _encode_same(draft: Draft, *, changed: bool) -> Translated:
     if any(map(str.strip, request.system)):
         unchanged = isinstance(original, list) and [p["text"] for p in original] == list(request.system)
         body["system"] = original if unchanged else [{"type": "text", "text": text} for text in request.system if text.strip()]
-    if request.tools:
-        body["tools"] = [_write_tool(t) for t in request.tools]
+    if offered := _offered(request):
+        body["tools"] = [_write_tool(t) for t in offered]
         if choice := _write_choice(request):
             body["tool_choice"] = choice
     if request.stream:
@@ -125,6 +125,16 @@ def _write_tool(tool: Tool) -> dict[str, Any]:
     schema = tool.schema or {"type": "object", "properties": {}}
     description = {"description": tool.description} if tool.description else {}
     return {"name": tool.name, "input_schema": {"type": "object", **schema}, **description, **tool.extra}
+
+
+def _offered(request: ChatRequest) -> list[Tool]:
+    """The tools that may be called: the dialect has no word for some of them, which only a policy asks for here."""
+    choice = request.tool_choice
+    if choice is None or not choice.allowed:
+        return list(request.tools)
+    if missing := set(choice.allowed) - {t.name for t in request.tools}:
+        invalid(f"tool_choice names {min(missing)[:60]!r}, which is not among the tools", "tool_choice")
+    return [t for t in request.tools if t.name in choice.allowed]
 
 
 def _write_choice(request: ChatRequest) -> dict[str, Any] | None:

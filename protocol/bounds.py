@@ -47,6 +47,10 @@ MAX_BLOCKS = 10_000
 MAX_SIGNATURE_CHARS = 2**20
 TEXT_STEP_CHARS = 16 * 1024
 """Longer text of an answer is looked at in steps of this many characters."""
+MAX_STATE_OBJECTS = 10_000
+MAX_REASON_CHARS = 1_000
+MAX_MESSAGE_CHARS = 100_000
+MAX_ASKS = 16
 
 # --- requests ---
 _REQUESTS: tuple[Bound, ...] = ()

@@ -1,6 +1,7 @@
 """Messages of chat/completions requests, read as turns (protocol.md 1.1)."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from protocol import fields
@@ -181,3 +182,8 @@ def _need_strings(at: str, value: dict[str, Any], *names: str) -> None:
     for name in names:
         if type(value.get(name)) is not str:
             invalid(f"{at}.{name} must be a string", "messages")
+
+
+def texts(messages: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the texts of system messages. Raises InvalidRequest."""
+    return tuple(_text(message, "system_messages") for message in messages)

@@ -98,3 +98,7 @@ def _stop(value: Any) -> tuple[str, ...]:
 def _reasoning(data: dict[str, Any]) -> Reasoning | None:
     effort = fields.string(data, "reasoning_effort", None)
     return None if effort is None else Reasoning("off" if effort == "none" else "", effort)
+
+
+# What is read again where a policy changed a request.
+MODELLED, refuse_many_answers = _MODELLED, _refuse_many_answers

@@ -107,7 +107,9 @@ def _write_result(part: ToolResultPart) -> dict[str, Any]:
     original = part.extra.get("content")
     text = result_text(original, "") if isinstance(original, list) else ""
     unchanged = "content" in part.extra and text == part.text
-    return message | {"content": part.text} | (part.extra if unchanged else fields.rest(part.extra, "content"))
+    # only a policy says so here: the dialect has no word for it
+    text = f"[error] {part.text}" if part.is_error else part.text
+    return message | {"content": text} | (part.extra if unchanged and not part.is_error else fields.rest(part.extra, "content"))
 
 
 def _write_part(part: Part) -> dict[str, Any]:

@@ -118,3 +118,7 @@ def response_format(data: dict[str, Any]) -> ResponseFormat | None:
     if not isinstance(name, str) or not isinstance(description, str | None) or not isinstance(strict, bool | None):
         invalid("response_format.json_schema needs a name, and has a string as description and true or false as strict", "response_format")
     return ResponseFormat("json_schema", name, spec.get("schema") or {}, strict, description or "")
+
+
+# Read again where a policy changed a tool.
+read_tool = _tool

@@ -28,14 +28,18 @@ def names_of(draft: Draft) -> Names:
 def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
     """Return the fields that have to do with tools. Raises InvalidRequest naming what cannot be said or is not allowed."""
     request = draft.request
-    functions = [t for t in request.tools if t.kind != "server"]
+    choice = request.tool_choice
+    if choice is not None and (missing := set(choice.allowed) - {t.name for t in request.tools}):
+        invalid(f"tool_choice names {min(missing)[:60]!r}, which is not among the tools", "tool_choice")
+    # the clients of the other dialect have no word for some tools of those offered: a policy asked for it
+    offered = [t for t in request.tools if choice is None or not choice.allowed or t.name in choice.allowed]
+    functions = [t for t in offered if t.kind != "server"]
     body: dict[str, Any] = {}
-    for tool in request.tools:
+    for tool in offered:
         if tool.kind == "server":
             body["web_search_options"] = _search(draft, row, tool)
     if functions:
         body["tools"] = [_function(draft, tool, names) for tool in functions]
-    choice = request.tool_choice
     if choice is not None and choice.mode == "tool" and choice.name not in {t.name for t in functions}:
         invalid(f"tool_choice names {choice.name[:60]!r}, which is not among the tools that the client runs", "tool_choice")
     if choice is not None and choice.mode == "any" and not functions:
@@ -54,10 +58,14 @@ def write_format(draft: Draft) -> dict[str, Any]:
     if answer is None:
         return {}
     try:
-        spec = {"schema": schema.clean(answer.schema, "openai_strict"), "strict": True}
+        spec: dict[str, Any] = {"schema": schema.clean(answer.schema, "openai_strict"), "strict": True}
     except schema.Unsupported:
         spec = {"schema": answer.schema, "strict": False}
-    return {"response_format": {"type": "json_schema", "json_schema": {"name": _ANSWER, **spec}}}
+    if answer.strict is False:
+        spec = {"schema": answer.schema, "strict": False}
+    if answer.description:
+        spec["description"] = answer.description
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": answer.name or _ANSWER, **spec}}}
 
 
 def added_search(draft: Draft, row: ModelRow) -> dict[str, Any] | None:

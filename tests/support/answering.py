@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
-from policy.base import ALLOW, Block, Policy, ToolCall, Verdict
+from policy.base import ALLOW, Block, Context, Policy, ToolCall, Verdict
 from policy.effects import CallInfo, Dispatch, Output, Respond
 from policy.session import Session
 from protocol import codecs
@@ -40,6 +40,12 @@ class Watch(Policy):
     def __init__(self, deny: str = "") -> None:
         self.deny = deny
         self.seen: list[ToolCall] = []
+
+    def for_call(self, context: Context) -> Self:
+        """Note into the test's own list."""
+        mine = super().for_call(context)
+        mine.seen = self.seen
+        return mine
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         self.seen.append(call)

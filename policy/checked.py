@@ -1,0 +1,144 @@
+"""Is what a hook returned what it says? msgspec structs take anything when they are made.
+
+A wrong type would go on until something breaks that knows nothing of policies: an encoder, the record of other calls beside this one.
+Must not know: what the values mean.
+"""
+
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from policy.base import AskJudge, Block, Replace
+from protocol.bounds import MAX_MESSAGE_CHARS, MAX_REASON_CHARS
+from protocol.json_strict import MAX_BODY_DEPTH
+
+_MAX_ITEMS = 1_000_000
+"""What one object of a request may hold: one list, put twice into the next one, and that again, is 2^128 of them."""
+_Check = Callable[[Any], str]
+"""Returns what is wrong, or an empty string; never the value itself, which may be a prompt."""
+
+
+def problem(value: msgspec.Struct) -> str:
+    """Return what is wrong with a struct of ours, field by field, or an empty string."""
+    wrong = _struct(type(value))(value)
+    if wrong:
+        return f"{type(value).__name__}{wrong}"
+    match value:
+        case Block() if len(value.reason) > MAX_REASON_CHARS or len(value.message) > MAX_MESSAGE_CHARS:
+            return f"Block: a reason has at most {MAX_REASON_CHARS} characters, a message {MAX_MESSAGE_CHARS}"
+        case Replace() if len(value.reason) > MAX_REASON_CHARS:
+            return f"Replace: a reason has at most {MAX_REASON_CHARS} characters"
+        case AskJudge() if value.question.deadline_s is not None and value.question.deadline_s <= 0:
+            return "AskJudge.question.deadline_s is not above 0"
+    return ""
+
+
+@functools.cache
+def _struct(kind: type[msgspec.Struct]) -> _Check:
+    # by name and not at once: structs may hold each other
+    hints = typing.get_type_hints(kind)
+    checks: list[tuple[str, _Check]] = [(name, _check(hints[name])) for name in kind.__struct_fields__]
+
+    def check(value: Any) -> str:
+        if type(value) is not kind:
+            return f" is not a {kind.__name__}"
+        for name, field in checks:
+            if wrong := field(getattr(value, name)):
+                return f".{name}{wrong}"
+        return ""
+
+    return check
+
+
+def _check(hint: Any) -> _Check:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return lambda value: "" if type(value) is str and value in arguments else f" is none of {', '.join(map(repr, arguments))}"
+    if origin in (typing.Union, types.UnionType):
+        return _any_of([_check(a) for a in arguments], [getattr(a, "__name__", str(a)) for a in arguments])
+    if origin is tuple:
+        return _all_of(_check(arguments[0]))
+    if origin is dict:
+        return _json if arguments[1] is Any else _all_strings
+    if hint is str:
+        return _text
+    if hint is float:
+        return lambda value: "" if type(value) in (int, float) and math.isfinite(value) else " is not a finite number"
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return _struct(hint)
+    return lambda value: "" if type(value) is hint else f" is not {hint.__name__}"
+
+
+def _any_of(checks: list[_Check], names: list[str]) -> _Check:
+    def check(value: Any) -> str:
+        found = [c(value) for c in checks]
+        if not all(found):
+            return ""
+        # of what it is one of, the field that is wrong
+        return next((f for f in found if f.startswith(".")), f" is none of {', '.join(names)}")
+
+    return check
+
+
+def _all_of(item: _Check) -> _Check:
+    def check(value: Any) -> str:
+        if type(value) is not tuple:
+            return " is not a tuple"
+        return next((f"[{position}]{wrong}" for position, v in enumerate(value) if (wrong := item(v))), "")
+
+    return check
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        return " is not str"
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return " holds a lone surrogate"
+    return ""
+
+
+def _all_strings(value: Any) -> str:
+    if type(value) is not dict:
+        return " is not a dict"
+    return next((wrong for pair in value.items() for v in pair if (wrong := _text(v))), "")
+
+
+def _json(value: Any) -> str:
+    """Is this a JSON object, as the encoders take it? Level by level: hooks can nest at will, or make a ring."""
+    if type(value) is not dict:
+        return " is not a dict"
+    level: list[Any] = [value]
+    count = 0
+    for _ in range(MAX_BODY_DEPTH + 1):
+        if not level:
+            return ""
+        below: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                if wrong := next((w for key in item if (w := _text(key))), ""):
+                    return f" has a key that{wrong}"
+                below += item.values()
+            elif type(item) is list:
+                below += item
+            elif type(item) is str:
+                if wrong := _text(item):
+                    return wrong
+            elif not _is_scalar(item):
+                return f" holds a {type(item).__name__}, which is not JSON"
+        level = below
+        count += len(level)
+        if count > _MAX_ITEMS:
+            return f" holds more than {_MAX_ITEMS:,} items"
+    return f" is nested deeper than {MAX_BODY_DEPTH}"
+
+
+def _is_scalar(item: Any) -> bool:
+    return item is None or type(item) in (bool, int, msgspec.Raw) or (type(item) is float and math.isfinite(item))
