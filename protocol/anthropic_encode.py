@@ -30,6 +30,7 @@ from protocol.events import (
 )
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.request import ChatRequest
+from protocol.sse import escape_breaks
 
 _json = msgspec.json.encode
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'
@@ -189,7 +190,7 @@ class StreamEncoder(_Encoder):
                 out += (self._prefix, _text(event.text), _END)
             else:
                 self._other(event, out)
-        return b"".join(out)
+        return escape_breaks(b"".join(out))
 
     def _other(self, event: Event, out: list[bytes]) -> None:
         match event:
@@ -304,7 +305,7 @@ class WholeEncoder(_Encoder):
                 case MessageStop():
                     self._end()
                     self._message_stop(event)
-                    out = dumps(self._body)
+                    out = escape_breaks(dumps(self._body))
                 case UpstreamFailed():
                     self._ended = True
                     out = errors_wire.failed_response("anthropic", event)[2]

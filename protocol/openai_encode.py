@@ -29,6 +29,7 @@ from protocol.json_strict import dumps
 from protocol.openai_encode_whole import WholeEncoder
 from protocol.openai_message import Message, Tool, custom_input, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
+from protocol.sse import escape_breaks
 
 _json = msgspec.json.encode
 _NOT_FINISHED = b',"finish_reason":null}]}\n\n'
@@ -72,7 +73,7 @@ class StreamEncoder:
                 out += (opened.prefix, _text(event.text), _SUFFIX)
             else:
                 self._other(event, out)
-        return b"".join(out)
+        return escape_breaks(b"".join(out))
 
     def _other(self, event: Event, out: list[bytes]) -> None:
         message = self._message

@@ -21,6 +21,7 @@ from protocol.events import (
 from protocol.json_strict import dumps
 from protocol.openai_message import Message, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
+from protocol.sse import escape_breaks
 
 _MAX_MERGE = 6
 
@@ -132,7 +133,7 @@ class WholeEncoder:
             body["usage"] = usage
         if own := message.vendor.object(stop):
             body["sluice"] = own
-        return dumps(body)
+        return escape_breaks(dumps(body))
 
     def keepalive(self) -> bytes:
         """None exists in the middle of a body."""

@@ -57,9 +57,9 @@ def message(*blocks: dict[str, Any], pieces: int = 3) -> bytes:
 def fields(answer: Answer) -> dict[str, str]:
     """What a client that joins all texts of a field reads."""
     read: dict[str, str] = {}
-    for part in answer.data.decode().split("\n\n"):
-        data = part.rpartition("data: ")[2]
-        if not data or data == "[DONE]":
+    for line in answer.data.decode().split("\n"):
+        data = line.removeprefix("data: ")
+        if data == line or data == "[DONE]":
             continue
         frame = json.loads(data)
         for choice in frame.get("choices", ()):
