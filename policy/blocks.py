@@ -177,6 +177,9 @@ class Blocks:
         call = self._pairs.call_of(call_id)
         said, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
         block = said if isinstance(said, Block) else None
+        if slot.name == "annotations" and self._text.has_changed:
+            # they tell of places in the text as it was
+            block = block or Block("text")
         if call is not None:
             self._pairs.add(call, block, who)
             if call.released and not call.done:

@@ -32,6 +32,8 @@ class TextFlow:
         self._outbox, self._chain, self._slots, self._request, self._on_call = outbox, chain, slots, request, on_call
         self._reads_only_text = chain.reads_text and not chain.reads_other
         """Nobody reads what log probabilities say beside the text: what might have been said."""
+        self.has_changed = False
+        """Is any text of the answer not as it came?"""
         self._open: set[str] = set()
         """Fields of which a block is open."""
         self._search = Search(outbox.call.dialect, is_on=chain.searches)
@@ -192,7 +194,7 @@ class TextFlow:
         self._on_call(suspect)
 
     def _block_text(self, slot: Slot, run: TextRun, block: Block, who: str) -> None:
-        run.blocked = self._outbox.withheld = True
+        run.blocked = self._outbox.withheld = self.has_changed = True
         self._outbox.block_record(slot, "block", block.reason, who)
         if slot.kind is BlockKind.TEXT:
             self._release_text(slot, run, block.message or f"[Sluice: text was withheld by the policy {who!r}: {block.reason}]")
@@ -217,6 +219,7 @@ class TextFlow:
             slot = self._slots.by_index[slot.index]
         if not run.blocked:
             if run.echo.has_changed:
+                self.has_changed = True
                 self._drop_waiting(run)
             self._say_waiting(run, slot.index)
             self._outbox.block_record(slot, "replace" if run.echo.has_changed else "allow", "", "")

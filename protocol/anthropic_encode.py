@@ -148,6 +148,8 @@ class _Encoder:
         if not self._started or self._open is not None:
             raise LocalProtocolError("a block began inside an open one or before its message")
         self._open = event
+        if event.name == "annotations" and self._is_foreign(event):
+            self._annotations += (event.body or {}).get("annotations", [])
         self._count += not self._is_foreign(event)
         return self._count - 1
 

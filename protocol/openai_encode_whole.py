@@ -98,6 +98,8 @@ class WholeEncoder:
                 if entries:
                     self._logprobs[field] = known = known or []
                     known += entries
+        elif event.field == "annotations":
+            self._message.pages += event.value
         else:
             self._lists.setdefault(event.field, []).extend(event.value)
 
@@ -117,8 +119,8 @@ class WholeEncoder:
             is_legacy = any(tool.form == "legacy" for tool in message.tools.values())
             told |= {"function_call": calls[0]} if is_legacy else {"tool_calls": calls}
         told |= self._lists
-        if message.vendor.annotations:
-            told["annotations"] = message.vendor.annotations
+        if annotations := [*message.pages, *message.vendor.annotations]:
+            told["annotations"] = annotations
         choice = {"index": 0, "message": told, "logprobs": self._logprobs or None, "finish_reason": finish_word(message, stop)}
         body = message.head("chat.completion") | {"choices": [choice]}
         if message.is_same:

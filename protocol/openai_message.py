@@ -85,6 +85,8 @@ class Message:
         """Unmodelled fields of tool calls that are not released yet."""
         self.length = 0
         """Characters of the content whose blocks have ended."""
+        self.pages: list[Any] = []
+        """Annotations, which are told once, at the end: a second list in a delta breaks the SDK's helper."""
         self.vendor = Vendor(MessageStart("", ""))
 
     def check(self) -> None:
@@ -118,6 +120,8 @@ class Message:
         if event.kind is BlockKind.TEXT:
             self.said_refusal = self.said_refusal or event.name == "refusal"
         self.vendor.begin(event)
+        if event.kind is BlockKind.OTHER and event.name == "annotations" and self.is_same:
+            self.pages += (event.body or {}).get("annotations", [])
         return None
 
     def _form(self, event: BlockStart) -> Literal["function", "custom", "legacy", "unseen"]:

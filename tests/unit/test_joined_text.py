@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord
 from protocol.request import Dialect
-from tests.support.answering import Answer
+from tests.support.answering import Answer, direct
 
 FALCON = {"rules": [{"find": "Project Falcon", "replace": "[code name]"}]}
 SECRET = {"rules": [{"pattern": "sk-[A-Za-z0-9]{20,64}", "replace": "[key]"}]}
@@ -340,3 +341,31 @@ def test_notes_name_what_was_withheld() -> None:
     deltas = [{"delta": {"content": t}, "logprobs": logprobs(t)} for t in ("Ea", "gle")]
     answer = answered("openai", "openai", completion(*deltas), TextReplace(rules=[{"find": "Eagle", "replace": "X"}]))
     assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == ["-1: logprobs", "2: logprobs"]
+
+
+# --- annotations that stand by themselves ---
+
+PAGE = {"type": "url_citation", "url_citation": {"url": "https://example.org", "title": "Page", "start_index": 0, "end_index": 0}}
+SEARCHED = (Path(__file__).parents[1] / "fixtures/streams/openai-openrouter-search.sse").read_bytes()
+
+
+def urls(answer: Answer) -> list[str]:
+    """The annotations that the SDK's stream helper ends with."""
+    [choice] = direct.accumulated(answer.data)["choices"]
+    return [a["url_citation"]["url"][-1] for a in choice["message"].get("annotations") or ()]
+
+
+@pytest.mark.parametrize("policies", [[], [TextReplace(**FALCON)], [TextReplace(**SECRET)]])
+def test_what_a_search_found_reaches_a_streamed_client(policies: list[Policy]) -> None:
+    assert urls(answered("openai", "openai", SEARCHED, *policies)) == ["a", "b", "c"]
+
+
+def test_annotations_go_with_text_that_nobody_changed_and_past_policies_that_read_them() -> None:
+    rain = TextReplace(rules=[{"find": "rains", "replace": "X"}])
+    page = TextReplace(rules=[{"find": "Page c.", "replace": "X"}])
+    assert urls(answered("openai", "openai", SEARCHED, rain)) == []
+    assert b"Page c." not in answered("openai", "openai", SEARCHED, page).data
+    alone = completion({"content": "It rains"}, {"delta": {}, "finish_reason": "stop"}, {"annotations": [PAGE]})
+    for policy, is_kept in ((rain, False), (TextReplace(**FALCON), True), (TextReplace(rules=[{"find": "Page", "replace": "X"}]), False)):
+        answer = answered("openai", "openai", alone, policy)
+        assert (b"url_citation" in answer.data) is is_kept
