@@ -320,6 +320,8 @@ class Blocks:
             slot.survives = True
         if slot.ordinal <= MAX_TOOL_CALLS:
             for event in toolcalls.released(slot, self.call.dialect):
+                if slot.decided.arguments is None and isinstance(event, TextDelta):
+                    event = TextDelta(event.index, extras.read_notice(event.text, self._chain, slot.decided.reason))
                 self.slots.put(slot, event)
         self._outbox.records.append(ToolReleaseRecord(call_id=self.call.call_id, block=slot.key, at=at))
         slot.done = True

@@ -26,6 +26,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
+from protocol.events import BlockKind
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
@@ -88,6 +89,7 @@ class Chain:
     `reads_other` likewise for blocks carried whole. `searches`: text is searched for calls, if a policy decides about calls."""
 
     def __init__(self, policies: Sequence[Policy], context: Context, *, searches: bool = True) -> None:
+        self._series = policies
         self.policies = [p.for_call(context) for p in policies]
         self.context = context
         decides = [_decides_about(type(p)) for p in self.policies]
@@ -118,6 +120,16 @@ class Chain:
             self.context = msgspec.structs.replace(self.context, request=self.context.request.without_history())
             for policy in self.policies:
                 policy.context = self.context
+
+    def read(self, text: str) -> str | None:
+        """Pass a text that is no block of the answer (a notice, an error's sentence) through the series; None where it is blocked.
+
+        By copies of their own: what the policies keep of the answer must not depend on when a notice came.
+        """
+        fresh, block = Chain(self._series, self.context), TextBlock(-1, BlockKind.TEXT)
+        said, _ = fresh.on_text(text, block)
+        rest, _ = fresh.on_text_end(block)
+        return None if isinstance(said, Block) or isinstance(rest, Block) else said + rest
 
     def on_text(self, text: str, block: TextBlock) -> tuple[str | Block, str]:
         """Pass a piece of text through the series; returns what may be released, or the block, and who blocked."""

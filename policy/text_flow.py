@@ -197,7 +197,8 @@ class TextFlow:
         run.blocked = self._outbox.withheld = self.has_changed = True
         self._outbox.block_record(slot, "block", block.reason, who)
         if slot.kind is BlockKind.TEXT:
-            self._release_text(slot, run, block.message or f"[Sluice: text was withheld by the policy {who!r}: {block.reason}]")
+            message = block.message or f"[Sluice: text was withheld by the policy {who!r}: {block.reason}]"
+            self._release_text(slot, run, extras.read_notice(message, self._chain, block.reason))
 
     def stop(self, slot: Slot, run: TextRun) -> None:
         """Take the end of a block."""

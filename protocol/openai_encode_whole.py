@@ -114,10 +114,11 @@ class WholeEncoder:
         content, refused = said.pop("content", ""), said.pop("refusal", None)
         told: dict[str, Any] = {"role": "assistant", "content": content or nothing, "refusal": refused or refusal(message, stop)}
         told |= said
-        calls = [tool.whole() for tool in message.tools.values() if tool.form != "unseen"]
-        if calls:
-            is_legacy = any(tool.form == "legacy" for tool in message.tools.values())
-            told |= {"function_call": calls[0]} if is_legacy else {"tool_calls": calls}
+        for tool in message.tools.values():
+            if tool.form == "legacy":
+                told["function_call"] = tool.whole()
+            elif tool.form != "unseen":
+                told.setdefault("tool_calls", []).append(tool.whole())
         told |= self._lists
         if annotations := [*message.pages, *message.vendor.annotations]:
             told["annotations"] = annotations

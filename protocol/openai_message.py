@@ -115,7 +115,9 @@ class Message:
             raise LocalProtocolError("an opaque block was about to be released")
         self._blocks[event.index] = event
         if event.kind is BlockKind.TOOL_USE:
-            tool = self.tools[event.index] = Tool(event, len(self.tools), self._form(event))
+            # a legacy call has no place in the list
+            number = sum(tool.form in ("function", "custom") for tool in self.tools.values())
+            tool = self.tools[event.index] = Tool(event, number, self._form(event))
             return tool if tool.form != "unseen" else None
         if event.kind is BlockKind.TEXT:
             self.said_refusal = self.said_refusal or event.name == "refusal"
