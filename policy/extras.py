@@ -34,7 +34,7 @@ def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[st
     """Return the beginning of a message as it may go out, and the names of what is withheld."""
     said = {"id": event.id, "model": event.model, **{name: event.extra.get(name) for name in _OF_START}}
     withheld = [name for name, word in said.items() if word and not (isinstance(word, str) and _NAME.fullmatch(word))]
-    withheld += [name for name in ("id", "model") if name not in withheld and not read_word(name, said[name], chain)]
+    withheld += [name for name in ("id", "model") if name not in withheld and read_word(name, word := getattr(event, name), chain) != word]
     event = msgspec.structs.replace(event, **{name: "" for name in ("id", "model") if name in withheld})
     kept = {name: value for name, value in event.extra.items() if name not in withheld}
     extra, more = read_extra(kept, chain)

@@ -190,7 +190,7 @@ def test_own_policies_are_told_what_text_is_joined_to(client: Dialect) -> None:
             return text
 
     policy = Sees()
-    policy.for_call = lambda context: policy  # type: ignore[method-assign, assignment]
+    policy.for_call = lambda context: policy  # type: ignore[method-assign]
     answered("openai", client, completion({"content": "a"}, {"reasoning": "b"}, {"refusal": "c"}, {"content": "d"}), policy)
     refusal = "refusal" if client == "openai" else "content"
     assert policy.seen == [("content", "a"), ("reasoning", "b"), (refusal, "c"), ("content", "d")]

@@ -334,7 +334,8 @@ def test_annotations_that_are_not_citations_are_withheld(annotations: Any) -> No
 
 
 # as OpenRouter writes what its own search found: no place in the text, mostly no title
-ONE, TWO = ({"type": "url_citation", "url_citation": {"url": f"https://{n}", "title": "", "start_index": 0, "end_index": 0}} for n in "ab")
+ONE: dict[str, Any] = {"type": "url_citation", "url_citation": {"url": "https://a", "title": "", "start_index": 0, "end_index": 0}}
+TWO: dict[str, Any] = {"type": "url_citation", "url_citation": {"url": "https://b", "title": "", "start_index": 0, "end_index": 0}}
 PLACES: dict[str, list[dict[str, Any]]] = {
     "before the text": [chunk(annotations=[ONE]), chunk(annotations=[TWO]), chunk(content="a")],
     "beside nothing": [chunk(content="a"), chunk(content="", annotations=[ONE]), chunk(content="", annotations=[TWO])],

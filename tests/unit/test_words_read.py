@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from policy.base import Block, Policy, TextBlock, ToolCall, Verdict
+from policy.effects import Respond
 from policy.text_replace import TextReplace
 from policy.tool_rules import ToolRules
 from protocol.json_strict import dumps
@@ -67,7 +68,7 @@ OF_ANTHROPIC: dict[str, bytes] = {
     "context_management": message({"context_management": {"applied_edits": [{"type": SECRET}]}}, {}, {}),
     "stop_details": message({}, {"stop_details": {"type": "refusal", "category": SECRET}}, {}),
 }
-BODIES: list[tuple[Dialect, str]] = [*(("openai", n) for n in OF_OPENAI), *(("anthropic", n) for n in OF_ANTHROPIC)]  # type: ignore[list-item]
+BODIES: list[tuple[Dialect, str]] = [*(("openai", n) for n in OF_OPENAI), *(("anthropic", n) for n in OF_ANTHROPIC)]
 
 
 @pytest.mark.parametrize(("upstream", "where"), BODIES)
@@ -92,7 +93,7 @@ def test_the_code_of_an_error_is_read_too() -> None:
     answer = Answer("openai", "openai", policies=[TextReplace(**KEYS)])
     error = {"message": "no", "type": "invalid_request_error", "code": SECRET, "param": SECRET}
     answer.session.error_status(400, json.dumps({"error": error}).encode(), "")
-    [refused] = [o for o in answer.session.take().outputs if hasattr(o, "body")]
+    [refused] = [o for o in answer.session.take().outputs if isinstance(o, Respond)]
     assert SECRET.encode() not in refused.body and b"no" in refused.body
 
 
