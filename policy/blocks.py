@@ -238,13 +238,13 @@ class Blocks:
             self._leave_out(slot)
             return
         request, choice = self._request, self._request.tool_choice
-        if slot.kind is BlockKind.TOOL_USE and not slot.result:
+        if not slot.result and not extras.is_name(slot.name, offered=request.tool(slot.name) is not None):
+            slot.decided = Decided("block", "name", "", "", None)
+        elif slot.kind is BlockKind.TOOL_USE and not slot.result:
             if request.legacy_functions and slot.key != self._first_call:
                 slot.decided = Decided(
                     "block", "one_call", "", "[Sluice: a second call, which this client cannot take, was left out]", None
                 )
-            elif not extras.is_name(slot.name, offered=request.tool(slot.name) is not None):
-                slot.decided = Decided("block", "name", "", "", None)
             elif choice is not None and choice.allowed and slot.name not in choice.allowed:
                 slot.decided = Decided("block", "tool_choice", "", "", None)
         if slot.decided is None:

@@ -223,6 +223,14 @@ def test_a_name_that_says_something_else_is_withheld(name: str) -> None:
     assert name.encode("utf-8", "surrogatepass") not in answer.data and b"Falcon" not in answer.data
 
 
+@pytest.mark.parametrize("kind", ["server_tool_use", "mcp_tool_use"])
+def test_a_name_of_a_provider_run_call_that_says_something_else_ends_the_turn(kind: str) -> None:
+    use = {"type": kind, "id": "srvtoolu_1", "name": "Project Falcon is go", "input": {}, "server_name": "x"}
+    answer = whole(message([use, {"type": "text", "text": "what builds on it"}]), "anthropic", "anthropic")
+    assert [(r.verdict, r.reason) for r in calls(answer)] == [("block", "name")]
+    assert b"Falcon" not in answer.data and b"builds" not in answer.data
+
+
 def test_results_refer_to_the_id_that_the_client_got() -> None:
     use = {"type": "server_tool_use", "id": PROSE, "name": "web_search", "input": {}}
     result = {"type": "web_search_tool_result", "tool_use_id": PROSE, "content": []}
