@@ -43,10 +43,15 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class TextBlock(msgspec.Struct, frozen=True):
-    """The block a piece of text belongs to. `kind` is TEXT or THINKING."""
+    """The block a piece of text belongs to. `kind` is TEXT or THINKING.
+
+    `field` says what clients join it to: all texts of one field (`content`, `refusal`, `reasoning`, `reasoning_content`) are one text for
+    them, whatever stands between, such as a tool call. So what looks for a phrase keeps its state by field. Empty: it stands by itself.
+    """
 
     index: int
     kind: BlockKind
+    field: str = ""
 
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")

@@ -180,6 +180,9 @@ class Blocks:
         call = self._pairs.call_of(call_id)
         said, who = self._chain.on_other(OtherBlock(slot.index, slot.name, body))
         block = said if isinstance(said, Block) else None
+        if slot.name == "annotations" and self._text.has_changed:
+            # they tell of places in the text as it was
+            block = block or Block("text")
         if call is not None:
             self._pairs.add(call, block, who)
             if call.released and not call.done:
@@ -238,12 +241,11 @@ class Blocks:
         if slot.ordinal >= MAX_TOOL_CALLS:
             self._leave_out(slot)
             return
-        if slot.kind is BlockKind.TOOL_USE and slot.decided is None:
+        if not slot.result and not extras.is_name(slot.name, offered=self._approved.request.tool(slot.name) is not None):
+            slot.decided = Decided("block", "name", "", "", None)
+        elif slot.kind is BlockKind.TOOL_USE and slot.decided is None:
             toolset = (slot.body or {}).get("toolset_name")
-            if slot.result or extras.is_name(slot.name, offered=self._approved.request.tool(slot.name) is not None):
-                slot.decided = self._approved.refused(slot.name, toolset, is_first=slot.key == self._first_call)
-            else:
-                slot.decided = Decided("block", "name", "", "", None)
+            slot.decided = self._approved.refused(slot.name, toolset, is_first=slot.key == self._first_call)
         if slot.decided is None:
             toolcalls.decide(slot, self._chain, self._approved.request, self.call.max_arguments_bytes)
         self._settle(slot, self._outbox.at)
@@ -319,6 +321,8 @@ class Blocks:
             slot.survives = True
         if slot.ordinal <= MAX_TOOL_CALLS:
             for event in toolcalls.released(slot, self.call.dialect):
+                if slot.decided.arguments is None and isinstance(event, TextDelta):
+                    event = TextDelta(event.index, extras.read_notice(event.text, self._chain, slot.decided.reason))
                 self.slots.put(slot, event)
         self._outbox.records.append(ToolReleaseRecord(call_id=self.call.call_id, block=slot.key, at=at))
         slot.done = True

@@ -33,6 +33,7 @@ from protocol.bounds import MAX_ASKS
 from protocol.changed import Unclear, reconciled
 from protocol.copied import copied, copied_json, copied_tool
 from protocol.errors import PolicyFailed
+from protocol.events import BlockKind
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
@@ -111,6 +112,7 @@ class Chain:
     """
 
     def __init__(self, policies: Sequence[Policy], context: Context, *, searches: bool = True) -> None:
+        self._series = policies
         self.context = context
         self.policies = [self._for_call(p) for p in policies]
         decides = self._decides = [_decides_about(type(p)) for p in self.policies]
@@ -193,6 +195,16 @@ class Chain:
         if not self._looks_back:
             self.context = self.context.without_history()
             self._tell()
+
+    def read(self, text: str) -> str | None:
+        """Pass a text that is no block of the answer (a notice, an error's sentence) through the series; None where it is blocked.
+
+        By copies of their own: what the policies keep of the answer must not depend on when a notice came.
+        """
+        fresh, block = Chain(self._series, self.context), TextBlock(-1, BlockKind.TEXT)
+        said, _ = fresh.on_text(text, block)
+        rest, _ = fresh.on_text_end(block)
+        return None if isinstance(said, Block) or isinstance(rest, Block) else said + rest
 
     def on_text(self, text: str, block: TextBlock) -> tuple[str | Block, str]:
         """Pass a piece of text through the series; returns what may be released, or the block, and who blocked."""

@@ -1,7 +1,8 @@
 """What an answer says beside its content, on its way past the policies: ids, bookkeeping, fields that the setting `unknown` names.
 
-Words and numbers go by (`protocol.tame`): the decoders left nothing else in but what the operator named in `unknown`, and that is
-shown to every policy that reads blocks carried whole. What a server may write at will (ids, models) goes on as a word or not at all.
+The decoders left nothing in but words and numbers (`protocol.tame`) and what the operator named in `unknown`. It is shown to every
+policy that reads blocks carried whole, words too: a secret may look like one. What a server may write at will (ids, models) goes on
+as a word or not at all.
 """
 
 import re
@@ -10,13 +11,12 @@ from typing import Any
 
 import msgspec
 
-from policy.base import Block, OtherBlock, TextBlock
+from policy.base import Block, OtherBlock
 from policy.chain import Chain
 from policy.searching import holds_call
 from protocol.bounds import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS
 from protocol.events import AttachmentDelta, BlockKind, BlockStart, MessageStart, RawDelta, SignatureDelta
 from protocol.records import to_bytes
-from protocol.tame import is_tame
 
 _NAME = re.compile(rf"[A-Za-z0-9_./~-][\w.:/@+=~-]{{0,{MAX_ID_CHARS - 1}}}", re.ASCII)
 """Ids and models: paths of files, too."""
@@ -24,14 +24,17 @@ _TOOL_NAME = re.compile(rf"[\w.:/@-]{{1,{MAX_NAME_CHARS}}}")
 """A tool that the client did not offer: no client has one with blanks in its name."""
 _SEALED = re.compile(rf"[A-Za-z0-9+/=_-]{{0,{MAX_SIGNATURE_CHARS}}}")
 """Signatures: base64 in its two alphabets."""
+_OURS = frozenset(("dialect", "finish_reason", "message"))
+"""What the decoders say of their own."""
 _OF_START = ("system_fingerprint", "service_tier")
 _MODELLED = frozenset(("type", "citations"))
 
 
 def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[str]]:
     """Return the beginning of a message as it may go out, and the names of what is withheld."""
-    withheld = [name for name in ("id", "model") if (said := getattr(event, name)) and not _NAME.fullmatch(said)]
-    withheld += [name for name in _OF_START if (said := event.extra.get(name)) and not (isinstance(said, str) and _NAME.fullmatch(said))]
+    said = {"id": event.id, "model": event.model, **{name: event.extra.get(name) for name in _OF_START}}
+    withheld = [name for name, word in said.items() if word and not (isinstance(word, str) and _NAME.fullmatch(word))]
+    withheld += [name for name in ("id", "model") if name not in withheld and read_word(name, word := getattr(event, name), chain) != word]
     event = msgspec.structs.replace(event, **{name: "" for name in ("id", "model") if name in withheld})
     kept = {name: value for name, value in event.extra.items() if name not in withheld}
     extra, more = read_extra(kept, chain)
@@ -47,12 +50,17 @@ def read_extra(extra: dict[str, Any], chain: Chain) -> tuple[dict[str, Any], lis
     withheld: list[str] = []
     kept: dict[str, Any] = {}
     for name, value in extra.items():
-        if name == "fields":
-            kept[name] = {at: _read(at, found, chain, withheld) if at.endswith("field") else found for at, found in value.items()}
-        elif is_tame(value):
+        if name in _OURS or value is None or isinstance(value, bool | int | float):
             kept[name] = value
-        elif name in ("usage", "stop_details") and isinstance(value, dict):
-            kept[name] = _read(name, value, chain, withheld, is_wild=True)
+        elif name == "fields":
+            kept[name] = {
+                at: _read(at, found, chain, withheld) if at.endswith("field") else found
+                for at, found in value.items()
+                if at.endswith("field") or not _is_blocked(at, {at: found}, chain, withheld)
+            }
+        elif name in ("usage", "stop_details", "choice") and isinstance(value, dict):
+            # field by field only where something in it is blocked, else each frame would cost a question a field
+            kept[name] = value if not _is_blocked(name, {name: value}, chain, []) else _read(name, value, chain, withheld)
         elif not _is_blocked(name, {name: value}, chain, withheld):
             kept[name] = value
     return kept, withheld
@@ -94,11 +102,19 @@ def read_body(event: BlockStart, chain: Chain) -> tuple[BlockStart, list[str]]:
 def read_text(text: str, chain: Chain) -> str:
     """Let the policies read a text that is no block: what they make of it, nothing where they block it or it holds a call."""
     if text and chain.reads_text:
-        block = TextBlock(-1, BlockKind.TEXT)
-        said, _ = chain.on_text(text, block)
-        rest, _ = chain.on_text_end(block)
-        text = "" if isinstance(said, Block) or isinstance(rest, Block) else said + rest
+        text = chain.read(text) or ""
     return "" if text and chain.searches and holds_call(text) else text
+
+
+def read_notice(text: str, chain: Chain, reason: str = "") -> str:
+    """Let the policies read what Sluice says in place of something: it quotes the model, and the rules' own messages."""
+    # a policy that fails may fail on this, too
+    return read_text(text, chain) or f"[Sluice: withheld by policy{': fault' if reason == 'fault' else ''}]"
+
+
+def read_word(what: str, word: str, chain: Chain) -> str:
+    """Return a name that a server may write at will, or nothing where a policy blocks it."""
+    return "" if word and chain.reads_other and _is_blocked(what, {what: word}, chain, []) else word
 
 
 def name_of(event: SignatureDelta | AttachmentDelta | RawDelta) -> str:
@@ -112,12 +128,8 @@ def name_of(event: SignatureDelta | AttachmentDelta | RawDelta) -> str:
             return "signature"
 
 
-def _read(at: str, found: dict[str, Any], chain: Chain, withheld: list[str], *, is_wild: bool = False) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in found.items()
-        if (is_wild and is_tame({name: value})) or not _is_blocked(f"{at} {name}", {name: value}, chain, withheld)
-    }
+def _read(at: str, found: dict[str, Any], chain: Chain, withheld: list[str]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if not _is_blocked(f"{at} {name}", {name: value}, chain, withheld)}
 
 
 def _is_blocked(what: str, body: dict[str, Any], chain: Chain, withheld: list[str]) -> bool:

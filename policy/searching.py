@@ -42,11 +42,14 @@ class Search:
 
     def begin(self, event: BlockStart) -> TextRun:
         """Begin a block of text or thinking. Raises RemoteProtocolError for a text inside another."""
-        if event.kind is not BlockKind.TEXT or not self._is_on:
-            return TextRun(event, None)
+        if event.kind is not BlockKind.TEXT:
+            is_named = event.name == "reasoning" or self._dialect == "anthropic"
+            return TextRun(event, None, field="reasoning" if is_named else "reasoning_content")
         if event.name and self._dialect == "openai":
             # a field of its own there, which no client joins to the content
-            return TextRun(event, CallScanner(None, reasoning=False))
+            return TextRun(event, CallScanner(None, reasoning=False) if self._is_on else None, field=event.name)
+        if not self._is_on:
+            return TextRun(event, None, field="content")
         if self._open >= 0:
             raise RemoteProtocolError("upstream began a block of text inside another")
         carry = self._carry
@@ -55,7 +58,7 @@ class Search:
             raise RemoteProtocolError("upstream spread what may be a tool call over too many blocks")
         known = len(carry) - sum(len(raw_of(piece)) for piece in self._scanner.feed(carry))
         self._open, self._carry = event.index, ""
-        return TextRun(event, self._scanner, known)
+        return TextRun(event, self._scanner, known, field="content")
 
     def end(self, run: TextRun, rest: Sequence[Piece]) -> None:
         """End a block; `rest` is what the scanner gave at its end, and so what a call may begin with."""

@@ -415,7 +415,8 @@ class Session:
         """Let the policies read upstream's own sentence: servers quote what a model wrote."""
         assert self._chain is not None
         message = extras.read_text(event.message, self._chain) or "the upstream reported an error"
-        return event if message == event.message else msgspec.structs.replace(event, message=message)
+        code, param = (extras.read_word("error", word, self._chain) for word in (event.code, event.param))
+        return msgspec.structs.replace(event, message=message, code=code, param=param)
 
     def _fail(self, message: str, seq: int) -> None:
         # no status of upstream's: it answered, and the answer is paid for
@@ -467,7 +468,8 @@ class Session:
         self._out.emit(msgspec.structs.replace(event, **changes))
 
     def _say(self, text: str) -> None:
-        assert self._blocks is not None
+        assert self._blocks is not None and self._chain is not None
+        text = extras.read_notice(text, self._chain)
         index = self._blocks.slots.next_index
         for notice in BlockStart(index, BlockKind.TEXT), TextDelta(index, text), BlockStop(index):
             self._out.emit(notice)

@@ -13,8 +13,9 @@ The queue is linked: where text is full of calls, each is put into its middle.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from policy.base import Executor
+from policy.base import Executor, TextBlock
 from policy.chain import Decided, Decision
+from policy.echo import Echo
 from protocol.events import BlockKind, BlockStart, BlockStop, Event, Form, MessageStop, UpstreamFailed
 from protocol.records import VerdictName
 from protocol.text_calls import CallScanner
@@ -35,11 +36,29 @@ End = MessageStop | UpstreamFailed | Continue
 class TextRun:
     """What the slots of one text or thinking block share."""
 
-    __slots__ = ("blocked", "calls", "changed", "held", "is_suspect", "kept", "known", "scanner", "start", "started", "waiting")
+    __slots__ = (
+        "about",
+        "blocked",
+        "calls",
+        "echo",
+        "half",
+        "held",
+        "is_suspect",
+        "kept",
+        "known",
+        "scanner",
+        "start",
+        "started",
+        "waiting",
+    )
 
-    def __init__(self, start: BlockStart, scanner: CallScanner | None, known: int = 0) -> None:
+    def __init__(self, start: BlockStart, scanner: CallScanner | None, known: int = 0, *, field: str = "") -> None:
         self.start, self.scanner = start, scanner
-        self.started = self.blocked = self.changed = self.is_suspect = False
+        self.about = TextBlock(start.index, start.kind, field)
+        self.started = self.blocked = self.is_suspect = False
+        self.echo = Echo()
+        self.half = ""
+        """The first half of a character, whose second half is still to come."""
         self.held, self.known = 0, known
         """Characters that the scanner holds of this text, and those before it of an earlier one, which went out."""
         self.calls = 0
@@ -47,7 +66,7 @@ class TextRun:
         self.kept: list[Event] = []
         """Attachments and signatures, which go out at the end if the text did as it came."""
         self.waiting: list[Event] = []
-        """Log probabilities of what the scanner holds."""
+        """Log probabilities of what the policies or the scanner hold."""
 
 
 class Slot:

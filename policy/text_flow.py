@@ -8,8 +8,9 @@ citations, log probabilities) goes only where the text goes unchanged.
 from collections.abc import Callable
 
 from policy import extras
-from policy.base import Block, OtherBlock, TextBlock
+from policy.base import Block, OtherBlock
 from policy.chain import Chain, Decided
+from policy.echo import joined
 from policy.outbox import Outbox
 from policy.schemas import AnswerCheck
 from policy.searching import Search, raw_of
@@ -29,15 +30,26 @@ class TextFlow:
 
     def __init__(self, outbox: Outbox, chain: Chain, slots: Slots, request: ChatRequest, on_call: Callable[[Slot], None]) -> None:
         self._outbox, self._chain, self._slots, self._request, self._on_call = outbox, chain, slots, request, on_call
+        self._reads_only_text = chain.reads_text and not chain.reads_other
+        """Nobody reads what log probabilities say beside the text: what might have been said."""
+        self.has_changed = False
+        """Is any text of the answer not as it came?"""
+        self._open: set[str] = set()
+        """Fields of which a block is open."""
         self._search = Search(outbox.call.dialect, is_on=chain.searches)
         self.answer: AnswerCheck | None = None
         """Checks the answer's text against the schema that the client asked for."""
 
     def start(self, event: BlockStart, slot: Slot) -> None:
         """Take the beginning of a block."""
-        slot.run = self._search.begin(event)
-        # with policies that read text the block begins with the first text that they release
-        if not self._chain.reads_text:
+        run = slot.run = self._search.begin(event)
+        if self._chain.reads_text:
+            if run.about.field in self._open:
+                # policies would read the two as they come, clients read them one after the other
+                raise RemoteProtocolError("upstream began a block of text inside another")
+            self._open.add(run.about.field)
+        else:
+            # with policies that read text the block begins with the first text that they release
             self.begin(slot)
 
     def take(self, event: TextDelta) -> Mark:
@@ -53,16 +65,36 @@ class TextFlow:
             return self._take_in_steps(event)
         if not self._chain.reads_text:
             return ("allow" if self._say(slot, run, event.text) else "hold"), index
-        assert slot.kind is not None
-        said, who = self._chain.on_text(event.text, TextBlock(index, slot.kind))
+        text = event.text
+        if run.half or "\ud800" <= text[-1:] <= "\udbff":
+            text = self._whole(run, text)
+        said, who = self._chain.on_text(text, run.about)
         if isinstance(said, Block):
             self._block_text(slot, run, said, who)
             return "block", index
-        verdict: VerdictName = "allow"
-        if said != event.text:
-            run.changed, verdict = True, "replace"
+        if said == text and not run.echo.is_behind and not run.waiting:
+            # nearly every piece
+            self._say(slot, run, said)
+            return ("hold" if run.half else "allow"), index
+        return self._compare(slot, run, text, said), index
+
+    def _compare(self, slot: Slot, run: TextRun, text: str, said: str) -> VerdictName:
+        """Release what the policies made of text, of which they may hold some."""
+        run.echo.take(text, said)
         self._say(slot, run, said)
-        return verdict, index
+        if run.echo.has_changed:
+            self._drop_waiting(run)
+            return "replace"
+        if run.echo.is_behind or run.half:
+            return "hold"
+        self._say_waiting(run, slot.index)
+        return "allow"
+
+    def _whole(self, run: TextRun, text: str) -> str:
+        """Keep half a character at the end until the other half comes: clients join the two, so policies must see them joined."""
+        text = joined(run.half + text)
+        run.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return text[:-1] if run.half else text
 
     def _take_in_steps(self, event: TextDelta) -> Mark:
         """Take long text so that no hook and no search sees all of it at once, and nothing is looked at once the block is denied."""
@@ -88,8 +120,7 @@ class TextFlow:
             self._piece(run, slot.index, piece)
             if run.blocked:
                 return False
-        if not run.held:
-            self._say_waiting(run, slot.index)
+        self._say_waiting(run, slot.index)
         return not run.held
 
     def _piece(self, run: TextRun, index: int, piece: Piece) -> None:
@@ -105,9 +136,16 @@ class TextFlow:
             self._release_text(self._slots.by_index[index], run, new)
 
     def _say_waiting(self, run: TextRun, index: int) -> None:
+        if not run.waiting or run.held or run.echo.is_behind:
+            return
         waiting, run.waiting = run.waiting, []
         for event in waiting:
             self._slots.put(self._slots.by_index[index], event)
+
+    def _drop_waiting(self, run: TextRun) -> None:
+        if run.waiting:
+            run.waiting = []
+            self._outbox.note("withheld", -1, "logprobs")
 
     def begin(self, slot: Slot) -> None:
         """Release the beginning of a block, unless it is out."""
@@ -130,9 +168,7 @@ class TextFlow:
         `raw` is what of it is not yet out.
         """
         run.is_suspect = True
-        if run.waiting:
-            run.waiting = []
-            self._outbox.note("withheld", -1, "logprobs")
+        self._drop_waiting(run)
         before = self._slots.by_index[index]
         self.begin(before)
         suspect = Slot(index, BlockKind.TOOL_USE, key=self._slots.new_key(), name=found.name)
@@ -158,20 +194,22 @@ class TextFlow:
         self._on_call(suspect)
 
     def _block_text(self, slot: Slot, run: TextRun, block: Block, who: str) -> None:
-        run.blocked = self._outbox.withheld = True
+        run.blocked = self._outbox.withheld = self.has_changed = True
         self._outbox.block_record(slot, "block", block.reason, who)
         if slot.kind is BlockKind.TEXT:
-            self._release_text(slot, run, block.message or f"[Sluice: text was withheld by the policy {who!r}: {block.reason}]")
+            message = block.message or f"[Sluice: text was withheld by the policy {who!r}: {block.reason}]"
+            self._release_text(slot, run, extras.read_notice(message, self._chain, block.reason))
 
     def stop(self, slot: Slot, run: TextRun) -> None:
         """Take the end of a block."""
+        self._open.discard(run.about.field)
         if not run.blocked and self._chain.reads_text:
-            assert slot.kind is not None
-            said, who = self._chain.on_text_end(TextBlock(slot.index, slot.kind))
+            said, who = self._end_of_text(run)
             if isinstance(said, Block):
                 self._block_text(slot, run, said, who)
             else:
-                run.changed = run.changed or bool(said)
+                run.echo.take("", said)
+                run.echo.finish()
                 self._say(slot, run, said)
         rest: list[Piece] = []
         if not run.blocked:
@@ -181,9 +219,12 @@ class TextFlow:
                     self._piece(run, slot.index, piece)
             slot = self._slots.by_index[slot.index]
         if not run.blocked:
+            if run.echo.has_changed:
+                self.has_changed = True
+                self._drop_waiting(run)
             self._say_waiting(run, slot.index)
-            self._outbox.block_record(slot, "replace" if run.changed else "allow", "", "")
-            if not run.changed:
+            self._outbox.block_record(slot, "replace" if run.echo.has_changed else "allow", "", "")
+            if not run.echo.has_changed:
                 for event in run.kept:
                     self.begin(slot)
                     self._slots.put(slot, event)
@@ -191,6 +232,18 @@ class TextFlow:
             self._slots.put(slot, BlockStop(slot.index))
         slot.done = True
         self._search.end(run, rest)
+
+    def _end_of_text(self, run: TextRun) -> tuple[str | Block, str]:
+        """What the policies held back, and what they make of half a character that stayed one: it goes out as no half."""
+        if not run.half:
+            return self._chain.on_text_end(run.about)
+        run.echo.take(run.half, "")
+        run.half = ""
+        said, who = self._chain.on_text("\ufffd", run.about)
+        if isinstance(said, Block):
+            return said, who
+        rest, who = self._chain.on_text_end(run.about)
+        return (rest if isinstance(rest, Block) else said + rest), who
 
     def attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
         """Take what upstream adds to text: signatures, citations, log probabilities. Raises RemoteProtocolError."""
@@ -202,20 +255,21 @@ class TextFlow:
             self._outbox.note("withheld", seq, what)
             return "withheld", event.index
         # they vouch for text that the client did not get, or copy it
-        if run.changed or run.blocked or (what == "logprobs" and (self._chain.reads_text or run.is_suspect)):
+        if run.echo.has_changed or run.blocked or (what == "logprobs" and (run.is_suspect or self._reads_only_text)):
             self._outbox.note("withheld", seq, what)
             return "withheld", event.index
-        if what in ("citation", "annotations") and self._chain.reads_other:
+        if what in ("citation", "annotations", "logprobs") and self._chain.reads_other:
             assert isinstance(event, AttachmentDelta)
             said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value}))
             if isinstance(said, Block):
                 self._outbox.note("withheld", seq, f"{what}: {said.reason} ({who})")
                 return "block", event.index
-        if self._chain.reads_text:
+        if what == "logprobs":
+            if run.held or run.echo.is_behind or run.half:
+                run.waiting.append(event)
+                return "hold", event.index
+        elif self._chain.reads_text:
             run.kept.append(event)
-            return "hold", event.index
-        if what == "logprobs" and run.held:
-            run.waiting.append(event)
             return "hold", event.index
         self._slots.put(slot, event)
         return "allow", event.index

@@ -4,6 +4,10 @@ What comes out does not depend on how upstream cut the text. With literals alone
 the beginning of a literal is held back. RE2 cannot say whether text may be the beginning of a match, so with a
 pattern in the list the last `max_match` characters are held back until more text or the end of the block comes.
 
+Clients join the texts of all blocks of a field. At the end of a block all of it goes out, because what comes between (a tool call,
+for which the client may wait) must not wait for more text; but what may be the beginning of a match is remembered. Where the next
+block of the field goes on with it, only the rest of the match is still there to be replaced: so nobody reads the match whole.
+
 What is carried whole (results of tools that the provider runs, citations) cannot be changed: it is withheld where a rule
 would have replaced something in it.
 """
@@ -62,10 +66,26 @@ class Options(BaseModel):
 
 
 class _Held:
-    """The end of a block's text that is not decided yet, from `position` on; before it stands one character of context."""
+    """The end of a field's text that is not decided yet, from `position` on; before it stands one character of context.
 
-    def __init__(self) -> None:
-        self.text, self.position = "", 0
+    Up to `out`, which may lie behind `position`, it went out when its block ended. `is_replaced`: there with a match that reached that
+    end, so that what only makes the match longer is left out.
+    """
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+        self.text, self.position, self.out = "", 0, 0
+        self.is_replaced = False
+
+    def begin(self, block: int) -> None:
+        """Another block of the field begins: what of the one before is not out was withheld with it."""
+        self.block = block
+        self.text, self.position = self.text[: self.out], min(self.position, self.out)
+
+    def trim(self) -> None:
+        """Forget what was decided, but for a character of context."""
+        keep = max(self.position - 1, 0)
+        self.text, self.position, self.out = self.text[keep:], self.position - keep, self.out - keep
 
 
 class TextReplace(Policy):
@@ -83,7 +103,7 @@ class TextReplace(Policy):
         self._beginning = re.compile(_beginnings(self._literals) or "(?!)")
         self._longest = max(map(len, self._literals), default=0)
         self._has_patterns = len(self._literals) < len(self._rules)
-        self._held: dict[int, _Held] = {}
+        self._held: dict[str | int, _Held] = {}
 
     def for_call(self, context: Context) -> Self:
         """Give the call its own held text."""
@@ -95,20 +115,28 @@ class TextReplace(Policy):
         """Return what is decided."""
         if block.kind is BlockKind.THINKING and not self.options.thinking:
             return text
-        held = self._held.get(block.index)
+        key = block.field or block.index
+        held = self._held.get(key)
         is_all_out = held is None or held.position == len(held.text)
         if is_all_out and not self._has_patterns and self._beginning.search(text) is None:
             # nearly every piece: nothing waits, and no literal begins in it (1.3 us instead of 6.8)
             return text
         if held is None:
-            held = self._held[block.index] = _Held()
+            held = self._held[key] = _Held(block.index)
+        elif held.block != block.index:
+            held.begin(block.index)
         held.text += text
         return self._advance(held, final=False)
 
     def on_text_end(self, block: TextBlock) -> str:
         """Return the rest."""
-        held = self._held.pop(block.index, None)
-        return self._advance(held, final=True) if held is not None else ""
+        key = block.field or block.index
+        held = self._held.get(key)
+        if held is None or held.block != block.index:
+            return ""
+        if not block.field or held.position == len(held.text):
+            del self._held[key]
+        return self._advance(held, final=True)
 
     def on_other(self, block: OtherBlock) -> Verdict:
         """Withhold what holds a text that would have been replaced."""
@@ -120,7 +148,7 @@ class TextReplace(Policy):
         return self._next(text, searched, 0, len(text)) is not None
 
     def _advance(self, held: _Held, *, final: bool) -> str:
-        text, position, out = held.text, held.position, []
+        text, position, out, said = held.text, held.position, held.out, list[str]()
         # RE2 reads UTF-8, which has no lone surrogates
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
         while True:
@@ -129,13 +157,19 @@ class TextReplace(Policy):
             if match is None:
                 break
             start, end, instead = match
-            out += [text[position:start], instead]
+            said.append(text[max(position, out) : start])
+            if end > out and (start >= out or not held.is_replaced):
+                said.append(instead)
             position = end
-        out.append(text[position:stop])
-        position = max(position, stop)
-        keep = max(position - 1, 0)
-        held.text, held.position = text[keep:], position - keep
-        return "".join(out)
+        said.append(text[max(position, out) : stop])
+        if final:
+            # `held.position` stays: more text of the field may make another match of what is decided here
+            held.out, held.is_replaced = len(text), position == len(text)
+        else:
+            held.position = max(position, stop)
+            held.out = max(out, held.position)
+            held.trim()
+        return "".join(said)
 
     def _decidable(self, text: str, position: int) -> int:
         """The first place from `position` on where more text could change what matches there."""

@@ -30,6 +30,7 @@ from protocol.events import (
 )
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.request import ChatRequest
+from protocol.sse import escape_breaks
 
 _json = msgspec.json.encode
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'
@@ -147,6 +148,8 @@ class _Encoder:
         if not self._started or self._open is not None:
             raise LocalProtocolError("a block began inside an open one or before its message")
         self._open = event
+        if event.name == "annotations" and self._is_foreign(event):
+            self._annotations += (event.body or {}).get("annotations", [])
         self._count += not self._is_foreign(event)
         return self._count - 1
 
@@ -189,7 +192,7 @@ class StreamEncoder(_Encoder):
                 out += (self._prefix, _text(event.text), _END)
             else:
                 self._other(event, out)
-        return b"".join(out)
+        return escape_breaks(b"".join(out))
 
     def _other(self, event: Event, out: list[bytes]) -> None:
         match event:
@@ -304,7 +307,7 @@ class WholeEncoder(_Encoder):
                 case MessageStop():
                     self._end()
                     self._message_stop(event)
-                    out = dumps(self._body)
+                    out = escape_breaks(dumps(self._body))
                 case UpstreamFailed():
                     self._ended = True
                     out = errors_wire.failed_response("anthropic", event)[2]

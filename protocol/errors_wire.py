@@ -11,6 +11,7 @@ import msgspec
 from protocol.errors import PipelineError
 from protocol.events import UpstreamFailed
 from protocol.request import Dialect
+from protocol.sse import escape_breaks
 
 _MAX_MESSAGE = 500
 _MAX_HEADER = 40
@@ -191,11 +192,11 @@ def _anthropic(kind: str, message: str) -> bytes:
 
 def _anthropic_body(kind: str, message: str, details: dict[str, str] | None = None) -> bytes:
     error = {"type": kind, "message": _clean(message)} | ({"details": details} if details else {})
-    return msgspec.json.encode({"type": "error", "error": error})
+    return escape_breaks(msgspec.json.encode({"type": "error", "error": error}))
 
 
 def _openai(kind: str, message: str, code: str | None, param: str | None) -> bytes:
-    return msgspec.json.encode({"error": {"message": _clean(message), "type": kind, "param": param, "code": code}})
+    return escape_breaks(msgspec.json.encode({"error": {"message": _clean(message), "type": kind, "param": param, "code": code}}))
 
 
 def _clean(message: str) -> str:

@@ -72,6 +72,12 @@ class Blocks:
         opened = self._open or self._begin(BlockKind.THINKING, "reasoning", events)
         events.append(AttachmentDelta(opened[0], "reasoning_details", details))
 
+    def carry(self, name: str, body: dict[str, Any], events: list[Event]) -> None:
+        """Add what is carried whole, as a block of its own."""
+        self.close_text(events)
+        index = self._new_index()
+        events += [BlockStart(index, BlockKind.OTHER, name=name, body=body), BlockStop(index)]
+
     def reasoning_name(self) -> str:
         """The field of the reasoning that is open, else the one that OpenRouter's details stand beside."""
         return self._open[2] if self._open is not None and self._open[1] is BlockKind.THINKING else "reasoning"

@@ -90,6 +90,8 @@ class _Message:
         self._filters: Any = None
         self._native: Any = None
         self._early: list[Event] = []
+        self._pages: list[Any] = []
+        """Annotations that came while no text was open."""
 
     def take(self, chunk: Chunk, found: list[Unknown], content_of: Callable[[Choice], Delta | None], events: list[Event]) -> None:
         """Take a chunk of a stream, or a whole answer; `content_of` a choice is what it says."""
@@ -201,8 +203,12 @@ class _Message:
         return parts or {}
 
     def _annotations(self, annotations: Any, events: list[Event]) -> None:
-        if not (are_annotations(annotations) and self.blocks.attach(BlockKind.TEXT, "", "annotations", annotations, events)):
+        if not are_annotations(annotations):
             self._withhold("annotations", {"annotations": annotations}, events)
+            return
+        # OpenRouter sends what its search found before the text, or after the finish
+        pages = self._pages + annotations
+        self._pages = [] if self.blocks.attach(BlockKind.TEXT, "", "annotations", pages, events) else pages
 
     def _seldom(self, delta: Delta, logprobs: Any, events: list[Event]) -> None:
         blocks = self.blocks
@@ -240,6 +246,8 @@ class _Message:
         events: list[Event] = []
         # content may come after the finish
         self.blocks.close(events)
+        if self._pages:
+            self.blocks.carry("annotations", {"annotations": self._pages}, events)
         events.append(self._stop())
         return events
 

@@ -29,6 +29,7 @@ from protocol.json_strict import dumps
 from protocol.openai_encode_whole import WholeEncoder
 from protocol.openai_message import Message, Tool, custom_input, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
+from protocol.sse import escape_breaks
 
 _json = msgspec.json.encode
 _NOT_FINISHED = b',"finish_reason":null}]}\n\n'
@@ -61,7 +62,8 @@ class StreamEncoder:
         self._include_usage = request.include_usage
         self._frame = self._delta = b""
         self._open: dict[int, _Text] = {}
-        self._annotations: list[Any] = []
+        self._has_annotations = False
+        """Upstream told of a list, if an empty one."""
 
     def encode(self, events: Sequence[Event]) -> bytes:
         """Return the frames for `events`."""
@@ -72,7 +74,7 @@ class StreamEncoder:
                 out += (opened.prefix, _text(event.text), _SUFFIX)
             else:
                 self._other(event, out)
-        return b"".join(out)
+        return escape_breaks(b"".join(out))
 
     def _other(self, event: Event, out: list[bytes]) -> None:
         message = self._message
@@ -118,6 +120,7 @@ class StreamEncoder:
         body: dict[str, Any] = {"choices": [choice]}
         if message.is_same:
             delta |= event.extra.get("message") or {}
+            self._has_annotations = delta.pop("annotations", None) is not None
             choice |= event.extra.get("choice") or {}
             body |= event.extra.get("fields") or {}
         out += (self._frame, b",", dumps(body)[1:], b"\n\n")
@@ -161,8 +164,7 @@ class StreamEncoder:
         if event.field == "citation":
             self._message.vendor.cite(event.value)
         elif event.field == "annotations":
-            # a second list in a delta breaks the SDK's helper: one list, at the end
-            self._annotations += event.value
+            self._message.pages += event.value
         else:
             self._beside(opened, event, out)
 
@@ -188,7 +190,7 @@ class StreamEncoder:
         message.end()
         if (said := refusal(message, event)) is not None:
             self._put({"refusal": said}, out)
-        if annotations := [*self._annotations, *message.vendor.annotations]:
+        if (annotations := [*message.pages, *message.vendor.annotations]) or self._has_annotations:
             self._put({"annotations": annotations}, out)
         choice: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": finish_word(message, event)}
         body: dict[str, Any] = {"choices": [choice]}

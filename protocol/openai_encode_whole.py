@@ -21,6 +21,7 @@ from protocol.events import (
 from protocol.json_strict import dumps
 from protocol.openai_message import Message, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
+from protocol.sse import escape_breaks
 
 _MAX_MERGE = 6
 
@@ -97,6 +98,8 @@ class WholeEncoder:
                 if entries:
                     self._logprobs[field] = known = known or []
                     known += entries
+        elif event.field == "annotations":
+            self._message.pages += event.value
         else:
             self._lists.setdefault(event.field, []).extend(event.value)
 
@@ -111,13 +114,14 @@ class WholeEncoder:
         content, refused = said.pop("content", ""), said.pop("refusal", None)
         told: dict[str, Any] = {"role": "assistant", "content": content or nothing, "refusal": refused or refusal(message, stop)}
         told |= said
-        calls = [tool.whole() for tool in message.tools.values() if tool.form != "unseen"]
-        if calls:
-            is_legacy = any(tool.form == "legacy" for tool in message.tools.values())
-            told |= {"function_call": calls[0]} if is_legacy else {"tool_calls": calls}
+        for tool in message.tools.values():
+            if tool.form == "legacy":
+                told["function_call"] = tool.whole()
+            elif tool.form != "unseen":
+                told.setdefault("tool_calls", []).append(tool.whole())
         told |= self._lists
-        if message.vendor.annotations:
-            told["annotations"] = message.vendor.annotations
+        if annotations := [*message.pages, *message.vendor.annotations]:
+            told["annotations"] = annotations
         choice = {"index": 0, "message": told, "logprobs": self._logprobs or None, "finish_reason": finish_word(message, stop)}
         body = message.head("chat.completion") | {"choices": [choice]}
         if message.is_same:
@@ -132,7 +136,7 @@ class WholeEncoder:
             body["usage"] = usage
         if own := message.vendor.object(stop):
             body["sluice"] = own
-        return dumps(body)
+        return escape_breaks(dumps(body))
 
     def keepalive(self) -> bytes:
         """None exists in the middle of a body."""

@@ -85,6 +85,8 @@ class Message:
         """Unmodelled fields of tool calls that are not released yet."""
         self.length = 0
         """Characters of the content whose blocks have ended."""
+        self.pages: list[Any] = []
+        """Annotations, which are told once, at the end: a second list in a delta breaks the SDK's helper."""
         self.vendor = Vendor(MessageStart("", ""))
 
     def check(self) -> None:
@@ -113,11 +115,15 @@ class Message:
             raise LocalProtocolError("an opaque block was about to be released")
         self._blocks[event.index] = event
         if event.kind is BlockKind.TOOL_USE:
-            tool = self.tools[event.index] = Tool(event, len(self.tools), self._form(event))
+            # a legacy call has no place in the list
+            number = sum(tool.form in ("function", "custom") for tool in self.tools.values())
+            tool = self.tools[event.index] = Tool(event, number, self._form(event))
             return tool if tool.form != "unseen" else None
         if event.kind is BlockKind.TEXT:
             self.said_refusal = self.said_refusal or event.name == "refusal"
         self.vendor.begin(event)
+        if event.kind is BlockKind.OTHER and event.name == "annotations" and self.is_same:
+            self.pages += (event.body or {}).get("annotations", [])
         return None
 
     def _form(self, event: BlockStart) -> Literal["function", "custom", "legacy", "unseen"]:

@@ -226,11 +226,17 @@ def _join_parts(delta: dict[str, Any], parts: list[Any]) -> list[Unknown]:
                 found += _text_part(inner, thoughts)
         else:
             found += _text_part(part, texts)
-    delta["content"] = "".join(texts)
+    delta["content"] = _joined(texts)
     if thoughts:
         said = delta.get("reasoning_content")
-        delta["reasoning_content"] = (said if isinstance(said, str) else "") + "".join(thoughts)
+        delta["reasoning_content"] = _joined([said if isinstance(said, str) else "", *thoughts])
     return found
+
+
+def _joined(texts: list[str]) -> str:
+    """The texts as one, in which the two halves of a character are one as clients read them."""
+    text = "".join(texts)
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _text_part(part: Any, texts: list[str]) -> list[Unknown]:

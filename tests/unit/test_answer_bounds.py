@@ -67,7 +67,7 @@ def counted(work: Callable[[], object]) -> int:
 
 
 def test_calls_in_text_past_the_bound_cost_nothing_more() -> None:
-    few, many = (counted(lambda n=n: whole(completion(WRITTEN * n))) for n in (1_000, 100_000))
+    few, many = counted(lambda: whole(completion(WRITTEN * 1_000))), counted(lambda: whole(completion(WRITTEN * 100_000)))
     assert many < few * 1.1
 
 
@@ -221,6 +221,14 @@ def test_a_name_that_says_something_else_is_withheld(name: str) -> None:
     answer = whole(called("call_1", name), tools=TOOLS)
     assert [(r.name, r.reason) for r in calls(answer)] == [(name, "name")]
     assert name.encode("utf-8", "surrogatepass") not in answer.data and b"Falcon" not in answer.data
+
+
+@pytest.mark.parametrize("kind", ["server_tool_use", "mcp_tool_use"])
+def test_a_name_of_a_provider_run_call_that_says_something_else_ends_the_turn(kind: str) -> None:
+    use = {"type": kind, "id": "srvtoolu_1", "name": "Project Falcon is go", "input": {}, "server_name": "x"}
+    answer = whole(message([use, {"type": "text", "text": "what builds on it"}]), "anthropic", "anthropic")
+    assert [(r.verdict, r.reason) for r in calls(answer)] == [("block", "name")]
+    assert b"Falcon" not in answer.data and b"builds" not in answer.data
 
 
 def test_results_refer_to_the_id_that_the_client_got() -> None:

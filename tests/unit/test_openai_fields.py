@@ -333,8 +333,32 @@ def test_annotations_that_are_not_citations_are_withheld(annotations: Any) -> No
     assert b"secret" not in encode(events)
 
 
-def test_annotations_without_text_are_withheld() -> None:
-    assert opaque(stream(chunk(annotations=[{"type": "url_citation", "url_citation": PAGE}]), chunk("stop"))) == ["annotations"]
+# as OpenRouter writes what its own search found: no place in the text, mostly no title
+ONE: dict[str, Any] = {"type": "url_citation", "url_citation": {"url": "https://a", "title": "", "start_index": 0, "end_index": 0}}
+TWO: dict[str, Any] = {"type": "url_citation", "url_citation": {"url": "https://b", "title": "", "start_index": 0, "end_index": 0}}
+PLACES: dict[str, list[dict[str, Any]]] = {
+    "before the text": [chunk(annotations=[ONE]), chunk(annotations=[TWO]), chunk(content="a")],
+    "beside nothing": [chunk(content="a"), chunk(content="", annotations=[ONE]), chunk(content="", annotations=[TWO])],
+    "around the text": [chunk(annotations=[ONE]), chunk(content="a"), chunk(annotations=[TWO])],
+    "after reasoning": [chunk(reasoning="r"), chunk(annotations=[ONE]), chunk(content="a"), chunk(annotations=[TWO])],
+    "after an empty list": [chunk(content="", annotations=[]), chunk(content="a"), chunk(annotations=[ONE]), chunk(annotations=[TWO])],
+    "after the finish": [chunk(content="a"), chunk("stop"), chunk(annotations=[ONE]), chunk(annotations=[TWO])],
+    "without text": [chunk(annotations=[ONE]), chunk(annotations=[TWO])],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_annotations_reach_the_client_wherever_they_stand(place: str) -> None:
+    events = stream(*PLACES[place], chunk("stop"))
+    for choice in answers(events):
+        assert [a.url_citation.url for a in choice.message.annotations or ()] == [ONE["url_citation"]["url"], TWO["url_citation"]["url"]]
+
+
+def test_annotations_of_another_dialect_are_beside_the_message_wherever_they_stand() -> None:
+    events = stream(chunk(content="a"), chunk("stop"), chunk(annotations=[ONE]))
+    request = ChatRequest(dialect="anthropic", model="m", stream=False)
+    body = json.loads(codecs.make_encoder("anthropic", request, call_id="c", created=1).encode(events))
+    assert body["sluice"]["annotations"] == [ONE] and [b["type"] for b in body["content"]] == ["text"]
 
 
 def test_whole_answers_keep_their_empty_annotations() -> None:
