@@ -76,9 +76,8 @@ def is_private(url: str) -> bool:
         return True
     # all up to the next slash: where an @, a # or a ? is in it, readers disagree about which part is the host
     pieces = re.split("[@#?]", text.partition("//")[2].partition("/")[0])
-    return _is_private_host(host) or (
-        len(pieces) > 1 and any(_is_known_private(p) or _is_known_private(p.rpartition(":")[0]) for p in pieces)
-    )
+    others = [reading for p in pieces for reading in (p, p.rpartition(":")[0])] if len(pieces) > 1 else []
+    return _is_private_host(host) or any(map(_is_known_private, others))
 
 
 def _is_known_private(host: str) -> bool:

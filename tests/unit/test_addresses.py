@@ -11,8 +11,7 @@ from protocol.addresses import is_private
 from protocol.request import Dialect
 from tests.support.answering import CONFIG, ENDPOINTS, MODEL
 
-PRIVATE = (
-    """http://169.254.169.254/latest http://localhost/ http://LOCALHOST./x https://127.0.0.1 http://2130706433/ http://0x7f000001
+PRIVATE = """http://169.254.169.254/latest http://localhost/ http://LOCALHOST./x https://127.0.0.1 http://2130706433/ http://0x7f000001
 http://0177.0.0.1 http://0x7f.1 http://127.1 http://[::1]/ http://[::ffff:127.0.0.1] http://[::ffff:a9fe:a9fe] http://[64:ff9b::a9fe:a9fe]
 http://10.0.0.1 http://192.168.1.1 http://172.16.0.1 http://100.64.0.1 http://user@127.0.0.1/ http://127.0.0.1@example.com/
 http://example.com@127.0.0.1 http://metadata.google.internal/ http://metadata/ http:\\\\127.0.0.1\\x http:/127.0.0.1 http:127.0.0.1
@@ -21,20 +20,19 @@ http://127.0.0.1.:80 //127.0.0.1/x file:///etc/passwd HTTP://127.0.0.1 http://%3
 http://[::7f00:1] http://010.0.0.1 http://169.254.169.254.:80/ http://3232235777 http://[2002:7f00:1::] http://127.0.0.1\\@example.com
 http://example.com#@127.0.0.1 http://0300.0250.0.1 http://ⓛocalhost http://[::1 gopher://127.0.0.1 http:// http://224.0.0.1
 http://[2001:0:a9fe:a9fe:0:0:5601:5601] http://99999999999999999999 http://1.2.3.4.5.localhost http://0x""".split()
-    + [
-        "http://127.0.0\t.1",
-        "\x01http://127.0.0.1",
-        " http://127.0.0.1",
-        "http://127.0.0\u200b.1",
-    ]
-)
+ODD = [
+    "http://127.0.0\t.1",
+    "\x01http://127.0.0.1",
+    " http://127.0.0.1",
+    "http://127.0.0\u200b.1",
+]
 PUBLIC = """https://example.com/a.png http://8.8.8.8/x https://[2606:4700::1111]/ data:image/png;base64,xx aGVsbG8=
 https://upload.wikimedia.org/x?u=http://localhost https://user:pw@example.com/x https://example.com:8443/x
 https://xn--bcher-kva.example.com https://a.b.co/#127.0.0.1 https://cdn.internal-tools.com/x file-abc
 https://bücher.example.com/""".split()
 
 
-@pytest.mark.parametrize("url", PRIVATE)
+@pytest.mark.parametrize("url", [*PRIVATE, *ODD])
 def test_a_url_of_the_own_network_is_found(url: str) -> None:
     assert is_private(url)
 
