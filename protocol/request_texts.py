@@ -42,7 +42,8 @@ _KEYS = _WORDS | _SEALED | frozenset(
         "allowed_domains", "blocked_domains", "user_location", "city", "country", "region", "timezone", "approximate", "allowed_callers",
         "stream_options", "include_usage", "max_completion_tokens", "seed", "top_k", "prompt_cache_breakpoint", "prompt_cache_key",
         "defer_loading", "input_examples", "eager_input_streaming", "display_width_px", "display_height_px", "display_number",
-        "max_characters", "task_budget", "enable_thinking", "system", "cited_text", "document_title", "document_index", "start_char_index", "end_char_index",
+        "max_characters", "task_budget", "enable_thinking", "system", "cited_text", "document_title", "document_index",
+        "start_char_index", "end_char_index",
     )
 )  # fmt: skip
 """Names of fields, which are no text. Others are."""
@@ -87,7 +88,8 @@ class _Walk:
         self._typed = frozenset(t.name for t in request.tools if (row := tool_type(t.extra.get("type"))) and row.name == t.name)
         system = tuple(map(self._text, request.system))
         messages = tuple(self._json(m) for m in request.system_messages)
-        extra = _unique((k if k in _KEYS or k in _known_names() else self._text(k), self._json(v, k)) for k, v in request.extra.items())
+        fields = _KEYS | _known_names()
+        extra = _unique((k if k in fields else self._text(k), self._json(v, k)) for k, v in request.extra.items())
         if request.dialect == "openai" and messages and openai_messages_read.texts(messages) != system:
             # joined, the parts say something else than each: only the text goes on
             messages = ()

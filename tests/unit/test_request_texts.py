@@ -14,6 +14,7 @@ from protocol.request import ChatRequest, Dialect
 from tests.unit.test_approved import approving
 from tests.unit.test_changes import MODEL, sent_by
 
+ARGUMENTS = '{"command":"r\\u006d","deep":{"er":["x"]}}'
 PNG = "iVBORw0KGgo="
 SCHEMA = {
     "type": "object",
