@@ -14,9 +14,9 @@ from policy.tool_rules import ToolRules
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart
 from protocol.records import ToolCallRecord
 from protocol.request import ChatRequest, Dialect, Tool, ToolChoice
-from tests.support.answering import CONFIG, ENDPOINTS, MODEL
+from tests.support.answering import CONFIG, ENDPOINTS, MODEL, Answer
 
-WAYS: list[tuple[Dialect, Dialect]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]  # type: ignore[misc]
+WAYS: list[tuple[Dialect, Dialect]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
 every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
 RM = '{"command":"rm -rf /"}'
@@ -38,7 +38,8 @@ class Approve(Policy):
 
 
 def approving(change: Callable[[ChatRequest], ChatRequest]) -> Policy:
-    return type("Approve", (Approve,), {"change": staticmethod(change)})()
+    kind: type[Policy] = type("Approve", (Approve,), {"change": staticmethod(change)})
+    return kind()
 
 
 class Sees(Policy):
@@ -67,12 +68,12 @@ def frames_of(upstream: Dialect, calls: tuple[Call, ...], *, text: str = "") -> 
             {"tool_calls": [{"index": i, "id": f"call_{i}", "type": "function", "function": {"name": n, "arguments": a}}]}
             for i, (n, a) in enumerate(calls)
         ]
-        deltas = [{"index": 0, "delta": c, "finish_reason": None} for c in chunks]
+        deltas: list[dict[str, Any]] = [{"index": 0, "delta": c, "finish_reason": None} for c in chunks]
         deltas.append({"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"})
         return [b"data: " + json.dumps({"id": "x", "model": "m", "choices": [d]}).encode() + b"\n\n" for d in deltas] + [
             b"data: [DONE]\n\n"
         ]
-    message = {
+    message: dict[str, Any] = {
         "id": "msg",
         "type": "message",
         "role": "assistant",
@@ -290,3 +291,51 @@ def test_a_model_that_nobody_has_is_refused() -> None:
     session.begin(body_of("openai", "openai"))
     [out] = session.take().outputs
     assert not isinstance(out, Dispatch) and session.status == 404
+
+
+# --- a turn that goes on ---
+
+
+def paused() -> bytes:
+    frames = frames_of("anthropic", (), text="So far.")
+    return b"".join(f.replace(b'"end_turn"', b'"pause_turn"') for f in frames)
+
+
+def says_again(request: ChatRequest) -> ChatRequest:
+    return msgspec.structs.replace(request, system=(*request.system, "Be careful."))
+
+
+def test_hooks_see_the_clients_request_again_for_a_turn_that_goes_on() -> None:
+    answer = Answer("anthropic", "openai", policies=[approving(says_again)])
+    for _ in range(3):
+        answer.feed(paused())
+    assert len(answer.dispatched) == 4
+    for number, sent in enumerate(answer.dispatched):
+        assert json.dumps(sent).count("Be careful.") == 1
+        assert len(sent["messages"]) == 1 + min(number, 1)
+    said = [json.dumps(sent["messages"][1:]).count("So far.") for sent in answer.dispatched]
+    assert said == [0, 1, 2, 3]
+
+
+def test_a_turn_that_goes_on_is_held_to_what_was_approved_for_it() -> None:
+    class Later(Policy):
+        """Takes the tool away once the turn goes on."""
+
+        def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
+            return without_bash(request) if request.turns[-1].role == "assistant" else None
+
+    tools = [{"type": "function", "function": {"name": n, "parameters": SCHEMA}} for n in ("bash", "read")]
+    answer = Answer("anthropic", "openai", policies=[Later()], tools=tools)
+    answer.feed(paused()).feed(b"".join(frames_of("anthropic", (("bash", RM), ("read", "{}")))))
+    assert answer.verdicts == [("bash", "block"), ("read", "allow")]
+
+
+def test_a_model_changed_in_the_middle_of_a_turn_ends_it() -> None:
+    class Later(Policy):
+        def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
+            return msgspec.structs.replace(request, model="gpt-x") if request.turns[-1].role == "assistant" else None
+
+    answer = Answer("anthropic", "openai", policies=[Later()])
+    answer.feed(paused())
+    assert len(answer.outputs) and answer.session.state == "ENDED"
+    assert b"changed the model in the middle of a turn" in answer.data

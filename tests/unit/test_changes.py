@@ -26,7 +26,7 @@ from protocol.request import (
 from tests.support.answering import CONFIG, ENDPOINTS
 from tests.unit.test_approved import SCHEMA, approving
 
-WAYS: list[tuple[Dialect, Dialect]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]  # type: ignore[misc]
+WAYS: list[tuple[Dialect, Dialect]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
 every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)
 MODEL: dict[Dialect, str] = {"openai": "gpt-5-x", "anthropic": "claude-sonnet-4-5"}
 FAMILIES = ("web_search", "files")
