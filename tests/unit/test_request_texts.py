@@ -1,14 +1,18 @@
 """`texts` and `map_texts` reach every string and key of a request but words of the protocol, in both dialects."""
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from policy.base import Policy
 from policy.effects import Respond
+from policy.loading import load
 from protocol import codecs
+from protocol.config import PolicyStep
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, Dialect
 from tests.unit.test_approved import approving
@@ -262,3 +266,21 @@ def test_keys_that_become_one_are_refused() -> None:
     request = codecs.decode_request("openai", json.dumps(BODIES["openai"]).encode())
     with pytest.raises(ValueError, match="two keys"):
         request.map_texts(lambda text: "x")
+
+
+def test_the_example_on_the_page_keeps_its_word(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "projects.py").write_text(code, encoding="utf-8")
+    step = PolicyStep.model_validate({"use": "projects:NoProjects", "name": "Project Falcon"})
+    [policy], _ = load([step], search_path=[str(tmp_path)], session_version="1")
+    asked = {"messages": [{"role": "user", "content": "Project Falcon is go"}]}
+    sent = sent_by("openai", "openai", policy, body=asked)
+    assert isinstance(sent, dict) and sent["messages"] == [{"role": "user", "content": "the project is go"}]
+    tool = {"type": "function", "function": {"name": "Project Falcon"}}
+    assert isinstance(sent_by("openai", "openai", policy, body=asked | {"tools": [tool]}), Respond)
+
+
+def test_the_page_names_every_field_of_a_request() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8").split("\n## Requests\n")[1].split("\n## ")[0]
+    assert [name for name in ChatRequest.__struct_fields__ if f"`{name}`" not in page] == []
