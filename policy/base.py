@@ -160,7 +160,7 @@ Verdict = Allow | Block | Replace | AskJudge
 ALLOW = Allow()
 
 
-HOOKS = frozenset(("on_request", "on_text", "on_text_end", "on_tool_call", "on_judgement", "on_other"))
+HOOKS = frozenset(("for_call", "on_request", "on_text", "on_text_end", "on_tool_call", "on_judgement", "on_other"))
 """What a policy overrides as methods of its class."""
 
 

@@ -150,11 +150,11 @@ class Chain:
             if not about.requests:
                 continue
             given = copied(request)
-            said = self._on_request(policy, given)
+            said = self._on_request(policy, given, request)
+            if said is None:
+                continue
             if isinstance(said, Block):
                 return said, policy_name(policy)
-            if said == request and _options(said) == _options(request):
-                continue
             try:
                 # a copy: what the policy keeps of it and changes later changes nothing here
                 request = reconciled(request, copied(said))
@@ -166,14 +166,18 @@ class Chain:
                 )
         return request, ""
 
-    def _on_request(self, policy: Policy, given: ChatRequest) -> ChatRequest | Block:
-        """What a hook made of a request: what it returned, or the object that it was given, which it may have changed in place."""
+    def _on_request(self, policy: Policy, given: ChatRequest, request: ChatRequest) -> ChatRequest | Block | None:
+        """What a hook made of a request: what it returned, or the object that it was given, which it may have changed in place.
+
+        None where that is the request as it was.
+        """
         try:
             said: object = policy.on_request(given)
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the request is blocked
             return _fault(policy, "on_request", self.context.call_id)
-        if said is None:
-            said = given
+        said = given if said is None else said
+        if type(said) is ChatRequest and said == request and _options(said) == _options(request):
+            return None
         wrong = checked.problem(said) if isinstance(said, ChatRequest | Block) else f"returned a {type(said).__name__}"
         if wrong or not isinstance(said, ChatRequest | Block):
             return _fault(policy, "on_request", self.context.call_id, wrong)

@@ -14,11 +14,9 @@ from typing import Any
 import msgspec
 
 from policy.base import AskJudge, Block, Replace
-from protocol.bounds import MAX_MESSAGE_CHARS, MAX_REASON_CHARS
+from protocol.bounds import MAX_CHANGED_ITEMS, MAX_MESSAGE_CHARS, MAX_REASON_CHARS
 from protocol.json_strict import MAX_BODY_DEPTH
 
-_MAX_ITEMS = 1_000_000
-"""What one object of a request may hold: one list, put twice into the next one, and that again, is 2^128 of them."""
 _Check = Callable[[Any], str]
 """Returns what is wrong, or an empty string; never the value itself, which may be a prompt."""
 
@@ -134,9 +132,10 @@ def _json(value: Any) -> str:
             elif not _is_scalar(item):
                 return f" holds a {type(item).__name__}, which is not JSON"
         level = below
+        # one list, put twice into the next one, and that again, is 2^128 of them
         count += len(level)
-        if count > _MAX_ITEMS:
-            return f" holds more than {_MAX_ITEMS:,} items"
+        if count > MAX_CHANGED_ITEMS:
+            return f" holds more than {MAX_CHANGED_ITEMS:,} items"
     return f" is nested deeper than {MAX_BODY_DEPTH}"
 
 

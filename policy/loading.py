@@ -10,16 +10,19 @@ import importlib.util
 import inspect
 import json
 import sys
+import unicodedata
 from collections.abc import Sequence
+from importlib import metadata, resources
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from pydantic import ValidationError
 
 from policy import call_state
 from policy.base import HOOKS, Context, Policy, is_built_in
 from protocol.bounds import MAX_NAME_CHARS
-from protocol.config import PolicyStep
+from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.request import ChatRequest
 
@@ -32,13 +35,21 @@ BUILT_IN = {
 }
 
 
-def load(series: Sequence[PolicyStep], *, search_path: Sequence[str] = (), session_version: str) -> tuple[list[Policy], str]:
+_PARSERS = ("msgspec", "jiter", "jsonschema-rs", "google-re2", "sqlglot")
+"""What reads and matches what is decided about. Not pydantic: it reads options, and a changed reading fails at start or is no change."""
+
+
+def load(
+    series: Sequence[PolicyStep], *, search_path: Sequence[str] = (), session_version: str, config: Config | None = None
+) -> tuple[list[Policy], str]:
     """Return the policies of a series, those that ask judges last, and the series' revision (12 hex digits).
 
-    The revision is a hash over the configuration, the source of the policy classes and `session_version`: where it
-    is the same, so are the decisions. Raises PolicyFailed with one sentence that names the policy and the option.
+    The revision is a hash over the options, the source of the policy classes, `session_version`, what sessions read of `config`,
+    and what text is parsed and matched with: where it is the same, so are the decisions. Raises PolicyFailed with one sentence that
+    names the policy and the option.
     """
     digest = hashlib.sha256(session_version.encode())
+    digest.update(json.dumps([_read_by_sessions(config or Config()), _versions()], sort_keys=True).encode())
     policies = []
     for step in series:
         kind = _find(step.use, search_path)
@@ -47,6 +58,35 @@ def load(series: Sequence[PolicyStep], *, search_path: Sequence[str] = (), sessi
         for source in _sources(kind):
             digest.update(source)
     return sorted(policies, key=lambda policy: policy.asks), digest.hexdigest()[:12]
+
+
+def _read_by_sessions(config: Config) -> dict[str, Any]:
+    """What sessions decide and write by. Not: keys and their rights, which come with each call; URLs, secrets, timers and capacities,
+    which decide nothing about content and change from host to host or while everything runs."""
+    return {
+        "unknown": sorted(set(config.unknown)),
+        "betas": sorted(set(config.betas)),
+        "text_calls": config.text_calls,
+        "private_urls": config.private_urls,
+        "durability": config.durability,
+        "event_bytes": config.limits.event_bytes,
+        # in their order: the first match counts
+        "models": [route.model_dump(mode="json") for route in config.models],
+        "upstreams": {n: [u.dialect, u.native_tools, u.guided] for n, u in config.upstreams.items()},
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what reads and matches. Of Python the minor one: `json` and `re` change with it, and patches come with restarts."""
+    found = {"python": ".".join(map(str, sys.version_info[:2])), "unicode": unicodedata.unidata_version}
+    for name in _PARSERS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+    for name in ("betas", "claude_models", "openai_models", "server_tools"):
+        found[name] = hashlib.sha256(resources.files("protocol").joinpath("data", f"{name}.json").read_bytes()).hexdigest()
+    return found
 
 
 def _find(use: str, search_path: Sequence[str]) -> type[Policy]:
@@ -113,7 +153,7 @@ def _check(policy: Policy) -> None:
     kind = type(policy)
     if hooks := HOOKS & vars(policy).keys():
         raise PolicyFailed(f"{min(hooks)} is set on the object: write it as a method of the class")
-    if type(kind.name) is not str or not kind.name.isprintable() or len(kind.name) > MAX_NAME_CHARS:
+    if type(policy.name) is not str or not policy.name.isprintable() or len(policy.name) > MAX_NAME_CHARS:
         raise PolicyFailed(f"its name is no text of at most {MAX_NAME_CHARS} characters that can be printed")
     if type(kind.asks) is not bool or type(kind.keeps_request) is not bool:
         raise PolicyFailed("asks and keeps_request are True or False")
@@ -127,7 +167,7 @@ def _check(policy: Policy) -> None:
         mine = policy.for_call(_TRIAL)
     except Exception:  # noqa: BLE001 - foreign code: it may want a call with more in it than this one
         return
-    if type(mine) is not kind or mine is policy or getattr(mine, "context", None) is not _TRIAL:
+    if mine is policy or getattr(mine, "context", None) is not _TRIAL:
         raise PolicyFailed("for_call must return the copy that super().for_call(context) gives")
 
 

@@ -6,6 +6,7 @@ from policy.base import Block
 from policy.chain import Chain
 from policy.effects import CallInfo, Dispatch, Respond
 from protocol import anthropic_turn, codecs, count_tokens, errors_wire
+from protocol.addresses import refuse_private
 from protocol.config import DEMO, DEMO_MODELS, Config
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
 from protocol.records import CallRecord
@@ -19,6 +20,8 @@ class Upstream(msgspec.Struct, frozen=True):
     name: str
     dialect: Dialect
     target: Target
+    private_urls: bool = False
+    """URLs of the operator's own network may stand in a request."""
 
 
 def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
@@ -37,7 +40,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         added_tools=matched.server_tools if matched else (), added_mcp_servers=matched.mcp_servers if matched else (),
         betas=call.betas, allowed_betas=own, nonce=call.nonce, unknown=frozenset(config.unknown),
     )  # fmt: skip
-    return Upstream(name, provider.dialect, target)
+    return Upstream(name, provider.dialect, target, config.private_urls == "pass")
 
 
 def approve(chain: Chain, request: ChatRequest) -> ChatRequest:
@@ -71,6 +74,8 @@ def dispatch(
     call: CallInfo, upstream: Upstream, request: ChatRequest, container: str, *, changed: bool
 ) -> tuple[Dispatch | Respond, Translated | None]:
     """Translate an approved request. Raises RequestError where the upstream's dialect cannot say it."""
+    if not upstream.private_urls:
+        refuse_private(request)
     target = upstream.target if not container else msgspec.structs.replace(upstream.target, container=container)
     if call.endpoint == "count_tokens":
         if target.dialect != "anthropic":

@@ -51,6 +51,7 @@ MAX_STATE_OBJECTS = 10_000
 MAX_REASON_CHARS = 1_000
 MAX_MESSAGE_CHARS = 100_000
 MAX_ASKS = 16
+MAX_CHANGED_ITEMS = 1_000_000
 
 # --- requests ---
 _REQUESTS: tuple[Bound, ...] = ()
@@ -90,7 +91,32 @@ _ANSWERS: tuple[Bound, ...] = (
     ),
 )  # fmt: skip
 # --- policies and rules ---
-_POLICIES: tuple[Bound, ...] = ()
+_POLICIES: tuple[Bound, ...] = (
+    Bound(
+        "policy_state", "policy", "objects that a policy holds and each call copies", MAX_STATE_OBJECTS, "objects in an attribute",
+        "policy/call_state.py", "the policy is not loaded: the start stops with a sentence that names the attribute",
+        "tests/unit/test_policy_state.py::test_what_cannot_be_copied_is_refused_at_load",
+    ),
+    Bound(
+        "verdict_reason", "policy", "a verdict's reason", MAX_REASON_CHARS, "characters", "policy/checked.py",
+        "the verdict is a fault: what it was about is blocked",
+        "tests/unit/test_policy_faults.py::test_a_verdict_with_a_wrong_field_is_a_fault",
+    ),
+    Bound(
+        "verdict_message", "policy", "a block's message to the client", MAX_MESSAGE_CHARS, "characters", "policy/checked.py",
+        "the verdict is a fault: what it was about is blocked",
+        "tests/unit/test_policy_faults.py::test_a_verdict_with_a_wrong_field_is_a_fault",
+    ),
+    Bound(
+        "asks", "policy", "questions to judges about one tool call", MAX_ASKS, "questions", "policy/chain.py",
+        "the call is blocked (too_many_asks)", "tests/unit/test_policy_faults.py::test_a_policy_that_asks_without_end_is_stopped",
+    ),
+    Bound(
+        "request_change_items", "policy", "items of one JSON object in a request that a hook returns", MAX_CHANGED_ITEMS, "items",
+        "policy/checked.py", "the hook's answer is a fault: the request is refused with 403",
+        "tests/unit/test_policy_faults.py::test_a_request_with_a_wrong_type_inside_is_a_fault",
+    ),
+)  # fmt: skip
 # --- judges ---
 _JUDGES: tuple[Bound, ...] = ()
 # --- gateway ---

@@ -240,7 +240,7 @@ def _turns(before: ChatRequest, after: ChatRequest) -> Iterator[Turn]:
         at, parts = f"turns[{position}]", turn.parts
         _check_extra(turn, at)
         for number, part in enumerate(turn.parts):
-            _check_part(part, turn, after, f"{at}.parts[{number}]")
+            _check_part(part, turn, before, f"{at}.parts[{number}]")
             if type(part) is ToolResultPart and isinstance(part.extra.get("content"), list):
                 if results is None:
                     results = {p.tool_call_id: p for t in before.turns for p in t.parts if type(p) is ToolResultPart}
@@ -259,7 +259,8 @@ def _check_part(part: Part, turn: Turn, request: ChatRequest, at: str) -> None:
     if isinstance(part, OtherPart):
         if part.body.get("type") != part.kind:
             raise Unclear(f"{at}: `kind` is not the type that its body has")
-        if part.dialect != request.dialect:
+        # a turn that goes on holds what upstream sent, as it was
+        if part.dialect != request.dialect and not any(part in t.parts for t in request.turns):
             raise Unclear(f"{at} is of the other dialect")
         return
     _check_extra(part, at)

@@ -171,6 +171,8 @@ class Config(_Strict):
     """Names that clients may send in anthropic-beta beyond those Sluice knows."""
     text_calls: Literal["decide", "pass"] = "decide"
     """What happens to text that a client may read as a tool call, where a policy decides about calls (docs/tools.md)."""
+    private_urls: Literal["refuse", "pass"] = "refuse"
+    """What happens to requests with a URL of an image or file that points into the operator's own network: servers fetch them."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
 
     @model_validator(mode="after")

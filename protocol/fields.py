@@ -7,6 +7,8 @@ from protocol.errors import InvalidRequest
 
 ROUTING = frozenset(
     (
+        "adapter_id",
+        "adapter_source",
         "api_base",
         "api_key",
         "api_type",
@@ -16,6 +18,7 @@ ROUTING = frozenset(
         "aws_secret_access_key",
         "azure_endpoint",
         "base_url",
+        "chat_template",
         "custom_llm_provider",
         "custom_logit_processor",
         "data_sources",
@@ -27,7 +30,10 @@ ROUTING = frozenset(
         "kv_transfer_params",
         "litellm_params",
         "logits_processors",
+        "lora",
+        "lora_name",
         "lora_path",
+        "lora_request",
         "model_list",
         "organization",
         "user_config",

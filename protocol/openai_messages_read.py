@@ -167,7 +167,7 @@ def _plain_use(call: Any) -> ToolUsePart | None:
 def _tool_use(call: Any, at: str) -> ToolUsePart:
     custom = isinstance(call, dict) and call.get("type") == "custom"
     called = call.get("custom" if custom else "function") if isinstance(call, dict) else None
-    if not isinstance(called, dict):
+    if not isinstance(called, dict) or (not custom and call.get("type", "function") != "function"):
         invalid(f"{at} must be a call of a function or a custom tool", "messages")
     _need_strings(at, call, "id")
     if custom:

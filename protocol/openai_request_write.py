@@ -7,6 +7,8 @@ is written field by field.
 from collections.abc import Sequence, Set
 from typing import Any
 
+import msgspec
+
 from protocol import fields, openai_models
 from protocol.fields import invalid
 from protocol.json_strict import dumps, loads_arguments
@@ -15,6 +17,7 @@ from protocol.openai_messages_write import MessageWriter
 from protocol.openai_options_write import write_options
 from protocol.openai_tools_write import added_search, names_of, write_tools
 from protocol.request import ChatRequest, OtherPart, Part, ResponseFormat, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart
+from protocol.server_tool_data import table
 from protocol.server_tools import gate_openai
 from protocol.target import Draft, Restore, Target, Translated
 
@@ -26,15 +29,31 @@ def encode(request: ChatRequest, target: Target, changed: bool = True) -> Transl
     search = added_search(draft, row)
     if request.dialect == "openai":
         gate_openai(request, target)
+        known = _without_unknown(draft)
+        request, changed = known, changed or known is not request
         if not changed and (search is None or request.web_search is not None):
             return Translated(body=None)
-        return Translated(body=dumps(_same({} if search is None else {"web_search_options": search}, request, row)))
+        body = _same({} if search is None else {"web_search_options": search}, request, row)
+        return Translated(body=dumps(body), dropped=tuple(draft.dropped))
     names = names_of(draft)
-    body: dict[str, Any] = {"model": request.model, "messages": MessageWriter(draft, row, names).messages()}
+    body = {"model": request.model, "messages": MessageWriter(draft, row, names).messages()}
     body |= write_options(draft, row) | write_tools(draft, row, names)
     if search is not None:
         body.setdefault("web_search_options", search)
     return Translated(body=dumps(body), restore=Restore(names=names.changed()), dropped=tuple(draft.dropped))
+
+
+def _without_unknown(draft: Draft) -> ChatRequest:
+    """Leave out parameters that are not known: one server's next one may choose where a request goes, or what is kept of it."""
+    request, known = draft.request, table()
+    gone = [n for n in request.extra if n not in known.known_openai and n not in known.parameters["openai"]]
+    gone = [n for n in gone if f"parameter {n}" not in draft.target.unknown]
+    if not gone:
+        return request
+    for name in gone:
+        draft.drop(name[:60])
+    left = request.extra.keys() - gone
+    return msgspec.structs.replace(request, extra={n: v for n, v in request.extra.items() if n in left})
 
 
 def _same(added: dict[str, Any], request: ChatRequest, row: openai_models.ModelRow) -> dict[str, Any]:

@@ -93,7 +93,9 @@ def _allowed(mode: str, entries: list[Any]) -> ToolChoice:
     names = []
     for entry in entries:
         match entry:
-            case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)} if name:
+            case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}} | {"name": str(name)} if name and entry.get(
+                "type"
+            ) in ("function", "custom", None):
                 names.append(name)
             case _:
                 invalid("tool_choice.allowed_tools.tools must name tools", "tool_choice")

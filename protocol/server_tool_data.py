@@ -51,7 +51,8 @@ class ToolType(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file. `parameters` and `openai_tools` name the family that a parameter or a tool type needs."""
+    """The file. `parameters` and `openai_tools` name the family that a parameter or a tool type needs; what is neither there nor among
+    the known is left out."""
 
     about: str
     families: dict[str, Family]
@@ -59,6 +60,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameters: dict[Dialect, dict[str, str]]
     openai_tools: dict[str, str]
     known_parameters: frozenset[str]
+    known_openai: frozenset[str]
+    """Of chat/completions, beside those that are modelled."""
 
 
 class Betas(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -474,7 +474,10 @@ class PolicyWorker:
 
 def series_of(config: Config, search_path: tuple[str, ...]) -> dict[str, tuple[list[Policy], str]]:
     """Load every policy of the configuration. Raises PolicyFailed naming the one that cannot be loaded."""
-    return {name: load(steps, search_path=search_path, session_version=SESSION_VERSION) for name, steps in config.policies.items()}
+    return {
+        name: load(steps, search_path=search_path, session_version=SESSION_VERSION, config=config)
+        for name, steps in config.policies.items()
+    }
 
 
 async def run(settings: Runtime) -> None:

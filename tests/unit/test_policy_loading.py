@@ -1,4 +1,5 @@
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -6,10 +7,11 @@ import pytest
 
 from policy.base import ALLOW, Context, OtherBlock, Policy, TextBlock, ToolCall
 from policy.loading import load
-from protocol.config import PolicyStep
+from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
+from workers.policy import series_of
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
 MINE = """
@@ -146,3 +148,86 @@ def test_uppercase_changes_text_and_leaves_reasoning() -> None:
     [policy] = load(steps({"use": "uppercase"}), session_version="1")[0]
     assert policy.on_text("straße", TextBlock(0, BlockKind.TEXT)) == "STRASSE"
     assert policy.on_text("thinking", TextBlock(0, BlockKind.THINKING)) == "thinking"
+
+
+# --- what the revision covers, and what it does not ---
+
+
+def config(**changes: Any) -> Config:
+    values: dict[str, Any] = {
+        "upstreams": {"o": {"dialect": "openai", "base_url": "http://a/v1"}, "a": {"dialect": "anthropic", "base_url": "http://b"}},
+        "models": [{"match": "gpt-*", "upstream": "o"}, {"match": "*", "upstream": "a"}],
+    }
+    return Config.model_validate(values | changes)
+
+
+def revision_with(settings: Config) -> str:
+    return load(steps({"use": "tool_rules"}), session_version="1", config=settings)[1]
+
+
+DECIDES: dict[str, dict[str, Any]] = {
+    "unknown": {"unknown": ["block foo"]},
+    "text_calls": {"text_calls": "pass"},
+    "private_urls": {"private_urls": "pass"},
+    "durability": {"durability": "relaxed"},
+    "betas": {"betas": ["x-2026"]},
+    "event_bytes": {"limits": {"event_bytes": 100}},
+    "the order of routes": {"models": [{"match": "*", "upstream": "a"}, {"match": "gpt-*", "upstream": "o"}]},
+    "a route's server tools": {
+        "models": [
+            {"match": "gpt-*", "upstream": "o"},
+            {"match": "*", "upstream": "a", "server_tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        ]
+    },
+    "native_tools": {
+        "upstreams": {
+            "o": {"dialect": "openai", "base_url": "http://a/v1", "native_tools": False},
+            "a": {"dialect": "anthropic", "base_url": "http://b"},
+        }
+    },
+}
+ELSEWHERE: dict[str, dict[str, Any]] = {
+    "where an upstream is": {
+        "upstreams": {
+            "o": {"dialect": "openai", "base_url": "http://c/v1", "api_key_env": "X", "headers": {"a": "b"}},
+            "a": {"dialect": "anthropic", "base_url": "http://b"},
+        }
+    },
+    "keys": {"keys": [{"name": "dev", "sha256": "0" * 64}]},
+    "timers and capacities": {"limits": {"call_s": 5, "open_calls": 7, "judge_s": 9, "commit_s": 1, "output_bytes": 10}},
+    "shards": {"shards": 4},
+    "another series": {"policies": {"default": [{"use": "noop"}], "more": [{"use": "uppercase"}]}},
+}
+
+
+@pytest.mark.parametrize("change", DECIDES)
+def test_the_revision_covers_what_sessions_read_of_the_configuration(change: str) -> None:
+    assert revision_with(config(**DECIDES[change])) != revision_with(config())
+
+
+@pytest.mark.parametrize("change", ELSEWHERE)
+def test_the_revision_covers_nothing_that_decides_nothing(change: str) -> None:
+    assert revision_with(config(**ELSEWHERE[change])) == revision_with(config())
+
+
+@pytest.mark.parametrize("name", ["msgspec", "jiter", "jsonschema-rs", "google-re2", "sqlglot"])
+def test_the_revision_covers_what_parses_and_matches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, known = revision_with(config()), metadata.version
+    monkeypatch.setattr(metadata, "version", lambda asked: "0.0.1" if asked == name else known(asked))
+    assert revision_with(config()) != first
+
+
+def test_the_revision_covers_unicode_and_the_minor_version_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = revision_with(config())
+    monkeypatch.setattr("unicodedata.unidata_version", "1.0.0")
+    second = revision_with(config())
+    monkeypatch.setattr("sys.version_info", (3, 99, 0))
+    assert len({first, second, revision_with(config())}) == 3
+    monkeypatch.undo()
+    monkeypatch.setattr("sys.version_info", (*sys.version_info[:2], 99))
+    assert revision_with(config()) == first
+
+
+def test_workers_give_the_configuration_to_the_revision() -> None:
+    [before, after] = [series_of(config(text_calls=calls), ())["default"][1] for calls in ("decide", "pass")]
+    assert before != after

@@ -1,0 +1,341 @@
+"""The answer is held to the request that was approved: its tools, schemas, choice and number of calls, in every direction and form."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from policy.base import ALLOW, Block, Policy, ToolCall, Verdict
+from policy.effects import CallInfo, Dispatch
+from policy.session import Session
+from policy.tool_rules import ToolRules
+from protocol.events import ArgumentsDelta, BlockKind, BlockStart
+from protocol.records import ToolCallRecord
+from protocol.request import ChatRequest, Dialect, Tool, ToolChoice
+from tests.support.answering import CONFIG, ENDPOINTS, MODEL, Answer
+
+WAYS: list[tuple[Dialect, Dialect]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
+every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)
+SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
+RM = '{"command":"rm -rf /"}'
+Call = tuple[str, str]
+
+
+class Approve(Policy):
+    """Makes of the request what a test says."""
+
+    name = "approve"
+
+    def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
+        return self.change(request)
+
+    @staticmethod
+    def change(request: ChatRequest) -> ChatRequest:
+        """Nothing."""
+        return request
+
+
+def approving(change: Callable[[ChatRequest], ChatRequest]) -> Policy:
+    kind: type[Policy] = type("Approve", (Approve,), {"change": staticmethod(change)})
+    return kind()
+
+
+class Sees(Policy):
+    """Blocks what has no definition, and says what it sees of the request."""
+
+    name = "sees"
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        seen = [sorted(t.name for t in r.tools) for r in (self.context.request, self.context.approved)]
+        return ALLOW if call.tool is not None else Block("undeclared", json.dumps(seen))
+
+
+def body_of(client: Dialect, upstream: Dialect, tools: tuple[str, ...] = ("bash", "read"), **more: Any) -> bytes:
+    body: dict[str, Any] = {"model": MODEL[upstream], "stream": True, "max_tokens": 100, "messages": [{"role": "user", "content": "go"}]}
+    if client == "openai":
+        body["tools"] = [{"type": "function", "function": {"name": n, "parameters": SCHEMA}} for n in tools]
+    else:
+        body["tools"] = [{"name": n, "input_schema": SCHEMA} for n in tools]
+    return json.dumps(body | more).encode()
+
+
+def frames_of(upstream: Dialect, calls: tuple[Call, ...], *, text: str = "") -> list[bytes]:
+    if upstream == "openai":
+        chunks: list[dict[str, Any]] = [{"content": text}] if text else []
+        chunks += [
+            {"tool_calls": [{"index": i, "id": f"call_{i}", "type": "function", "function": {"name": n, "arguments": a}}]}
+            for i, (n, a) in enumerate(calls)
+        ]
+        deltas: list[dict[str, Any]] = [{"index": 0, "delta": c, "finish_reason": None} for c in chunks]
+        deltas.append({"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"})
+        return [b"data: " + json.dumps({"id": "x", "model": "m", "choices": [d]}).encode() + b"\n\n" for d in deltas] + [
+            b"data: [DONE]\n\n"
+        ]
+    message: dict[str, Any] = {
+        "id": "msg",
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "model": "m",
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
+    blocks: list[tuple[dict[str, Any], dict[str, Any]]] = (
+        [({"type": "text", "text": ""}, {"type": "text_delta", "text": text})] if text else []
+    )
+    blocks += [
+        ({"type": "tool_use", "id": f"toolu_{i}", "name": n, "input": {}}, {"type": "input_json_delta", "partial_json": a})
+        for i, (n, a) in enumerate(calls)
+    ]
+    for index, (block, delta) in enumerate(blocks):
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+        events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        events.append({"type": "content_block_stop", "index": index})
+    stop = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
+    events += [{"type": "message_delta", "delta": stop, "usage": {"output_tokens": 2}}, {"type": "message_stop"}]
+    return [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
+
+
+class Said:
+    """One call: what went upstream, the verdicts, and the calls that the client got."""
+
+    def __init__(self, client: Dialect, upstream: Dialect, body: bytes, frames: list[bytes], *policies: Policy) -> None:
+        info = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000)
+        session = Session(info, policies, CONFIG)
+        session.begin(body)
+        taken = session.take()
+        sent = next((o for o in taken.outputs if isinstance(o, Dispatch)), None)
+        assert sent is not None, taken.outputs
+        self.sent: dict[str, Any] = json.loads(sent.body if sent.body is not None else body)
+        records, outputs = taken.records, taken.outputs
+        for number, frame in enumerate(frames, start=1):
+            session.chunks(number, [frame])
+            taken = session.take()
+            records, outputs = records + taken.records, outputs + taken.outputs
+        self.verdicts = [(r.name, r.verdict, r.reason) for r in records if isinstance(r, ToolCallRecord)]
+        self.names = [o.name for o in outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE]
+        self.arguments = [o.text for o in outputs if isinstance(o, ArgumentsDelta)]
+        self.text = "".join(getattr(o, "text", "") for o in outputs if not isinstance(o, ArgumentsDelta))
+        self.session = session
+
+
+def replaced(**changes: Any) -> Policy:
+    return approving(lambda request: msgspec.structs.replace(request, **changes))
+
+
+def without_bash(request: ChatRequest) -> ChatRequest:
+    return msgspec.structs.replace(request, tools=tuple(t for t in request.tools if t.name != "bash"))
+
+
+def narrowed(request: ChatRequest) -> ChatRequest:
+    tools = tuple(msgspec.structs.replace(t, schema={"type": "object", "properties": {"command": {"enum": ["ls"]}}}) for t in request.tools)
+    return msgspec.structs.replace(request, tools=tools)
+
+
+CHANGES: dict[str, tuple[Callable[[ChatRequest], ChatRequest], str]] = {
+    "bash is taken away": (without_bash, "not_offered"),
+    "all tools are taken away": (lambda r: msgspec.structs.replace(r, tools=(), tool_choice=None), "not_offered"),
+    "another tool in its place": (lambda r: msgspec.structs.replace(r, tools=(Tool("read", schema=SCHEMA),)), "not_offered"),
+    "only read is allowed": (lambda r: msgspec.structs.replace(r, tool_choice=ToolChoice("auto", allowed=("read",))), "tool_choice"),
+    "read is forced": (lambda r: msgspec.structs.replace(r, tool_choice=ToolChoice("tool", "read")), "tool_choice"),
+    "none may be called": (lambda r: msgspec.structs.replace(r, tool_choice=ToolChoice("none")), "tool_choice"),
+    "the schema is narrowed": (narrowed, "schema"),
+}
+
+
+@every_way
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_policy_took_away_is_not_called(change: str, client: Dialect, upstream: Dialect) -> None:
+    how, reason = CHANGES[change]
+    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (("bash", RM),)), approving(how))
+    assert said.verdicts == [("bash", "block", reason)]
+    assert said.names == said.arguments == []
+
+
+@every_way
+@pytest.mark.parametrize("change", [c for c in CHANGES if c != "all tools are taken away"])
+def test_what_it_left_is(change: str, client: Dialect, upstream: Dialect) -> None:
+    how, reason = CHANGES[change]
+    name = "bash" if reason == "schema" else "read"
+    frames = frames_of(upstream, ((name, '{"command":"ls"}'),))
+    said = Said(client, upstream, body_of(client, upstream), frames, approving(how))
+    assert said.verdicts == [
+        (name, "block" if change == "none may be called" else "allow", "tool_choice" if change == "none may be called" else "")
+    ]
+
+
+@every_way
+@pytest.mark.parametrize("text", ['<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'])
+@pytest.mark.parametrize("change", CHANGES)
+def test_nor_is_it_in_text(change: str, text: str, client: Dialect, upstream: Dialect) -> None:
+    how, reason = CHANGES[change]
+    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text=text), approving(how), ToolRules())
+    assert said.verdicts == [("bash", "block", reason)]
+    assert "rm -rf" not in said.text
+
+
+@every_way
+@pytest.mark.parametrize("change", ["bash is taken away", "all tools are taken away"])
+def test_text_is_searched_for_what_was_taken_away_though_no_policy_decides_about_calls(
+    change: str, client: Dialect, upstream: Dialect
+) -> None:
+    text = '<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'
+    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text=text), approving(CHANGES[change][0]))
+    assert said.verdicts == [("bash", "block", "not_offered")] and "rm -rf" not in said.text
+
+
+@every_way
+def test_later_policies_see_what_was_approved(client: Dialect, upstream: Dialect) -> None:
+    def renamed(request: ChatRequest) -> ChatRequest:
+        return msgspec.structs.replace(request, tools=(*request.tools, Tool("extra", schema=SCHEMA)))
+
+    frames = frames_of(upstream, (("extra", "{}"), ("nothing", "{}")))
+    said = Said(client, upstream, body_of(client, upstream), frames, approving(renamed), Sees())
+    assert said.verdicts == [("extra", "allow", ""), ("nothing", "block", "undeclared")]
+    assert '[["bash", "read"], ["bash", "extra", "read"]]' in said.text
+
+
+@every_way
+def test_rules_validate_by_the_approved_schema(client: Dialect, upstream: Dialect) -> None:
+    rules = ToolRules(validate_schema=True)
+    for how, reason in ((without_bash, "not_offered"), (narrowed, "schema")):
+        said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (("bash", RM),)), approving(how), rules)
+        assert said.verdicts == [("bash", "block", reason)]
+
+
+@every_way
+def test_what_the_model_calls_by_itself_is_the_policies_matter_where_nothing_was_taken_away(client: Dialect, upstream: Dialect) -> None:
+    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (("made_up", "{}"),)))
+    assert said.verdicts == [("made_up", "allow", "")]
+
+
+def choice_of(client: Dialect, mode: str, name: str = "") -> dict[str, Any]:
+    if client == "openai":
+        return {"tool_choice": {"type": "function", "function": {"name": name}} if name else mode}
+    return {"tool_choice": {"type": "tool", "name": name} if name else {"type": mode}}
+
+
+def one_of(client: Dialect) -> dict[str, Any]:
+    return {"parallel_tool_calls": False} if client == "openai" else {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
+
+
+@every_way
+def test_the_clients_own_choice_counts(client: Dialect, upstream: Dialect) -> None:
+    frames = frames_of(upstream, (("bash", RM), ("read", "{}")))
+    for choice, verdicts in (
+        (choice_of(client, "none"), [("bash", "block", "tool_choice"), ("read", "block", "tool_choice")]),
+        (choice_of(client, "", "read"), [("bash", "block", "tool_choice"), ("read", "allow", "")]),
+        (one_of(client), [("bash", "allow", ""), ("read", "block", "one_call")]),
+    ):
+        said = Said(client, upstream, body_of(client, upstream, **choice), frames)
+        assert said.verdicts == verdicts
+        assert said.names == [name for name, verdict, _ in verdicts if verdict == "allow"]
+
+
+@every_way
+def test_a_policy_may_allow_one_call_alone(client: Dialect, upstream: Dialect) -> None:
+    frames = frames_of(upstream, (("read", "{}"), ("bash", RM)))
+    said = Said(client, upstream, body_of(client, upstream), frames, replaced(parallel_tool_calls=False))
+    assert said.verdicts == [("read", "allow", ""), ("bash", "block", "one_call")]
+
+
+@every_way
+def test_one_call_is_one_with_those_in_text(client: Dialect, upstream: Dialect) -> None:
+    text = '<tool_call>{"name":"bash","arguments":{}}</tool_call>'
+    frames = frames_of(upstream, (("read", "{}"),), text=text)
+    said = Said(client, upstream, body_of(client, upstream, **one_of(client)), frames, ToolRules())
+    assert said.verdicts == [("bash", "allow", ""), ("read", "block", "one_call")]
+
+
+def test_the_older_form_is_held_to_it_too() -> None:
+    body = json.dumps(
+        {
+            "model": MODEL["openai"],
+            "stream": True,
+            "messages": [{"role": "user", "content": "go"}],
+            "functions": [{"name": n, "parameters": SCHEMA} for n in ("bash", "read")],
+        }
+    ).encode()
+    delta = {"function_call": {"name": "bash", "arguments": RM}}
+    frames = [
+        b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": d, "finish_reason": f}]}).encode() + b"\n\n"
+        for d, f in ((delta, None), ({}, "function_call"))
+    ] + [b"data: [DONE]\n\n"]
+    for how, reason in CHANGES.values():
+        said = Said("openai", "openai", body, frames, approving(how))
+        assert said.verdicts == [("bash", "block", reason)] and said.names == []
+
+
+@every_way
+def test_the_answer_is_written_for_the_client_by_its_own_request(client: Dialect, upstream: Dialect) -> None:
+    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text="hi"), approving(without_bash))
+    assert said.session.request is not None and said.session.request.stream
+    assert [t.name for t in said.session.request.tools] == ["bash", "read"]
+
+
+def test_a_model_that_a_policy_chose_is_routed_anew() -> None:
+    for upstream, sent in (("openai", "gpt-x"), ("anthropic", "claude-sonnet-4-5")):
+        policy = replaced(model=sent)
+        info = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "g", "p", "r", False, 100_000)
+        session = Session(info, [policy], CONFIG)
+        session.begin(body_of("openai", "openai"))
+        [out] = session.take().outputs
+        assert isinstance(out, Dispatch) and (out.upstream, out.dialect) == (upstream, upstream)
+        assert json.loads(out.body or body_of("openai", "openai"))["model"] == sent
+
+
+def test_a_model_that_nobody_has_is_refused() -> None:
+    session = Session(CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 100_000), [replaced(model="nobodys")], CONFIG)
+    session.begin(body_of("openai", "openai"))
+    [out] = session.take().outputs
+    assert not isinstance(out, Dispatch) and session.status == 404
+
+
+# --- a turn that goes on ---
+
+
+def paused() -> bytes:
+    frames = frames_of("anthropic", (), text="So far.")
+    return b"".join(f.replace(b'"end_turn"', b'"pause_turn"') for f in frames)
+
+
+def says_again(request: ChatRequest) -> ChatRequest:
+    return msgspec.structs.replace(request, system=(*request.system, "Be careful."))
+
+
+def test_hooks_see_the_clients_request_again_for_a_turn_that_goes_on() -> None:
+    answer = Answer("anthropic", "openai", policies=[approving(says_again)])
+    for _ in range(3):
+        answer.feed(paused())
+    assert len(answer.dispatched) == 4
+    for number, sent in enumerate(answer.dispatched):
+        assert json.dumps(sent).count("Be careful.") == 1
+        assert len(sent["messages"]) == 1 + min(number, 1)
+    said = [json.dumps(sent["messages"][1:]).count("So far.") for sent in answer.dispatched]
+    assert said == [0, 1, 2, 3]
+
+
+def test_a_turn_that_goes_on_is_held_to_what_was_approved_for_it() -> None:
+    class Later(Policy):
+        """Takes the tool away once the turn goes on."""
+
+        def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
+            return without_bash(request) if request.turns[-1].role == "assistant" else None
+
+    tools = [{"type": "function", "function": {"name": n, "parameters": SCHEMA}} for n in ("bash", "read")]
+    answer = Answer("anthropic", "openai", policies=[Later()], tools=tools)
+    answer.feed(paused()).feed(b"".join(frames_of("anthropic", (("bash", RM), ("read", "{}")))))
+    assert answer.verdicts == [("bash", "block"), ("read", "allow")]
+
+
+def test_a_model_changed_in_the_middle_of_a_turn_ends_it() -> None:
+    class Later(Policy):
+        def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
+            return msgspec.structs.replace(request, model="gpt-x") if request.turns[-1].role == "assistant" else None
+
+    answer = Answer("anthropic", "openai", policies=[Later()])
+    answer.feed(paused())
+    assert len(answer.outputs) and answer.session.state == "ENDED"
+    assert b"changed the model in the middle of a turn" in answer.data
