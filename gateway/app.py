@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
@@ -21,7 +22,7 @@ from gateway.keyring import KeyRing
 from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol import errors_wire
-from protocol.config import DEMO_MODELS, Config, Key
+from protocol.config import Config, Key
 from protocol.errors import (
     AuditUnavailable,
     Forbidden,
@@ -32,6 +33,7 @@ from protocol.errors import (
     StreamConnectionLost,
     StreamTimeout,
     TooLarge,
+    TooSlow,
     Unauthenticated,
 )
 from protocol.request import Dialect, Endpoint
@@ -61,7 +63,7 @@ class Gateway:
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self.draining = False
-        self._uploads = 0
+        self._admission = Admission(self.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -102,7 +104,7 @@ class Gateway:
         return key
 
     def _models(self) -> bytes:
-        names = list(DEMO_MODELS) + [r.match for r in self.config.models if not set(r.match) & set("*?[")]
+        names = [*self.config.demo_models] + [r.match for r in self.config.models if not set(r.match) & set("*?[")]
         data = [
             {
                 "id": name, "object": "model", "created": 0, "owned_by": self.config.route(name) or "",
@@ -111,9 +113,8 @@ class Gateway:
             for name in dict.fromkeys(names)
         ]  # fmt: skip
         # both dialects' list shapes at once: neither SDK minds the other's fields
-        return msgspec.json.encode(
-            {"object": "list", "data": data, "has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
-        )
+        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+        return msgspec.json.encode({"object": "list", "data": data, "has_more": False, **ends})
 
     async def _serve_status(self, path: str, headers: list[tuple[bytes, bytes]], send: Send) -> None:
         if path == "/health":
@@ -132,21 +133,26 @@ class Gateway:
         link: Link | None,
     ) -> None:  # fmt: skip
         key = self._key(headers, "client")
-        named = {
-            n: v
-            for n, v in headers
-            if n in (b"x-sluice-policy", b"x-sluice-timeout-s", b"x-sluice-session", b"content-length", b"content-encoding")
-        }
-        if self.draining or len(self.bus.calls) + self._uploads >= self.limits.open_calls:
-            raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+        named = _once(headers)
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
-        self._uploads += 1
+        if self.draining:
+            raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+        place = self._admission.take(key)
         try:
-            body = await self._body(named, receive, link)
+            body = await self._body(named, receive, link, place)
+            await place.begin()
+            start = self._start(key, dialect, endpoint, named, client_betas(headers))
+            await self._serve_begun(start, body, activity_s, receive, send, link, place)
         finally:
-            self._uploads -= 1
-        start = self._start(key, dialect, endpoint, named, client_betas(headers))
-        call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=time.monotonic() + self.limits.call_s)
+            place.close()
+
+    async def _serve_begun(
+        self, start: Start, body: bytes, activity_s: float, receive: Receive, send: Send, link: Link | None, place: Place
+    ) -> None:
+        dialect = start.dialect
+        deadline = time.monotonic() + self.limits.call_s
+        call = OpenCall(start.call_id, dialect, start.endpoint, body, activity_s=activity_s, deadline=deadline, key=start.key)
+        call.when_begun = place.begun
         self.bus.calls[call.id] = call
         self.status.calls.labels(dialect).inc()
         try:
@@ -181,7 +187,7 @@ class Gateway:
                 self.bus.append(call)
                 del self.bus.calls[call.id]
 
-    async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None) -> bytes:
+    async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place) -> bytes:
         limit = self.limits.body_bytes
         too_large = TooLarge(f"the request body is past {limit} bytes")
         if b"content-encoding" in named and named[b"content-encoding"] != b"identity":
@@ -189,7 +195,7 @@ class Gateway:
         with contextlib.suppress(ValueError):
             if int(named.get(b"content-length", b"0")) > limit:
                 raise too_large
-        parts, size, until = [], 0, time.monotonic() + self.limits.call_s
+        parts, size, until = [], 0, time.monotonic() + self.limits.body_s
         while True:
             if link is not None and link.has_body():
                 # nothing is waited for, and a timer costs 8 us
@@ -202,6 +208,7 @@ class Gateway:
             size += len(part)
             if size > limit:
                 raise too_large
+            place.take_body(len(part))
             parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
@@ -211,7 +218,7 @@ class Gateway:
             async with asyncio.timeout(min(self.limits.client_stall_s, until - time.monotonic())):
                 return await receive()
         except TimeoutError:
-            raise InvalidRequest("the request body did not come in time", code="body_timeout") from None
+            raise TooSlow("the request body did not come in time", retry_after_s=1) from None
 
     def _start(self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...]) -> Start:
         at = time.time_ns() // 1_000_000
@@ -337,6 +344,18 @@ class _Relay:
         if self._upstream is not None and not self._upstream.done():
             self._upstream.cancel()
             await asyncio.wait({self._upstream})
+
+
+def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return the headers that say how a call is served. Raises InvalidRequest for one that is there twice: two readers may differ."""
+    named: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name.startswith(b"x-sluice-") or name in (b"content-length", b"content-encoding"):
+            if name in named:
+                said = name.decode("latin-1")[:64]
+                raise InvalidRequest(f"{said} is there more than once", code="repeated_header", param=said)
+            named[name] = value
+    return named
 
 
 def _timeout(value: bytes | None, default: float) -> float:

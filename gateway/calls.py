@@ -25,8 +25,12 @@ ENTRY_CHUNKS = 64
 class OpenCall:
     """One client request between HTTP and Redis."""
 
-    def __init__(self, call_id: str, dialect: Dialect, endpoint: Endpoint, body: bytes, *, activity_s: float, deadline: float) -> None:
-        self.id, self.dialect, self.endpoint, self.body = call_id, dialect, endpoint, body
+    def __init__(
+        self, call_id: str, dialect: Dialect, endpoint: Endpoint, body: bytes, *, activity_s: float, deadline: float, key: str = ""
+    ) -> None:
+        self.id, self.dialect, self.endpoint, self.body, self.key = call_id, dialect, endpoint, body, key
+        self.when_begun: Callable[[], None] | None = None
+        """Called once, when the first request goes upstream."""
         self.shard = layout.shard_of(call_id)
         self.stream_key, self.channel = layout.call_key(call_id), layout.chunk_channel(call_id)
         self.commands = Append(self.stream_key, self.channel, layout.BLOB)
@@ -102,6 +106,8 @@ class OpenCall:
         if dispatch.body is None and self._sent:
             self.fail(StreamProtocolError("the request would be sent upstream twice"))
             return
+        if not self._sent and self.when_begun is not None:
+            self.when_begun()
         self._sent = True
         self.dispatch = dispatch
 

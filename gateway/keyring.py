@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 
 from protocol.config import Key
+from protocol.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
 REFRESH_S = 4.0
@@ -21,13 +22,22 @@ Load = Callable[[], Awaitable[Sequence[Key]]]
 
 
 def presented_key(headers: Headers) -> bytes | None:
-    """Return the key in `Authorization: Bearer` or `x-api-key`, or None; never looked for anywhere else."""
+    """Return the key in `Authorization: Bearer` or `x-api-key`, or None; never looked for anywhere else. The same one may be there twice.
+
+    Raises InvalidRequest for two keys: whose call it is, a proxy before us may have decided by the other.
+    """
+    found: bytes | None = None
     for name, value in headers:
         if name == b"authorization" and value[:7].lower() == b"bearer ":
-            return value[7:].strip() or None
-        if name == b"x-api-key":
-            return value.strip() or None
-    return None
+            one = value[7:].strip()
+        elif name == b"x-api-key":
+            one = value.strip()
+        else:
+            continue
+        if found is not None and one != found:
+            raise InvalidRequest("this request carries two API keys; send one", code="repeated_header")
+        found = one
+    return found or None
 
 
 class KeyRing:
@@ -38,7 +48,7 @@ class KeyRing:
         self._by_digest = {k.sha256: k for k in self._file}
 
     def authenticate(self, headers: Headers) -> Key | None:
-        """Return whose key the headers carry; None for none, unknown, malformed or revoked."""
+        """Return whose key the headers carry; None for none, unknown, malformed or revoked. Raises InvalidRequest for two keys."""
         presented = presented_key(headers)
         if presented is None or len(presented) > _MAX_KEY:
             return None

@@ -39,10 +39,10 @@ class SlowUpstream:
     url: str
 
     def into(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The configuration with the models `slow*` and `quick*` of this upstream."""
+        """The configuration with the models `slow*` and `quick*` of this upstream beside `demo`."""
         upstreams = config.get("upstreams", {}) | {"slow": {"dialect": "openai", "base_url": self.url + "/v1"}}
         models = [{"match": "slow*", "upstream": "slow"}, {"match": "quick*", "upstream": "slow"}, *config.get("models", ())]
-        return config | {"upstreams": upstreams, "models": models}
+        return {"demo": True} | config | {"upstreams": upstreams, "models": models}
 
 
 @dataclass
@@ -82,7 +82,7 @@ def slow_upstream() -> Iterator[SlowUpstream]:
 
 @asynccontextmanager
 async def innocents(product: Product, n: int = 4, *, asking: int = 0, key: str = KEY, policy: str = "noop") -> AsyncIterator[Watch]:
-    """Keep `n` streams open and let `asking` clients ask short questions, one at a time each; begin when all streams have said something."""
+    """Keep `n` streams open and let `asking` clients ask short questions, one at a time each; begins when all streams have spoken."""
     watch = Watch()
     with _child("watch", product.url, key, policy, str(n), str(asking)) as process:
         said = await asyncio.to_thread(_line, process)
@@ -129,9 +129,10 @@ async def _answer(request: web.Request) -> web.StreamResponse:
         return web.json_response({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "quick", "choices": choices})
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
-    for number in range(_MOST_WORDS):
-        await response.write(f"data: {json.dumps(_chunk(f'word {number} '))}\n\n".encode())
-        await asyncio.sleep(GAP_S)
+    with contextlib.suppress(ConnectionError):
+        for number in range(_MOST_WORDS):
+            await response.write(f"data: {json.dumps(_chunk(f'word {number} '))}\n\n".encode())
+            await asyncio.sleep(GAP_S)
     return response
 
 
@@ -195,7 +196,7 @@ async def _watch(url: str, key: str, policy: str, count: int, asking: int) -> No
             for stream in streams:
                 await stream.begun.wait()
         failed = [stream.end for stream in streams if stream.end]
-        print("ready" if not failed else failed, flush=True)
+        print(failed or "ready", flush=True)
         tasks += [asyncio.create_task(_ask(client, time.monotonic(), asked), name="asking") for _ in range(asking)]
         await asyncio.to_thread(sys.stdin.read)
         now = time.monotonic()

@@ -44,6 +44,10 @@ def said(dialect: Dialect, words: str, *, stream: bool, **tools: Any) -> tuple[s
     return text, [(b.name, b.input) for b in message.content if b.type == "tool_use"], message.stop_reason
 
 
+def steps(script: demo.Script) -> list[tuple[float, bytes]]:
+    return list(script.steps)
+
+
 both = pytest.mark.parametrize(("dialect", "stream"), [(d, s) for d in DIALECTS for s in (True, False)])
 
 
@@ -106,7 +110,7 @@ def test_quotes_a_tool_result(result: Any) -> None:
     ours = {"role": "tool", "tool_call_id": "t", "content": result}
     turns: list[tuple[Dialect, Any]] = [("anthropic", last), ("openai", ours)]
     for dialect, message in turns:
-        data = demo.script(dialect, "chat", json.dumps({"messages": [message]}).encode()).steps[0][1]
+        data = next(iter(demo.script(dialect, "chat", json.dumps({"messages": [message]}).encode()).steps))[1]
         assert "The tool said: 21 degrees" in data.decode()
 
 
@@ -115,7 +119,7 @@ def test_errors(status: int, retry: str | None) -> None:
     for dialect in DIALECTS:
         script = demo.script(dialect, "chat", asked(dialect, f"fail with {status}", stream=True))
         assert (script.status, script.retry_after, script.content_type) == (status, retry, "application/json")
-        assert json.loads(script.steps[0][1])["error"]["message"] == "the demo model fails as asked"
+        assert json.loads(next(iter(script.steps))[1])["error"]["message"] == "the demo model fails as asked"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -133,22 +137,22 @@ def test_cut(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_time(dialect: Dialect) -> None:
-    slow = demo.script(dialect, "chat", asked(dialect, "answer slowly", stream=True)).steps
+    slow = steps(demo.script(dialect, "chat", asked(dialect, "answer slowly", stream=True)))
     assert {delay for delay, _ in slow[1:]} == {0.3}
-    assert demo.script(dialect, "chat", asked(dialect, "wait 20 seconds", stream=True)).steps[0][0] == 20
-    assert demo.script(dialect, "chat", asked(dialect, "wait 20 seconds", stream=False)).steps[0][0] == 20
+    assert steps(demo.script(dialect, "chat", asked(dialect, "wait 20 seconds", stream=True)))[0][0] == 20
+    assert steps(demo.script(dialect, "chat", asked(dialect, "wait 20 seconds", stream=False)))[0][0] == 20
 
 
 def test_same_body_same_bytes() -> None:
     body = asked("anthropic", "weather in Paris", stream=True, get_weather=WEATHER)
-    assert demo.script("anthropic", "messages", body) == demo.script("anthropic", "messages", body)
+    assert steps(demo.script("anthropic", "messages", body)) == steps(demo.script("anthropic", "messages", body))
     other = asked("anthropic", "weather in Tokyo", stream=True, get_weather=WEATHER)
-    assert demo.script("anthropic", "messages", body).steps[0] != demo.script("anthropic", "messages", other).steps[0]
+    assert steps(demo.script("anthropic", "messages", body))[0] != steps(demo.script("anthropic", "messages", other))[0]
 
 
 def test_counts_tokens() -> None:
     script = demo.script("anthropic", "count_tokens", asked("anthropic", "hello", stream=False))
-    assert json.loads(script.steps[0][1])["input_tokens"] > 1
+    assert json.loads(next(iter(script.steps))[1])["input_tokens"] > 1
 
 
 @pytest.mark.parametrize(
@@ -164,7 +168,7 @@ def test_odd_bodies_are_refused_in_the_dialect(body: bytes) -> None:
     for dialect in DIALECTS:
         script = demo.script(dialect, "chat", body)
         assert script.status == 400
-        error = json.loads(script.steps[0][1])
+        error = json.loads(next(iter(script.steps))[1])
         assert error["error"]["type"] == "invalid_request_error"
         assert ("type" in error) == (dialect == "anthropic")
 
