@@ -142,21 +142,19 @@ class Gateway:
             body = await self._body(named, receive, link, place)
             await place.begin()
             start = self._start(key, dialect, endpoint, named, client_betas(headers))
-            await self._serve_begun(start, body, activity_s, receive, send, link, place)
+            deadline = time.monotonic() + self.limits.call_s
+            call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=deadline, key=key.name)
+            call.when_begun = place.begun
+            del body  # the call gives it up when it goes upstream
+            await self._serve_begun(start, call, receive, send, link)
         finally:
             place.close()
 
-    async def _serve_begun(
-        self, start: Start, body: bytes, activity_s: float, receive: Receive, send: Send, link: Link | None, place: Place
-    ) -> None:
-        dialect = start.dialect
-        deadline = time.monotonic() + self.limits.call_s
-        call = OpenCall(start.call_id, dialect, start.endpoint, body, activity_s=activity_s, deadline=deadline, key=start.key)
-        call.when_begun = place.begun
+    async def _serve_begun(self, start: Start, call: OpenCall, receive: Receive, send: Send, link: Link | None) -> None:
         self.bus.calls[call.id] = call
-        self.status.calls.labels(dialect).inc()
+        self.status.calls.labels(call.dialect).inc()
         try:
-            await self.bus.start(start, body)
+            await self.bus.start(start, call.body)
         except BaseException as error:
             del self.bus.calls[call.id]
             if not isinstance(error, Overloaded):

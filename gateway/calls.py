@@ -9,6 +9,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.request import Dialect, Endpoint
 from streams import layout
@@ -109,12 +111,14 @@ class OpenCall:
         if not self._sent and self.when_begun is not None:
             self.when_begun()
         self._sent = True
-        self.dispatch = dispatch
+        if dispatch.body is not None:
+            self.body = dispatch.body
+        self.dispatch = msgspec.structs.replace(dispatch, body=None)
 
-    def take_body(self, dispatch: Dispatch) -> bytes:
-        """Return the bytes to send for `dispatch`. The client's own are not kept after that: agents send megabytes."""
+    def take_body(self) -> bytes:
+        """Return the body to send for the dispatch. It is not kept after that: agents send megabytes."""
         body, self.body = self.body, b""
-        return body if dispatch.body is None else dispatch.body
+        return body
 
     def _takes_keepalive(self) -> bool:
         # headers wait 15 s for a true status; from then on errors are frames

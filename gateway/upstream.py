@@ -110,22 +110,22 @@ class Upstreams:
         self._bus.append(call)
 
     async def _send(self, call: OpenCall, dispatch: Dispatch) -> None:
-        name, body = dispatch.upstream, call.take_body(dispatch)
+        name = dispatch.upstream
         shares = self._shares.get(name)
         if shares is not None and shares.take(call.key) is not None:
             most = f"{shares.of(call.key)} of the {shares.total} that the upstream {name!r} may be sent at once"
             raise RateLimited(f"this key has its share of requests, {most}; try again", retry_after_s=1)
         answer = _Answer(call, self._bus, self._secrets[name])
         try:
-            origin, head = await self._demo_head(dispatch, body) if name == DEMO else self._head(dispatch)
-            await self._pool.post(origin, head, body, answer)
+            origin, head = await self._demo_head(call, dispatch) if name == DEMO else self._head(dispatch)
+            await self._pool.post(origin, head, call.take_body(), answer)
         finally:
             answer.leave()
             if shares is not None:
                 shares.give_back(call.key)
 
-    async def _demo_head(self, dispatch: Dispatch, body: bytes) -> tuple[Origin, bytes]:
-        if len(body) > DEMO_BODY_BYTES:
+    async def _demo_head(self, call: OpenCall, dispatch: Dispatch) -> tuple[Origin, bytes]:
+        if len(call.body) > DEMO_BODY_BYTES:
             raise TooLarge(f"the demo model takes request bodies up to {DEMO_BODY_BYTES} bytes")
         origin = Origin(await self._demo.url())
         return origin, origin.head(_PATHS[dispatch.endpoint], {"content-type": "application/json"})

@@ -111,7 +111,7 @@ class Limits(_Strict):
     """How long a request body may take to come; past it 408."""
     open_calls: int = 5_000
     """Open calls of one gateway; past it 503. A key may have as many as are still free; past it 429."""
-    key_calls: int = 400
+    key_calls: int = 100
     """Open calls of one key on one gateway; past it 429. A key's own `calls` goes before."""
     queue: int = 2_000
     """Calls on the dispatch stream (open and waiting) per shard; past it 503."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.bounds import MAX_HEADERS
 from tests.e2e.conftest import configured
 from tests.support.product import KEY, Product, running
 from tests.support.replay import Replay
@@ -78,6 +79,17 @@ def test_a_head_of_usual_size_is_taken(product: Product) -> None:
             connection.sendall(head + body)
         data = answer(connection)
     assert data.count(b"HTTP/1.1 200 OK") == 2
+
+
+@pytest.mark.parametrize("lines", [MAX_HEADERS + 1, 15_000])
+def test_a_head_of_many_lines_is_refused(product: Product, lines: int) -> None:
+    with connected(product) as connection:
+        connection.sendall(START + b"a:\r\n" * lines + b"\r\n" + START + AUTH + b"\r\n")
+        data = answer(connection)
+    assert data.startswith(b"HTTP/1.1 431 ") and data.count(b"HTTP/1.1") == 1
+    with connected(product) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nconnection: close\r\n" + b"a:\r\n" * (MAX_HEADERS - 1) + b"\r\n")
+        assert answer(connection).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_body_that_does_not_come(product: Product, upstream: Replay) -> None:
