@@ -22,6 +22,7 @@ from gateway.keyring import KeyRing
 from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol import errors_wire
+from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
 from protocol.config import Config, Key
 from protocol.errors import (
     AuditUnavailable,
@@ -51,7 +52,6 @@ _CALLS: dict[str, tuple[Dialect, Endpoint]] = {
     "/v1/messages": ("anthropic", "messages"),
     "/v1/messages/count_tokens": ("anthropic", "count_tokens"),
 }
-MAX_TIMEOUT_S = 600.0
 _JSON = b"application/json"
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
 
@@ -70,6 +70,10 @@ class Gateway:
         if scope["type"] != "http":
             return
         path, method = scope["path"], scope["method"]
+        if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
+            error = InvalidRequest(f"the path and query are past {MAX_TARGET_BYTES} bytes", code="target_too_long")
+            await _respond_error(send, "anthropic" if path.startswith("/v1/messages") else "openai", error)
+            return
         if path.startswith(("/audit/", "/debug")):
             await self._audit(scope, receive, send)
             return
@@ -222,7 +226,8 @@ class Gateway:
         at = time.time_ns() // 1_000_000
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect, endpoint=endpoint, key=key.name,
-            policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), 64), session=_text(named.get(b"x-sluice-session"), 200),
+            policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), MAX_POLICY_CHARS),
+            session=_text(named.get(b"x-sluice-session"), MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
         )  # fmt: skip
 

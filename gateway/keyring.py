@@ -9,13 +9,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 
+from protocol.bounds import MAX_KEY_BYTES
 from protocol.config import Key
 from protocol.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
 REFRESH_S = 4.0
 """A revoked key is refused within five seconds: this, and the query."""
-_MAX_KEY = 512
 
 Headers = Iterable[tuple[bytes, bytes]]
 Load = Callable[[], Awaitable[Sequence[Key]]]
@@ -50,7 +50,7 @@ class KeyRing:
     def authenticate(self, headers: Headers) -> Key | None:
         """Return whose key the headers carry; None for none, unknown, malformed or revoked. Raises InvalidRequest for two keys."""
         presented = presented_key(headers)
-        if presented is None or len(presented) > _MAX_KEY:
+        if presented is None or len(presented) > MAX_KEY_BYTES:
             return None
         digest = sha256(presented).hexdigest()
         key = self._by_digest.get(digest)

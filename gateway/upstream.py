@@ -16,7 +16,7 @@ from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.demo_server import DemoServer
 from protocol import errors_wire
-from protocol.bounds import DEMO_BODY_BYTES
+from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS
 from protocol.config import DEMO, Config, Upstream
 from protocol.errors import PipelineError, RateLimited, RequestError, TooLarge
 from protocol.sse import EventSplitter
@@ -30,8 +30,6 @@ _OPEN_HEADERS = frozenset(("content-type", "accept-encoding", "accept", "user-ag
 """Configured headers of which everybody knows the values."""
 _SECRET_CHARS = 8
 """A shorter value of a configured header is no secret, and its characters are in other words."""
-_MAX_HEADS = 1000
-"""How many ready request heads are kept: clients name betas, so there is no end to them."""
 
 
 class _TooLarge(PipelineError):
@@ -140,7 +138,7 @@ class Upstreams:
         if known not in self._heads:
             base = upstream.base_url.rstrip("/")
             origin = Origin(base.removesuffix("/v1") if upstream.dialect == "anthropic" else base)
-            if len(self._heads) >= _MAX_HEADS:
+            if len(self._heads) >= MAX_KEPT_HEADS:
                 self._heads.clear()
             self._heads[known] = origin, origin.head(_PATHS[dispatch.endpoint], headers | {"anthropic-beta": extra} if extra else headers)
         return self._heads[known]

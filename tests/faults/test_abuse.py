@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from protocol.bounds import MAX_TARGET_BYTES
 from protocol.request import Dialect
 from tests.support.figures import Figure
 from tests.support.ports import free_port
@@ -209,6 +210,18 @@ def test_c7_a_header_that_decides_is_there_once(place: Place, name: str) -> None
     got = said(product, f"{head}connection: close\r\n\r\n".encode() + BODY)
     assert statuses(got) == [400] and name.lower().encode() in got and b"more than once" in got
     assert upstream.asked == []
+
+
+@pytest.mark.case("C7")
+@pytest.mark.parametrize("path", ["/audit/calls", "/v1/models", "/v1/messages", "/health"])
+def test_c7_a_path_and_query_have_an_end(place: Place, path: str) -> None:
+    product, _ = place
+    for query in ("cursor=" + "a" * MAX_TARGET_BYTES, "&".join(["a"] * (MAX_TARGET_BYTES // 2)), "key=x&" * 8000):
+        got = said(product, f"GET {path}?{query} HTTP/1.1\r\nhost: x\r\nx-api-key: {KEY}\r\nconnection: close\r\n\r\n".encode())
+        assert statuses(got) == [400] and f"past {MAX_TARGET_BYTES} bytes".encode() in got
+    query = "limit=1&" + "a=" + "b" * (MAX_TARGET_BYTES - 100)
+    got = said(product, f"GET {path}?{query} HTTP/1.1\r\nhost: x\r\nx-api-key: {KEY}\r\nconnection: close\r\n\r\n".encode())
+    assert b"bytes" not in got
 
 
 @pytest.mark.case("C6")

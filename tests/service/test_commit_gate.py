@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -44,7 +45,8 @@ def commit(store: "Redis", below: str) -> None:
 
 def gets(store: "Redis") -> int:
     """How often Redis was asked for a value."""
-    return int(store.info("commandstats").get("cmdstat_get", {}).get("calls", 0))
+    stats: Any = store.info("commandstats")
+    return int(stats.get("cmdstat_get", {}).get("calls", 0))
 
 
 async def asked(gate: CommitGate) -> None:

@@ -213,4 +213,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "upstream":
         asyncio.run(_serve())
     else:
-        asyncio.run(_watch(*sys.argv[2:5], int(sys.argv[5]), int(sys.argv[6])))
+        asyncio.run(_watch(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), int(sys.argv[6])))
