@@ -2,7 +2,7 @@
 
 Two rules. A share: a key may have as much as is still free, so that one alone has at most half, and whoever comes next finds room (the
 dynamic threshold of Choudhury and Hahne, 1998, for buffers shared by queues). A round robin: of calls that begin, so many are under way
-at once, and who waits is served key by key. Measured in docs/decisions.md.
+at once, half of them for one key, and who waits is served key by key. Measured in docs/decisions.md.
 """
 
 import asyncio
@@ -50,16 +50,17 @@ class Shares:
 
 
 class RoundRobin:
-    """At most `slots` at once; those who wait for one are served key by key, each key's in their order."""
+    """At most `slots` at once, half of them for one key; those who wait for one are served key by key, each key's in their order."""
 
     def __init__(self, slots: int) -> None:
-        self._free = slots
+        self._free, self._most = slots, max(1, slots // 2)
+        self._of = dict[str, int]()
         self._waiting: OrderedDict[str, dict[asyncio.Future[None], None]] = OrderedDict()
 
     async def enter(self, key: str) -> None:
         """Wait for a slot; who has entered must `leave`."""
-        if self._free:
-            self._free -= 1
+        if self._free and self._of.get(key, 0) < self._most:
+            self._take(key)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, {})[turn] = None
@@ -67,22 +68,31 @@ class RoundRobin:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave()
+                self.leave(key)
             else:
                 self._forget(key, turn)
             raise
 
-    def leave(self) -> None:
-        """Give the slot to whose turn it is."""
-        if not self._waiting:
-            self._free += 1
-            return
-        key, turns = next(iter(self._waiting.items()))
-        turn = next(iter(turns))
-        self._waiting.move_to_end(key)
-        self._forget(key, turn)
-        # one whose waiting was given up in this very turn of the loop passes it on itself
-        turn.set_result(None)
+    def leave(self, key: str) -> None:
+        """Give a slot of `key` to whose turn it is."""
+        self._free += 1
+        self._of[key] -= 1
+        if not self._of[key]:
+            del self._of[key]
+        # the first, but for keys that have their half
+        for waiting, turns in self._waiting.items():
+            if self._of.get(waiting, 0) < self._most:
+                turn = next(iter(turns))
+                self._waiting.move_to_end(waiting)
+                self._forget(waiting, turn)
+                self._take(waiting)
+                # one whose waiting was given up in this very turn of the loop passes it on itself
+                turn.set_result(None)
+                return
+
+    def _take(self, key: str) -> None:
+        self._free -= 1
+        self._of[key] = self._of.get(key, 0) + 1
 
     def _forget(self, key: str, turn: "asyncio.Future[None]") -> None:
         turns = self._waiting[key]
@@ -127,7 +137,7 @@ class Place:
             self._body_bytes = 0
         if self._is_beginning:
             self._is_beginning = False
-            self._admission.beginnings.leave()
+            self._admission.beginnings.leave(self.key)
 
     def close(self) -> None:
         """The call is over."""

@@ -97,12 +97,35 @@ async def test_who_waits_is_served_key_by_key() -> None:
     await line.enter("x")
     tasks = [asyncio.create_task(waiting(line, key, order)) for key in "aaaaabbc"]
     await asyncio.sleep(0)
-    for _ in tasks:
-        line.leave()
+    line.leave("x")
+    for number in range(len(tasks)):
         await asyncio.sleep(0)
+        line.leave(order[number])
     assert "".join(order) == "abcabaaa"
-    line.leave()
     await line.enter("x")  # nobody waits: at once
+
+
+async def test_one_key_has_half_of_the_slots() -> None:
+    """However long its calls take to begin, another key's have where to."""
+    line, order = RoundRobin(4), list[str]()
+    slow = [asyncio.create_task(waiting(line, "a", order)) for _ in range(6)]
+    await asyncio.sleep(0)
+    assert order == ["a", "a"]
+    quick = [asyncio.create_task(waiting(line, "b", order)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert order == ["a", "a", "b", "b"]
+    line.leave("b")
+    await asyncio.sleep(0)
+    assert order[4:] == ["b"]
+    line.leave("b")
+    await asyncio.sleep(0)
+    assert order[5:] == [], "a has its half, and nobody else waits"
+    line.leave("a")
+    await asyncio.sleep(0)
+    assert order[5:] == ["a"]
+    for task in (*slow, *quick):
+        task.cancel()
+    await asyncio.gather(*slow, *quick, return_exceptions=True)
 
 
 async def test_who_gives_up_waiting_keeps_no_slot() -> None:
@@ -113,17 +136,17 @@ async def test_who_gives_up_waiting_keeps_no_slot() -> None:
     first.cancel()
     await asyncio.wait({first})
     # the slot is given and given up in the same turn of the loop
-    line.leave()
+    line.leave("x")
     second.cancel()
     await asyncio.wait({second, third})
     assert order == ["b"]
-    line.leave()
+    line.leave("b")
     await line.enter("y")
 
 
 async def test_a_call_that_never_has_its_turn_is_refused() -> None:
     admission = Admission(Limits(claim_s=0.05))
-    found = [admission.take(KEYS["a"]) for _ in range(BEGINNING_CALLS + 1)]
+    found = [admission.take(KEYS["a"]) for _ in range(BEGINNING_CALLS // 2 + 1)]
     for place in found[:-1]:
         await place.begin()
     with pytest.raises(Overloaded) as refused:

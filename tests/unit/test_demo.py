@@ -216,4 +216,5 @@ def test_scripts_are_bounded_before_they_are_made(dialect: Dialect, times: int) 
     for body in (late, last):
         data = b"".join(piece for _, piece in demo.script(dialect, "chat", body).steps)
         assert b'"type":"tool_use"' not in data and b'"type":"function"' not in data
-    assert sum(b"word" in piece for _, piece in demo.script(dialect, "chat", bodies[3]).steps) <= DEMO_WORDS
+    if times == 10:
+        assert sum(b"word" in piece for _, piece in demo.script(dialect, "chat", bodies[3]).steps) == DEMO_WORDS
