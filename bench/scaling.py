@@ -87,6 +87,7 @@ def config(rounds: int, judges: str) -> dict[str, Any]:
     """A policy for each thing that is measured."""
     return {
         "upstreams": {f"wait-{ms}": {"dialect": "openai", "base_url": f"{judges}/{ms}/v1"} for ms in WAITS_MS},
+        "demo": True,
         "models": [{"match": f"wait-{ms}", "upstream": f"wait-{ms}"} for ms in WAITS_MS],
         "policies": {
             "default": [{"use": "bench.costly:Costly", "rounds": rounds}],

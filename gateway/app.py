@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
@@ -21,7 +22,8 @@ from gateway.keyring import KeyRing
 from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol import errors_wire
-from protocol.config import DEMO_MODELS, Config, Key
+from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
+from protocol.config import Config, Key
 from protocol.errors import (
     AuditUnavailable,
     Forbidden,
@@ -32,6 +34,7 @@ from protocol.errors import (
     StreamConnectionLost,
     StreamTimeout,
     TooLarge,
+    TooSlow,
     Unauthenticated,
 )
 from protocol.request import Dialect, Endpoint
@@ -49,7 +52,6 @@ _CALLS: dict[str, tuple[Dialect, Endpoint]] = {
     "/v1/messages": ("anthropic", "messages"),
     "/v1/messages/count_tokens": ("anthropic", "count_tokens"),
 }
-MAX_TIMEOUT_S = 600.0
 _JSON = b"application/json"
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
 
@@ -61,13 +63,17 @@ class Gateway:
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self.draining = False
-        self._uploads = 0
+        self._admission = Admission(self.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             return
         path, method = scope["path"], scope["method"]
+        if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
+            error = InvalidRequest(f"the path and query are past {MAX_TARGET_BYTES} bytes", code="target_too_long")
+            await _respond_error(send, "anthropic" if path.startswith("/v1/messages") else "openai", error)
+            return
         if path.startswith(("/audit/", "/debug")):
             await self._audit(scope, receive, send)
             return
@@ -102,7 +108,7 @@ class Gateway:
         return key
 
     def _models(self) -> bytes:
-        names = list(DEMO_MODELS) + [r.match for r in self.config.models if not set(r.match) & set("*?[")]
+        names = [*self.config.demo_models] + [r.match for r in self.config.models if not set(r.match) & set("*?[")]
         data = [
             {
                 "id": name, "object": "model", "created": 0, "owned_by": self.config.route(name) or "",
@@ -111,9 +117,8 @@ class Gateway:
             for name in dict.fromkeys(names)
         ]  # fmt: skip
         # both dialects' list shapes at once: neither SDK minds the other's fields
-        return msgspec.json.encode(
-            {"object": "list", "data": data, "has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
-        )
+        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+        return msgspec.json.encode({"object": "list", "data": data, "has_more": False, **ends})
 
     async def _serve_status(self, path: str, headers: list[tuple[bytes, bytes]], send: Send) -> None:
         if path == "/health":
@@ -132,25 +137,28 @@ class Gateway:
         link: Link | None,
     ) -> None:  # fmt: skip
         key = self._key(headers, "client")
-        named = {
-            n: v
-            for n, v in headers
-            if n in (b"x-sluice-policy", b"x-sluice-timeout-s", b"x-sluice-session", b"content-length", b"content-encoding")
-        }
-        if self.draining or len(self.bus.calls) + self._uploads >= self.limits.open_calls:
-            raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+        named = _once(headers)
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
-        self._uploads += 1
+        if self.draining:
+            raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+        place = self._admission.take(key)
         try:
-            body = await self._body(named, receive, link)
+            body = await self._body(named, receive, link, place)
+            await place.begin()
+            start = self._start(key, dialect, endpoint, named, client_betas(headers))
+            deadline = time.monotonic() + self.limits.call_s
+            call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=deadline, key=key.name)
+            call.when_begun = place.begun
+            del body  # the call gives it up when it goes upstream
+            await self._serve_begun(start, call, receive, send, link)
         finally:
-            self._uploads -= 1
-        start = self._start(key, dialect, endpoint, named, client_betas(headers))
-        call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=time.monotonic() + self.limits.call_s)
+            place.close()
+
+    async def _serve_begun(self, start: Start, call: OpenCall, receive: Receive, send: Send, link: Link | None) -> None:
         self.bus.calls[call.id] = call
-        self.status.calls.labels(dialect).inc()
+        self.status.calls.labels(call.dialect).inc()
         try:
-            await self.bus.start(start, body)
+            await self.bus.start(start, call.body)
         except BaseException as error:
             del self.bus.calls[call.id]
             if not isinstance(error, Overloaded):
@@ -181,7 +189,7 @@ class Gateway:
                 self.bus.append(call)
                 del self.bus.calls[call.id]
 
-    async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None) -> bytes:
+    async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place) -> bytes:
         limit = self.limits.body_bytes
         too_large = TooLarge(f"the request body is past {limit} bytes")
         if b"content-encoding" in named and named[b"content-encoding"] != b"identity":
@@ -189,7 +197,7 @@ class Gateway:
         with contextlib.suppress(ValueError):
             if int(named.get(b"content-length", b"0")) > limit:
                 raise too_large
-        parts, size, until = [], 0, time.monotonic() + self.limits.call_s
+        parts, size, until = [], 0, time.monotonic() + self.limits.body_s
         while True:
             if link is not None and link.has_body():
                 # nothing is waited for, and a timer costs 8 us
@@ -202,6 +210,7 @@ class Gateway:
             size += len(part)
             if size > limit:
                 raise too_large
+            place.take_body(len(part))
             parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
@@ -211,13 +220,14 @@ class Gateway:
             async with asyncio.timeout(min(self.limits.client_stall_s, until - time.monotonic())):
                 return await receive()
         except TimeoutError:
-            raise InvalidRequest("the request body did not come in time", code="body_timeout") from None
+            raise TooSlow("the request body did not come in time", retry_after_s=1) from None
 
     def _start(self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...]) -> Start:
         at = time.time_ns() // 1_000_000
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect, endpoint=endpoint, key=key.name,
-            policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), 64), session=_text(named.get(b"x-sluice-session"), 200),
+            policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), MAX_POLICY_CHARS),
+            session=_text(named.get(b"x-sluice-session"), MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
         )  # fmt: skip
 
@@ -337,6 +347,18 @@ class _Relay:
         if self._upstream is not None and not self._upstream.done():
             self._upstream.cancel()
             await asyncio.wait({self._upstream})
+
+
+def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return the headers that say how a call is served. Raises InvalidRequest for one that is there twice: two readers may differ."""
+    named: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name.startswith(b"x-sluice-") or name in (b"content-length", b"content-encoding"):
+            if name in named:
+                said = name.decode("latin-1")[:64]
+                raise InvalidRequest(f"{said} is there more than once", code="repeated_header", param=said)
+            named[name] = value
+    return named
 
 
 def _timeout(value: bytes | None, default: float) -> float:

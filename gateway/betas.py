@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable
 
-MAX_NAMES = 64
+from protocol.bounds import MAX_BETAS
+
 _NAME = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 
 
@@ -18,7 +19,7 @@ def client_betas(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
             continue
         for part in value.split(b","):
             name = part.strip()
-            if len(names) == MAX_NAMES:
+            if len(names) == MAX_BETAS:
                 return tuple(names)
             if _NAME.fullmatch(name) is not None:
                 names[name.decode()] = None

@@ -57,7 +57,7 @@ class Bus:
         """Could this gateway not even show that it lives? Redis is away, or takes no writes."""
         self.info: dict[str, str] = {}
         """What Redis last said of itself."""
-        self.gate = CommitGate(url, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
+        self.gate = CommitGate(url, self.redis, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
 
     async def open(self) -> None:
         """Connect and show life. Raises StreamConnectionLost."""
@@ -191,6 +191,8 @@ class Bus:
             try:
                 found = await reader.call("XREAD", "COUNT", READ_COUNT, "BLOCK", reader.block_ms, "STREAMS", key, self._last[shard])
             except (StreamConnectionLost, RedisError):
+                if self.gate is not None:
+                    self.gate.forget(shard)
                 await asyncio.sleep(RETRY_S)
                 continue
             if not found:
@@ -257,7 +259,7 @@ class Bus:
         for shard in range(self.shards):
             await self.redis.script(scripts.BEAT, [layout.gateway_key(shard, self.gateway)], [self._last[shard], ALIVE_MS])
         if self.gate is not None:
-            await self.gate.look(self.redis)
+            self.gate.look()
         # all of it: what else may be wrong with it is seen without another question, and Redis 6 takes no list of sections
         found = (await self.redis.call("INFO")).decode()
         self.info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)

@@ -9,6 +9,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.request import Dialect, Endpoint
 from streams import layout
@@ -25,8 +27,12 @@ ENTRY_CHUNKS = 64
 class OpenCall:
     """One client request between HTTP and Redis."""
 
-    def __init__(self, call_id: str, dialect: Dialect, endpoint: Endpoint, body: bytes, *, activity_s: float, deadline: float) -> None:
-        self.id, self.dialect, self.endpoint, self.body = call_id, dialect, endpoint, body
+    def __init__(
+        self, call_id: str, dialect: Dialect, endpoint: Endpoint, body: bytes, *, activity_s: float, deadline: float, key: str = ""
+    ) -> None:
+        self.id, self.dialect, self.endpoint, self.body, self.key = call_id, dialect, endpoint, body, key
+        self.when_begun: Callable[[], None] | None = None
+        """Called once, when the first request goes upstream."""
         self.shard = layout.shard_of(call_id)
         self.stream_key, self.channel = layout.call_key(call_id), layout.chunk_channel(call_id)
         self.commands = Append(self.stream_key, self.channel, layout.BLOB)
@@ -102,13 +108,17 @@ class OpenCall:
         if dispatch.body is None and self._sent:
             self.fail(StreamProtocolError("the request would be sent upstream twice"))
             return
+        if not self._sent and self.when_begun is not None:
+            self.when_begun()
         self._sent = True
-        self.dispatch = dispatch
+        if dispatch.body is not None:
+            self.body = dispatch.body
+        self.dispatch = msgspec.structs.replace(dispatch, body=None)
 
-    def take_body(self, dispatch: Dispatch) -> bytes:
-        """Return the bytes to send for `dispatch`. The client's own are not kept after that: agents send megabytes."""
+    def take_body(self) -> bytes:
+        """Return the body to send for the dispatch. It is not kept after that: agents send megabytes."""
         body, self.body = self.body, b""
-        return body if dispatch.body is None else dispatch.body
+        return body
 
     def _takes_keepalive(self) -> bool:
         # headers wait 15 s for a true status; from then on errors are frames

@@ -1,18 +1,21 @@
 """The built-in scripted model: it plays an upstream of either dialect, so that everything can be tried with no provider key.
 
 Which script it plays follows from plain words in the last user message and the tools offered; docs/demo.md has the
-table. It says what it is. It is the one place in the gateway that reads a request body, because here the gateway is
-the upstream. Deterministic: the same body gives the same bytes.
+table. It says what it is. It reads request bodies, because here Sluice is the upstream: in a process of its own (`demo_server`),
+and of a body no more than its bounds, before anything is made of it. Deterministic: the same body gives the same bytes.
 """
 
 import json
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import Any
 
 from gateway import demo_wire
-from gateway.demo_wire import Answer, Call
+from gateway.demo_wire import Answer, Call, Words
+from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
 from protocol.request import Dialect
 
 _ABOUT = (
@@ -20,7 +23,6 @@ _ABOUT = (
     "or to delete everything with rm -rf with a tool bash."
 )
 _THOUGHT = "The user wants to see reasoning. I am a script, so this is all there is to it."
-_MAX_WORDS = 100_000
 _MAX_WAIT_S = 600.0
 _WORDS = re.compile(r"\S+\s*")
 _CITY = re.compile(r"\bin ([A-Z][\w'-]*(?: [A-Z][\w'-]*)*)(?:,? and (?:in )?([A-Z][\w'-]*(?: [A-Z][\w'-]*)*))?")
@@ -30,12 +32,12 @@ _COMMAND = re.compile(r"rm -rf(?: +([/~.*][^\s\"'`]*))?")
 
 @dataclass(slots=True)
 class Script:
-    """What the upstream answers: pieces of the body, each sent `delay_s` after the one before."""
+    """What the upstream answers: pieces of the body, each made when it is asked for and sent `delay_s` after the one before."""
 
     status: int = 200
     content_type: str = "application/json"
     retry_after: str | None = None
-    steps: list[tuple[float, bytes]] = field(default_factory=list)
+    steps: Iterable[tuple[float, bytes]] = ()
 
 
 def script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
@@ -57,6 +59,9 @@ def _script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
     answer.id = sha256(body).hexdigest()[:24]
     answer.model = str(request.get("model") or "demo")
     answer.input_tokens = max(1, len(body) // 4)
+    said = [answer.model, *(json.dumps([c.name, c.arguments], ensure_ascii=False) for c in answer.calls)]
+    # a lone surrogate: a stream that has begun could not say so
+    "".join(said + answer.pieces if isinstance(answer.pieces, list) else said).encode()
     if not request.get("stream"):
         whole = demo_wire.whole(dialect, answer)
         return Script(steps=[(answer.wait_s, whole)])
@@ -70,7 +75,7 @@ def _error(dialect: Dialect, status: int, message: str, retry_after: str | None)
 
 
 def _read(request: dict[str, Any]) -> tuple[str, str | None, list[dict[str, Any]]]:
-    """Return the words of the last user turn, the text of a tool result that ends the conversation, and the tools."""
+    """Return the words of the last user turn, the text of a tool result that ends the conversation, and the tools; each to its bound."""
     last = request["messages"][-1]
     content = last.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
@@ -83,11 +88,11 @@ def _read(request: dict[str, Any]) -> tuple[str, str | None, list[dict[str, Any]
         said = results[-1].get("content") or ""
         result = said if isinstance(said, str) else " ".join(str(p.get("text") or "") for p in said)
     tools = []
-    for tool in request.get("tools") or []:
+    for tool in (request.get("tools") or [])[:DEMO_TOOLS]:
         function = tool.get("function") or {}
         schema = function.get("parameters") or tool.get("input_schema") or {}
         tools.append({"name": function.get("name") or tool["name"], "properties": schema.get("properties") or {}})
-    return text, result, tools
+    return text[:DEMO_CHARS], result, tools
 
 
 def _answer(words: str, result: str | None, tools: list[dict[str, Any]]) -> Answer:
@@ -98,8 +103,8 @@ def _answer(words: str, result: str | None, tools: list[dict[str, Any]]) -> Answ
     if calls := _calls(words, lower, tools):
         answer.calls, answer.pieces, answer.stop = calls, _WORDS.findall("Let me do that."), "tool_use"
     elif found := re.search(r"\blong (\d+)", lower):
-        count = min(int(found[1]), _MAX_WORDS)
-        answer.pieces = [f"word{n} " for n in range(1, count + 1)] if "clock" not in lower else [demo_wire.CLOCK.decode()] * count
+        count = min(int(found[1]), DEMO_WORDS)
+        answer.pieces = Words(count, demo_wire.CLOCK.decode() if "clock" in lower else "")
     if re.search(r"\bthink", lower):
         answer.thoughts = _WORDS.findall(_THOUGHT)
     if found := re.search(r"wait (\d+(?:\.\d+)?) ?s", lower):
@@ -117,23 +122,30 @@ def _answer(words: str, result: str | None, tools: list[dict[str, Any]]) -> Answ
 
 
 def _calls(words: str, lower: str, tools: list[dict[str, Any]]) -> list[Call]:
-    calls: list[Call] = []
+    return list(islice(_all_calls(words, lower, tools), DEMO_CALLS))
+
+
+def _all_calls(words: str, lower: str, tools: list[dict[str, Any]]) -> Iterator[Call]:
+    cities, command = _cities(words) if "weather" in lower else [], _COMMAND.search(words)
     for tool in tools:
         name, properties = tool["name"], tool["properties"]
-        if "weather" in name.lower() and "weather" in lower:
-            cities = [c for found in _CITY.finditer(words) for c in found.groups() if c] or _PLACE.findall(words)[:1] or ["Paris"]
-            calls += [Call(name, {_property(properties, "city"): city}) for city in cities]
-        elif (name == "bash" or "command" in properties) and (found := _COMMAND.search(words)):
-            calls.append(Call(name, {_property(properties, "command"): f"rm -rf {found[1] or '/'}"}))
+        if cities and "weather" in name.lower():
+            wish = _property(properties, "city")
+            yield from (Call(name, {wish: city}) for city in cities)
+        elif (name == "bash" or "command" in properties) and command:
+            yield Call(name, {_property(properties, "command"): f"rm -rf {command[1] or '/'}"})
         elif (name == "bash" or "command" in properties) and "list the files" in lower:
-            calls.append(Call(name, {_property(properties, "command"): "ls -la"}))
+            yield Call(name, {_property(properties, "command"): "ls -la"})
         elif "time" in name.lower() and "time" in lower:
-            calls.append(Call(name, {}))
-    return calls
+            yield Call(name, {})
+
+
+def _cities(words: str) -> list[str]:
+    found = [city for one in islice(_CITY.finditer(words), DEMO_CALLS) for city in one.groups() if city]
+    return found or _PLACE.findall(words)[:1] or ["Paris"]
 
 
 def _property(properties: dict[str, Any], wish: str) -> str:
     if wish in properties or not properties:
         return wish
-    texts = [n for n, p in properties.items() if isinstance(p, dict) and p.get("type") == "string"]
-    return texts[0] if texts else wish
+    return next((n for n, p in properties.items() if isinstance(p, dict) and p.get("type") == "string"), wish)

@@ -1,7 +1,9 @@
 """The demo model's answers as wire bytes, as a provider of each dialect sends them: token by token, arguments in fragments."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice, repeat
 from typing import Any
 
 from protocol.request import Dialect
@@ -13,7 +15,7 @@ _KINDS |= {413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_e
 _FRAGMENT = 8
 CLOCK = b"@clock;"
 """In a frame: the moment it is sent takes this place, as `@` nanoseconds of the monotonic clock `;` (`sluice bench` reads it)."""
-Steps = list[tuple[float, bytes]]
+Steps = Iterator[tuple[float, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +26,25 @@ class Call:
     arguments: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """So many words, each made when it is said: `word1 `, `word2 ` and so on, or `same` again and again."""
+
+    count: int
+    same: str = ""
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[str]:
+        return repeat(self.same, self.count) if self.same else (f"word{n} " for n in range(1, self.count + 1))
+
+
 @dataclass(slots=True)
 class Answer:
     """One answer: thoughts, then text, then calls. `ending` is "", "error" or "cut"."""
 
-    pieces: list[str]
+    pieces: list[str] | Words
     thoughts: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     stop: str = "end_turn"
@@ -109,9 +125,10 @@ def _signature(answer: Answer) -> str:
 
 
 def stream(dialect: Dialect, answer: Answer, *, include_usage: bool) -> Steps:
-    """The frames of a streamed answer with their delays."""
+    """The frames of a streamed answer with their delays, each made when it is asked for."""
     frames = _stream_anthropic(answer) if dialect == "anthropic" else _stream_openai(answer, include_usage=include_usage)
-    return [(answer.wait_s if n == 0 else answer.gap_s, frame) for n, frame in enumerate(frames)]
+    for n, frame in enumerate(frames):
+        yield (answer.wait_s if n == 0 else answer.gap_s), frame
 
 
 def _data(body: dict[str, Any]) -> bytes:
@@ -123,57 +140,75 @@ def _fragments(arguments: dict[str, Any]) -> list[str]:
     return [text[n : n + _FRAGMENT] for n in range(0, len(text), _FRAGMENT)] if arguments else []
 
 
-def _stream_openai(answer: Answer, *, include_usage: bool) -> list[bytes]:
+def _stream_openai(answer: Answer, *, include_usage: bool) -> Iterator[bytes]:
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return _data({**head, "choices": [choice]})
 
     head = {"id": f"chatcmpl-{answer.id}", "object": "chat.completion.chunk", "created": _CREATED, "model": answer.model}
-    frames = [chunk({"role": "assistant", "content": ""})]
-    frames += [chunk({"reasoning_content": piece}) for piece in answer.thoughts]
-    frames += [chunk({"content": piece}) for piece in answer.pieces]
-    for n, call in enumerate(answer.calls):
-        begin = {"index": n, "id": f"call_{answer.id[:8]}{n}", "type": "function", "function": {"name": call.name, "arguments": ""}}
-        frames.append(chunk({"tool_calls": [begin]}))
-        parts = _fragments(call.arguments) or ["{}"]
-        frames += [chunk({"tool_calls": [{"index": n, "function": {"arguments": part}}]}) for part in parts]
+    deltas = _deltas_openai(answer)
     if answer.ending:
-        half = frames[: 1 + len(frames) // 2]
-        return (
-            [*half, _data({"error": {"message": "the demo model fails as asked", "type": "server_error"}})]
-            if answer.ending == "error"
-            else half
-        )
-    frames.append(chunk({}, _STOPS[answer.stop]))
+        count = sum(1 for _ in _deltas_openai(answer))
+        yield from (chunk(delta) for delta in islice(deltas, 1 + count // 2))
+        if answer.ending == "error":
+            yield _data({"error": {"message": "the demo model fails as asked", "type": "server_error"}})
+        return
+    yield from (chunk(delta) for delta in deltas)
+    yield chunk({}, _STOPS[answer.stop])
     if include_usage:
-        frames.append(_data({**head, "choices": [], "usage": _usage_openai(answer)}))
-    return [*frames, b"data: [DONE]\n\n"]
+        yield _data({**head, "choices": [], "usage": _usage_openai(answer)})
+    yield b"data: [DONE]\n\n"
+
+
+def _deltas_openai(answer: Answer) -> Iterator[dict[str, Any]]:
+    yield {"role": "assistant", "content": ""}
+    yield from ({"reasoning_content": piece} for piece in answer.thoughts)
+    yield from ({"content": piece} for piece in answer.pieces)
+    for n, call in enumerate(answer.calls):
+        function = {"name": call.name, "arguments": ""}
+        yield {"tool_calls": [{"index": n, "id": f"call_{answer.id[:8]}{n}", "type": "function", "function": function}]}
+        parts = _fragments(call.arguments) or ["{}"]
+        yield from ({"tool_calls": [{"index": n, "function": {"arguments": part}}]} for part in parts)
 
 
 def _event(kind: str, **body: Any) -> bytes:
     return b"event: " + kind.encode() + b"\n" + _data({"type": kind, **body})
 
 
-def _stream_anthropic(answer: Answer) -> list[bytes]:
+def _stream_anthropic(answer: Answer) -> Iterator[bytes]:
     usage = {"input_tokens": answer.input_tokens, "output_tokens": 1}
     message = _whole_anthropic(answer) | {"content": [], "stop_reason": None, "usage": usage}
-    frames = [_event("message_start", message=message), _event("ping")]
-    blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    frames = _frames_anthropic(answer)
+    yield _event("message_start", message=message)
+    yield _event("ping")
+    if answer.ending:
+        count = 2 + sum(1 for _ in _frames_anthropic(answer))
+        yield from (_event(kind, **body) for kind, body in islice(frames, count // 2))
+        if answer.ending == "error":
+            yield _event("error", error={"type": "overloaded_error", "message": "the demo model fails as asked"})
+        return
+    yield from (_event(kind, **body) for kind, body in frames)
+    end = {"stop_reason": answer.stop, "stop_sequence": None}
+    yield _event("message_delta", delta=end, usage={"output_tokens": answer.output_tokens})
+    yield _event("message_stop")
+
+
+def _frames_anthropic(answer: Answer) -> Iterator[tuple[str, dict[str, Any]]]:
+    for index, (start, deltas) in enumerate(_blocks_anthropic(answer)):
+        yield "content_block_start", {"index": index, "content_block": start}
+        yield from (("content_block_delta", {"index": index, "delta": delta}) for delta in deltas)
+        yield "content_block_stop", {"index": index}
+
+
+def _blocks_anthropic(answer: Answer) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
     if answer.thoughts:
-        deltas: list[dict[str, Any]] = [{"type": "thinking_delta", "thinking": piece} for piece in answer.thoughts]
-        deltas.append({"type": "signature_delta", "signature": _signature(answer)})
-        blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, deltas))
-    blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in answer.pieces]))
+        yield {"type": "thinking", "thinking": "", "signature": ""}, _thinking_deltas(answer)
+    yield {"type": "text", "text": ""}, ({"type": "text_delta", "text": piece} for piece in answer.pieces)
     for n, call in enumerate(answer.calls):
         start = {"type": "tool_use", "id": f"toolu_{answer.id[:8]}{n}", "name": call.name, "input": {}}
-        blocks.append((start, [{"type": "input_json_delta", "partial_json": part} for part in ["", *_fragments(call.arguments)]]))
-    for index, (start, deltas) in enumerate(blocks):
-        frames.append(_event("content_block_start", index=index, content_block=start))
-        frames += [_event("content_block_delta", index=index, delta=delta) for delta in deltas]
-        frames.append(_event("content_block_stop", index=index))
-    if answer.ending:
-        half = frames[: 2 + len(frames) // 2]
-        failed = _event("error", error={"type": "overloaded_error", "message": "the demo model fails as asked"})
-        return [*half, failed] if answer.ending == "error" else half
-    end = {"stop_reason": answer.stop, "stop_sequence": None}
-    return [*frames, _event("message_delta", delta=end, usage={"output_tokens": answer.output_tokens}), _event("message_stop")]
+        yield start, ({"type": "input_json_delta", "partial_json": part} for part in ["", *_fragments(call.arguments)])
+
+
+def _thinking_deltas(answer: Answer) -> Iterator[dict[str, Any]]:
+    yield from ({"type": "thinking_delta", "thinking": piece} for piece in answer.thoughts)
+    yield {"type": "signature_delta", "signature": _signature(answer)}

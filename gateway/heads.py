@@ -1,5 +1,5 @@
-"""What uvicorn's httptools server lacks: bounds on the size of a request head, how long it may take to come, and how long a client may
-leave what it is sent unread; and a way to write a chunk without a task.
+"""What uvicorn's httptools server lacks: bounds on the size of a request head, on its lines, how long it may take to come, and how long
+a client may leave what it is sent unread; and a way to write a chunk without a task.
 
 What is past them gets 431, or is closed; before a head is complete nobody knows who asks, or in which dialect.
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MAX_HEAD_BYTES = 64 * 1024
-HEAD_S = 30.0
+from protocol.bounds import HEAD_S, MAX_HEAD_BYTES, MAX_HEADERS
+
 _LOOKS = 4
 """How often in the stall time a connection with unsent bytes is looked at."""
 _TOO_LARGE = (
@@ -102,7 +102,7 @@ class Link:
 
 
 class BoundedConnection(HttpToolsProtocol):
-    """One client connection. A head may have 64 KiB beside what comes in the same read as its end, and 30 s.
+    """One client connection. A head may have 64 KiB beside what comes in the same read as its end, 128 lines, and 30 s.
 
     A client that takes none of its unsent bytes for `stall_s` is cut off, whatever is sent to it: a sender would wait for ever.
     """
@@ -136,11 +136,27 @@ class BoundedConnection(HttpToolsProtocol):
         """Take bytes, unless the head that they belong to is too long already."""
         if self._in_head:
             if self._head_bytes > MAX_HEAD_BYTES:
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
+                self._refuse()
                 return
             self._head_bytes += len(data)
         super().data_received(data)
+
+    def _refuse(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A line of a head is there. One too many ends the connection, and the parsing of what came with it: 65,536 took 0.1 s."""
+        if len(self.headers) >= MAX_HEADERS:
+            self._refuse()
+            raise ConnectionAbortedError
+        super().on_header(name, value)
+
+    def send_400_response(self, msg: str) -> None:
+        """Say that this is not HTTP, unless it was refused already."""
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
         """A head begins."""

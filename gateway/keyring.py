@@ -9,25 +9,35 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 
+from protocol.bounds import MAX_KEY_BYTES
 from protocol.config import Key
+from protocol.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
 REFRESH_S = 4.0
 """A revoked key is refused within five seconds: this, and the query."""
-_MAX_KEY = 512
 
 Headers = Iterable[tuple[bytes, bytes]]
 Load = Callable[[], Awaitable[Sequence[Key]]]
 
 
 def presented_key(headers: Headers) -> bytes | None:
-    """Return the key in `Authorization: Bearer` or `x-api-key`, or None; never looked for anywhere else."""
+    """Return the key in `Authorization: Bearer` or `x-api-key`, or None; never looked for anywhere else. The same one may be there twice.
+
+    Raises InvalidRequest for two keys: whose call it is, a proxy before us may have decided by the other.
+    """
+    found: bytes | None = None
     for name, value in headers:
         if name == b"authorization" and value[:7].lower() == b"bearer ":
-            return value[7:].strip() or None
-        if name == b"x-api-key":
-            return value.strip() or None
-    return None
+            one = value[7:].strip()
+        elif name == b"x-api-key":
+            one = value.strip()
+        else:
+            continue
+        if found is not None and one != found:
+            raise InvalidRequest("this request carries two API keys; send one", code="repeated_header")
+        found = one
+    return found or None
 
 
 class KeyRing:
@@ -38,9 +48,9 @@ class KeyRing:
         self._by_digest = {k.sha256: k for k in self._file}
 
     def authenticate(self, headers: Headers) -> Key | None:
-        """Return whose key the headers carry; None for none, unknown, malformed or revoked."""
+        """Return whose key the headers carry; None for none, unknown, malformed or revoked. Raises InvalidRequest for two keys."""
         presented = presented_key(headers)
-        if presented is None or len(presented) > _MAX_KEY:
+        if presented is None or len(presented) > MAX_KEY_BYTES:
             return None
         digest = sha256(presented).hexdigest()
         key = self._by_digest.get(digest)

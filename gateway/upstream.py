@@ -7,16 +7,18 @@ not followed; the answer is split into SSE events by bytes and otherwise untouch
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway import betas, demo
+from gateway import betas
+from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.calls import OpenCall
-from gateway.demo_wire import CLOCK
+from gateway.demo_server import DemoServer
+from protocol import errors_wire
+from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS
 from protocol.config import DEMO, Config, Upstream
-from protocol.errors import PipelineError
+from protocol.errors import PipelineError, RateLimited, RequestError, TooLarge
 from protocol.sse import EventSplitter
 from providers.http1 import Line, Origin, Pool
 from streams.layout import Dispatch, EntryKind
@@ -24,8 +26,10 @@ from streams.layout import Dispatch, EntryKind
 log = logging.getLogger(__name__)
 _PATHS = {"chat": "/chat/completions", "messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens"}
 _STREAM = b"text/event-stream"
-_MAX_HEADS = 1000
-"""How many ready request heads are kept: clients name betas, so there is no end to them."""
+_OPEN_HEADERS = frozenset(("content-type", "accept-encoding", "accept", "user-agent", "anthropic-version", "anthropic-beta"))
+"""Configured headers of which everybody knows the values."""
+_SECRET_CHARS = 8
+"""A shorter value of a configured header is no secret, and its characters are in other words."""
 
 
 class _TooLarge(PipelineError):
@@ -54,28 +58,40 @@ def _headers(upstream: Upstream) -> dict[str, str]:
     return headers
 
 
+def _secrets(upstream: Upstream, headers: Mapping[str, str]) -> tuple[bytes, ...]:
+    """What an error body must not show: the key, and configured headers' values, also without their scheme; the longest first."""
+    values = [headers[name.lower()] for name in upstream.headers if name.lower() not in _OPEN_HEADERS]
+    words = {word for value in values for word in (value, value.partition(" ")[2]) if len(word) >= _SECRET_CHARS}
+    return tuple(sorted((word.encode() for word in {provider_key(upstream), *words} if word), key=len, reverse=True))
+
+
 class Upstreams:
     """The configured providers and the built-in `demo`, with one connection pool."""
 
     def __init__(self, config: Config, bus: Bus) -> None:
         self._config, self._limits, self._bus = config, config.limits, bus
         self._headers = {name: _headers(u) for name, u in config.upstreams.items()}
-        self._keys = {name: provider_key(u).encode() for name, u in config.upstreams.items()}
+        self._secrets = {name: _secrets(u, self._headers[name]) for name, u in config.upstreams.items()} | {DEMO: ()}
+        self._shares = {name: Shares(u.calls) for name, u in config.upstreams.items() if u.calls is not None}
+        self._demo = DemoServer()
         self._heads = dict[tuple[str, str, str], tuple[Origin, bytes]]()
         self._pool = Pool(connect_s=self._limits.connect_s, first_byte_s=self._limits.first_byte_s, idle_s=self._limits.idle_s)
 
     async def close(self) -> None:
         """Close the pool and what is open in it."""
         await self._pool.close()
+        await self._demo.close()
 
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises but cancellation."""
         code = ""
         try:
-            if dispatch.upstream == DEMO:
-                await self._send_demo(call, dispatch)
-            else:
-                await self._send_http(call, dispatch)
+            await self._send(call, dispatch)
+            return
+        except RequestError as error:
+            # as if the provider had said so: the worker tells the client, and the record has it
+            said = errors_wire.error_body(dispatch.dialect, error)
+            self._append(call, "status", [said], number=error.http_status, text=str(error.retry_after_s or ""))
             return
         except PipelineError as error:
             log.warning("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": type(error).__name__})
@@ -91,13 +107,26 @@ class Upstreams:
         call.append(kind, chunks, number=number, text=text)
         self._bus.append(call)
 
-    async def _send_http(self, call: OpenCall, dispatch: Dispatch) -> None:
-        origin, head = self._head(dispatch)
-        answer = _Answer(call, self._bus, self._keys[dispatch.upstream])
+    async def _send(self, call: OpenCall, dispatch: Dispatch) -> None:
+        name = dispatch.upstream
+        shares = self._shares.get(name)
+        if shares is not None and shares.take(call.key) is not None:
+            most = f"{shares.of(call.key)} of the {shares.total} that the upstream {name!r} may be sent at once"
+            raise RateLimited(f"this key has its share of requests, {most}; try again", retry_after_s=1)
+        answer = _Answer(call, self._bus, self._secrets[name])
         try:
-            await self._pool.post(origin, head, call.take_body(dispatch), answer)
+            origin, head = await self._demo_head(call, dispatch) if name == DEMO else self._head(dispatch)
+            await self._pool.post(origin, head, call.take_body(), answer)
         finally:
             answer.leave()
+            if shares is not None:
+                shares.give_back(call.key)
+
+    async def _demo_head(self, call: OpenCall, dispatch: Dispatch) -> tuple[Origin, bytes]:
+        if len(call.body) > DEMO_BODY_BYTES:
+            raise TooLarge(f"the demo model takes request bodies up to {DEMO_BODY_BYTES} bytes")
+        origin = Origin(await self._demo.url())
+        return origin, origin.head(_PATHS[dispatch.endpoint], {"content-type": "application/json"})
 
     def _head(self, dispatch: Dispatch) -> tuple[Origin, bytes]:
         """Where the request goes, and its head; made once for each provider, path and set of betas."""
@@ -109,28 +138,17 @@ class Upstreams:
         if known not in self._heads:
             base = upstream.base_url.rstrip("/")
             origin = Origin(base.removesuffix("/v1") if upstream.dialect == "anthropic" else base)
-            if len(self._heads) >= _MAX_HEADS:
+            if len(self._heads) >= MAX_KEPT_HEADS:
                 self._heads.clear()
             self._heads[known] = origin, origin.head(_PATHS[dispatch.endpoint], headers | {"anthropic-beta": extra} if extra else headers)
         return self._heads[known]
-
-    async def _send_demo(self, call: OpenCall, dispatch: Dispatch) -> None:
-        script = demo.script(dispatch.dialect, dispatch.endpoint, call.take_body(dispatch))
-        answer = _Answer(call, self._bus, b"")
-        answer.on_head(script.status, {b"content-type": script.content_type.encode(), b"retry-after": (script.retry_after or "").encode()})
-        for delay_s, data in script.steps:
-            if delay_s:
-                await asyncio.sleep(delay_s)
-            answer.on_data(data.replace(CLOCK, b"@%d;" % time.monotonic_ns()) if CLOCK in data else data)
-            await call.room(self._limits.unsent_bytes)
-        answer.on_end()
 
 
 class _Answer:
     """Puts one answer onto its call's stream as it comes: events of a stream, else the whole body at its end."""
 
-    def __init__(self, call: OpenCall, bus: Bus, key: bytes) -> None:
-        self._call, self._bus, self._key = call, bus, key
+    def __init__(self, call: OpenCall, bus: Bus, secrets: tuple[bytes, ...]) -> None:
+        self._call, self._bus, self._secrets = call, bus, secrets
         self._most, self._mark = bus.limits.output_bytes, bus.limits.unsent_bytes
         self._status, self._retry_after = 0, ""
         self._splitter: EventSplitter | None = None
@@ -171,7 +189,8 @@ class _Answer:
         else:
             said = b"".join(self._body)
             # providers repeat the key that they refuse, in the error that a client is told and the record keeps
-            said = said.replace(self._key, b"[key]") if self._key else said
+            for secret in self._secrets:
+                said = said.replace(secret, b"[key]")
             call.append("status", [said], number=self._status, text=self._retry_after)
         self._bus.append(call)
 

@@ -42,6 +42,8 @@ class Upstream(_Strict):
     headers: dict[str, str] = {}
     native_tools: bool = True
     """False: tools are written into the prompt and calls are read out of the text (docs/tools.md)."""
+    calls: Annotated[int, Field(ge=1)] | None = None
+    """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Unset: no bound."""
     guided: Guided = ""
     """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`."""
 
@@ -90,6 +92,8 @@ class Key(_Strict):
     policies: tuple[Name, ...] = ("default",)
     server_tools: tuple[Name, ...] = ()
     """Families of tools run by the provider that requests with this key may use (web_search, code_execution, mcp, ...)."""
+    calls: Annotated[int, Field(ge=1)] | None = None
+    """Its own `limits.key_calls`."""
 
 
 class Limits(_Strict):
@@ -101,8 +105,14 @@ class Limits(_Strict):
     """What upstream may send in one call; past it the call ends."""
     event_bytes: int = 8 * 2**20
     """One SSE event (or one tool call's arguments) past this ends the call."""
+    upload_bytes: int = 256 * 2**20
+    """Request bodies of one gateway that come in or wait for a worker; past it 503. A key may have as much as is free, past it 429."""
+    body_s: float = 120.0
+    """How long a request body may take to come; past it 408."""
     open_calls: int = 5_000
-    """Open calls of one gateway; past it 503."""
+    """Open calls of one gateway; past it 503. A key may have as many as are still free; past it 429."""
+    key_calls: int = 100
+    """Open calls of one key on one gateway; past it 429. A key's own `calls` goes before."""
     queue: int = 2_000
     """Calls on the dispatch stream (open and waiting) per shard; past it 503."""
     backlog: int = 1_000_000
@@ -155,6 +165,13 @@ class Limits(_Strict):
     checkpoint_s: float = 60.0
     """How often an audit writer writes a checkpoint over all seals, when there are new ones."""
 
+    @model_validator(mode="after")
+    def _takes_a_body(self) -> "Limits":
+        # a key may have half of what bodies may have
+        if self.upload_bytes < 2 * self.body_bytes:
+            raise ValueError("upload_bytes must be at least twice body_bytes")
+        return self
+
 
 class Config(_Strict):
     """The whole file. Unknown keys are refused with their place."""
@@ -173,10 +190,14 @@ class Config(_Strict):
     """What happens to text that a client may read as a tool call, where a policy decides about calls (docs/tools.md)."""
     private_urls: Literal["refuse", "pass"] = "refuse"
     """What happens to requests with a URL of an image or file that points into the operator's own network: servers fetch them."""
+    demo: bool | None = None
+    """Does the built-in model `demo` answer? Unset: only where `models` names no other."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Config":
+        if DEMO in self.upstreams:
+            raise ValueError(f"upstreams: {DEMO!r} is the built-in one; give yours another name")
         for route in self.models:
             if route.upstream not in self.upstreams:
                 raise ValueError(f"models: {route.match!r} names the upstream {route.upstream!r}, which is not under upstreams")
@@ -192,13 +213,19 @@ class Config(_Strict):
                 raise ValueError(f"keys: {key.name!r}: {error}") from None
         return self
 
+    @property
+    def demo_models(self) -> tuple[str, ...]:
+        """The names of the built-in models, none where they are switched off."""
+        is_on = not self.models if self.demo is None else self.demo
+        return tuple(DEMO_MODELS) if is_on else ()
+
     def route_of(self, model: str) -> ModelRoute | None:
         """Return the first route that matches `model`; the built-in models have none."""
-        return None if model in DEMO_MODELS else next((r for r in self.models if fnmatchcase(model, r.match)), None)
+        return None if model in self.demo_models else next((r for r in self.models if fnmatchcase(model, r.match)), None)
 
     def route(self, model: str) -> str | None:
         """Return the name of the upstream for `model`: the first match, `demo` for the built-in models, None for unknown."""
-        if model in DEMO_MODELS:
+        if model in self.demo_models:
             return DEMO
         found = self.route_of(model)
         return None if found is None else found.upstream

@@ -6,7 +6,7 @@
       StreamError     StreamTimeout | StreamConnectionLost | StreamProtocolError
       PolicyError     PolicyFailed | JudgeUnavailable
       AuditError      AuditUnavailable
-      RequestError    InvalidRequest | Unauthenticated | Forbidden | NotFound | TooLarge | Overloaded
+      RequestError    InvalidRequest | Unauthenticated | Forbidden | NotFound | TooLarge | TooSlow | RateLimited | Overloaded
 
 A block is a verdict, not an error. Messages are for the client: no keys, no prompts, no paths.
 """
@@ -173,6 +173,22 @@ class TooLarge(RequestError):
 
     code = "request_too_large"
     http_status = 413
+
+
+class TooSlow(RequestError):
+    """The body did not come in time."""
+
+    code = "body_timeout"
+    http_status = 408
+    retryable = True
+
+
+class RateLimited(RequestError):
+    """This key has all that it may have at once; the message names how much that is."""
+
+    code = "key_limit"
+    http_status = 429
+    retryable = True
 
 
 class Overloaded(RequestError):

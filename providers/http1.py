@@ -291,6 +291,8 @@ class Pool:
         """
         line = self._take(origin.key) or await self._connect(origin)
         done = line.send(head, body, sink)
+        # its answer may take half an hour, and bodies have megabytes
+        del body
         try:
             await done
         except asyncio.CancelledError:

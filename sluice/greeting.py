@@ -34,21 +34,22 @@ def python_line(url: str, key: str) -> str:
     )
 
 
-def greeting(url: str, key: str, data_dir: Path) -> str:
-    """Return the whole text."""
-    text = dedent("""\
-
-        Sluice is ready: {url}   key: {key}   (Ctrl-C stops it)
-
+def greeting(url: str, key: str, data_dir: Path, *, has_demo: bool = True) -> str:
+    """Return the whole text; what can be tried with the demo model only where it answers."""
+    tries = """
         A model that wants to delete everything; the policy stops it:
         {curl}
 
         One that asks for the weather; it goes through:
         {python}
+"""
+    text = dedent(f"""\
 
-        OpenAI SDK:     OpenAI(base_url="{url}/v1", api_key="{key}")
-        Anthropic SDK:  Anthropic(base_url="{url}", api_key="{key}")
-        Coding agents:  ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}
-        The record:     SLUICE_DATA_DIR={data_dir} .venv/bin/sluice audit tool-calls
+        Sluice is ready: {{url}}   key: {{key}}   (Ctrl-C stops it)
+{tries if has_demo else ""}
+        OpenAI SDK:     OpenAI(base_url="{{url}}/v1", api_key="{{key}}")
+        Anthropic SDK:  Anthropic(base_url="{{url}}", api_key="{{key}}")
+        Coding agents:  ANTHROPIC_BASE_URL={{url}} ANTHROPIC_API_KEY={{key}}
+        The record:     SLUICE_DATA_DIR={{data_dir}} .venv/bin/sluice audit tool-calls
         """)
     return text.format(url=url, key=key, data_dir=data_dir, curl=curl_line(url, key), python=python_line(url, key))

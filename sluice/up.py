@@ -156,7 +156,8 @@ class _Launcher:
             pids = {"launcher": [os.getpid()], **_by_role(supervisor.pids)}
             text = json.dumps({"url": self._plan.url, "key": self._plan.key, "data_dir": str(self._plan.data_dir), "pids": pids})
         else:
-            text = greeting(self._plan.url, self._plan.key, self._plan.data_dir)
+            plan = self._plan
+            text = greeting(plan.url, plan.key, plan.data_dir, has_demo=bool(plan.config.demo_models))
         with contextlib.suppress(OSError):
             print(text, flush=True)  # noqa: T201
         await supervisor.watch()

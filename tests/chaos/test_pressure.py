@@ -67,9 +67,9 @@ def compared(measure: Callable[[], float], slow: Callable[[], AbstractContextMan
     assert min(with_it) < 1.5 * quiet + SLACK_S, (without, with_it)
 
 
-def assert_refused(readers: Iterable[Reader], says: bytes = b"") -> None:
+def assert_refused(readers: Iterable[Reader], says: bytes = b"", *, status: int = 503) -> None:
     for reader in readers:
-        assert reader.status == 503 and int(reader.headers["retry-after"]) >= 1, (reader.status, reader.received[:300])
+        assert reader.status == status and int(reader.headers["retry-after"]) >= 1, (reader.status, reader.received[:300])
         assert (b'"type":"error"' in reader.received) is (reader.dialect == "anthropic"), reader.received
         assert says in reader.received, reader.received
 
@@ -140,7 +140,7 @@ def test_c2_clients_that_do_not_read_do_not_slow_others(tmp_path: Path, redis_ur
     with replaying() as replay:
         replay.answer(stream(f"data: {FRAME}\n\n".encode() * 1900, cutting="events"))
         config = upstreams.config(replay)
-        config["limits"] |= {"unsent_bytes": UNSENT, "ended_ttl_s": 1.0, "open_calls": STALLED + SLOW + 1}
+        config["limits"] |= {"unsent_bytes": UNSENT, "ended_ttl_s": 1.0, "key_calls": STALLED + SLOW + 1}
         with running(tmp_path, redis_url, database_url, config) as product:
             name = f"{STALLED + SLOW} clients that read 30 MB slowly or not at all"
             # each byte is on the call's stream, on the reply stream, and twice in the record until that is committed
@@ -151,7 +151,7 @@ def test_c2_clients_that_do_not_read_do_not_slow_others(tmp_path: Path, redis_ur
                     under_way([last], 1)
                     refused = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS]
                     joined(refused)
-                    assert_refused(refused, b"takes no more calls")
+                    assert_refused(refused, b"the most it may have", status=429)
                     joined([last])
             hold_invariants(product, [last, *refused])
 
@@ -163,7 +163,7 @@ def test_c2_clients_that_do_not_read_do_not_slow_others(tmp_path: Path, redis_ur
 def test_c11_a_slow_judge(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
     with judge_model() as model:
         config = judged_by(base_config(), model, deadline_s=60.0)
-        config["limits"] |= {"open_calls": 12}
+        config["limits"] |= {"key_calls": 12}
         with running(tmp_path, redis_url, database_url, config) as product:
             asked: list[Reader] = []
 
@@ -193,7 +193,7 @@ def many(product: Product, model: JudgeModel, figure: Figure) -> None:
         wait_for(lambda: open_calls(product) == 12, what="all are open")
         refused = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS]
         joined(refused)
-        assert_refused(refused, b"takes no more calls")
+        assert_refused(refused, b"the most it may have", status=429)
         model.open.set()
         joined(waiting)
         assert all(b"ls -la" in r.received for r in waiting)

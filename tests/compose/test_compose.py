@@ -165,7 +165,9 @@ class Stack:
             if "SLUICE_DATABASE_URL" in found:
                 user, place = found["SLUICE_DATABASE_URL"].removesuffix("@postgres:5432/sluice"), self.database_url.rpartition("@")[2]
                 found["SLUICE_DATABASE_URL"] = self.database_url if "//sluice:" in user else f"{user}@{place}"
-            found["SLUICE_CONFIG"] = str(ROOT / "deploy" / "sluice.yaml")
+            config = self.folder / "sluice.yaml"
+            config.write_text((ROOT / "deploy" / "sluice.yaml").read_text() + "demo: true\n")
+            found["SLUICE_CONFIG"] = str(config)
             found["SLUICE_PORT"] = str(self.port)
         path = os.pathsep.join([str(self.tools), os.environ["PATH"]])
         return {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(self.folder)} | found

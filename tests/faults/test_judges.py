@@ -103,6 +103,7 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
     config = base_config()
     config["upstreams"] = {"judges": {"dialect": "openai", "base_url": f"http://127.0.0.1:{judge.port}/v1"}}
     config["upstreams"]["talker"] = {"dialect": "anthropic", "base_url": f"http://127.0.0.1:{judge.port}"}
+    config["demo"] = True
     config["models"] = [{"match": "fake-judge", "upstream": "judges"}, {"match": "talker", "upstream": "talker"}]
     asks = {"use": "tool_judge", "model": "fake-judge"}
     config["policies"] = {"judged": [asks], "both": [asks, {"use": "tool_rules", "deny": [{"tool": "*", "argument_matches": "rm -rf"}]}]}

@@ -12,6 +12,7 @@ from gateway.app import ClientGone, _Relay
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.upstream import Upstreams
+from protocol.bounds import MAX_KEPT_HEADS
 from protocol.config import Config, Limits, Upstream
 from protocol.errors import StreamProtocolError
 from streams import layout
@@ -19,6 +20,12 @@ from streams.layout import Dispatch, Entry, Reply
 from tests.support.replay import Replay, replaying, stream
 from tests.support.replay import Reply as Answer
 
+SECRETS = {
+    "Authorization": "Bearer sk-of-4711",
+    "x-proxy-token": "hunter2-hunter2",
+    "x-team": "seven",
+    "Accept": "text/plain-or-not",
+}
 FIRST, SECOND = b"event: a\ndata: 1\n\n", b"event: b\ndata: 2\n\n"
 
 
@@ -32,7 +39,7 @@ class Place:
     """One open call of a gateway, and what its client got."""
 
     def __init__(self, bus: Bus, upstreams: Upstreams, body: bytes) -> None:
-        self.bus, self.sent = bus, list[MutableMapping[str, Any]]()
+        self.bus, self.upstreams, self.sent = bus, upstreams, list[MutableMapping[str, Any]]()
         self.call = OpenCall(layout.new_call_id(), "anthropic", "messages", body, activity_s=30, deadline=time.monotonic() + 60)
         bus.calls[self.call.id] = self.call
         self.relay = _Relay(self.call, upstreams, self._send)
@@ -73,7 +80,7 @@ async def opened(redis_url: str, server: Replay, *, body: bytes = b'{"first": 1}
     config = Config(
         upstreams={
             "anthropic": Upstream(dialect="anthropic", base_url=server.url, headers={"Anthropic-Beta": "own-1, own-2"}),
-            "openai": Upstream(dialect="openai", base_url=server.url + "/v1"),
+            "openai": Upstream(dialect="openai", base_url=server.url + "/v1", headers=SECRETS),
         },
         limits=limits or Limits(),
     )
@@ -211,3 +218,22 @@ async def test_upstream_is_not_read_on_while_redis_does_not_answer(redis_url: st
         await place.entries(lambda found: bool(found))
         # the mark, and what one read brought past it
         assert limits.unsent_bytes < place.call.received_bytes < limits.unsent_bytes + 2**20
+
+
+async def test_secrets_of_configured_headers_are_not_in_what_an_upstream_says_of_them(redis_url: str, upstream: Replay) -> None:
+    said = b'{"error": {"message": "Bearer sk-of-4711, sk-of-4711 and hunter2-hunter2 of seven are wrong, text/plain-or-not"}}'
+    upstream.answer(Answer(said, status=401))
+    async with opened(redis_url, upstream) as place:
+        place.reply(dispatch=Dispatch("openai", "openai", "chat", b"{}"))
+        (entry,) = await place.entries(ends(1))
+        assert entry.chunks == [b'{"error": {"message": "[key], [key] and [key] of seven are wrong, text/plain-or-not"}}']
+        assert upstream.asked[0].headers["x-proxy-token"] == "hunter2-hunter2"
+
+
+async def test_sets_of_betas_do_not_add_up(redis_url: str, upstream: Replay) -> None:
+    async with opened(redis_url, upstream) as place:
+        upstreams = place.upstreams
+        for number in range(3 * MAX_KEPT_HEADS):
+            _, head = upstreams._head(Dispatch("anthropic", "anthropic", "messages", None, (f"beta-{number}",)))
+            assert b"anthropic-beta: own-1,own-2,beta-%d\r\n" % number in head
+            assert len(upstreams._heads) <= MAX_KEPT_HEADS

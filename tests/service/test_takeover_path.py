@@ -242,7 +242,7 @@ async def test_a_fact_is_heard_of_by_a_call_that_waits_for_it(
     monkeypatch.setattr(worker._known, "look_after", look_away)
     call = await dispatched(redis, worker)
     assert await redis.call("PUBSUB", "NUMSUB", layout.facts_channel(call.id)) == [layout.facts_channel(call.id).encode(), 0]
-    for seq, (_, data) in enumerate(demo.script("openai", "chat", BODY).steps[:-1], 1):
+    for seq, (_, data) in enumerate(list(demo.script("openai", "chat", BODY).steps)[:-1], 1):
         await append(redis, call, seq, data)
     await wait_until(lambda: call.open_asks, what="the question")
     field = next(iter(call.open_asks))

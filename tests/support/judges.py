@@ -69,6 +69,7 @@ def judge_model() -> Iterator[JudgeModel]:
 def judged_by(config: dict[str, Any], model: JudgeModel, *, deadline_s: float = 20.0) -> dict[str, Any]:
     """The configuration with a policy `asking` that lets this model judge every tool call."""
     config["upstreams"] = config.get("upstreams", {}) | {"judges": {"dialect": "openai", "base_url": f"{model.url}/v1"}}
+    config["demo"] = True
     config["models"] = [{"match": MODEL, "upstream": "judges"}, *config.get("models", ())]
     config["policies"]["asking"] = [{"use": "tool_judge", "model": MODEL, "threshold": 0.6, "deadline_s": deadline_s}]
     config["keys"][0]["policies"].append("asking")

@@ -26,6 +26,7 @@ def config(replay: Replay) -> dict[str, Any]:
         "openai": {"dialect": "openai", "base_url": replay.url + "/v1", "api_key_env": _ENV["openai"], "headers": {"x-team": "seven"}},
         "anthropic": {"dialect": "anthropic", "base_url": replay.url, "api_key_env": _ENV["anthropic"]},
     }
+    made["demo"] = True
     made["models"] = [{"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"}]
     return made
 

@@ -109,3 +109,33 @@ def test_guided_is_for_prompted_tools_of_chat_completions(upstream: dict[str, ob
 def test_names_that_pass_are_taken_as_they_stand() -> None:
     config = read("unknown: [block foo, event bar.baz, parameter x]\nbetas: [own-2026-01-01]")
     assert (config.unknown, config.betas) == (("block foo", "event bar.baz", "parameter x"), ("own-2026-01-01",))
+
+
+MODELS = 'models: [{match: "gpt-*", upstream: o}, {match: "any*", upstream: o}]'
+
+
+@pytest.mark.parametrize(("text", "is_on"), [("", True), (MODELS, False), (MODELS + "\ndemo: true", True), ("demo: false", False)])
+def test_the_demo_model_answers_where_no_other_is_named_or_it_is_asked_for(text: str, is_on: bool) -> None:
+    config = read(text)
+    assert config.demo_models == (("demo", "demo-openai", "demo-anthropic") if is_on else ())
+    for model in ("demo", "demo-openai", "demo-anthropic"):
+        assert config.route(model) == ("demo" if is_on else None)
+    assert config.route_of("demo") is None
+
+
+def test_switched_off_its_names_are_names_like_others() -> None:
+    config = read('models: [{match: "*", upstream: o}]')
+    assert config.route("demo") == "o"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('upstreams: {demo: {dialect: openai, base_url: "http://a"}}', "'demo' is the built-in one"),
+        ("limits: {body_bytes: 1000, upload_bytes: 1999}", "upload_bytes must be at least twice body_bytes"),
+        ('upstreams: {o: {dialect: openai, base_url: "http://a", calls: 0}}', "calls"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_start(text: str, sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        parse_config(text, "x.yaml")

@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from gateway import heads
 from gateway.heads import LINK, BoundedConnection, Link, _WithHead
 
 
@@ -162,3 +163,15 @@ async def test_a_client_that_went_before_is_said_at_once_and_one_that_has_its_an
         go_on.set()
         await over.wait()
         assert told == ["before"]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: "])
+async def test_a_head_has_a_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("it is no request")
+
+    assert heads.HEAD_S <= 30
+    monkeypatch.setattr(heads, "HEAD_S", 0.1)
+    async with served(app) as (reader, writer), asyncio.timeout(5):
+        writer.write(sent)
+        assert await reader.read() == b""

@@ -114,6 +114,10 @@ def test_the_greeting_holds_both_lines(tmp_path: Path) -> None:
     shown = greeting(URL, KEY, tmp_path).splitlines()
     assert curl_line(URL, KEY) in shown
     assert python_line(URL, KEY) in shown
+    without = greeting(URL, KEY, tmp_path, has_demo=False).splitlines()
+    assert set(without) < set(shown)
+    assert not any("demo" in line for line in without)
+    assert f'OpenAI SDK:     OpenAI(base_url="{URL}/v1", api_key="{KEY}")' in without
 
 
 def test_the_stamp_of_the_migrations_knows_them() -> None:

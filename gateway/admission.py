@@ -1,0 +1,167 @@
+"""What keys may have of one gateway at once, so that no key's calls stop another's: places, bytes of bodies, turns to begin.
+
+Two rules. A share: a key may have as much as is still free, so that one alone has at most half, and whoever comes next finds room (the
+dynamic threshold of Choudhury and Hahne, 1998, for buffers shared by queues). A round robin: of calls that begin, so many are under way
+at once, half of them for one key, and who waits is served key by key. Measured in docs/decisions.md.
+"""
+
+import asyncio
+from collections import OrderedDict
+from typing import Literal
+
+from protocol.bounds import BEGINNING_CALLS
+from protocol.config import Key, Limits
+from protocol.errors import Overloaded, RateLimited
+
+Refusal = Literal["full", "share"]
+"""Nothing is left for anybody; this key has its share."""
+
+
+class Shares:
+    """So much of something, and what each key has of it."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.used = total, 0
+        self._of = dict[str, int]()
+
+    def take(self, key: str, amount: int = 1) -> Refusal | None:
+        """Take `amount` for `key`, or say why not."""
+        own, free = self._of.get(key, 0), self.total - self.used
+        if amount > free:
+            return "full"
+        if own + amount > free:
+            return "share"
+        self._of[key] = own + amount
+        self.used += amount
+        return None
+
+    def give_back(self, key: str, amount: int = 1) -> None:
+        """Give back what was taken."""
+        left = self._of[key] - amount
+        self.used -= amount
+        if left:
+            self._of[key] = left
+        else:
+            del self._of[key]
+
+    def of(self, key: str) -> int:
+        """What `key` has."""
+        return self._of.get(key, 0)
+
+
+class RoundRobin:
+    """At most `slots` at once, half of them for one key; those who wait for one are served key by key, each key's in their order."""
+
+    def __init__(self, slots: int) -> None:
+        self._free, self._most = slots, max(1, slots // 2)
+        self._of = dict[str, int]()
+        self._waiting: OrderedDict[str, dict[asyncio.Future[None], None]] = OrderedDict()
+
+    async def enter(self, key: str) -> None:
+        """Wait for a slot; who has entered must `leave`."""
+        if self._free and self._of.get(key, 0) < self._most:
+            self._take(key)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, {})[turn] = None
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(key)
+            else:
+                self._forget(key, turn)
+            raise
+
+    def leave(self, key: str) -> None:
+        """Give a slot of `key` to whose turn it is."""
+        self._free += 1
+        self._of[key] -= 1
+        if not self._of[key]:
+            del self._of[key]
+        # the first, but for keys that have their half
+        for waiting, turns in self._waiting.items():
+            if self._of.get(waiting, 0) < self._most:
+                turn = next(iter(turns))
+                self._waiting.move_to_end(waiting)
+                self._forget(waiting, turn)
+                self._take(waiting)
+                # one whose waiting was given up in this very turn of the loop passes it on itself
+                turn.set_result(None)
+                return
+
+    def _take(self, key: str) -> None:
+        self._free -= 1
+        self._of[key] = self._of.get(key, 0) + 1
+
+    def _forget(self, key: str, turn: "asyncio.Future[None]") -> None:
+        turns = self._waiting[key]
+        del turns[turn]
+        if not turns:
+            del self._waiting[key]
+
+
+class Place:
+    """What one call has of its gateway, until `close`."""
+
+    __slots__ = ("_admission", "_body_bytes", "_is_beginning", "key")
+
+    def __init__(self, admission: "Admission", key: str) -> None:
+        self._admission, self.key = admission, key
+        self._body_bytes, self._is_beginning = 0, False
+
+    def take_body(self, size: int) -> None:
+        """Make room for more of the request body. Raises RateLimited, Overloaded."""
+        uploads = self._admission.uploads
+        if refused := uploads.take(self.key, size):
+            own = f"{uploads.of(self.key)} of the {uploads.total} bytes that request bodies under way may have here"
+            if refused == "share":
+                raise RateLimited(f"this key has its share, {own}; try again", code="key_uploads", retry_after_s=1)
+            raise Overloaded("too many request bodies are under way; try again", retry_after_s=1)
+        self._body_bytes += size
+
+    async def begin(self) -> None:
+        """Wait for this key's turn to begin a call. Raises Overloaded when none comes."""
+        admission = self._admission
+        try:
+            async with asyncio.timeout(admission.claim_s):
+                await admission.beginnings.enter(self.key)
+        except TimeoutError:
+            raise Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1) from None
+        self._is_beginning = True
+
+    def begun(self) -> None:
+        """The request is approved or refused: its body is no longer kept, and another call may begin."""
+        if self._body_bytes:
+            self._admission.uploads.give_back(self.key, self._body_bytes)
+            self._body_bytes = 0
+        if self._is_beginning:
+            self._is_beginning = False
+            self._admission.beginnings.leave(self.key)
+
+    def close(self) -> None:
+        """The call is over."""
+        self.begun()
+        self._admission.calls.give_back(self.key)
+
+
+class Admission:
+    """Places of one gateway."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._key_calls, self.claim_s = limits.key_calls, limits.claim_s
+        self.calls, self.uploads = Shares(limits.open_calls), Shares(limits.upload_bytes)
+        self.beginnings = RoundRobin(BEGINNING_CALLS)
+
+    def take(self, key: Key) -> Place:
+        """Return a place for one more call of `key`. Raises RateLimited where it has all that it may, Overloaded where none is left."""
+        most, own = key.calls or self._key_calls, self.calls.of(key.name)
+        if own >= most:
+            raise RateLimited(f"this key has {own} calls open here, the most it may have; try again", code="key_calls", retry_after_s=1)
+        if refused := self.calls.take(key.name):
+            if refused == "share":
+                raise RateLimited(
+                    f"this key has {own} calls open here, its share of {self.calls.total}; try again", code="key_calls", retry_after_s=1
+                )
+            raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+        return Place(self, key.name)

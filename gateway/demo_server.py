@@ -1,0 +1,153 @@
+"""The demo model as an upstream: a process of its own, started by the gateway with the first request for it, ended with the gateway.
+
+What its scripts cost is no other call's time. `python -m gateway.demo_server` is that process: HTTP/1.1 for one client, its gateway, on a
+port of the loopback that it says on standard output. It ends when standard input does.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+from gateway import demo
+from gateway.demo_wire import CLOCK
+from protocol.bounds import DEMO_BODY_BYTES
+from protocol.errors import UpstreamUnreachable
+from protocol.request import Dialect
+
+PATHS: dict[str, tuple[Dialect, str]] = {
+    "/chat/completions": ("openai", "chat"),
+    "/v1/messages": ("anthropic", "messages"),
+    "/v1/messages/count_tokens": ("anthropic", "count_tokens"),
+}
+START_S = 20.0
+_HERE = str(Path(__file__).resolve().parent.parent)
+_HEAD_BYTES = 16 * 1024
+_TOGETHER_BYTES = 64 * 1024
+"""Pieces without a pause between them go out together."""
+
+
+class DemoServer:
+    """The gateway's side: where the process is. It is started when it is first asked for, and again when it died."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._url = ""
+        self._starting = asyncio.Lock()
+
+    async def url(self) -> str:
+        """Return its address. Raises UpstreamUnreachable where it does not start."""
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                await self._start()
+        return self._url
+
+    async def close(self) -> None:
+        """End it."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    async def _start(self) -> None:
+        path = os.pathsep.join(filter(None, [_HERE, os.environ.get("PYTHONPATH")]))
+        # a session of its own: Ctrl-C in a terminal is for the gateway, whose calls go on while it drains
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__, stdin=PIPE, stdout=PIPE, start_new_session=True, env={"PYTHONPATH": path}
+        )
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(START_S):
+                said = await self._process.stdout.readline()
+        except TimeoutError:
+            said = b""
+        if not said:
+            await self.close()
+            raise UpstreamUnreachable("the demo model does not start")
+        self._url = said.decode().strip()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of the gateway: a request, its answer, the next request. What is no such request ends it."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._task: asyncio.Task[None] | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        if len(self._data) > _HEAD_BYTES + DEMO_BODY_BYTES:
+            self._transport.abort()
+        elif self._task is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        head, found, rest = self._data.partition(b"\r\n\r\n")
+        if not found:
+            return
+        try:
+            request, *fields = head.decode("latin-1").split("\r\n")
+            length = int(next(f for f in fields if f.lower().startswith("content-length:")).partition(":")[2])
+            dialect, endpoint = PATHS[request.split(" ")[1]]
+        except (StopIteration, ValueError, LookupError):
+            self._transport.abort()
+            return
+        if len(rest) >= length:
+            self._data = rest[length:]
+            self._task = asyncio.get_running_loop().create_task(self._answer(dialect, endpoint, rest[:length]), name="demo answer")
+
+    async def _answer(self, dialect: Dialect, endpoint: str, body: bytes) -> None:
+        script = demo.script(dialect, endpoint, body)
+        head = [f"HTTP/1.1 {script.status} Demo", f"content-type: {script.content_type}", "transfer-encoding: chunked"]
+        if script.retry_after:
+            head.append(f"retry-after: {script.retry_after}")
+        self._transport.write("\r\n".join([*head, "", ""]).encode())
+        pieces, size = list[bytes](), 0
+        for delay_s, data in script.steps:
+            if delay_s or size > _TOGETHER_BYTES:
+                await self._write(b"".join(pieces))
+                pieces, size = [], 0
+                await asyncio.sleep(delay_s)
+            pieces.append(data.replace(CLOCK, b"@%d;" % time.monotonic_ns()) if CLOCK in data else data)
+            size += len(data)
+        await self._write(b"".join(pieces))
+        self._transport.write(b"0\r\n\r\n")
+        self._task = None
+        if self._data:
+            self._begin()
+
+    async def _write(self, data: bytes) -> None:
+        if data:
+            await self._writable.wait()
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+
+async def _serve() -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(_Connection, "127.0.0.1", 0, backlog=1024)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)  # noqa: T201
+    over = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), over.set)
+    await over.wait()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve())
