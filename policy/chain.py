@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from policy import nonces
 from policy.base import (
     ALLOW,
     Allow,
@@ -85,7 +86,8 @@ def _decides_about(kind: type[Policy]) -> _Decides:
 
 class Chain:
     """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
-    `reads_other` likewise for blocks carried whole. `searches`: text is searched for calls, if a policy decides about calls."""
+    `reads_other` likewise for blocks carried whole, `asks` where one may ask judges. `searches`: text is searched for calls, if a
+    policy decides about calls."""
 
     def __init__(self, policies: Sequence[Policy], context: Context, *, searches: bool = True) -> None:
         self.policies = [p.for_call(context) for p in policies]
@@ -95,6 +97,7 @@ class Chain:
         self.reads_text = bool(self._text)
         self.searches = searches and any(about.calls for about in decides)
         self.reads_other = any(about.other for about in decides)
+        self.asks = any(p.asks for p in self.policies)
         self._looks_back = any(about.past for about in decides)
 
     def on_request(self, request: ChatRequest) -> tuple[ChatRequest | Block, str]:
@@ -178,12 +181,17 @@ class Decision:
         self._original = call.arguments
         self._replaced_by = ("", "")
         self.step = -1
+        self.may_ask_next = False
+        """Rules are through, and the policies that may ask a judge come next."""
         self.question: JudgeQuestion | None = None
         self.asker = ""
         self.decided: Decided | None = None
 
-    def advance(self, judgement: Judgement | None = None) -> None:
-        """Go on until something is decided or must be asked; `judgement` answers the question that is open."""
+    def advance(self, judgement: Judgement | None = None, *, may_ask: bool = True) -> None:
+        """Go on until something is decided or must be asked; `judgement` answers the question that is open.
+
+        Not `may_ask`: no further than the rules.
+        """
         policies = self._chain.policies
         while self.decided is None:
             if self._at == len(policies):
@@ -193,6 +201,9 @@ class Decision:
                 )
                 return
             policy = policies[self._at]
+            if policy.asks and not may_ask:
+                self.may_ask_next = True
+                return
             verdict = self._ask(policy, judgement)
             judgement = None
             match verdict:
@@ -210,8 +221,12 @@ class Decision:
     def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
         self.question = None
         hook = "on_tool_call" if judgement is None else "on_judgement"
+        call = self._call
+        if policy.asks:
+            nonce = nonces.for_question(self._chain.context.nonce, call.block, self.step + 1)
+            call = msgspec.structs.replace(call, nonce=nonce)
         try:
-            verdict: object = policy.on_tool_call(self._call) if judgement is None else policy.on_judgement(self._call, judgement)
+            verdict: object = policy.on_tool_call(call) if judgement is None else policy.on_judgement(call, judgement)
         except Exception:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
             return _fault(policy, hook, self._chain.context.call_id)
         if isinstance(verdict, AskJudge) and not policy.asks:
