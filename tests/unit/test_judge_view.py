@@ -265,10 +265,8 @@ def test_the_worst_conversation_costs_little() -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     draw = random.Random(seed)
-    parts: list[Part] = [
-        draw.choice([TextPart("x" * 300), ToolUsePart("1", "bash", '{"a":"\\u0072m"}'), ToolResultPart("1", "\u200b" * 90)])
-        for _ in range(50_000)
-    ]
+    kinds: list[Part] = [TextPart("x" * 300), ToolUsePart("1", "bash", '{"a":"\\u0072m"}'), ToolResultPart("1", "\u200b" * 90)]
+    parts = [draw.choice(kinds) for _ in range(50_000)]
     request = ChatRequest(
         dialect="openai", model="m", turns=tuple(Turn("user", tuple(parts[n : n + 10_000])) for n in range(0, 50_000, 10_000))
     )

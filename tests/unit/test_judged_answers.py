@@ -91,7 +91,8 @@ def test_the_same_questions_come_again_whenever_the_answers_came(seed: int) -> N
     draw = random.Random(seed)
     runs = []
     for patience in (0.0, 0.3, 1.0):
-        session, asked, asks, outputs = judged(), dict[tuple[int, int], Ask](), list[Ask](), list[Any]()
+        session, asked, asks = judged(), dict[tuple[int, int], Ask](), list[Ask]()
+        outputs: list[Any] = []
         for number, raw in enumerate([*chunks, *[b""] * 200], start=1):
             if raw:
                 session.chunks(number, [raw])
