@@ -99,7 +99,10 @@ def cut(name: str, text: str, limit: int) -> dict[str, Any]:
 
 
 def _ends(begins: str, ends: str, limit: int) -> tuple[str, str]:
-    first, last, half = begins.encode("utf-8", "backslashreplace"), ends.encode("utf-8", "backslashreplace"), limit // 2
+    half = limit // 2
+    # a character is a byte at least
+    first = begins[:half].encode("utf-8", "backslashreplace")
+    last = ends[max(0, len(ends) - half) :].encode("utf-8", "backslashreplace")
     return first[:half].decode("utf-8", "ignore"), last[max(0, len(last) - half) :].decode("utf-8", "ignore")
 
 

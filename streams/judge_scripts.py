@@ -10,7 +10,10 @@ if depth >= tonumber(ARGV[5]) then return 'QUEUE' end
 if redis.call('EXISTS', ARGV[1]) == 0 then
   local waiting = redis.call('ZCARD', KEYS[3])
   -- nobody waits; or what is in turn went off the queue another way, by arq's own worker
-  if waiting == 0 or waiting > depth then redis.call('DEL', KEYS[3], KEYS[4]) end
+  if waiting == 0 or waiting > depth then
+    redis.call('DEL', KEYS[3])
+    redis.call('DEL', KEYS[4])
+  end
   local said = redis.call('HMGET', KEYS[4], 'now', 'key:' .. ARGV[7])
   local now, own = tonumber(said[1] or 0), tonumber(said[2] or 0)
   if own - now > tonumber(ARGV[5]) - depth then return 'KEY' end

@@ -136,9 +136,8 @@ async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, c
     job_id = (await turn(connection, "me"))[0]
     await redis.hset(layout.facts_key(call_id), field, "first")
     keys = [*QUEUE, layout.facts_key(call_id)]
-    said = await connection.script(
-        judge_scripts.JUDGE_TURN, keys, ["me", *TAKE, job_id, layout.facts_channel(call_id), 9_000, field, "second"]
-    )
+    last: list[Any] = [job_id, layout.facts_channel(call_id), 9_000, field, "second"]
+    said = await connection.script(judge_scripts.JUDGE_TURN, keys, ["me", *TAKE, *last])
     assert said == [0]
     assert await redis.hget(layout.facts_key(call_id), field) == b"first"
     assert (await queue.stats())["depth"] == 0
