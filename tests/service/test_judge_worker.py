@@ -25,6 +25,7 @@ from tests.support.product import Product
 from tests.support.proxy import proxied
 from tests.support.waiting import wait_until
 from workers.judge import Judge, JudgeWorker, serve
+from workers.judge_model import Pace
 from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
 
 NONCE = "c0ffee"
@@ -62,11 +63,18 @@ class Upstream:
         self.answers: list[tuple[int, Any]] = [(200, openai_answer(GOOD))]
         self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.delay_s = 0.0
+        self.most, self.running, self.refused = 10**9, 0, 0
+        """How many requests it takes at once; more are refused with 429."""
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append((request.path, dict(request.headers), await request.json()))
+        if self.running >= self.most:
+            self.refused += 1
+            return web.json_response({}, status=429)
+        self.running += 1
         await asyncio.sleep(self.delay_s)
+        self.running -= 1
         status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return body if isinstance(body, web.Response) else web.json_response(body, status=status)
 
@@ -204,6 +212,48 @@ async def test_429_and_500_are_asked_again(redis_url: str, queue: JudgeQueue, re
     upstream.answers = [(429, {}), (500, {}), (200, openai_answer(GOOD))]
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
     assert (said.probability, said.attempts, said.error) == (0.25, 3, "")
+
+
+@pytest.mark.case("J1")
+async def test_an_upstream_that_takes_few_at_once_is_asked_no_more(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    """A key's flood of questions made the upstream refuse every second question of everybody, three times in a row for some."""
+    upstream.most, upstream.delay_s = 2, 0.02
+    settings = runtime(redis_url, upstream)
+    judge = Judge(settings)
+    asks = [Ask(layout.new_call_id(), 0, 0, 0, question("gpt-x"), in_ms(60)) for _ in range(100)]
+    said = await asyncio.gather(*map(judge.judge, asks))
+    await judge.models.close()
+    assert [s.error for s in said] == [""] * 100
+    # a hundred at once are refused once, and hardly any after that
+    assert 50 < upstream.refused < 250
+
+
+async def test_an_upstream_that_is_always_busy_is_given_up(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+    upstream.answers = [(429, {})]
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"), within_s=30)
+    assert (said.error, said.attempts) == ("unavailable", 8)
+
+
+async def test_who_gives_up_waiting_for_a_place_leaves_it_to_the_next() -> None:
+    pace, held = Pace(), asyncio.Event()
+    pace._most = 1.0
+
+    async def hold() -> None:
+        async with pace.turn():
+            await held.wait()
+
+    first, second, third = (asyncio.create_task(hold()) for _ in range(3))
+    await wait_until(lambda: len(pace._waiting) == 2)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    # the second was given the place in that moment, and is cancelled before it hears of it
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    held.set()
+    await asyncio.wait_for(third, 5)
+    assert (pace._running, list(pace._waiting)) == (0, [])
 
 
 async def test_a_model_that_refuses_a_temperature_is_asked_without(
