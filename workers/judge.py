@@ -24,6 +24,7 @@ from arq.worker import Worker, func
 
 from policy.base import Judgement
 from policy.judging import JudgementInvalid, parse_reply
+from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.config import DEMO_JUDGE, Runtime
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from streams import judge_scripts, layout
@@ -33,7 +34,6 @@ from workers.judge_model import JudgeModels, Trial
 from workers.judge_queue import (
     FUNCTION,
     LOST,
-    MAX_DEPTH,
     Ask,
     Job,
     beat_key_of,
@@ -204,7 +204,7 @@ class JudgeWorker(Worker):
             take = "0" if not self.allow_pick_jobs else "1" if is_first else "again"
             args = [
                 mine, take, "1" if was_rung else "0", int(self.in_progress_timeout_s * 1000), BEAT_TTL_MS,
-                self.max_tries, _RETRY_TTL_S, 2 * MAX_DEPTH, *last,
+                self.max_tries, _RETRY_TTL_S, 2 * MAX_JUDGE_QUEUE, *last,
             ]  # fmt: skip
             try:
                 stored, *taken = await self._redis.script(judge_scripts.JUDGE_TURN, keys, args)
@@ -303,7 +303,7 @@ class JudgeWorker(Worker):
 
         Gone: nobody here works on it, and no heartbeat at two looks. Whoever needs the answer asks anew (`JudgeQueue.died`).
         """
-        job_ids = await self._redis.call("ZRANGEBYSCORE", layout.JUDGE_QUEUE, "-inf", "+inf", "LIMIT", 0, 2 * MAX_DEPTH)
+        job_ids = await self._redis.call("ZRANGEBYSCORE", layout.JUDGE_QUEUE, "-inf", "+inf", "LIMIT", 0, 2 * MAX_JUDGE_QUEUE)
         for job_id in job_ids:
             if not is_ours(job_id):
                 await self._turn_away(job_id)

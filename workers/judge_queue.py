@@ -15,13 +15,13 @@ from arq.jobs import serialize_job
 from redis.exceptions import RedisError
 
 from policy.base import JudgeQuestion
+from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from streams import connection, judge_scripts, layout
 
 FUNCTION = "judge"
 LOST = (RedisError, OSError, RuntimeError)
 """What arq's client raises when Redis goes away; uvloop's own for a connection that closed under it is a RuntimeError."""
-MAX_DEPTH = 2_000
 MAX_ATTEMPTS = 3
 _BELLS = 64
 _RETRY_S = 0.2
@@ -108,7 +108,7 @@ class JudgeQueue:
     Bounded: past `max_depth` waiting questions an ask raises JudgeUnavailable at once, a key past its share too (`JUDGE_ASK`).
     """
 
-    def __init__(self, redis_url: str, redis: connection.Connection, *, max_depth: int = MAX_DEPTH, silent_s: float = 5.0) -> None:
+    def __init__(self, redis_url: str, redis: connection.Connection, *, max_depth: int = MAX_JUDGE_QUEUE, silent_s: float = 5.0) -> None:
         self._redis, self._pool, self._max_depth = redis, open_pool(redis_url, silent_s=silent_s), max_depth
         self._attempts: dict[tuple[str, int, int], tuple[int, float]] = {}
 

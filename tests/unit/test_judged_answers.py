@@ -167,7 +167,7 @@ def test_a_denied_call_of_the_provider_ends_what_waits_for_a_judge() -> None:
     frames: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m", "role": "assistant", "content": [], "usage": {}}}]
     for index in range(MAX_OPEN_ASKS + 3):
         kind = "server_tool_use" if index == MAX_OPEN_ASKS + 2 else "tool_use"
-        block = {"type": kind, "id": f"t{index}", "name": "web_search" if kind != "tool_use" else "bash", "input": {}}
+        block: dict[str, Any] = {"type": kind, "id": f"t{index}", "name": "web_search" if kind != "tool_use" else "bash", "input": {}}
         frames += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
     chunks = [f"event: {f['type']}\ndata: {json.dumps(f)}\n\n".encode() for f in frames]
     asks = feed(session, *chunks).asks
