@@ -36,24 +36,35 @@ _SHARES: tuple[tuple[Kind, float], ...] = (("user", 0.25), ("call", 0.75), ("sai
 
 
 class Kept(NamedTuple):
-    """What is kept of a request to be shown: some turns with their places, how many there are, and which are the user's first and last."""
+    """What is kept of a request to be shown: some turns with their places, how many there are, and which are the user's first and last.
 
-    turns: tuple[tuple[int, Turn], ...]
+    A history may be megabytes: of the turns before the tail only what the user said is kept, of the system's words what is shown.
+    """
+
+    turns: tuple[tuple[int, Turn, int], ...]
+    """Place, turn, and how many of its parts are not kept."""
     of: int
     first: int
     last: int
-    system: tuple[str, ...]
+    system: list[dict[str, Any]]
     tail: int
 
 
-def keep(request: ChatRequest, count: int) -> Kept:
-    """Keep the last `count` turns, the first and the last in which the user says something, and all words of the system."""
+def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
+    """Keep the last `count` turns, the first and the last in which the user says something, and the system's words in `system_room`."""
     shown = [turn for turn in request.turns if turn.role != "system"]
     said = [at for at, turn in enumerate(shown) if turn.role == "user" and any(_is_said(part) for part in turn.parts)]
     first, last = (said[0], said[-1]) if said else (-1, -1)
     places = sorted({first, last, *range(max(0, len(shown) - count), len(shown))} - {-1})
     system = [*request.system, *(p.text for t in request.turns if t.role == "system" for p in t.parts if isinstance(p, TextPart))]
-    return Kept(tuple((at, shown[at]) for at in places), len(shown), first, last, tuple(system), count)
+    tail = len(shown) - count
+    turns = tuple((at, shown[at], 0) if at >= tail else (at, *_words(shown[at])) for at in places)
+    return Kept(turns, len(shown), first, last, _system(system, system_room), tail)
+
+
+def _words(turn: Turn) -> tuple[Turn, int]:
+    parts = tuple(part for part in turn.parts if isinstance(part, TextPart))
+    return Turn(turn.role, parts), len(turn.parts) - len(parts)
 
 
 def _is_said(part: Part) -> bool:
@@ -68,10 +79,10 @@ class View(NamedTuple):
     calls_whole: bool
 
 
-def view(kept: Kept, room: int, system_room: int) -> View:
-    """Show a conversation in about `room` bytes, the system's words in `system_room`, the user's first and last in room of their own."""
+def view(kept: Kept, room: int) -> View:
+    """Show a conversation in about `room` bytes, the user's first and last words in room of their own."""
     shown = _Shown(kept, room)
-    members = {"system": _system(kept.system, system_room), "conversation": shown.items()}
+    members = {"system": kept.system, "conversation": shown.items()}
     return View(dumps(members)[1:-1], kept.first >= 0, shown.calls_whole)
 
 
@@ -171,12 +182,12 @@ class _Shown:
         kinds: dict[Kind, list[tuple[int, int]]] = {kind: [] for kind, _ in _SHARES}
         own: dict[int, list[tuple[int, int]]] = {at: [] for at in {kept.first, kept.last} - {-1}}
         # newest first: where there are too many, older ones are left out
-        for at, turn in reversed(kept.turns):
+        for at, turn, _ in reversed(kept.turns):
             for number, part in reversed(list(enumerate(turn.parts))):
                 kind, text = _kind(turn, part)
                 if kind == "user" and at in own:
                     own[at].append((at, number))
-                elif at >= kept.of - kept.tail:
+                elif at >= kept.tail:
                     kinds[kind].append((at, number))
                 else:
                     continue
@@ -201,12 +212,12 @@ class _Shown:
         """The turns, oldest first, with what is left out between them."""
         items: list[dict[str, Any]] = []
         expected = 0
-        for at, turn in self._kept.turns:
+        for at, turn, missing in self._kept.turns:
             parts = [self._part(turn.parts[n], at, n) for n in range(len(turn.parts)) if (at, n) in self._limits]
             if at > expected:
                 items.append({"turns_left_out": at - expected})
             expected = at + 1
-            if left_out := len(turn.parts) - len(parts):
+            if left_out := len(turn.parts) - len(parts) + missing:
                 parts.append({"parts_left_out": left_out})
             items.append({"role": turn.role, "parts": parts})
         if self._kept.of > expected:

@@ -63,13 +63,13 @@ class ToolJudge(Policy):
             self._keep(request)
 
     def _keep(self, request: ChatRequest) -> None:
-        self._kept, self._view = judge_view.keep(request, self.options.tail), None
+        self._kept, self._view = judge_view.keep(request, self.options.tail, self.options.system_bytes), None
 
     def _conversation(self) -> tuple[judge_view.View, judging.Shown]:
         """The conversation as all questions of the call show it, made for the first."""
         if self._view is None:
             assert self._kept is not None
-            view = judge_view.view(self._kept, self.options.tail_bytes, self.options.system_bytes)
+            view = judge_view.view(self._kept, self.options.tail_bytes)
             # what it was made of may be megabytes
             self._kept, self._view = None, (view, judging.sealed(view.json))
         return self._view

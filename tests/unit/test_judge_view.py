@@ -152,7 +152,7 @@ PARTS = st.one_of(
 )
 def test_any_conversation_has_a_bounded_view(turns: list[Turn], tail: int, room: int) -> None:
     request = ChatRequest(dialect="openai", model="m", turns=tuple(turns))
-    view = judge_view.view(judge_view.keep(request, tail), room, 500)
+    view = judge_view.view(judge_view.keep(request, tail, 500), room)
     shown = json.loads(judging.sealed(f"{{{view.json}}}").json)["conversation"]
     is_said = any(isinstance(p, TextPart) and p.text.strip() for t in turns if t.role == "user" for p in t.parts)
     assert view.has_user is is_said
@@ -271,7 +271,7 @@ def test_the_worst_conversation_costs_little() -> None:
         dialect="openai", model="m", turns=tuple(Turn("user", tuple(parts[n : n + 10_000])) for n in range(0, 50_000, 10_000))
     )
     began = time.process_time()
-    view = judge_view.view(judge_view.keep(request, 100), 2**20, 16_384)
+    view = judge_view.view(judge_view.keep(request, 100, 16_384), 2**20)
     judging.sealed(view.json)
     assert time.process_time() - began < 1.0
 
