@@ -127,16 +127,12 @@ def without(text: str, nonce: str) -> str:
     return text.replace(nonce, "".join(f"\\u{ord(character):04x}" for character in nonce)) if nonce else text
 
 
-def spells(text: str, nonce: str) -> bool:
-    """Does JSON text say the nonce, in whatever escapes? Nobody can know it: whoever says it was told."""
-    for _ in range(_ESCAPED_DEEP):
-        if nonce in text:
-            return True
-        plain = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
-        if plain == text:
-            return False
-        text = plain
-    return nonce in text
+def readings(text: str) -> tuple[str, ...]:
+    """Return JSON text as it is, and as it reads where escapes of hex digits are taken for what they mean, however often."""
+    found = [text]
+    while len(found) <= _ESCAPED_DEEP and (plain := _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), found[-1])) != found[-1]:
+        found.append(plain)
+    return tuple(found)
 
 
 def size_of_tool(tool: Tool | None) -> int:

@@ -38,6 +38,10 @@ class Options(BaseModel):
     needs_calls: bool = False
 
 
+_Conversation = tuple[judge_view.View, judging.Shown, tuple[str, ...]]
+"""A conversation as it is shown, sealed, and as it may be read."""
+
+
 class ToolJudge(Policy):
     """Block tool calls that a judge model holds to be harmful with at least the probability `threshold`."""
 
@@ -49,7 +53,7 @@ class ToolJudge(Policy):
         self.options = Options.model_validate(options)
         self._tools = Names(self.options.tools)
         self._kept: judge_view.Kept | None = None
-        self._view: tuple[judge_view.View, judging.Shown] | None = None
+        self._view: _Conversation | None = None
 
     def for_call(self, context: Context) -> Self:
         """Give the call the end of its conversation."""
@@ -65,13 +69,13 @@ class ToolJudge(Policy):
     def _keep(self, request: ChatRequest) -> None:
         self._kept, self._view = judge_view.keep(request, self.options.tail, self.options.system_bytes), None
 
-    def _conversation(self) -> tuple[judge_view.View, judging.Shown]:
+    def _conversation(self) -> _Conversation:
         """The conversation as all questions of the call show it, made for the first."""
         if self._view is None:
             assert self._kept is not None
             view = judge_view.view(self._kept, self.options.tail_bytes)
             # what it was made of may be megabytes
-            self._kept, self._view = None, (view, judging.sealed(view.json))
+            self._kept, self._view = None, (view, judging.sealed(view.json), judging.readings(view.json))
         return self._view
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
@@ -85,13 +89,14 @@ class ToolJudge(Policy):
             return _blocked(call, "tool_too_large", "its tool's description is too large to be judged")
         if not call.before.is_whole or call.before.size > options.answer_bytes:
             return _blocked(call, "answer_too_large", "the calls before it are too large to be judged with it")
-        view, conversation = self._conversation()
+        view, conversation, view_reads = self._conversation()
         if options.needs_user and not view.has_user:
             return Block("no_user")
         if options.needs_calls and not view.calls_whole:
             return _blocked(call, "history_too_large", "earlier calls are too large to be judged with it")
         subject = judging.subject(call)
-        if judging.spells(view.json, call.nonce) or judging.spells(subject, call.nonce):
+        # nobody can know the nonce: whoever says it was told
+        if any(call.nonce in text for text in (*view_reads, *judging.readings(subject))):
             return Block("nonce")
         return AskJudge(
             JudgeQuestion(
