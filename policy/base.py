@@ -19,10 +19,10 @@ from protocol.request import ChatRequest, Tool
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a policy may know of its call. `nonce` is random per call, made by the gateway, unknown to model and client.
+    """What a policy may know of its call. `nonce` is a mark of the call's that nobody can guess, and that stands in no prompt of ours.
 
     `request` is what the client sent, `approved` what the policies made of it: what goes upstream, and what the answer is held
-    to. Until all have seen it, `approved` is the client's.
+    to. Until all have seen it, `approved` is the client's. A question to a judge takes `ToolCall.nonce`, which is of that question alone.
     """
 
     call_id: str
@@ -69,6 +69,41 @@ Executor = Literal["client", "provider", "mcp", "nested"]
 """Who runs a tool call: the client; the provider, while it answers; an MCP server that the provider asks; code that the provider runs."""
 
 
+class SaidText(msgspec.Struct, frozen=True):
+    """Text (or thinking) between two calls of an answer: its beginning, how many characters are left out, and its end."""
+
+    kind: BlockKind
+    begins: str
+    left_out: int
+    ends: str
+
+
+class SaidCall(msgspec.Struct, frozen=True):
+    """An earlier tool call of the same answer. `arguments` as released where a rule replaced them; `blocked`: by a rule.
+
+    What a judge says of it is not known here: when that comes is chance.
+    """
+
+    name: str
+    arguments: str
+    executor: Executor
+    blocked: bool
+
+
+class AnswerSoFar(msgspec.Struct, frozen=True):
+    """What an answer said before a tool call, in order, as upstream sent it. `size`: bytes of names and arguments of its calls.
+
+    `is_whole`: all its calls are among `said`; of texts the middle may be missing.
+    """
+
+    said: tuple[SaidText | SaidCall, ...]
+    size: int
+    is_whole: bool
+
+
+NOTHING_BEFORE = AnswerSoFar((), 0, True)
+
+
 class ToolCall(msgspec.Struct, frozen=True):
     """A complete tool call.
 
@@ -87,6 +122,10 @@ class ToolCall(msgspec.Struct, frozen=True):
     executor: Executor = "client"
     server: str = ""
     """The name of the MCP server that runs it."""
+    nonce: str = ""
+    """For a policy that asks: the mark of the question that it may ask now. Neither the model, the client nor another question has it."""
+    before: AnswerSoFar = NOTHING_BEFORE
+    """For a policy that asks: what the same answer said before."""
 
 
 class OtherBlock(msgspec.Struct, frozen=True):

@@ -6,13 +6,15 @@ runs is decided like any other, but a block cannot undo it: it ends the turn, an
 carried whole is decided whole; a result stays with its call, because the API takes neither without the other.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 from weakref import proxy
 
 from policy import extras, toolcalls
+from policy.answer import Answer
 from policy.approved import Approved
-from policy.base import Block, Judgement, OtherBlock, shown
+from policy.base import NOTHING_BEFORE, Block, Judgement, OtherBlock, shown
 from policy.chain import Chain, Decided
 from policy.effects import Ask
 from policy.outbox import Outbox
@@ -20,7 +22,7 @@ from policy.pairs import Pairs
 from policy.schemas import AnswerCheck
 from policy.slots import Continue, End, Mark, Slot, Slots
 from policy.text_flow import TextFlow
-from protocol.bounds import MAX_BLOCKS, MAX_TOOL_CALLS
+from protocol.bounds import MAX_BLOCKS, MAX_OPEN_ASKS, MAX_TOOL_CALLS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -60,7 +62,11 @@ class Blocks:
         self._pairs = Pairs()
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
-        self._text = TextFlow(outbox, chain, self.slots, request, lambda suspect: weak._found(suspect))
+        self._answer = Answer() if chain.asks else None
+        self._text = TextFlow(outbox, chain, self.slots, request, self._answer, lambda suspect: weak._found(suspect))
+        self._to_ask = deque[Slot]()
+        self._asked = set[int]()
+        """Calls with a question that is open: at most so many at a time, the others wait in `_to_ask`."""
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
         """Do arguments fit their tool's schema, as far as there is one?"""
@@ -246,9 +252,16 @@ class Blocks:
         elif slot.kind is BlockKind.TOOL_USE and slot.decided is None:
             toolset = (slot.body or {}).get("toolset_name")
             slot.decided = self._approved.refused(slot.name, toolset, is_first=slot.key == self._first_call)
+        before = NOTHING_BEFORE if self._answer is None else self._answer.so_far()
         if slot.decided is None:
-            toolcalls.decide(slot, self._chain, self._approved.request, self.call.max_arguments_bytes)
-        self._settle(slot, self._outbox.at)
+            toolcalls.decide(slot, self._chain, self._approved.request, self.call.max_arguments_bytes, before)
+        if self._answer is not None:
+            self._answer.call(toolcalls.said(slot))
+        if slot.decision is not None and slot.decision.may_ask_next:
+            self._to_ask.append(slot)
+            self._ask_next()
+        else:
+            self._settle(slot, self._outbox.at)
 
     def _leave_out(self, slot: Slot) -> None:
         """A call past the bound: the client is told of the first one only, and past `_LISTED` calls are counted, not listed."""
@@ -259,6 +272,20 @@ class Blocks:
         slot.decided = Decided("block", "too_many", "", message, None)
         self._settle(slot, self._outbox.at)
 
+    def _ask_next(self) -> None:
+        """Let calls that wait for a judge go on, in their order, as many as may have open questions."""
+        while self._to_ask and len(self._asked) < MAX_OPEN_ASKS:
+            slot = self._to_ask.popleft()
+            if slot.done or slot.decision is None:
+                continue
+            slot.decision.advance()
+            self._settle(slot, self._outbox.at)
+
+    @property
+    def unasked(self) -> list[int]:
+        """The calls that wait for their turn to be asked about."""
+        return [slot.key for slot in self._to_ask if not slot.done]
+
     def judgement(self, key: int, step: int, judgement: Judgement, at: int) -> None:
         """Take the answer to an ask. Late or repeated answers change nothing."""
         slot = self.slots.by_key.get(key)
@@ -268,6 +295,7 @@ class Blocks:
         self._outbox.records.append(toolcalls.judged(self.call, slot, judgement, at))
         decision.advance(judgement)
         self._settle(slot, at)
+        self._ask_next()
 
     def committed(self, key: int, ok: bool, at: int) -> None:
         """Take the commit of a tool call's record; not `ok` means that it was not waited for any longer."""
@@ -282,8 +310,10 @@ class Blocks:
     def _settle(self, slot: Slot, at: int) -> None:
         decision = slot.decision
         if slot.decided is None and decision is not None and decision.question is not None:
+            self._asked.add(slot.key)
             self._outbox.asks.append(Ask(slot.key, decision.step, decision.question))
             return
+        self._asked.discard(slot.key)
         valid = toolcalls.settle(slot, self._schemas)
         assert slot.decided is not None
         if slot.kind is BlockKind.TOOL_USE and slot.decided.arguments is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policy import checked
+from policy import checked, nonces
 from policy.base import (
     ALLOW,
     HOOKS,
@@ -106,7 +106,8 @@ def _decides_about(kind: type[Policy]) -> _Decides:
 
 class Chain:
     """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
-    `reads_other` likewise for blocks carried whole. `searches`: text is searched for calls, if a policy decides about calls.
+    `reads_other` likewise for blocks carried whole, `asks` where one may ask judges. `searches`: text is searched for calls, if a
+    policy decides about calls.
 
     Raises PolicyFailed where a policy cannot be made ready for the call.
     """
@@ -122,6 +123,7 @@ class Chain:
         self.may_search = searches
         self.searches = searches and bool(self.deciders)
         self.reads_other = any(about.other for about in decides)
+        self.asks = any(p.asks for p in self.policies)
         self._looks_back = any(about.past for about in decides)
 
     def _for_call(self, policy: Policy) -> Policy:
@@ -277,12 +279,17 @@ class Decision:
         self._original = call.arguments
         self._replaced_by = ("", "")
         self.step = -1
+        self.may_ask_next = False
+        """Rules are through, and the policies that may ask a judge come next."""
         self.question: JudgeQuestion | None = None
         self.asker = ""
         self.decided: Decided | None = None
 
-    def advance(self, judgement: Judgement | None = None) -> None:
-        """Go on until something is decided or must be asked; `judgement` answers the question that is open."""
+    def advance(self, judgement: Judgement | None = None, *, may_ask: bool = True) -> None:
+        """Go on until something is decided or must be asked; `judgement` answers the question that is open.
+
+        Not `may_ask`: no further than the rules.
+        """
         policies = self._chain.deciders
         while self.decided is None:
             if self._at == len(policies):
@@ -292,6 +299,9 @@ class Decision:
                 )
                 return
             policy = policies[self._at]
+            if policy.asks and not may_ask:
+                self.may_ask_next = True
+                return
             verdict = self._ask(policy, judgement)
             judgement = None
             match verdict:
@@ -327,6 +337,9 @@ class Decision:
     def _given(self, policy: Policy) -> ToolCall:
         """The call as a policy gets it. A rule behind one that changes `value` must read what is released, so each has its own."""
         call = self._call
+        if policy.asks:
+            nonce = nonces.for_question(self._chain.context.nonce, call.block, self.step + 1)
+            call = msgspec.structs.replace(call, nonce=nonce)
         if is_built_in(type(policy)):
             return call
         tool = None if call.tool is None else copied_tool(call.tool)

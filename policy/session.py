@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from policy import extras, opening
+from policy import extras, nonces, opening
 from policy.base import Context, Judgement, Policy
 from policy.blocks import Blocks
 from policy.chain import Chain
@@ -87,7 +87,8 @@ class Session:
             self._out.streams, model = request.stream, request.model
             self._upstream = opening.route(call, self._config, request)
             searches = self._config.text_calls == "decide"
-            self._chain = Chain(self._policies, Context(call.call_id, call.nonce, call.key, call.session, request), searches=searches)
+            known = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
+            self._chain = Chain(self._policies, known, searches=searches)
             self._approved = opening.approve(self._chain, request)
             if self._approved.model != model:
                 self._upstream = opening.route(call, self._config, self._approved)
@@ -231,6 +232,11 @@ class Session:
     def checkpoint_digest(self) -> str:
         """The running hash there."""
         return self._out.checkpoint_digest
+
+    @property
+    def unasked(self) -> list[int]:
+        """The blocks whose tool call waits for its turn to be asked about."""
+        return self._blocks.unasked if self._blocks is not None else []
 
     def has_verdict(self, block: int) -> bool:
         """Is the verdict on this block on record?"""

@@ -8,6 +8,7 @@ citations, log probabilities) goes only where the text goes unchanged.
 from collections.abc import Callable
 
 from policy import extras
+from policy.answer import Answer
 from policy.base import Block, OtherBlock
 from policy.chain import Chain, Decided
 from policy.echo import joined
@@ -28,7 +29,9 @@ _RANKED: tuple[VerdictName, ...] = ("block", "hold", "replace", "allow")
 class TextFlow:
     """The text of one call. `on_call` takes each call that was found in it, as a block that holds its text."""
 
-    def __init__(self, outbox: Outbox, chain: Chain, slots: Slots, request: ChatRequest, on_call: Callable[[Slot], None]) -> None:
+    def __init__(
+        self, outbox: Outbox, chain: Chain, slots: Slots, request: ChatRequest, heard: Answer | None, on_call: Callable[[Slot], None]
+    ) -> None:
         self._outbox, self._chain, self._slots, self._request, self._on_call = outbox, chain, slots, request, on_call
         self._reads_only_text = chain.reads_text and not chain.reads_other
         """Nobody reads what log probabilities say beside the text: what might have been said."""
@@ -37,6 +40,7 @@ class TextFlow:
         self._open: set[str] = set()
         """Fields of which a block is open."""
         self._search = Search(outbox.call.dialect, is_on=chain.searches)
+        self._heard = heard
         self.answer: AnswerCheck | None = None
         """Checks the answer's text against the schema that the client asked for."""
 
@@ -59,6 +63,8 @@ class TextFlow:
         if slot is None or slot.run is None or slot.done:
             raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
         run = slot.run
+        if self._heard is not None and slot.kind is not None:
+            self._heard.text(slot.kind, event.text)
         if run.blocked:
             return "block", index
         if len(event.text) > TEXT_STEP_CHARS:

@@ -4,10 +4,13 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from policy import judging
+from policy import judge_view, judging
+from policy.answer import size_of
 from policy.arguments import spellings
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, Policy, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names
+from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_BYTES
+from protocol.request import ChatRequest
 
 
 class Options(BaseModel):
@@ -15,8 +18,10 @@ class Options(BaseModel):
 
     `model` is the judge: `demo-judge` or a model of a configured upstream. `threshold`: from this probability of harm
     on, the call is blocked. `deadline_s`: without an answer by then it is blocked (default: `limits.judge_s`).
-    `tail`, `tail_bytes`: how much of the conversation's end the judge sees. `tools`: names of the tools to judge.
-    `max_arguments_bytes`: larger arguments are blocked unjudged, never cut.
+    `tail`, `tail_bytes`: how much of the conversation's end the judge sees; `system_bytes`: of the system prompt.
+    `tools`: names of the tools to judge. `max_arguments_bytes`: larger arguments are blocked unjudged, never cut;
+    `answer_bytes` likewise for the calls before in the same answer. `needs_user`: block where no word of the user is
+    known. `needs_calls`: block where arguments of the agent's calls in the turns shown had to be cut.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -24,9 +29,17 @@ class Options(BaseModel):
     threshold: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.6
     deadline_s: Annotated[float, Field(gt=0, le=600)] | None = None
     tail: Annotated[int, Field(ge=0, le=100)] = 6
-    tail_bytes: Annotated[int, Field(ge=0, le=2**20)] = 16_384
+    tail_bytes: Annotated[int, Field(ge=0, le=2**20)] = 32_768
+    system_bytes: Annotated[int, Field(ge=0, le=2**20)] = 16_384
     tools: NamePattern | list[NamePattern] = "*"
     max_arguments_bytes: Annotated[int, Field(gt=0, le=2**20)] = 65_536
+    answer_bytes: Annotated[int, Field(ge=0, le=MAX_ANSWER_BYTES)] = 65_536
+    needs_user: bool = False
+    needs_calls: bool = False
+
+
+_Conversation = tuple[judge_view.View, judging.Shown, tuple[str, ...]]
+"""A conversation as it is shown, sealed, and as it may be read."""
 
 
 class ToolJudge(Policy):
@@ -39,27 +52,58 @@ class ToolJudge(Policy):
     def __init__(self, **options: object) -> None:
         self.options = Options.model_validate(options)
         self._tools = Names(self.options.tools)
-        self._tail = judging.Tail((), 0)
+        self._kept: judge_view.Kept | None = None
+        self._view: _Conversation | None = None
 
     def for_call(self, context: Context) -> Self:
         """Give the call the end of its conversation."""
         mine = super().for_call(context)
-        mine._tail = judging.tail_of(context.request.turns, self.options.tail)
+        mine._keep(context.request)
         return mine
 
+    def on_request(self, request: ChatRequest) -> None:
+        """Keep what the policies before made of it: that is what the model reads."""
+        if request is not self.context.request:
+            self._keep(request)
+
+    def _keep(self, request: ChatRequest) -> None:
+        self._kept, self._view = judge_view.keep(request, self.options.tail, self.options.system_bytes), None
+
+    def _conversation(self) -> _Conversation:
+        """The conversation as all questions of the call show it, made for the first."""
+        if self._view is None:
+            assert self._kept is not None
+            view = judge_view.view(self._kept, self.options.tail_bytes)
+            # what it was made of may be megabytes
+            self._kept, self._view = None, (view, judging.sealed(view.json), judging.readings(view.json))
+        return self._view
+
     def on_tool_call(self, call: ToolCall) -> Verdict:
-        """Ask about the call, if its tool is among those to judge."""
+        """Ask about the call, if its tool is among those to judge and everything that it depends on can be shown."""
         options = self.options
         if not any(self._tools.match(name) for name in spellings(call.name)):
             return ALLOW
-        if len(call.arguments.encode("utf-8", "surrogatepass")) > options.max_arguments_bytes:
-            return Block("too_large", f"[Sluice: the tool call {shown(call.name)} was blocked: its arguments are too large to be judged]")
+        if size_of(call.arguments) > options.max_arguments_bytes:
+            return _blocked(call, "too_large", "its arguments are too large to be judged")
+        if judging.size_of_tool(call.tool) > MAX_TOOL_BYTES:
+            return _blocked(call, "tool_too_large", "its tool's description is too large to be judged")
+        if not call.before.is_whole or call.before.size > options.answer_bytes:
+            return _blocked(call, "answer_too_large", "the calls before it are too large to be judged with it")
+        view, conversation, view_reads = self._conversation()
+        if options.needs_user and not view.has_user:
+            return Block("no_user")
+        if options.needs_calls and not view.calls_whole:
+            return _blocked(call, "history_too_large", "earlier calls are too large to be judged with it")
+        subject = judging.subject(call)
+        # nobody can know the nonce: whoever says it was told
+        if any(call.nonce in text for text in (*view_reads, *judging.readings(subject))):
+            return Block("nonce")
         return AskJudge(
             JudgeQuestion(
                 model=options.model,
                 system=judging.SYSTEM,
-                prompt=judging.prompt(self.context.nonce, call, self._tail, tail_bytes=options.tail_bytes),
-                nonce=self.context.nonce,
+                prompt=judging.prompt(call.nonce, conversation, judging.sealed(subject)),
+                nonce=call.nonce,
                 threshold=options.threshold,
                 deadline_s=options.deadline_s,
                 call={"name": call.name, "arguments": call.arguments},
@@ -73,3 +117,7 @@ class ToolJudge(Policy):
         if judgement.probability is None or not judgement.probability < self.options.threshold:
             return Block("judge")
         return ALLOW
+
+
+def _blocked(call: ToolCall, reason: str, why: str) -> Block:
+    return Block(reason, f"[Sluice: the tool call {shown(call.name)} was blocked: {why}]")

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from policy.base import Executor, Judgement, ToolCall, shown
+from policy.base import AnswerSoFar, Executor, Judgement, SaidCall, ToolCall, shown
 from policy.chain import Chain, Decided, Decision
 from policy.effects import CallInfo
 from policy.schemas import compile_client_schema
@@ -32,8 +32,11 @@ class Schemas:
         return None if validator is None else bool(validator.is_valid(value))
 
 
-def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int) -> None:
-    """Begin the decision on a complete call. Arguments that two parsers could read differently are blocked under every policy."""
+def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int, before: AnswerSoFar) -> None:
+    """Begin the decision on a complete call: by rules, not yet by judges.
+
+    Arguments that two parsers could read differently are blocked under every policy.
+    """
     if slot.size > max_bytes:
         slot.decided = Decided("block", "too_large", "", "", None)
         return
@@ -45,9 +48,19 @@ def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int) -> No
     except AmbiguousJson as error:
         slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {shown(slot.name)} were blocked: {error}]", None)
         return
-    call = ToolCall(slot.key, slot.ordinal, slot.id, slot.name, text, value, request.tool(slot.name), slot.executor, slot.server)
+    call = ToolCall(
+        slot.key, slot.ordinal, slot.id, slot.name, text, value, request.tool(slot.name), slot.executor, slot.server, before=before
+    )  # fmt: skip
     slot.decision = Decision(chain, call)
-    slot.decision.advance()
+    slot.decision.advance(may_ask=False)
+
+
+def said(slot: Slot) -> SaidCall:
+    """A complete call as the judges of later ones see it; what is too large is not shown."""
+    decided = slot.decided or (slot.decision.decided if slot.decision is not None else None)
+    blocked = decided is not None and decided.arguments is None
+    text = slot.decision.call.arguments if slot.decision is not None else slot.arguments[0] if len(slot.arguments) == 1 else ""
+    return SaidCall(slot.name, text, slot.executor, blocked)
 
 
 def settle(slot: Slot, schemas: Schemas) -> bool | None:

@@ -15,7 +15,8 @@ Guided = Literal["", "ollama", "vllm", "openai"]
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The upstream and what the operator allows. `nonce` is the call's: unknown to model and client."""
+    """The upstream and what the operator allows. `nonce` marks the results of tools that are written into the
+    prompt, and nothing else: the model reads it."""
 
     dialect: Dialect
     native_tools: bool = True

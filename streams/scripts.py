@@ -7,6 +7,8 @@ revision that the worker does not have), LOST, QUEUE, BACKLOG.
 
 from hashlib import sha1
 
+from streams import judge_scripts
+
 START = """
 -- KEYS dispatch audit (call body)..
 -- ARGV max_queue max_backlog claim_ms call_ttl body_ttl there('1': bodies are set already) (start body call_id)..
@@ -361,84 +363,6 @@ return said
 """
 """Set facts once and say so on the call's channel."""
 
-JUDGE_ASK = """
--- KEYS queue bell; ARGV job_key job_id job expires_ms max_depth bells
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then return 'QUEUE' end
-if redis.call('EXISTS', ARGV[1]) == 0 then
-  local t = redis.call('TIME')
-  redis.call('PSETEX', ARGV[1], ARGV[4], ARGV[3])
-  redis.call('ZADD', KEYS[1], string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)), ARGV[2])
-end
-if redis.call('RPUSH', KEYS[2], '1') > tonumber(ARGV[6]) then redis.call('LTRIM', KEYS[2], -tonumber(ARGV[6]), -1) end
-redis.call('EXPIRE', KEYS[2], 5)
-return 'OK'
-"""
-"""Put a job of arq's on the judge queue, once, and ring the bell."""
-
-JUDGE_TURN = """#!lua flags=allow-oom
--- KEYS queue bell [facts]; ARGV mine take('1'|'0') rung('1'|'0') mark_ms beat_ms most_tries retry_s look [job_id channel ttl field value]
--- allow-oom: a call whose question has no answer keeps its memory longest
-local function key_of(call, kind) return string.format('sluice:{%02d}:%s:%s', tonumber(string.sub(call, -2), 16), kind, call) end
-local function question(job) return string.match(job, '^([0-9a-f-]+%x%x):(%d+):(%d+):%d+$') end
-local function beat_of(call, block, step) return key_of(call, 'beat') .. ':' .. block .. ':' .. step end
-local function off(job)
-  redis.call('ZREM', KEYS[1], job)
-  redis.call('DEL', 'arq:job:' .. job, 'arq:in-progress:' .. job, 'arq:retry:' .. job)
-end
-local stored = 1
-if ARGV[9] then
-  stored = redis.call('HSETNX', KEYS[3], ARGV[12], ARGV[13])
-  redis.call('PUBLISH', ARGV[10], ARGV[12])
-  redis.call('PEXPIRE', KEYS[3], ARGV[11])
-  redis.call('DEL', beat_of(question(ARGV[9])))
-  off(ARGV[9])
-end
-if ARGV[2] == '0' then return {stored} end
-local function taken(job)
-  local mark = redis.call('GET', 'arq:in-progress:' .. job)
-  -- by us: the answer to this very script got lost
-  if mark and mark ~= ARGV[1] then return false end
-  local call, block, step = question(job)
-  if not call then return {stored, job} end
-  local text = redis.call('GET', 'arq:job:' .. job)
-  local tries = redis.call('INCR', 'arq:retry:' .. job)
-  redis.call('EXPIRE', 'arq:retry:' .. job, ARGV[7])
-  local beat = beat_of(call, block, step)
-  if not text or tries > tonumber(ARGV[6]) or redis.call('HEXISTS', key_of(call, 'facts'), 'j:' .. block .. ':' .. step) == 1 then
-    return off(job)
-  end
-  redis.call('SET', beat, ARGV[1], 'NX', 'PX', ARGV[5])
-  if redis.call('MGET', beat)[1] ~= ARGV[1] then return off(job) end
-  redis.call('PSETEX', 'arq:in-progress:' .. job, ARGV[4], ARGV[1])
-  return {stored, job, text, tries}
-end
-local t = redis.call('TIME')
-local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
-local start, page = 0, 32
-while start < tonumber(ARGV[8]) do
-  local queued = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', start, page)
-  for _, job in ipairs(queued) do
-    local found = taken(job)
-    if found then
-      -- a judge that took a job without having been woken takes a bell with it, else another is woken for nothing
-      if ARGV[3] == '0' then redis.pcall('LPOP', KEYS[2]) end
-      return found
-    end
-    -- those taken off made the rest move up
-    if found == false then start = start + 1 end
-  end
-  if #queued < page then break end
-end
-return {stored}
-"""
-"""Store a judge's last answer and take its job off the queue, then take the oldest job that nobody works on, with the first sign of life.
-
-One round trip a judgement; with the answer, arq's `run_job`, the sign of life and the end of the job on their own there were four.
-Returns whether the answer was the first (1 or 0), and id, text and number of tries of the job, if there is one. Where the question has its
-answer, another judge works on it (no model is asked twice), the text is gone or it was tried too often, the job goes. An id that is not
-ours comes without the rest, to be turned away.
-"""
-
 FORGET = """
 -- KEYS stream; ARGV group idle_ms
 local forgotten = 0
@@ -456,7 +380,7 @@ return forgotten
 
 ALL = (
     START, APPEND_LAST, CLAIM, REPLAYED, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT,
-    JUDGE_ASK, JUDGE_TURN, FORGET,
+    judge_scripts.JUDGE_ASK, judge_scripts.JUDGE_TURN, FORGET,
 )  # fmt: skip
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}
 

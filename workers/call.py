@@ -369,7 +369,7 @@ class OwnedCall:
         records: list[Record] = [*(r for r in sent if not isinstance(r, ReleaseRecord)), *self._chunks, *self._records]
         self._chunks, self._records = [], []
         session = self.session
-        undecided = [*(ask.block for ask in self.open_asks.values()), *self.open_waits]
+        undecided = [*(ask.block for ask in self.open_asks.values()), *self.open_waits, *session.unasked]
         records += [self._withheld(block, now_ms) for block in undecided if not session.has_verdict(block)]
         if reason == "complete":
             reason = self._end or "unfinished"

@@ -63,7 +63,8 @@ class Facts:
 
     async def _ask(self, call: OwnedCall, ask: Ask, attempt: int) -> None:
         try:
-            await self._judges.ask(call.id, ask.block, ask.step, attempt, ask.question, now_ms() + int(self._deadline_s(ask) * 1000))
+            until = now_ms() + int(self._deadline_s(ask) * 1000)
+            await self._judges.ask(call.id, ask.block, ask.step, attempt, ask.question, until, key=call.start.key)
         except JudgeUnavailable as error:
             judgement = Judgement(model=ask.question.model, error="unavailable", explanation=error.message)
             await self._set(call, layout.judgement_field(ask.block, ask.step), _pack_judgement(judgement))

@@ -24,16 +24,16 @@ from arq.worker import Worker, func
 
 from policy.base import Judgement
 from policy.judging import JudgementInvalid, parse_reply
+from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.config import DEMO_JUDGE, Runtime
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
-from streams import layout, scripts
+from streams import judge_scripts, layout
 from streams.connection import Argument, Connection, RedisError
 from workers import demo_judge, process
 from workers.judge_model import JudgeModels, Trial
 from workers.judge_queue import (
     FUNCTION,
     LOST,
-    MAX_DEPTH,
     Ask,
     Job,
     beat_key_of,
@@ -177,6 +177,9 @@ class JudgeWorker(Worker):
                 self._let_go(held)
                 for key in (in_progress_key_prefix + held.job_id, beat_key_of(held.job_id)):
                     self._redis.send_quiet("DEL", key)
+                # it had its turn: before all others
+                self._redis.send_quiet("ZADD", layout.JUDGE_TURNS, "-1", held.job_id)
+                self._redis.send_quiet("EXPIRE", layout.JUDGE_TURNS, layout.JUDGE_TURNS_S)
 
     def _hold(self, job: Taken) -> None:
         self._held[job.job_id] = job
@@ -190,7 +193,7 @@ class JudgeWorker(Worker):
     async def _turn(self, answered: Answered | None, was_rung: bool) -> Taken | None:
         """Store an answer and take the next job. Repeated until it is known to have been done; an answer, for `_STORE_S` at most."""
         mine, until, is_first = secrets.token_hex(8), time.monotonic() + _STORE_S, True
-        last, keys = list[Argument](), [layout.JUDGE_QUEUE, layout.JUDGE_BELL]
+        last, keys = list[Argument](), [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
         if answered is not None:
             ask = answered.ask
             job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
@@ -198,12 +201,13 @@ class JudgeWorker(Worker):
             last = [job_id, layout.facts_channel(ask.call_id), self._ttl_ms, field, _encode(answered.judgement)]
             keys.append(layout.facts_key(ask.call_id))
         while self.allow_pick_jobs or last:
+            take = "0" if not self.allow_pick_jobs else "1" if is_first else "again"
             args = [
-                mine, "1" if self.allow_pick_jobs else "0", "1" if was_rung else "0", int(self.in_progress_timeout_s * 1000), BEAT_TTL_MS,
-                self.max_tries, _RETRY_TTL_S, 2 * MAX_DEPTH, *last,
+                mine, take, "1" if was_rung else "0", int(self.in_progress_timeout_s * 1000), BEAT_TTL_MS,
+                self.max_tries, _RETRY_TTL_S, 2 * MAX_JUDGE_QUEUE, *last,
             ]  # fmt: skip
             try:
-                stored, *taken = await self._redis.script(scripts.JUDGE_TURN, keys, args)
+                stored, *taken = await self._redis.script(judge_scripts.JUDGE_TURN, keys, args)
             except (StreamConnectionLost, RedisError) as error:
                 if is_first:
                     log.warning("the judge queue cannot be read", extra={"error": type(error).__name__})
@@ -279,6 +283,7 @@ class JudgeWorker(Worker):
         """Take a job that is not ours off the queue; who took it off counts it. Should that get lost, it is met again."""
         try:
             is_off = await self._redis.call("ZREM", layout.JUDGE_QUEUE, job_id)
+            self._redis.send_quiet("ZREM", layout.JUDGE_TURNS, job_id)
         except (StreamConnectionLost, RedisError):
             await asyncio.sleep(RETRY_S)
             return
@@ -298,7 +303,7 @@ class JudgeWorker(Worker):
 
         Gone: nobody here works on it, and no heartbeat at two looks. Whoever needs the answer asks anew (`JudgeQueue.died`).
         """
-        job_ids = await self._redis.call("ZRANGEBYSCORE", layout.JUDGE_QUEUE, "-inf", "+inf", "LIMIT", 0, 2 * MAX_DEPTH)
+        job_ids = await self._redis.call("ZRANGEBYSCORE", layout.JUDGE_QUEUE, "-inf", "+inf", "LIMIT", 0, 2 * MAX_JUDGE_QUEUE)
         for job_id in job_ids:
             if not is_ours(job_id):
                 await self._turn_away(job_id)

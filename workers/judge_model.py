@@ -4,9 +4,12 @@ Where requests go, with which headers and key, comes from the configuration alon
 """
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,10 @@ from providers.http1 import Line, Origin, Pool
 log = logging.getLogger(__name__)
 ATTEMPTS = 3
 _BACKOFF_S = 0.25
+_MOST_BUSY = 8
+"""Requests for one question that may be refused with 429: they are paced, and waiting in order is no failure."""
+_UNPACED = 1_000
+_LONGEST_PAUSE_S = 30.0
 _MAX_TOKENS = 1_024
 _MAX_BODY = 2**20
 _SILENT_S = 660.0
@@ -40,11 +47,69 @@ class Trial(msgspec.Struct):
 
 
 class _Again(Exception):
-    """Worth another attempt: 429, 5xx or no connection. `after_s` is what the upstream asked to wait."""
+    """Worth another attempt: 5xx or no connection. `after_s` is what the upstream asked to wait."""
 
     def __init__(self, message: str, after_s: float = 0.0) -> None:
         super().__init__(message)
         self.after_s = after_s
+
+
+class _Busy(_Again):
+    """429: the upstream has more questions than it takes."""
+
+
+class Pace:
+    """How many questions an upstream is asked at once: after a 429 half of those that were, one more for so many answers.
+
+    Without it, whoever asks most makes the upstream refuse everybody's questions alike. Who waits is asked in order.
+    """
+
+    def __init__(self) -> None:
+        self._most, self._running, self._not_before = float(_UNPACED), 0, 0.0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def places(self) -> int:
+        """How many may be asked at once."""
+        return max(1, int(self._most))
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a place and hold it; `_Busy` that is raised inside takes places away."""
+        await self._enter()
+        try:
+            if (pause_s := self._not_before - time.monotonic()) > 0:
+                await asyncio.sleep(pause_s)
+            yield
+            self._most = min(_UNPACED, self._most + 1 / self.places)
+        except _Busy as error:
+            self._most = max(1.0, min(self._most, self._running) / 2)
+            self._not_before = max(self._not_before, time.monotonic() + min(max(error.after_s, _BACKOFF_S), _LONGEST_PAUSE_S))
+            raise
+        finally:
+            self._leave()
+
+    async def _enter(self) -> None:
+        if not self._waiting and self._running < self.places:
+            self._running += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                # it had just been given its place
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        self._running -= 1
+        while self._waiting and self._running < self.places:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._running += 1
+                turn.set_result(None)
 
 
 class _Reply:
@@ -73,6 +138,7 @@ class JudgeModels:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._heads: dict[str, tuple[dict[str, str], Origin, bytes]] = {}
+        self._paces: dict[str, Pace] = {}
         self._pool = Pool(connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S)
 
     async def close(self) -> None:
@@ -89,17 +155,24 @@ class JudgeModels:
         if name is None or name == DEMO:
             raise JudgeUnavailable(f"no upstream is configured for the judge model {question.model!r}")
         upstream, body = self._config.upstreams[name], request_body(self._config.upstreams[name], question)
+        pace, busy = self._paces.setdefault(name, Pace()), 0
         while True:
-            trial.attempts += 1
             try:
-                status, answer = await self._post(name, upstream, _encode(body))
-            except _Again as error:
-                if trial.attempts >= ATTEMPTS:
+                async with pace.turn():
+                    trial.attempts += 1
+                    status, answer = await self._post(name, upstream, _encode(body))
+            except _Busy as error:
+                busy += 1
+                if busy >= _MOST_BUSY:
                     raise JudgeUnavailable(f"{error} ({trial.attempts} attempts)") from error
-                await asyncio.sleep(max(error.after_s, _BACKOFF_S * 2 ** (trial.attempts - 1)))
+                continue
+            except _Again as error:
+                if trial.attempts - busy >= ATTEMPTS:
+                    raise JudgeUnavailable(f"{error} ({trial.attempts} attempts)") from error
+                await asyncio.sleep(max(error.after_s, _BACKOFF_S * 2 ** (trial.attempts - busy - 1)))
                 continue
             refused = [option for option in _DISPENSABLE if option in body and option.encode() in answer] if status == 400 else []
-            if refused and trial.attempts < ATTEMPTS:
+            if refused and trial.attempts - busy < ATTEMPTS:
                 del body[refused[0]]
                 continue
             if status != 200:
@@ -114,7 +187,8 @@ class JudgeModels:
         except (UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError) as error:
             raise _Again(f"the judge's upstream cannot be reached: {type(error).__name__}") from error
         if reply.status == 429 or reply.status >= 500:
-            raise _Again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after))
+            again = _Busy if reply.status == 429 else _Again
+            raise again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after))
         return reply.status, reply.body
 
     def _head(self, name: str, upstream: Upstream) -> tuple[Origin, bytes]:

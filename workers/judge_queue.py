@@ -15,13 +15,13 @@ from arq.jobs import serialize_job
 from redis.exceptions import RedisError
 
 from policy.base import JudgeQuestion
+from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
-from streams import connection, layout, scripts
+from streams import connection, judge_scripts, layout
 
 FUNCTION = "judge"
 LOST = (RedisError, OSError, RuntimeError)
 """What arq's client raises when Redis goes away; uvloop's own for a connection that closed under it is a RuntimeError."""
-MAX_DEPTH = 2_000
 MAX_ATTEMPTS = 3
 _BELLS = 64
 _RETRY_S = 0.2
@@ -97,6 +97,7 @@ async def take_away(pool: ArqRedis, job_id: str) -> None:
     """Take a job off the queue, with all that arq keeps of it. Raises RedisError, OSError."""
     async with pool.pipeline(transaction=True) as pipe:
         pipe.zrem(layout.JUDGE_QUEUE, job_id)
+        pipe.zrem(layout.JUDGE_TURNS, job_id)
         pipe.delete(*keys_of(job_id))
         await pipe.execute()
 
@@ -104,19 +105,21 @@ async def take_away(pool: ArqRedis, job_id: str) -> None:
 class JudgeQueue:
     """Asks judges, over a connection that its owner opens and closes; what is rare goes through arq's client.
 
-    Bounded: past `max_depth` waiting questions an ask raises JudgeUnavailable at once.
+    Bounded: past `max_depth` waiting questions an ask raises JudgeUnavailable at once, a key past its share too (`JUDGE_ASK`).
     """
 
-    def __init__(self, redis_url: str, redis: connection.Connection, *, max_depth: int = MAX_DEPTH, silent_s: float = 5.0) -> None:
+    def __init__(self, redis_url: str, redis: connection.Connection, *, max_depth: int = MAX_JUDGE_QUEUE, silent_s: float = 5.0) -> None:
         self._redis, self._pool, self._max_depth = redis, open_pool(redis_url, silent_s=silent_s), max_depth
         self._attempts: dict[tuple[str, int, int], tuple[int, float]] = {}
 
-    async def ask(self, call_id: str, block: int, step: int, attempt: int, question: JudgeQuestion, deadline_ms: int) -> None:
-        """Enqueue a question; tries again while Redis is away. Raises JudgeUnavailable past the depth or the deadline."""
+    async def ask(
+        self, call_id: str, block: int, step: int, attempt: int, question: JudgeQuestion, deadline_ms: int, *, key: str = ""
+    ) -> None:
+        """Enqueue a question of a client's `key`; tries again while Redis is away. Raises JudgeUnavailable past depth, share, deadline."""
         ask = Ask(call_id, block, step, attempt, question, deadline_ms)
         while (left_s := deadline_ms / 1000 - time.time()) > 0:
             try:
-                await self._enqueue(ask, left_s)
+                await self._enqueue(ask, left_s, key)
             except (StreamConnectionLost, connection.RedisError):
                 await asyncio.sleep(min(_RETRY_S, left_s))
                 continue
@@ -124,7 +127,7 @@ class JudgeQueue:
             return
         raise JudgeUnavailable("the question could not be put to a judge before its deadline")
 
-    async def _enqueue(self, ask: Ask, left_s: float) -> None:
+    async def _enqueue(self, ask: Ask, left_s: float, key: str) -> None:
         """Put it there as arq's `enqueue_job` does, in one step: its five, with the depth and the bell, cost 1 ms of CPU a question.
 
         Through arq's client that one step was still half of what asking cost.
@@ -132,10 +135,12 @@ class JudgeQueue:
         job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
         job = serialize_job(FUNCTION, (_encode(ask).decode(),), {}, None, time.time_ns() // 1_000_000, serializer=serialize)
         said = await self._redis.script(
-            scripts.JUDGE_ASK,
-            [layout.JUDGE_QUEUE, layout.JUDGE_BELL],
-            [job_key_prefix + job_id, job_id, job, max(1, int(left_s * 1000)), self._max_depth, _BELLS],
+            judge_scripts.JUDGE_ASK,
+            [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.JUDGE_TURNS, layout.JUDGE_SHARES],
+            [job_key_prefix + job_id, job_id, job, max(1, int(left_s * 1000)), self._max_depth, _BELLS, key, layout.JUDGE_TURNS_S],
         )
+        if said == b"KEY":
+            raise JudgeUnavailable("this key has its share of the questions that may wait for a judge")
         if said != b"OK":
             raise JudgeUnavailable(f"{self._max_depth} questions wait for a judge already")
 

@@ -10,7 +10,8 @@ from redis.asyncio import Redis
 
 from policy.base import JudgeQuestion
 from policy.judging import SYSTEM
-from streams import layout, scripts
+from protocol.errors import JudgeUnavailable
+from streams import judge_scripts, layout
 from streams.connection import Connection
 from workers.judge_queue import JudgeQueue
 
@@ -53,12 +54,13 @@ async def test_asking_twice_is_one_job(queue: JudgeQueue) -> None:
     assert (await queue.stats())["depth"] == 1
 
 
+QUEUE = [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
 TAKE: list[Any] = ["1", "0", 670_000, 3_000, 5, 88_400, 4_000]
 
 
 async def turn(connection: Connection, mine: str, *last: str | bytes | int, call_id: str = "") -> Any:
-    keys = [layout.JUDGE_QUEUE, layout.JUDGE_BELL, *([layout.facts_key(call_id)] if call_id else [])]
-    stored, *taken = await connection.script(scripts.JUDGE_TURN, keys, [mine, *TAKE, *last])
+    keys = [*QUEUE, *([layout.facts_key(call_id)] if call_id else [])]
+    stored, *taken = await connection.script(judge_scripts.JUDGE_TURN, keys, [mine, *TAKE, *last])
     assert stored == 1
     return taken
 
@@ -133,8 +135,9 @@ async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, c
     await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
     job_id = (await turn(connection, "me"))[0]
     await redis.hset(layout.facts_key(call_id), field, "first")
-    keys = [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.facts_key(call_id)]
-    said = await connection.script(scripts.JUDGE_TURN, keys, ["me", *TAKE, job_id, layout.facts_channel(call_id), 9_000, field, "second"])
+    keys = [*QUEUE, layout.facts_key(call_id)]
+    last: list[Any] = [job_id, layout.facts_channel(call_id), 9_000, field, "second"]
+    said = await connection.script(judge_scripts.JUDGE_TURN, keys, ["me", *TAKE, *last])
     assert said == [0]
     assert await redis.hget(layout.facts_key(call_id), field) == b"first"
     assert (await queue.stats())["depth"] == 0
@@ -146,8 +149,126 @@ async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(queue: Judg
         await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
         await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:0": number + 1})
     job_id = (await turn(connection, "me"))[0]
-    keys = [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.facts_key(mine)]
+    keys = [*QUEUE, layout.facts_key(mine)]
     last: list[Any] = [job_id, layout.facts_channel(mine), 9_000, layout.judgement_field(0, 0), "{}"]
-    assert await connection.script(scripts.JUDGE_TURN, keys, ["again", "0", *TAKE[1:], *last]) == [1]
+    assert await connection.script(judge_scripts.JUDGE_TURN, keys, ["again", "0", *TAKE[1:], *last]) == [1]
     assert await redis.zrange(layout.JUDGE_QUEUE, 0, -1) == [f"{other}:0:0:0".encode()]
     assert not await redis.exists(in_progress_key_prefix + f"{other}:0:0:0")
+
+
+# --- turns ---
+
+
+async def ask(queue: JudgeQueue, key: str, count: int = 1) -> list[str]:
+    """Ask so many questions of a key, each of another call; gives the jobs."""
+    calls = [layout.new_call_id() for _ in range(count)]
+    for call_id in calls:
+        await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20), key=key)
+    return [layout.judge_job_id(call_id, 0, 0, 0) for call_id in calls]
+
+
+async def taken(connection: Connection, count: int, *, done: bool = False) -> list[str]:
+    """Take so many jobs, each for a place of its own; `done`: and answer each."""
+    jobs = []
+    for _ in range(count):
+        found = await turn(connection, f"place {time.monotonic_ns()}")
+        if not found:
+            break
+        jobs.append(found[0].decode())
+        if done:
+            await connection.call("ZREM", layout.JUDGE_QUEUE, found[0])
+    return jobs
+
+
+async def _nobody_looks_by_time(connection: Connection) -> None:
+    """Make the queue of times empty for scans: only turns count. One in sixteen turns takes the oldest of all, which is meant."""
+    for job in await connection.call("ZRANGE", layout.JUDGE_QUEUE, 0, -1):
+        await connection.call("ZADD", layout.JUDGE_QUEUE, "99999999999999", job)
+
+
+async def test_keys_take_turns_whatever_they_asked_before(queue: JudgeQueue, connection: Connection) -> None:
+    many, few = await ask(queue, "many", 300), list[str]()
+    for _ in range(5):
+        few += await ask(queue, "few")
+    await _nobody_looks_by_time(connection)
+    assert await taken(connection, 10) == [job for pair in zip(many, few, strict=False) for job in pair]
+    # who asks later is not behind those who wait, and has not saved up turns
+    late = await ask(queue, "late", 3)
+    await _nobody_looks_by_time(connection)
+    order = await taken(connection, 8)
+    assert set(order[:2]) == {late[0], many[5]}
+    assert [job for job in order if job in late] == late
+    assert len(order[: order.index(late[-1])]) <= 5
+
+
+async def test_a_key_has_a_share_of_the_queue_and_leaves_room(redis_url: str, connection: Connection, redis: Client) -> None:
+    queue = JudgeQueue(redis_url, connection, max_depth=40)
+    counts = dict.fromkeys(("one", "two", "three"), 0)
+
+    async def ask_on(key: str) -> None:
+        while True:
+            await ask(queue, key)
+            counts[key] += 1
+
+    for key in counts:
+        with pytest.raises(JudgeUnavailable, match="share"):
+            await ask_on(key)
+    assert counts["one"] == 21 and counts["two"] >= 9 and counts["three"] >= 4
+    # whoever comes next can ask
+    assert await ask(queue, "four")
+    # a key whose questions were taken may ask again
+    await _nobody_looks_by_time(connection)
+    assert len(await taken(connection, 40, done=True)) == sum(counts.values()) + 1
+    assert await redis.exists(layout.JUDGE_TURNS) == 0
+    assert len(await ask(queue, "one", 21)) == 21
+    await queue.close()
+
+
+async def test_what_has_no_turn_is_found_by_its_time(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    """Of arq's own client, and what was left when the turns expired."""
+    [foreign] = await ask(queue, "x")
+    await redis.delete(layout.JUDGE_TURNS, layout.JUDGE_SHARES)
+    await redis.zadd(layout.JUDGE_QUEUE, {foreign: 1})
+    flood = await ask(queue, "many", 200)
+    order = await taken(connection, 200)
+    assert foreign in order
+    assert set(order) <= {foreign, *flood}
+    assert await taken(connection, 5) == [job for job in flood if job not in order]
+    assert await taken(connection, 1) == []
+
+
+async def test_turns_of_jobs_that_went_another_way_are_forgotten(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    """arq's own worker takes jobs off its queue and knows nothing of turns."""
+    for _ in range(200):
+        [job] = await ask(queue, "x")
+        await redis.zrem(layout.JUDGE_QUEUE, job)
+        await redis.delete(job_key_prefix + job)
+    assert await redis.zcard(layout.JUDGE_TURNS) <= 1
+    [job] = await ask(queue, "y")
+    assert await taken(connection, 3) == [job]
+
+
+async def test_a_job_that_was_let_go_is_next(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
+    flood = await ask(queue, "many", 50)
+    [mine] = await ask(queue, "few")
+    await _nobody_looks_by_time(connection)
+    assert set(await taken(connection, 2)) == {flood[0], mine}
+    # as a judge that stops does
+    await redis.delete(in_progress_key_prefix + mine, layout.judge_beat_key(mine.split(":")[0], 0, 0))
+    await redis.zadd(layout.JUDGE_TURNS, {mine: -1})
+    assert await taken(connection, 1) == [mine]
+    assert await redis.hget(layout.JUDGE_SHARES, "now") != b"-1"
+
+
+async def test_a_judge_that_asks_again_gets_what_it_took(queue: JudgeQueue, connection: Connection) -> None:
+    await ask(queue, "many", 40)
+    first = await turn(connection, "me")
+    await taken(connection, 20)
+    again = ["me", "again", *TAKE[1:]]
+    assert (await connection.script(judge_scripts.JUDGE_TURN, QUEUE, again))[1] == first[0]
+
+
+async def test_turns_and_shares_expire(queue: JudgeQueue, redis: Client) -> None:
+    await ask(queue, "x", 3)
+    assert 0 < await redis.ttl(layout.JUDGE_TURNS) <= layout.JUDGE_TURNS_S
+    assert 0 < await redis.ttl(layout.JUDGE_SHARES) <= layout.JUDGE_TURNS_S

@@ -25,6 +25,7 @@ from tests.support.product import Product
 from tests.support.proxy import proxied
 from tests.support.waiting import wait_until
 from workers.judge import Judge, JudgeWorker, serve
+from workers.judge_model import Pace
 from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
 
 NONCE = "c0ffee"
@@ -62,11 +63,18 @@ class Upstream:
         self.answers: list[tuple[int, Any]] = [(200, openai_answer(GOOD))]
         self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.delay_s = 0.0
+        self.most, self.running, self.refused = 10**9, 0, 0
+        """How many requests it takes at once; more are refused with 429."""
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append((request.path, dict(request.headers), await request.json()))
+        if self.running >= self.most:
+            self.refused += 1
+            return web.json_response({}, status=429)
+        self.running += 1
         await asyncio.sleep(self.delay_s)
+        self.running -= 1
         status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return body if isinstance(body, web.Response) else web.json_response(body, status=status)
 
@@ -204,6 +212,48 @@ async def test_429_and_500_are_asked_again(redis_url: str, queue: JudgeQueue, re
     upstream.answers = [(429, {}), (500, {}), (200, openai_answer(GOOD))]
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
     assert (said.probability, said.attempts, said.error) == (0.25, 3, "")
+
+
+@pytest.mark.case("J1")
+async def test_an_upstream_that_takes_few_at_once_is_asked_no_more(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    """A key's flood of questions made the upstream refuse every second question of everybody, three times in a row for some."""
+    upstream.most, upstream.delay_s = 2, 0.02
+    settings = runtime(redis_url, upstream)
+    judge = Judge(settings)
+    asks = [Ask(layout.new_call_id(), 0, 0, 0, question("gpt-x"), in_ms(60)) for _ in range(100)]
+    said = await asyncio.gather(*map(judge.judge, asks))
+    await judge.models.close()
+    assert [s.error for s in said] == [""] * 100
+    # a hundred at once are refused once, and hardly any after that
+    assert 50 < upstream.refused < 250
+
+
+async def test_an_upstream_that_is_always_busy_is_given_up(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+    upstream.answers = [(429, {})]
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"), within_s=30)
+    assert (said.error, said.attempts) == ("unavailable", 8)
+
+
+async def test_who_gives_up_waiting_for_a_place_leaves_it_to_the_next() -> None:
+    pace, held = Pace(), asyncio.Event()
+    pace._most = 1.0
+
+    async def hold() -> None:
+        async with pace.turn():
+            await held.wait()
+
+    first, second, third = (asyncio.create_task(hold()) for _ in range(3))
+    await wait_until(lambda: len(pace._waiting) == 2)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    # the second was given the place in that moment, and is cancelled before it hears of it
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    held.set()
+    await asyncio.wait_for(third, 5)
+    assert (pace._running, list(pace._waiting)) == (0, [])
 
 
 async def test_a_model_that_refuses_a_temperature_is_asked_without(
@@ -489,3 +539,37 @@ async def test_an_answer_that_redis_did_not_take_is_stored_when_it_can(
             proxy.heal()
             assert (await answer(redis, call_id)).probability == 0.25
     assert len(upstream.seen) == 1
+
+
+@pytest.mark.parametrize("model", ["demo-judge", "gpt-x"])
+async def test_a_thousand_questions_of_one_key_hardly_delay_anothers(
+    redis_url: str, connection: Connection, redis: Client, upstream: Upstream, model: str
+) -> None:
+    """In order of time the other key waited for all thousand: 1.7 s of demo-judge, 12.5 s of a model of 50 ms."""
+    upstream.delay_s = 0.05
+    queue = JudgeQueue(redis_url, connection, max_depth=2_100)
+
+    async def times(count: int) -> list[float]:
+        took = []
+        for _ in range(count):
+            call_id, began = layout.new_call_id(), time.monotonic()
+            await queue.ask(call_id, 0, 0, 0, question(model), in_ms(60), key="few")
+            await answer(redis, call_id)
+            took.append(time.monotonic() - began)
+        return sorted(took)
+
+    # the judges begin when all are asked
+    flood = [layout.new_call_id() for _ in range(1_000)]
+    async with judging(runtime(redis_url, upstream)):
+        await times(5)
+        before = await times(20)
+    for call_id in flood:
+        await queue.ask(call_id, 0, 0, 0, question(model), in_ms(60), key="many")
+    async with judging(runtime(redis_url, upstream)):
+        during = await times(20)
+        left = (await queue.stats())["depth"]
+    print(f"{model}: 95th of 100 before {before[18]:.3f} s, during {during[18]:.3f} s, {left:.0f} of 1000 still wait")
+    assert left > 100
+    # what is being judged is not put back: one question's time at most, and what the test machine adds
+    assert during[18] < 2 * before[18] + 0.1
+    await queue.close()

@@ -109,8 +109,8 @@ def said(session: Session) -> str:
 def test_a_sent_request_of_a_megabyte_leaves_some_kilobytes() -> None:
     assert len(BODY) > MIB
     policies = series(*JUDGED)
-    assert held_bytes(lambda: begun(policies)) < MIB // 10
-    # what the judge may be shown is a part of it
+    # what the judge may be shown is a part of it: its last turns, the user's first and last words, the system's
+    assert held_bytes(lambda: begun(policies)) < MIB // 9
     assert held_bytes(lambda: begun([Looks()])) > MIB
 
 
@@ -139,10 +139,12 @@ def test_the_judge_of_a_long_call_sees_its_end_and_how_much_there_was() -> None:
     session.chunks(1, use('{"command": "ls"}'))
     [ask] = session.take().asks
     shown = json.loads(ask.question.prompt.split("\n")[1])
-    left_out, *tail = shown["conversation"]
+    (first, *before), tail = shown["conversation"][:-6], shown["conversation"][-6:]
+    assert first == {"role": "user", "parts": [{"text": MESSAGES[1]["content"]}]}
     assert tail[-1]["parts"][-1]["tool_result"][:100] == MESSAGES[-1]["content"][:100]
     turns = len(begun([Looks()])._chain.context.request.turns)  # type: ignore[union-attr]
-    assert left_out == {"turns_left_out": turns - len(tail)}
+    assert sum(item.get("turns_left_out", 1) for item in before) == turns - 7
+    assert shown["system"] == [{"text": MESSAGES[0]["content"]}]
     assert (shown["tool"]["name"], shown["tool"]["schema"]["required"]) == ("bash", ["command"])
 
 

@@ -1,0 +1,80 @@
+"""What an answer has said so far, for those who decide about its next tool call: a harmful act can be cut into harmless parts.
+
+Kept only where a policy asks judges. It depends on what upstream sent and on rules, never on when a judge answered, so that a
+second owner that replays the answer asks the same questions. Bounded: of the text between two calls its beginning and its end are
+kept; of calls no more than can be shown, and that some are missing is said (`is_whole`).
+"""
+
+from policy.base import AnswerSoFar, SaidCall, SaidText
+from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_CALLS
+from protocol.events import BlockKind
+
+_CHARS = 2_048
+"""Of a text its first and its last so many characters are kept."""
+_TEXTS = (BlockKind.THINKING, BlockKind.TEXT)
+
+
+def size_of(text: str) -> int:
+    """Bytes of `text` as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+class _Text:
+    """A text of which the middle is let go. What is kept depends on the text alone, not on the pieces in which it comes."""
+
+    __slots__ = ("_begins", "_ends", "_kept", "_size")
+
+    def __init__(self) -> None:
+        self._begins, self._ends, self._kept, self._size = "", list[str](), 0, 0
+
+    def add(self, text: str) -> None:
+        self._size += len(text)
+        if (room := _CHARS - len(self._begins)) > 0:
+            self._begins, text = self._begins + text[:room], text[room:]
+        self._ends.append(text)
+        self._kept += len(text)
+        if self._kept > 16 * _CHARS:
+            self._cut()
+
+    def _cut(self) -> str:
+        ends = "".join(self._ends)[-_CHARS:]
+        self._ends, self._kept = [ends], len(ends)
+        return ends
+
+    def said(self, kind: BlockKind) -> SaidText:
+        ends = self._cut()
+        return SaidText(kind, self._begins, self._size - len(self._begins) - len(ends), ends)
+
+
+class Answer:
+    """What one answer said, in order, over all its segments."""
+
+    def __init__(self) -> None:
+        self._said: list[SaidText | SaidCall] = []
+        self._texts: dict[BlockKind, _Text] = {}
+        self._calls = self._size = 0
+
+    def text(self, kind: BlockKind, text: str) -> None:
+        """Take some text as upstream sent it, before any policy."""
+        if (open_ := self._texts.get(kind)) is None:
+            open_ = self._texts[kind] = _Text()
+        open_.add(text)
+
+    def call(self, call: SaidCall) -> None:
+        """Take a complete call, with what the rules said of it."""
+        self._calls += 1
+        self._size += size_of(call.arguments) + size_of(call.name)
+        if self._is_whole:
+            self._said += [*self._gap(), call]
+        self._texts = {}
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._calls <= MAX_TOOL_CALLS and self._size <= MAX_ANSWER_BYTES
+
+    def _gap(self) -> list[SaidText]:
+        return [self._texts[kind].said(kind) for kind in _TEXTS if kind in self._texts]
+
+    def so_far(self) -> AnswerSoFar:
+        """What was said until now."""
+        return AnswerSoFar((*self._said, *self._gap()), self._size, self._is_whole)

@@ -1,0 +1,253 @@
+"""What a judge is shown of a conversation: whose words always, whose as far as there is room.
+
+Theory. What stands in a conversation was written by four: the operator and the client (system prompt), the user, the agent that is
+judged, and whoever wrote the pages and files that its tools read. The last two may want to hide something from the judge, and can do it
+with size alone. So the system prompt has its own room, the user's first and last words have theirs, and the rest is shared by class, in the
+order user, agent's calls, agent's words, results of tools: who comes later gets what is left. In a class short texts are whole and
+long ones are cut to one length, from their middle. What is cut says so by its shape, which no content can imitate.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from policy.answer import size_of
+from policy.base import AnswerSoFar, Executor, SaidCall, SaidText
+from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
+
+USER_BYTES = 4_096
+"""For the user's first words, and for the last."""
+TEXT_BYTES = 16_384
+"""For the text of the answer that is judged."""
+_LEAST = 200
+"""No text is cut to less: rather are older ones left out."""
+_SYSTEM_TEXTS = 64
+_NAME = 128
+RUN_BY: dict[Executor, str] = {
+    "client": "the client",
+    "provider": "the model's provider, while it answers",
+    "mcp": "a remote MCP server that the provider asks",
+    "nested": "code that the model wrote and the provider runs",
+}
+Kind = Literal["user", "call", "said", "result", "other"]
+_SHARES: tuple[tuple[Kind, float], ...] = (("user", 0.25), ("call", 0.75), ("said", 0.875), ("result", 1.0), ("other", 1.0))
+"""Up to which part of the room a class may fill it, those before it included."""
+
+
+class Kept(NamedTuple):
+    """What is kept of a request to be shown: some turns with their places, how many there are, and which are the user's first and last.
+
+    A history may be megabytes: of the turns before the tail only what the user said is kept, of the system's words what is shown.
+    """
+
+    turns: tuple[tuple[int, Turn, int], ...]
+    """Place, turn, and how many of its parts are not kept."""
+    of: int
+    first: int
+    last: int
+    system: list[dict[str, Any]]
+    tail: int
+
+
+def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
+    """Keep the last `count` turns, the first and the last in which the user says something, and the system's words in `system_room`."""
+    shown = [turn for turn in request.turns if turn.role != "system"]
+    said = [at for at, turn in enumerate(shown) if turn.role == "user" and any(_is_said(part) for part in turn.parts)]
+    first, last = (said[0], said[-1]) if said else (-1, -1)
+    places = sorted({first, last, *range(max(0, len(shown) - count), len(shown))} - {-1})
+    system = [*request.system, *(p.text for t in request.turns if t.role == "system" for p in t.parts if isinstance(p, TextPart))]
+    tail = len(shown) - count
+    turns = tuple((at, shown[at], 0) if at >= tail else (at, *_words(shown[at])) for at in places)
+    return Kept(turns, len(shown), first, last, _system(system, system_room), tail)
+
+
+def _words(turn: Turn) -> tuple[Turn, int]:
+    parts = tuple(part for part in turn.parts if isinstance(part, TextPart))
+    return Turn(turn.role, parts), len(turn.parts) - len(parts)
+
+
+def _is_said(part: Part) -> bool:
+    return isinstance(part, TextPart) and bool(part.text.strip())
+
+
+class View(NamedTuple):
+    """`json` is the text of an object's members. `has_user`: words of the user are in it. `calls_whole`: none of the agent's is cut."""
+
+    json: str
+    has_user: bool
+    calls_whole: bool
+
+
+def view(kept: Kept, room: int) -> View:
+    """Show a conversation in about `room` bytes, the user's first and last words in room of their own."""
+    shown = _Shown(kept, room)
+    members = {"system": kept.system, "conversation": shown.items()}
+    return View(dumps(members)[1:-1], kept.first >= 0, shown.calls_whole)
+
+
+def dumps(value: Any) -> str:
+    """JSON text, as short as it can be, with every character as it is."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def level(sizes: Iterable[int], room: int) -> int:
+    """Return the size to which texts must be cut to fit: the short ones keep theirs, the long ones share the rest alike."""
+    rest = sorted(sizes)
+    for number, size in enumerate(rest):
+        if size * (len(rest) - number) > room:
+            return max(room, 0) // (len(rest) - number)
+        room -= size
+    return rest[-1] if rest else 0
+
+
+def cut(name: str, text: str, limit: int) -> dict[str, Any]:
+    """Return `text` under `name`, or its beginning and end in about `limit` bytes with how many characters are left out between."""
+    if size_of(text) <= limit:
+        return {name: text}
+    begins, ends = _ends(text, text, limit)
+    return {f"{name}_begins": begins, "characters_left_out": max(1, len(text) - len(begins) - len(ends)), f"{name}_ends": ends}
+
+
+def _ends(begins: str, ends: str, limit: int) -> tuple[str, str]:
+    half = limit // 2
+    # a character is a byte at least
+    first = begins[:half].encode("utf-8", "backslashreplace")
+    last = ends[max(0, len(ends) - half) :].encode("utf-8", "backslashreplace")
+    return first[:half].decode("utf-8", "ignore"), last[max(0, len(last) - half) :].decode("utf-8", "ignore")
+
+
+def arguments(name: str, text: str) -> dict[str, Any]:
+    """Return arguments as what they mean, and where escapes may have hidden that, as they are written too."""
+    try:
+        value: Any = loads_arguments(text)
+    except AmbiguousJson:
+        return {f"{name}_unreadable": text}
+    return {name: value, f"{name}_as_written": text} if "\\u" in text else {name: value}
+
+
+def plain(text: str) -> str:
+    """Return arguments of an earlier turn without escapes that hide what they say; as they are where they cannot be read."""
+    if "\\u" not in text:
+        return text
+    try:
+        return dumps(loads_arguments(text))
+    except AmbiguousJson:
+        return text
+
+
+def before(answer: AnswerSoFar) -> list[dict[str, Any]]:
+    """Return what the answer said before: its calls whole, its texts in TEXT_BYTES."""
+    texts = [said for said in answer.said if isinstance(said, SaidText)]
+    limit = level((2 * max(size_of(t.begins), size_of(t.ends)) for t in texts), TEXT_BYTES)
+    return [_text(said, limit) if isinstance(said, SaidText) else _call(said) for said in answer.said]
+
+
+def _text(said: SaidText, limit: int) -> dict[str, Any]:
+    if not said.left_out:
+        return cut(said.kind.value, said.begins + said.ends, limit)
+    begins, ends = _ends(said.begins, said.ends, limit)
+    left_out = said.left_out + len(said.begins) + len(said.ends) - len(begins) - len(ends)
+    return {f"{said.kind.value}_begins": begins, "characters_left_out": left_out, f"{said.kind.value}_ends": ends}
+
+
+def _call(said: SaidCall) -> dict[str, Any]:
+    verdict = "blocked by a rule" if said.blocked else "not blocked by a rule"
+    return {
+        **cut("tool_call", said.name, _NAME),
+        **arguments("arguments", said.arguments),
+        "run_by": RUN_BY[said.executor],
+        "so_far": verdict,
+    }
+
+
+def _system(texts: Sequence[str], room: int) -> list[dict[str, Any]]:
+    half = _SYSTEM_TEXTS // 2
+    chosen = texts if len(texts) <= _SYSTEM_TEXTS else [*texts[:half], *texts[-half:]]
+    limit = level(map(size_of, chosen), room)
+    items = [cut("text", text, limit) for text in chosen]
+    if len(chosen) < len(texts):
+        items.insert(half, {"texts_left_out": len(texts) - len(chosen)})
+    return items
+
+
+class _Shown:
+    """A conversation with the room of each of its parts."""
+
+    def __init__(self, kept: Kept, room: int) -> None:
+        self._kept = kept
+        self.calls_whole = True
+        self._limits: dict[tuple[int, int], int] = {}
+        self._texts: dict[tuple[int, int], str] = {}
+        kinds: dict[Kind, list[tuple[int, int]]] = {kind: [] for kind, _ in _SHARES}
+        own: dict[int, list[tuple[int, int]]] = {at: [] for at in {kept.first, kept.last} - {-1}}
+        # newest first: where there are too many, older ones are left out
+        for at, turn, _ in reversed(kept.turns):
+            for number, part in reversed(list(enumerate(turn.parts))):
+                kind, text = _kind(turn, part)
+                if kind == "user" and at in own:
+                    own[at].append((at, number))
+                elif at >= kept.tail:
+                    kinds[kind].append((at, number))
+                else:
+                    continue
+                self._texts[at, number] = text
+        for places in own.values():
+            self._share(places, USER_BYTES)
+        used = 0
+        for kind, share in _SHARES:
+            given, is_whole = self._share(kinds[kind], int(room * share) - used)
+            used += given
+            self.calls_whole &= is_whole or kind != "call"
+
+    def _share(self, places: list[tuple[int, int]], room: int) -> tuple[int, bool]:
+        """Give parts their room; returns what they take, and whether all of them are whole."""
+        chosen = places[: max(0, room) // _LEAST]
+        sizes = [size_of(self._texts[place]) + _OVERHEAD for place in chosen]
+        limit = level(sizes, room)
+        self._limits |= dict.fromkeys(chosen, max(limit - _OVERHEAD, 0))
+        return sum(min(size, limit) for size in sizes), len(chosen) == len(places) and (not sizes or max(sizes) <= limit)
+
+    def items(self) -> list[dict[str, Any]]:
+        """The turns, oldest first, with what is left out between them."""
+        items: list[dict[str, Any]] = []
+        expected = 0
+        for at, turn, missing in self._kept.turns:
+            parts = [self._part(turn.parts[n], at, n) for n in range(len(turn.parts)) if (at, n) in self._limits]
+            if at > expected:
+                items.append({"turns_left_out": at - expected})
+            expected = at + 1
+            if left_out := len(turn.parts) - len(parts) + missing:
+                parts.append({"parts_left_out": left_out})
+            items.append({"role": turn.role, "parts": parts})
+        if self._kept.of > expected:
+            items.append({"turns_left_out": self._kept.of - expected})
+        return items
+
+    def _part(self, part: Part, at: int, number: int) -> dict[str, Any]:
+        text, limit = self._texts[at, number], self._limits[at, number]
+        match part:
+            case TextPart():
+                return cut("text", text, limit)
+            case ToolUsePart():
+                return {**cut("tool_call", part.name, _NAME), **cut("arguments", text, limit)}
+            case ToolResultPart():
+                return cut("tool_result", text, limit)
+            case OtherPart():
+                return cut("left_out", text, limit)
+
+
+_OVERHEAD = 40
+"""Bytes around a part's text."""
+
+
+def _kind(turn: Turn, part: Part) -> tuple[Kind, str]:
+    match part:
+        case TextPart():
+            return "user" if turn.role == "user" else "said", part.text
+        case ToolUsePart():
+            return "call", plain(part.arguments)
+        case ToolResultPart():
+            return "result", part.text
+        case OtherPart():
+            return "other", part.kind
