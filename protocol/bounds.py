@@ -43,6 +43,10 @@ MAX_TOOL_CALLS = 128
 MAX_TEXT_CALLS = 100
 MAX_NAME_CHARS = 128
 MAX_ID_CHARS = 256
+LARGE_STEP_BYTES = 32 * 1024
+"""What a policy worker takes in one step on its event loop; more is taken beside it (workers/lane.py)."""
+STEP_CPU_S = 2.0
+"""CPU of one such step, past which its call ends."""
 
 # --- requests ---
 _REQUESTS: tuple[Bound, ...] = ()

@@ -65,7 +65,7 @@ for i = 8, 7 + ARGV[7] do pins[ARGV[i]] = true end
 local function claim(ctl, call, body, facts, token, entry, due)
   local pending = redis.call('XPENDING', KEYS[1], 'policy', entry, entry, 1)
   if not pending[1] or pending[1][2] ~= ARGV[1] then return {'LOST'} end
-  local c = redis.call('HMGET', ctl, 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o')
+  local c = redis.call('HMGET', ctl, 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o', 'i')
   local fresh, entries = not c[2]
   if fresh then
     entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
@@ -88,6 +88,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
     local k = 0
     if c[8] == c[2] then k = tonumber(c[7]) + 1 end
     redis.call('HSET', ctl, 't', token, 'e', entry, 'k', k, 'kn', c[2])
+    redis.call('HDEL', ctl, 'i')
     c[7] = tostring(k)
     entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
   end
@@ -96,7 +97,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
   if text <= 65536 then text = redis.call('GET', body) end
   -- whom nobody had waited for nothing: it has no facts
   return {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fresh and '-1' or c[7],
-    entries, text, fresh and {} or redis.call('HGETALL', facts)}
+    entries, text, fresh and {} or redis.call('HGETALL', facts), not fresh and c[10] or ''}
 end
 local out = {}
 for i = 2, #KEYS, 4 do
@@ -117,9 +118,18 @@ REPLAYED = """#!lua flags=allow-oom
 -- KEYS ctl; ARGV token
 if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
 redis.call('HSET', KEYS[1], 'k', 0, 'kn', -1)
+redis.call('HDEL', KEYS[1], 'i')
 return 'OK'
 """
 """Say that a call taken over did its new owner no harm: takeovers are counted anew."""
+
+INSIDE = """#!lua flags=allow-oom
+-- KEYS ctl; ARGV token inside('1'|'0')
+if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
+if ARGV[2] == '1' then redis.call('HSET', KEYS[1], 'i', '1') else redis.call('HDEL', KEYS[1], 'i') end
+return 'OK'
+"""
+"""Say that the owner of a call is in a step of it that may be the owner's end, or is not any more."""
 
 RENEW = """#!lua flags=allow-oom
 -- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
@@ -455,7 +465,7 @@ return forgotten
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
 ALL = (
-    START, APPEND_LAST, CLAIM, REPLAYED, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT,
+    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT,
     JUDGE_ASK, JUDGE_TURN, FORGET,
 )  # fmt: skip
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}

@@ -101,7 +101,7 @@ async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_cal
         return redis.call("PING")
 
     claims = Claims(
-        redis, blocking, blocking, Limits(lease_s=lease_s), "w1", [],
+        redis, blocking, Limits(lease_s=lease_s), "w1", [],
         room=lambda: 3, holds=adopted.__contains__, subscribe=subscribed, unsubscribe=lambda call_id: None, adopt=adopt,
     )  # fmt: skip
     running = asyncio.create_task(claims.run(0, stopping))
@@ -159,7 +159,7 @@ async def test_what_is_heard_while_the_stream_is_read_is_read_too(
         return said
 
     monkeypatch.setattr(worker._redis, "call", lambda *args: asyncio.ensure_future(answer_late(*args)))
-    assert await worker._read(call)
+    assert await worker.feeder.read(call)
     assert call.expected == 3
 
 
@@ -182,7 +182,7 @@ async def test_an_end_that_comes_while_a_claimed_call_waits_for_its_body_is_read
     assert await redis.call("PUBLISH", layout.chunk_channel(call_id), layout.pack(closed)) == 1
     # on the connection that heard of it, so that it came before this
     await worker._sub.call("PING")
-    assert call_id not in worker.calls
+    assert not worker.calls[call_id].has_begun
     may_come.set()
     async with asyncio.timeout(1.5):
         while not (ends := [r for r in await recorded(redis) if isinstance(r, EndRecord)]):
