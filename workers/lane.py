@@ -50,8 +50,8 @@ class Lane:
         self._steps: SimpleQueue[tuple[Step, asyncio.AbstractEventLoop, asyncio.Future[bool]]] = SimpleQueue()
         self._ident = 0
         self._edge = threading.Lock()
-        self._is_inside = self._is_late = False
-        """Is a step under way, and was it interrupted? Changed with `_edge` held, so that nothing is raised outside."""
+        self._is_inside = False
+        """Is a step under way? Changed with `_edge` held, so that nothing is raised outside."""
 
     @property
     def is_busy(self) -> bool:
@@ -90,7 +90,7 @@ class Lane:
         self._free += 1
 
     async def run(self, step: Step) -> bool:
-        """Do a step on the thread; False where it took too long. What it raises is raised."""
+        """Do a step on the thread; False where TookTooLong ended it, which it may catch itself. What else it raises is raised."""
         loop = asyncio.get_running_loop()
         async with self._one:
             if not self._ident:
@@ -124,7 +124,6 @@ class Lane:
                 again = now + AGAIN_S
                 with self._edge:
                     if self._is_inside:
-                        self._is_late = True
                         _raise_in(self._ident)
             if still * LOOK_S > self._blocked_s or now - began > 3 * self._cpu_s + AGAIN_S:
                 log.error("a step hangs in a hook: this worker ends so that others take its calls")
@@ -134,8 +133,9 @@ class Lane:
         while True:
             step, loop, done = self._steps.get()
             error: Exception | None = None
+            in_time = True
             with self._edge:
-                self._is_inside, self._is_late = True, False
+                self._is_inside = True
             try:
                 try:
                     step()
@@ -144,9 +144,10 @@ class Lane:
                 self._leave()
             except TookTooLong:
                 # wherever it arrived; the next one is not due yet
+                in_time = False
                 self._leave()
             del step
-            loop.call_soon_threadsafe(_tell, done, not self._is_late, error)
+            loop.call_soon_threadsafe(_tell, done, in_time, error)
             del error
 
     def _leave(self) -> None:
