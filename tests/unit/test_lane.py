@@ -1,6 +1,7 @@
 """The lane for large steps: turns go round the keys, and a step that takes too long ends alone."""
 
 import asyncio
+import os
 import sys
 import threading
 import time
@@ -99,8 +100,12 @@ async def test_steps_come_one_after_the_other_and_raise_what_they_raise(lane: La
 
     assert await asyncio.gather(*(lane.run(step) for _ in range(5))) == [True] * 5
     assert most == 1
+
+    def divide() -> None:
+        raise ZeroDivisionError
+
     with pytest.raises(ZeroDivisionError):
-        await lane.run(lambda: 1 // 0)
+        await lane.run(divide)
     assert await lane.run(step)
 
 
@@ -137,7 +142,12 @@ async def test_nothing_is_raised_behind_a_step(lane: Lane) -> None:
 @pytest.mark.parametrize("stands_still", [True, False])
 async def test_a_step_that_does_not_end_ends_the_process(stands_still: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     ended, go_on = asyncio.Event(), threading.Event()
-    monkeypatch.setattr(lane_module.os, "_exit", lambda code: (ended.set(), go_on.set()))
+
+    def end(code: int) -> None:
+        ended.set()
+        go_on.set()
+
+    monkeypatch.setattr(os, "_exit", end)
     monkeypatch.setattr(lane_module, "AGAIN_S", 0.1)
 
     def deaf() -> None:
