@@ -2,7 +2,7 @@
 
 Outcomes are words: OK, DUP (this very thing was done before), FENCED (another owns the call), SEQ (numbers do not
 follow), CLOSED (the call has ended), GONE (Redis has it no longer), GATEWAY_LOST, FULL, EXPIRED, OWNED, OTHER (of a policy
-revision that the worker does not have), LOST, QUEUE, BACKLOG.
+revision that the worker does not have), SHARE (of an API key that has its share of the worker), LOST, QUEUE, BACKLOG.
 """
 
 from hashlib import sha1
@@ -57,11 +57,17 @@ return 'OK'
 CLAIM = """#!lua flags=allow-oom
 -- allow-oom: a call whose worker died must find another also while Redis is full, or it would never end
 -- KEYS dispatch (ctl call body facts)..
--- ARGV consumer takeover('1'|'0') call_ttl late('1'|'0') lease patience pins policy@revision.. (token entry due)..
+-- ARGV consumer takeover('1'|'0') call_ttl late('1'|'0') lease patience pins (policy@revision|!key).. (token entry due)..
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local pins = {}
-for i = 8, 7 + ARGV[7] do pins[ARGV[i]] = true end
+local shared = false
+for i = 8, 7 + ARGV[7] do
+  pins[ARGV[i]] = true
+  shared = shared or string.sub(ARGV[i], 1, 1) == '!'
+end
+-- any worker may take the entry at once, so that one that can soon does
+local function leave(entry) redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', ARGV[5], 'JUSTID') end
 local function claim(ctl, call, body, facts, token, entry, due)
   local pending = redis.call('XPENDING', KEYS[1], 'policy', entry, entry, 1)
   if not pending[1] or pending[1][2] ~= ARGV[1] then return {'LOST'} end
@@ -71,6 +77,11 @@ local function claim(ctl, call, body, facts, token, entry, due)
     entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
     if #entries == 0 then return {'CLOSED'} end
     if ARGV[4] == '0' and now > tonumber(due) then return {'EXPIRED'} end
+    -- the sixth of START is the API key
+    if shared and ARGV[4] == '0' and pins['!' .. cmsgpack.unpack(entries[1][2][2])[6]] then
+      leave(entry)
+      return {'SHARE'}
+    end
     redis.call('HSET', ctl, 't', token, 'n', 0, 'h', '', 's', 0, 'e', entry, 'k', 0, 'kn', -1)
   else
     if c[1] == 'closed' then return {'CLOSED'} end
@@ -79,8 +90,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
     if not c[6] or c[6] == '' or pins[c[5] .. '@' .. c[6]] then
       redis.call('HDEL', ctl, 'o')
     elseif now - tonumber(c[9] or now) < tonumber(ARGV[6]) then
-      -- any worker may take the entry at once, so that one that can soon does
-      redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', ARGV[5], 'JUSTID')
+      leave(entry)
       redis.call('HSETNX', ctl, 'o', string.format('%.0f', now))
       return {'OTHER'}
     end
@@ -110,8 +120,9 @@ return out
 """
 """Take delivered calls: check and touch both truths of each lease, the pending entry and the control key.
 
-A call whose pinned policy and revision are not among the worker's is left to others for `patience`; then it is given
-all the same, to be closed. Of a body over 64 KiB only its size comes: a command of its own reads it at half the price.
+A call whose pinned policy and revision are not among the worker's is left to others for `patience`; then it is given all the same, to be
+closed. New calls of a key that has its share of this worker (`!key`) are left to others until they are too late. Of a body over 64 KiB only
+its size comes: a command of its own reads it at half the price.
 """
 
 REPLAYED = """#!lua flags=allow-oom

@@ -77,7 +77,11 @@ class Claimed(msgspec.Struct):
 
 
 class Claims:
-    """The claiming of one worker. `room` says how many more calls it takes now; `adopt` takes each it is given, and returns its replay."""
+    """The claiming of one worker.
+
+    `room` says how many more calls it takes now, `served` which API keys have their share; `adopt` takes each call it is given, and
+    returns its replay.
+    """
 
     def __init__(
         self,
@@ -88,6 +92,7 @@ class Claims:
         pins: list[str],
         *,
         room: Callable[[], int],
+        served: Callable[[], list[str]],
         holds: Callable[[str], bool],
         subscribe: Callable[[list[str], bool], "asyncio.Future[Any]"],
         unsubscribe: Callable[[str], None],
@@ -95,6 +100,7 @@ class Claims:
     ) -> None:
         self._redis, self._blocking = redis, blocking
         self._limits, self._name, self._pins = limits, name, pins
+        self._served = served
         self._room, self._holds, self._subscribe, self._unsubscribe, self._adopt = room, holds, subscribe, unsubscribe, adopt
         self._reclaim_after = 0.0
         self._unanswered = set[int]()
@@ -145,9 +151,10 @@ class Claims:
                 await asyncio.sleep(0.1)
 
     async def _read(self, shard: int, room: int) -> list[Delivery]:
+        # the last places a few at a time, or one key's calls would have them all before they are counted
         block_ms = min(500, int(self._limits.lease_s * 250), self._blocking.block_ms)
         found = await self._blocking.call(
-            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", min(CLAIM_BATCH, room), "BLOCK", block_ms,
+            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", min(CLAIM_BATCH, max(1, room // 4)), "BLOCK", block_ms,
             "STREAMS", layout.dispatch_key(shard), ">",
         )  # fmt: skip
         return self._deliveries(shard, found[0][1] if found else [])
@@ -327,9 +334,10 @@ class Claims:
     ) -> dict[str, list[Any]]:
         keys = [layout.dispatch_key(shard)]
         limits = self._limits
+        pins = [*self._pins, *(f"!{key}" for key in self._served())]
         args: list[Argument] = [
             self._name, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
-            int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(self._pins), *self._pins,
+            int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(pins), *pins,
         ]  # fmt: skip
         for entry, call_id, due in entries:
             keys += (layout.ctl_key(call_id), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id))

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import time
+from collections import Counter
 from typing import Any
 
 from policy.base import Policy
@@ -39,6 +40,8 @@ from workers.turns import TurnLookup
 
 log = logging.getLogger(__name__)
 GATEWAY_LOOKS = 3
+KEY_SHARE = 4
+"""Of a worker's calls one API key has at most so many times of what is free, four fifths where it is alone: others always find room."""
 STEPS = frozenset(m.__code__ for m in (OwnedCall.begin, OwnedCall.take_entry, OwnedCall.take_fact))
 """What the watchdog interrupts: each ends its call where it took too long."""
 
@@ -76,7 +79,8 @@ class PolicyWorker:
         self._presences = (("policy", self.name), ("policies", f"{kind}:{self.name}"))
         self._claims = Claims(
             self._redis, self._blocking, self.limits, self.name, pins,
-            room=self._room, holds=self.calls.__contains__, subscribe=self._hears.begin, unsubscribe=self._unsubscribe, adopt=self._adopt,
+            room=self._room, served=self._served, holds=self.calls.__contains__,
+            subscribe=self._hears.begin, unsubscribe=self._unsubscribe, adopt=self._adopt,
         )  # fmt: skip
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = asyncio.Event()
@@ -133,6 +137,13 @@ class PolicyWorker:
     def _room(self) -> int:
         """How many more calls this worker takes now: none while its loop lags."""
         return 0 if self.lag_s > 0.5 else self.limits.max_calls - len(self.calls)
+
+    def _served(self) -> list[str]:
+        """The API keys that have their share of this worker: so many times of what is free. Nobody has while a fifth is."""
+        free = self.limits.max_calls - len(self.calls)
+        if len(self.calls) < KEY_SHARE * free:
+            return []
+        return [key for key, calls in Counter(c.start.key for c in self.calls.values()).items() if calls >= KEY_SHARE * free]
 
     def _adopt(self, claimed: Claimed) -> "asyncio.Task[Any] | None":
         """Begin or go on with a claimed call; returns its replay, where there is one."""

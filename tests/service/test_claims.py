@@ -52,8 +52,9 @@ class Worker:
         self.adopted_at = list[int]()
         self.left = list[str]()
         self.claims = Claims(
-            redis, blocking, limits or Limits(lease_s=2.0), name, ["default@r"], room=lambda: 100, holds=self.adopted.__contains__,
-            subscribe=lambda call_ids, facts: redis.call("PING"), unsubscribe=self.left.append, adopt=self.adopt,
+            redis, blocking, limits or Limits(lease_s=2.0), name, ["default@r"], room=lambda: 100, served=list,
+            holds=self.adopted.__contains__, subscribe=lambda call_ids, facts: redis.call("PING"), unsubscribe=self.left.append,
+            adopt=self.adopt,
         )  # fmt: skip
 
     def adopt(self, claimed: Claimed) -> None:

@@ -55,10 +55,10 @@ async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncI
         await running
 
 
-async def begin(redis: Connection, policy: str = "", body: bytes = BODY) -> str:
+async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: str = "k") -> str:
     call_id = layout.new_call_id()
     start = Start(
-        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy=policy,
+        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key=key, policies=("default",), policy=policy,
         session="", nonce="5e" * 16, deadline=2,
     )  # fmt: skip
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
@@ -102,7 +102,7 @@ async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_cal
 
     claims = Claims(
         redis, blocking, Limits(lease_s=lease_s), "w1", [],
-        room=lambda: 3, holds=adopted.__contains__, subscribe=subscribed, unsubscribe=lambda call_id: None, adopt=adopt,
+        room=lambda: 3, served=list, holds=adopted.__contains__, subscribe=subscribed, unsubscribe=lambda call_id: None, adopt=adopt,
     )  # fmt: skip
     running = asyncio.create_task(claims.run(0, stopping))
 
@@ -336,6 +336,26 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: 
         await redis.call("HSET", layout.facts_key(call.id), field, judgement)
         await redis.call("PUBLISH", layout.facts_channel(call.id), field)
         await wait_until(lambda: call.open_waits, what="the verdict that waits for its commit")
+
+
+async def test_one_key_never_has_all_places_of_a_worker(redis: Connection, redis_url: str, database_url: str) -> None:
+    config = Config.model_validate({"limits": {"lease_s": 1.0, "claim_s": 60.0, "max_calls": 20}})
+    worker = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w"))
+    many = [await begin(redis, key="many") for _ in range(40)]
+    running = asyncio.create_task(worker.run())
+    try:
+        await wait_until(lambda: len(worker.calls) >= 16, what="its share")
+        few = [await begin(redis, key="few") for _ in range(3)]
+        await wait_until(lambda: worker.calls.keys() >= set(few), what="those of another key")
+        taken = [one for one in many if one in worker.calls]
+        assert len(taken) == 16
+        for call_id in taken[:10]:
+            worker._close(worker.calls[call_id], "client_gone")
+        await wait_until(lambda: sum(one in worker.calls for one in many) >= 14, what="more of it, when there is room")
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
 
 
 async def longest_pause_s(until: asyncio.Event) -> float:
