@@ -58,6 +58,7 @@ class Blocks:
         self._first_call = -1
         self.is_cut = self._at_end = False
         self._ledger = 0
+        self._held = 0
         self._schemas = toolcalls.Schemas()
         self._pairs = Pairs()
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
@@ -79,6 +80,11 @@ class Blocks:
         form = sent.response_format
         if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
             self._text.answer = AnswerCheck(form.schema)
+
+    @property
+    def held_bytes(self) -> int:
+        """The largest that was held of one tool call."""
+        return self._held
 
     # --- events ---
 
@@ -239,6 +245,8 @@ class Blocks:
         if slot is None or slot.kind not in _CALLS or slot.done:
             raise RemoteProtocolError(f"upstream sent arguments for block {event.index}, which is no open tool call")
         slot.size += len(event.text)
+        if slot.size > self._held:
+            self._held = slot.size
         if slot.size <= self.call.max_arguments_bytes and slot.ordinal < _LISTED:
             slot.arguments.append(event.text)
         return "hold", event.index

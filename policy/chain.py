@@ -32,7 +32,7 @@ from policy.base import (
 from protocol.bounds import MAX_ASKS
 from protocol.changed import Unclear, reconciled
 from protocol.copied import copied, copied_json, copied_tool
-from protocol.errors import PolicyFailed
+from protocol.errors import PolicyFailed, TookTooLong
 from protocol.events import BlockKind
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
 from protocol.records import VerdictName
@@ -131,6 +131,8 @@ class Chain:
         context = self._given(self.context) if own else self.context
         try:
             mine: object = policy.for_call(context)
+        except TookTooLong:
+            raise
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is refused
             _fault(policy, "for_call", self.context.call_id)
             raise PolicyFailed(f"the policy {policy_name(policy)!r} failed") from None
@@ -175,6 +177,8 @@ class Chain:
         """
         try:
             said: object = policy.on_request(given)
+        except TookTooLong:
+            raise
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the request is blocked
             return _fault(policy, "on_request", self.context.call_id)
         said = given if said is None else said
@@ -222,6 +226,8 @@ class Chain:
                 return "", ""
             try:
                 said: object = policy.on_text(text, block)
+            except TookTooLong:
+                raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
                 said = _fault(policy, "on_text", self.context.call_id)
             if not isinstance(said, str):
@@ -242,6 +248,8 @@ class Chain:
         for position, policy in enumerate(self._text):
             try:
                 said: object = policy.on_text_end(block)
+            except TookTooLong:
+                raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
                 said = _fault(policy, "on_text_end", self.context.call_id)
             if not isinstance(said, str):
@@ -260,6 +268,8 @@ class Chain:
             given = msgspec.structs.replace(block, body=copied_json(block.body)) if about.own else block
             try:
                 said: object = policy.on_other(given)
+            except TookTooLong:
+                raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the block is blocked
                 said = _fault(policy, "on_other", self.context.call_id)
             if not isinstance(said, Allow):
@@ -325,6 +335,8 @@ class Decision:
         call = self._given(policy)
         try:
             verdict: object = policy.on_tool_call(call) if judgement is None else policy.on_judgement(call, judgement)
+        except TookTooLong:
+            raise
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
             return _fault(policy, hook, call_id)
         if not isinstance(verdict, Allow | Block | Replace | AskJudge):

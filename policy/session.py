@@ -215,6 +215,17 @@ class Session:
         """Return what is wanted since the last time."""
         return self._out.take()
 
+    def anew(self) -> "Session":
+        """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""
+        made = Session(self.call, self._policies, self._config)
+        made.checkpoint = self.checkpoint
+        return made
+
+    @property
+    def held_bytes(self) -> int:
+        """How large what is held is that one step may decide on: a tool call's arguments, an answer to be checked as a whole."""
+        return self._blocks.held_bytes if self._blocks is not None else 0
+
     def at(self, at: int) -> None:
         """Set the time of what is taken in next (Unix ms); only records carry it."""
         self._out.at = at

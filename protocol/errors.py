@@ -14,6 +14,10 @@ A block is a verdict, not an error. Messages are for the client: no keys, no pro
 from typing import ClassVar
 
 
+class TookTooLong(BaseException):
+    """A step of a call burned more CPU than it may. Raised from outside into whatever runs; only who began the step catches it."""
+
+
 class PipelineError(Exception):
     """Anything that ends a call. `code` is stable and may be matched by programs; `param` names the request field at fault."""
 

@@ -18,7 +18,8 @@ from sluice.forks import ForkServer
 from sluice.processes import Process, Spec, remember, spawn
 
 FIRST_PAUSE_S = 0.25
-LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_S = 5.0
+"""Well below `activity_s`: calls of workers that end again and again are taken over before their clients are told that it is too late."""
 STEADY_S = 60.0
 _PROBE_S = 0.02
 _READY = b"ready\n"

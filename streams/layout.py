@@ -8,6 +8,7 @@ moves no open call.
     body:ID      string   the request body; read by workers and the audit writer, which deletes it after the call's end
     ctl:ID       hash     the lease: t owner token, n next output, h hash at n, s last recorded seq, e dispatch entry,
                           p policy, r revision, k takeovers without an output, kn the n of the last,
+                          i the owner is in a step of it that may be the owner's end,
                           o since when it waits for a worker that has its revision
     facts:ID     hash     set once per field: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded turns
     beat:ID:...  string   a judge job's heartbeat

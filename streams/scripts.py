@@ -2,7 +2,7 @@
 
 Outcomes are words: OK, DUP (this very thing was done before), FENCED (another owns the call), SEQ (numbers do not
 follow), CLOSED (the call has ended), GONE (Redis has it no longer), GATEWAY_LOST, FULL, EXPIRED, OWNED, OTHER (of a policy
-revision that the worker does not have), LOST, QUEUE, BACKLOG.
+revision that the worker does not have), SHARE (of an API key that has its share of the worker), LOST, QUEUE, BACKLOG.
 """
 
 from hashlib import sha1
@@ -59,20 +59,31 @@ return 'OK'
 CLAIM = """#!lua flags=allow-oom
 -- allow-oom: a call whose worker died must find another also while Redis is full, or it would never end
 -- KEYS dispatch (ctl call body facts)..
--- ARGV consumer takeover('1'|'0') call_ttl late('1'|'0') lease patience pins policy@revision.. (token entry due)..
+-- ARGV consumer takeover('1'|'0') call_ttl late('1'|'0') lease patience pins (policy@revision|!key).. (token entry due)..
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local pins = {}
-for i = 8, 7 + ARGV[7] do pins[ARGV[i]] = true end
+local shared = false
+for i = 8, 7 + ARGV[7] do
+  pins[ARGV[i]] = true
+  shared = shared or string.sub(ARGV[i], 1, 1) == '!'
+end
+-- any worker may take the entry at once, so that one that can soon does
+local function leave(entry) redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', ARGV[5], 'JUSTID') end
 local function claim(ctl, call, body, facts, token, entry, due)
   local pending = redis.call('XPENDING', KEYS[1], 'policy', entry, entry, 1)
   if not pending[1] or pending[1][2] ~= ARGV[1] then return {'LOST'} end
-  local c = redis.call('HMGET', ctl, 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o')
+  local c = redis.call('HMGET', ctl, 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o', 'i')
   local fresh, entries = not c[2]
   if fresh then
     entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
     if #entries == 0 then return {'CLOSED'} end
     if ARGV[4] == '0' and now > tonumber(due) then return {'EXPIRED'} end
+    -- the sixth of START is the API key
+    if shared and ARGV[4] == '0' and pins['!' .. cmsgpack.unpack(entries[1][2][2])[6]] then
+      leave(entry)
+      return {'SHARE'}
+    end
     redis.call('HSET', ctl, 't', token, 'n', 0, 'h', '', 's', 0, 'e', entry, 'k', 0, 'kn', -1)
   else
     if c[1] == 'closed' then return {'CLOSED'} end
@@ -81,8 +92,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
     if not c[6] or c[6] == '' or pins[c[5] .. '@' .. c[6]] then
       redis.call('HDEL', ctl, 'o')
     elseif now - tonumber(c[9] or now) < tonumber(ARGV[6]) then
-      -- any worker may take the entry at once, so that one that can soon does
-      redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', ARGV[5], 'JUSTID')
+      leave(entry)
       redis.call('HSETNX', ctl, 'o', string.format('%.0f', now))
       return {'OTHER'}
     end
@@ -90,6 +100,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
     local k = 0
     if c[8] == c[2] then k = tonumber(c[7]) + 1 end
     redis.call('HSET', ctl, 't', token, 'e', entry, 'k', k, 'kn', c[2])
+    redis.call('HDEL', ctl, 'i')
     c[7] = tostring(k)
     entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
   end
@@ -98,7 +109,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
   if text <= 65536 then text = redis.call('GET', body) end
   -- whom nobody had waited for nothing: it has no facts
   return {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fresh and '-1' or c[7],
-    entries, text, fresh and {} or redis.call('HGETALL', facts)}
+    entries, text, fresh and {} or redis.call('HGETALL', facts), not fresh and c[10] or ''}
 end
 local out = {}
 for i = 2, #KEYS, 4 do
@@ -111,17 +122,27 @@ return out
 """
 """Take delivered calls: check and touch both truths of each lease, the pending entry and the control key.
 
-A call whose pinned policy and revision are not among the worker's is left to others for `patience`; then it is given
-all the same, to be closed. Of a body over 64 KiB only its size comes: a command of its own reads it at half the price.
+A call whose pinned policy and revision are not among the worker's is left to others for `patience`; then it is given all the same, to be
+closed. New calls of a key that has its share of this worker (`!key`) are left to others until they are too late. Of a body over 64 KiB only
+its size comes: a command of its own reads it at half the price.
 """
 
 REPLAYED = """#!lua flags=allow-oom
 -- KEYS ctl; ARGV token
 if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
 redis.call('HSET', KEYS[1], 'k', 0, 'kn', -1)
+redis.call('HDEL', KEYS[1], 'i')
 return 'OK'
 """
 """Say that a call taken over did its new owner no harm: takeovers are counted anew."""
+
+INSIDE = """#!lua flags=allow-oom
+-- KEYS ctl; ARGV token inside('1'|'0')
+if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
+if ARGV[2] == '1' then redis.call('HSET', KEYS[1], 'i', '1') else redis.call('HDEL', KEYS[1], 'i') end
+return 'OK'
+"""
+"""Say that the owner of a call is in a step of it that may be the owner's end, or is not any more."""
 
 RENEW = """#!lua flags=allow-oom
 -- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
@@ -379,7 +400,7 @@ return forgotten
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
 ALL = (
-    START, APPEND_LAST, CLAIM, REPLAYED, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT,
+    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT,
     judge_scripts.JUDGE_ASK, judge_scripts.JUDGE_TURN, FORGET,
 )  # fmt: skip
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}

@@ -4,6 +4,7 @@ At most one release of a call is under way; what comes meanwhile waits and is jo
 no answer is repeated as it was: the script knows it by its numbers (DUP).
 """
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -16,7 +17,8 @@ from policy.base import Judgement
 from policy.effects import Ask, Dispatch, Output, Respond
 from policy.session import Session
 from protocol import codecs, dropped
-from protocol.errors import PipelineError
+from protocol.bounds import LARGE_STEP_BYTES, STEP_CPU_S
+from protocol.errors import PipelineError, PolicyFailed, TookTooLong
 from protocol.events import Event, TextDelta
 from protocol.records import (
     BlockRecord,
@@ -68,7 +70,7 @@ class OwnedCall:
     ) -> None:
         self.id, self.start, self.token, self.entry, self.session = start.call_id, start, token, entry, session
         self.gateway, self.shard = start.gateway, layout.shard_of(start.call_id)
-        self.ctl_key = layout.ctl_key(start.call_id)
+        self.ctl_key, self.call_key = layout.ctl_key(start.call_id), layout.call_key(start.call_id)
         self.policy_header = policy_header
         self.pin = ("", "")
         """Policy and revision, until Redis has them."""
@@ -97,6 +99,15 @@ class OwnedCall:
         """When Redis last said that this worker has the call."""
         self.finishing = False
         self.replaying = False
+        self.from_stream = False
+        """What is pushed is not taken, but read from the stream: the call is replayed, has not begun, or its steps are large."""
+        self.missed = False
+        """Something was pushed since the stream was read, and not taken."""
+        self.is_heavy = False
+        """It holds so much that its next step may be large."""
+        self.has_begun = False
+        self.busy: asyncio.Future[None] | None = None
+        """A step is under way on the lane: until this is done nobody else touches the session."""
         self.broken = False
         """A bug of ours or of a codec came up in this call: it ends, and no other call notices."""
         self._base = 0
@@ -113,16 +124,38 @@ class OwnedCall:
     # --- inputs ---
 
     def begin(self, body: bytes | None) -> None:
-        """Start the session with the request body."""
-        with self.contained():
-            self.session.at(self.start.at)
-            self.session.begin(body)
-            self.collect()
+        """Start the session with the request body. One that takes too long is refused."""
+        self.has_begun = True
+        try:
+            with self.contained():
+                self.session.at(self.start.at)
+                self.session.begin(body)
+                self.collect()
+        except TookTooLong:
+            self.refuse_late()
 
     def refuse(self, error: PipelineError) -> None:
         """Answer with an error instead of beginning."""
+        self.has_begun = True
         self.session.refuse(error)
         self.collect()
+
+    def refuse_late(self) -> None:
+        """Answer that the beginning took too long, whatever there is of it."""
+        log.error("a request took too long to begin", extra={"call_id": self.id})
+        self.broken = False
+        self.session = self.session.anew()
+        self._outputs, self._records = [], [r for r in self._records if isinstance(r, EventRecord)]
+        self._end, self.open_lookup, self.new_lookup = "", (), ()
+        self.refuse(PolicyFailed(f"this request took over {STEP_CPU_S:g} s to check: it was given up"))
+
+    def give_up(self, entry: Entry | None = None) -> None:
+        """End this call: a step took too long. What its session holds is not to be trusted; the `entry` that it was about is on record."""
+        log.error("a step of a call took too long", extra={"call_id": self.id, "seq": self.expected})
+        self.broken = True
+        self.note("step_deadline", self.expected, f"a step took over {STEP_CPU_S:g} s", now_ms())
+        if entry is not None:
+            self._note_lost(entry)
 
     @contextlib.contextmanager
     def contained(self) -> Iterator[None]:
@@ -152,6 +185,9 @@ class OwnedCall:
             self.collect()
         except Exception as error:  # noqa: BLE001 - as `contained`, which costs 1.5 us a chunk more
             self._break(error)
+            self._note_lost(entry)
+        except TookTooLong:
+            self.give_up(entry)
         return True
 
     def _take(self, entry: Entry) -> None:
@@ -176,6 +212,8 @@ class OwnedCall:
         size, verdicts = sum(map(len, entry.chunks)), [m[0] for m in marks]
         self._unreported += size
         is_held = self._unreported <= PROGRESS_BYTES and verdicts.count("hold") == len(verdicts)
+        if verdicts and verdicts[-1] == "hold" and not self.is_heavy and self.session.held_bytes > LARGE_STEP_BYTES:
+            self.is_heavy = self.from_stream = True
         self._held_bytes += size if is_held else HELD_BYTES + 1
         if entry.next_seq <= self.recorded + 1:
             return
@@ -185,14 +223,32 @@ class OwnedCall:
             )
         )  # fmt: skip
 
+    def _note_lost(self, entry: Entry) -> None:
+        """Record the chunks of an entry at which the session broke: whatever came is on record."""
+        noted = self._chunks[-1].seq if self._chunks else self.sending.seq if self.sending is not None else self.recorded
+        if not entry.chunks or entry.next_seq <= noted + 1:
+            return
+        verdicts: list[VerdictName] = ["withheld"] * len(entry.chunks)
+        self._chunks.append(
+            ChunksRecord(call_id=self.id, seq=entry.seq, at=entry.at, raw=entry.chunks, verdicts=verdicts, blocks=[-1] * len(verdicts))
+        )
+
     def take_fact(self, field: str, value: bytes, at: int) -> None:
         """Take a judgement, a commit or recorded turns; the first value of a field is the only one there is."""
         if field in self.facts:
             return
         self.facts[field] = value
-        with self.contained():
-            self._take_fact(field, value, at)
-            self.collect()
+        try:
+            with self.contained():
+                self._take_fact(field, value, at)
+                self.collect()
+        except TookTooLong:
+            self.give_up()
+
+    async def until_free(self) -> None:
+        """Wait until no step of this call is under way elsewhere."""
+        while self.busy is not None:
+            await asyncio.wait([self.busy])
 
     def _take_fact(self, field: str, value: bytes, at: int) -> None:
         if field in self.open_asks:
@@ -245,7 +301,7 @@ class OwnedCall:
     @property
     def wants_release(self) -> bool:
         """Is there anything to release or record that is not under way, and cannot wait?"""
-        if self.sending is not None:
+        if self.sending is not None or self.busy is not None:
             return False
         return bool(self._outputs or self._records or self._keepalive or (self._chunks and self._held_bytes > HELD_BYTES))
 
@@ -267,6 +323,11 @@ class OwnedCall:
             except Exception as error:  # noqa: BLE001 - as `contained`
                 self._break(error)
         return self.sending
+
+    def prepare_release(self) -> None:
+        """Build the next release where nothing is under way, as a part of the step that led to it."""
+        if self.sending is None and self._outputs and not (self.broken or self.replaying or self.finishing):
+            self.next_release(now_ms())
 
     def _build_release(self, now_ms: int) -> Release:
         number = self.released

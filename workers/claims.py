@@ -6,8 +6,8 @@ is taken as soon as that worker shows life no more; should it live after all, th
 One script checks and touches both truths of a lease. A call stays with the policy revision that it began with: a worker
 that does not have it leaves the call to those that do, and only when nobody came for it in time closes it.
 
-A call may kill the workers that take it, and with each of them others lose theirs. So calls that were taken over before and
-did nothing since are replayed one by one, after the rest: the next owner can tell which of them it was.
+A call may kill the workers that take it, and with each of them others lose theirs. Workers say so before a step that may be their end
+(INSIDE). A call whose owner died in one is replayed after the rest, alone; the second owner in a row that dies in it is the last.
 """
 
 import asyncio
@@ -30,12 +30,8 @@ log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
 SLICE_S = 0.002
 """How long calls that were claimed together begin, each 0.3 ms, before other calls' chunks and what these release have their turn."""
-BODIES = 2
-"""How many large bodies are on their way at once: the next comes while one is read, and not all lie here together.
-
-On a connection of their own. Beside the releases, the answer to a call's first release came behind the bodies of all calls claimed with
-it, and its first token waited for that.
-"""
+MAX_TAKEOVERS = 4
+"""A call taken over so often without an output in between ends, whatever its owners died of."""
 
 
 class Delivery(NamedTuple):
@@ -58,7 +54,9 @@ class Claimed(msgspec.Struct):
     policy: str
     revision: str
     takeovers: int
-    """-1: nobody had it before."""
+    """How often before this takeover it was taken over without an output since; -1: nobody had it before."""
+    died_in_it: bool
+    """Did its last owner say that it was in a step of it, and no more?"""
     entries: list[Any]
     body: bytes | None
     facts: list[bytes]
@@ -72,28 +70,37 @@ class Claimed(msgspec.Struct):
         """Did nobody have it before?"""
         return self.takeovers < 0
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Does it kill whoever takes it?"""
+        return self.takeovers >= (1 if self.died_in_it else MAX_TAKEOVERS)
+
 
 class Claims:
-    """The claiming of one worker. `room` says how many more calls it takes now; `adopt` takes each it is given, and returns its replay."""
+    """The claiming of one worker.
+
+    `room` says how many more calls it takes now, `served` which API keys have their share; `adopt` takes each call it is given, and
+    returns its replay.
+    """
 
     def __init__(
         self,
         redis: Connection,
         blocking: Connection,
-        bodies: Connection,
         limits: Limits,
         name: str,
         pins: list[str],
         *,
         room: Callable[[], int],
+        served: Callable[[], list[str]],
         holds: Callable[[str], bool],
         subscribe: Callable[[list[str], bool], "asyncio.Future[Any]"],
         unsubscribe: Callable[[str], None],
         adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
     ) -> None:
-        self._redis, self._blocking, self._bodies = redis, blocking, bodies
+        self._redis, self._blocking = redis, blocking
         self._limits, self._name, self._pins = limits, name, pins
-        self._few_bodies = asyncio.Semaphore(BODIES)
+        self._served = served
         self._room, self._holds, self._subscribe, self._unsubscribe, self._adopt = room, holds, subscribe, unsubscribe, adopt
         self._reclaim_after = 0.0
         self._unanswered = set[int]()
@@ -144,9 +151,10 @@ class Claims:
                 await asyncio.sleep(0.1)
 
     async def _read(self, shard: int, room: int) -> list[Delivery]:
+        # the last places a few at a time, or one key's calls would have them all before they are counted
         block_ms = min(500, int(self._limits.lease_s * 250), self._blocking.block_ms)
         found = await self._blocking.call(
-            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", min(CLAIM_BATCH, room), "BLOCK", block_ms,
+            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", min(CLAIM_BATCH, max(1, room // 4)), "BLOCK", block_ms,
             "STREAMS", layout.dispatch_key(shard), ">",
         )  # fmt: skip
         return self._deliveries(shard, found[0][1] if found else [])
@@ -243,9 +251,9 @@ class Claims:
                 await asyncio.wait(replays, timeout=self._limits.lease_s)
 
     async def _is_suspect(self, call_id: str) -> bool:
-        """Did the call do nothing since it was last taken over?"""
-        numbers = await self._redis.call("HMGET", layout.ctl_key(call_id), "n", "kn")
-        return numbers[0] is not None and numbers[0] == numbers[1]
+        """Did its owner die in a step of it, or did the call do nothing since it was last taken over?"""
+        number, before, inside = await self._redis.call("HMGET", layout.ctl_key(call_id), "n", "kn", "i")
+        return inside is not None or (number is not None and number == before)
 
     async def _claim_all(self, shard: int, entries: list[Delivery], *, takeover: bool) -> "list[asyncio.Task[Any]]":
         """Claim entries, a batch in one step, and adopt their calls; returns the replays that began."""
@@ -265,27 +273,16 @@ class Claims:
                 for one in batch:  # whoever claims them next subscribes to them then
                     self._unsubscribe(one.call_id)
                 continue
-            large = [self._adopt_large(shard, one, replays) for one in claimed if one.is_large]
-            small = self._adopt_small(shard, [one for one in claimed if not one.is_large], replays)
-            await (asyncio.gather(small, *large) if large else small)
+            await self._adopt_all(shard, claimed, replays)
         return replays
 
-    async def _adopt_small(self, shard: int, claimed: list[Claimed], replays: "list[asyncio.Task[Any]]") -> None:
+    async def _adopt_all(self, shard: int, claimed: list[Claimed], replays: "list[asyncio.Task[Any]]") -> None:
         until = time.monotonic() + SLICE_S
         for one in claimed:
             if time.monotonic() > until:
                 await asyncio.sleep(0)
                 until = time.monotonic() + SLICE_S
             self._begin(shard, one, replays)
-
-    async def _adopt_large(self, shard: int, claimed: Claimed, replays: "list[asyncio.Task[Any]]") -> None:
-        async with self._few_bodies:
-            try:
-                claimed.body = await self._bodies.call("GET", layout.body_key(claimed.call_id))
-            except (StreamConnectionLost, RedisError) as error:
-                self._failed(shard, error)
-                return
-            self._begin(shard, claimed, replays)
 
     def _begin(self, shard: int, claimed: Claimed, replays: "list[asyncio.Task[Any]]") -> None:
         try:
@@ -316,10 +313,11 @@ class Claims:
         for entry, call_id, _ in entries:
             word, *told = said[call_id]
             if word == b"OK":
-                released, digest, recorded, policy, revision, takeovers, found, body, facts = told
+                released, digest, recorded, policy, revision, takeovers, found, body, facts, inside = told
                 claimed.append(Claimed(
                     call_id, tokens[call_id], entry, int(released), digest.decode(), int(recorded), policy.decode(), revision.decode(),
-                    int(takeovers), found, None if isinstance(body, int) else body, facts, call_id in expired, isinstance(body, int),
+                    int(takeovers), inside == b"1", found,
+                    None if isinstance(body, int) else body, facts, call_id in expired, isinstance(body, int),
                 ))  # fmt: skip
                 continue
             if word == b"OTHER":
@@ -336,9 +334,10 @@ class Claims:
     ) -> dict[str, list[Any]]:
         keys = [layout.dispatch_key(shard)]
         limits = self._limits
+        pins = [*self._pins, *(f"!{key}" for key in self._served())]
         args: list[Argument] = [
             self._name, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
-            int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(self._pins), *self._pins,
+            int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(pins), *pins,
         ]  # fmt: skip
         for entry, call_id, due in entries:
             keys += (layout.ctl_key(call_id), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id))

@@ -27,7 +27,7 @@ _pack_judgement = msgspec.json.Encoder().encode
 
 
 class Facts:
-    """Asks judges, watches deadlines, fetches facts for the calls of one worker; `after` does what a fed call wants."""
+    """Asks judges, watches deadlines, fetches facts for the calls of one worker: `feed` gives it one, `after` does what it then wants."""
 
     def __init__(
         self,
@@ -37,11 +37,12 @@ class Facts:
         limits: Limits,
         *,
         is_mine: Callable[[OwnedCall], bool],
+        feed: Callable[[OwnedCall, str, bytes], Coroutine[Any, Any, None]],
         after: Callable[[OwnedCall], None],
         spawn: Callable[[Coroutine[Any, Any, Any], str], None],
     ) -> None:
         self._redis, self._judges, self._turns, self._limits = redis, judges, turns, limits
-        self._is_mine, self._after, self._spawn = is_mine, after, spawn
+        self._is_mine, self._feed, self._after, self._spawn = is_mine, feed, after, spawn
 
     def wait_for(self, call: OwnedCall) -> None:
         """Begin to wait for everything the call newly waits for."""
@@ -107,7 +108,7 @@ class Facts:
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 value = await self._redis.call("HGET", layout.facts_key(call.id), field)
                 if value is not None and self._is_mine(call):
-                    call.take_fact(field, value, now_ms())
+                    await self._feed(call, field, value)
                     if not call.replaying:
                         self._after(call)
                 return
@@ -120,7 +121,7 @@ class Facts:
         with contextlib.suppress(StreamConnectionLost, RedisError):
             found = await self._redis.call("HGETALL", layout.facts_key(call.id))
             for field, value in zip(found[::2], found[1::2], strict=True):
-                call.take_fact(field.decode(errors="replace"), value, now_ms())
+                await self._feed(call, field.decode(errors="replace"), value)
             self._after(call)
             for ask in list(call.open_asks.values()):
                 attempt = await self._judges.died(call.id, ask.block, ask.step)

@@ -12,12 +12,14 @@ import logging
 import os
 import socket
 import time
+from collections import Counter
 from typing import Any
 
 from policy.base import Policy
 from policy.effects import SESSION_VERSION, CallInfo
 from policy.loading import load
 from policy.session import Session
+from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Config, Runtime
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import EventRecord, encode_records
@@ -28,24 +30,20 @@ from workers import process
 from workers.call import OwnedCall, now_ms
 from workers.claims import Claimed, Claims
 from workers.facts import Facts
+from workers.feeding import Feeder, moment
 from workers.finish import Finisher
 from workers.judge_queue import JudgeQueue
+from workers.lane import Lane
 from workers.release import Releaser
 from workers.subscriptions import Subscriptions
 from workers.turns import TurnLookup
 
 log = logging.getLogger(__name__)
-READ_BATCH = 256
-SLICE_S = 0.02
-"""How long a worker takes in a call's stream before it looks after its other calls."""
 GATEWAY_LOOKS = 3
-MAX_TAKEOVERS = 2
-"""A call taken over this often without a single output in between ends: its content kills workers."""
-
-
-def moment() -> int:
-    """A number for events of this worker's own, which have no place in the session: Unix milliseconds, two events being two records."""
-    return now_ms()
+KEY_SHARE = 4
+"""Of a worker's calls one API key has at most so many times of what is free, four fifths where it is alone: others always find room."""
+STEPS = frozenset(m.__code__ for m in (OwnedCall.begin, OwnedCall.take_entry, OwnedCall.take_fact))
+"""What the watchdog interrupts: each ends its call where it took too long."""
 
 
 class PolicyWorker:
@@ -67,20 +65,23 @@ class PolicyWorker:
             self._redis, max_reply=self.limits.reply_entries, strict=config.durability == "strict", on_refused=self._refused
         )
         self._finisher = Finisher(self._redis, ended_ttl_ms=int(self.limits.ended_ttl_s * 1000), is_mine=self._is_mine, done=self._drop)
+        self.feeder = Feeder(
+            self._redis, self._bodies, Lane(blocked_s=2 * self.limits.lease_s), self._releaser,
+            is_mine=self._is_mine, after=self._after, close=self._close,
+        )  # fmt: skip
         self._known = Facts(
             self._redis, JudgeQueue(url, self._redis, silent_s=silent_s),
             TurnLookup(settings.database_url, durable=config.durability != "relaxed"), self.limits,
-            is_mine=self._is_mine, after=self._after, spawn=self._spawn,
+            is_mine=self._is_mine, feed=self.feeder.feed, after=self._after, spawn=self._spawn,
         )  # fmt: skip
         pins = [f"{name}@{rev}" for name, (_, rev) in self._series.items()]
         kind = hashlib.sha256("\n".join(sorted(pins)).encode()).hexdigest()[:12]
         self._presences = (("policy", self.name), ("policies", f"{kind}:{self.name}"))
         self._claims = Claims(
-            self._redis, self._blocking, self._bodies, self.limits, self.name, pins,
-            room=self._room, holds=self.calls.__contains__, subscribe=self._hears.begin, unsubscribe=self._unsubscribe, adopt=self._adopt,
+            self._redis, self._blocking, self.limits, self.name, pins,
+            room=self._room, served=self._served, holds=self.calls.__contains__,
+            subscribe=self._hears.begin, unsubscribe=self._unsubscribe, adopt=self._adopt,
         )  # fmt: skip
-        self._reading: set[str] = set()
-        self._one_replay = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = asyncio.Event()
         self.lag_s = 0.0
@@ -137,6 +138,13 @@ class PolicyWorker:
         """How many more calls this worker takes now: none while its loop lags."""
         return 0 if self.lag_s > 0.5 else self.limits.max_calls - len(self.calls)
 
+    def _served(self) -> list[str]:
+        """The API keys that have their share of this worker: so many times of what is free. Nobody has while a fifth is."""
+        free = self.limits.max_calls - len(self.calls)
+        if len(self.calls) < KEY_SHARE * free:
+            return []
+        return [key for key, calls in Counter(c.start.key for c in self.calls.values()).items() if calls >= KEY_SHARE * free]
+
     def _adopt(self, claimed: Claimed) -> "asyncio.Task[Any] | None":
         """Begin or go on with a claimed call; returns its replay, where there is one."""
         start = self._start_of(claimed)
@@ -156,25 +164,33 @@ class PolicyWorker:
             self._close(call, "unclaimed")
             return None
         if not claimed.is_fresh:
-            call.note("takeover", moment(), f"worker {self.name}", now_ms())
-            if claimed.takeovers >= MAX_TAKEOVERS:
+            detail = f"worker {self.name}" + (", the one before died in it" if claimed.died_in_it else "")
+            call.note("takeover", moment(), detail, now_ms())
+            if claimed.is_hopeless:
                 error = PolicyFailed("the workers that took this call died on it")
-        call.replaying = not claimed.is_fresh
         if not claimed.policy:
             # pinned with the first release, as the call's own record came with it
             call.pin = (name, revision)
-        if error is not None and not claimed.revision:
+        call.replaying = not claimed.is_fresh
+        call.from_stream = call.replaying or claimed.is_large
+        if error is not None and claimed.revision:
+            call.has_begun = True
+            self._spawn(self._end_with_all_that_came(call, error.error_code), "give up")
+            return None
+        if error is not None:
             call.refuse(error)
+        if not claimed.is_fresh:
+            return self._start(self.feeder.replay(call, claimed), "replay")
+        if error is None and claimed.is_large:
+            self._spawn(self.feeder.begin_large(call), "begin")
+            return None
+        call.from_stream = False
         if error is None:
             call.begin(claimed.body)
-        if claimed.is_fresh and has_more:
-            self._spawn(self._read(call), "read on")
-        elif claimed.is_fresh:
-            self._after(call)
-        elif error is not None and claimed.revision:
-            self._spawn(self._end_with_all_that_came(call, error.error_code), "give up")
+        if has_more:
+            self._spawn(self.feeder.read(call), "read on")
         else:
-            return self._start(self._replay(call, claimed.digest), "replay")
+            self._after(call)
         return None
 
     def _start_of(self, claimed: Claimed) -> Start | None:
@@ -190,42 +206,6 @@ class PolicyWorker:
         self._finisher.end_lost(claimed.call_id, claimed.token, reason)
         self._unsubscribe(claimed.call_id)
         return None
-
-    async def _take_all(self, call: OwnedCall, entries: list[Any]) -> bool:
-        """Feed entries of the stream; False where one before is missing, or where one cannot be read.
-
-        In slices: a call taken over may have 32 MiB of them, and other calls, leases and the watchdog must not wait for it.
-        """
-        began = time.monotonic()
-        for _, fields in entries:
-            try:
-                if not call.take_entry(layout.unpack_entry(fields[1])):
-                    return False
-            except StreamProtocolError:
-                log.error("undecodable entry of a call", extra={"call_id": call.id, "seq": call.expected})
-                return False
-            if call.replaying:
-                call.skip_released()
-            if time.monotonic() - began > SLICE_S:
-                await asyncio.sleep(0)
-                began = time.monotonic()
-        return True
-
-    async def _replay(self, call: OwnedCall, digest: str) -> None:
-        """Read the rest of the stream of a call taken over, and check that the session came out where the last owner stood."""
-        while self._is_mine(call) and not await self._read(call):
-            await asyncio.sleep(0.1)
-        if not self._is_mine(call):
-            return
-        if call.released and call.session.checkpoint_digest != digest:
-            log.error("replay came out differently", extra={"call_id": call.id})
-            call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())
-            self._close(call, "stream_protocol_error")
-            return
-        call.replaying = False
-        self._redis.quiet(self._redis.script(scripts.REPLAYED, [call.ctl_key], [call.token]))
-        self._after(call)
-        await self._read(call)
 
     def _choose(self, start: Start, pinned: str | None, revision: str) -> tuple[str, tuple[list[Policy], str], PipelineError | None]:
         """Return the policy's name, its series and revision, or why there is none."""
@@ -251,7 +231,10 @@ class PolicyWorker:
     def _on_push(self, message: list[Any]) -> None:
         _, channel, payload = message
         if (call := self._hears.entries.get(channel)) is not None:
-            if call.replaying:
+            if call.from_stream or len(payload) > LARGE_STEP_BYTES:
+                call.missed = True
+                if call.has_begun and not call.replaying:
+                    self._spawn(self.feeder.read(call), "read")
                 return
             try:
                 taken = call.take_entry(layout.unpack_entry(payload))
@@ -261,39 +244,15 @@ class PolicyWorker:
             if taken:
                 self._after(call)
             else:
-                self._spawn(self._read(call), "read gap")
+                self._spawn(self.feeder.read(call), "read gap")
         elif (call := self._hears.facts.get(channel)) is not None:
             self._spawn(self._known.fetch(call, payload.decode(errors="replace")), "fetch fact")
         else:
             self._hears.miss(channel)
 
-    async def _read(self, call: OwnedCall) -> bool:
-        """Read what is missing from the stream; a gap that is still there after one read ends the call. False: not read."""
-        if call.id in self._reading:
-            return False
-        self._reading.add(call.id)
-        try:
-            while call.id in self.calls:
-                found = await self._redis.call("XRANGE", layout.call_key(call.id), f"{call.expected}-0", "+", "COUNT", READ_BATCH)
-                # one call taken over after the other, or their slices would add up
-                async with self._one_replay if call.replaying else contextlib.nullcontext():
-                    taken = await self._take_all(call, found)
-                if not taken:
-                    self._close(call, StreamProtocolError.code)
-                    return True
-                if not found or (len(found) < READ_BATCH and call.expected >= call.heard_of):
-                    break
-            if call.id in self.calls:
-                self._after(call)
-            return True
-        except (StreamConnectionLost, RedisError):
-            return False
-        finally:
-            self._reading.discard(call.id)
-
     def _after(self, call: OwnedCall) -> None:
         """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went out before."""
-        if call.replaying:
+        if call.replaying or call.busy is not None:
             return
         if not call.broken and (call.new_asks or call.new_waits or call.new_lookup):
             self._hears.hear_facts(call)
@@ -338,7 +297,7 @@ class PolicyWorker:
             await asyncio.sleep(every)
             now = time.monotonic()
             self.lag_s = now - before - every
-            for call in [c for c in self.calls.values() if not c.replaying]:
+            for call in [c for c in self.calls.values() if c.has_begun and not c.replaying and c.busy is None]:
                 if now - call.last_sign > self.limits.keepalive_s:
                     call.last_sign = now
                     call.ask_keepalive()
@@ -347,7 +306,7 @@ class PolicyWorker:
                     self._releaser.add(call)
                 if now - call.last_heard > 2.0:
                     call.last_heard = now
-                    self._spawn(self._read(call), "sweep")
+                    self._spawn(self.feeder.read(call), "sweep")
                 if now - call.last_looked > 2.0:
                     # also while upstream talks: a judge may have died over a call that still goes on
                     call.last_looked = now
@@ -389,7 +348,7 @@ class PolicyWorker:
     async def _resubscribe(self) -> None:
         self._hears.renew()
         for call in list(self.calls.values()):
-            self._spawn(self._read(call), "read after reconnect")
+            self._spawn(self.feeder.read(call), "read after reconnect")
             self._spawn(self._known.look_after(call), "facts after reconnect")
 
     # --- endings ---
@@ -424,14 +383,18 @@ class PolicyWorker:
         if call.finishing:
             return
         call.finishing = True
-        self._finisher.end(call, reason, relayed, gone=gone)
+        if call.busy is not None:
+            # its records are in the hands of a step; the end is theirs to come before
+            call.busy.add_done_callback(lambda _: self._finisher.end(call, reason, relayed, gone=gone))
+        else:
+            self._finisher.end(call, reason, relayed, gone=gone)
 
     async def _end_with_all_that_came(self, call: OwnedCall, reason: str) -> None:
         """End a call for `reason`, what is still on its stream being on record too; the gateway may have said another there.
 
         One that stopped in order has said how far it got; its sign of life went after that.
         """
-        while self._is_mine(call) and not await self._read(call):
+        while self._is_mine(call) and not await self.feeder.read(call):
             await asyncio.sleep(0.1)
         if call.closed is not None:
             self._finish(call, call.closed.text, call.closed.number)
@@ -485,5 +448,5 @@ async def run(settings: Runtime) -> None:
     worker = PolicyWorker(settings)
     process.on_stop(worker.stop)
     # by then its calls are others'
-    process.watch_loop(2 * settings.config.limits.lease_s)
+    process.watch_loop(2 * settings.config.limits.lease_s, steps=STEPS, beside=lambda: worker.feeder.lane.is_busy)
     await worker.run()

@@ -7,11 +7,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from types import CodeType
 
 from protocol.config import Runtime
 from streams import layout, scripts
 from streams.connection import Connection
+from workers.lane import interrupt
 
 log = logging.getLogger(__name__)
 PRESENCE_S = 1.0
@@ -38,26 +40,36 @@ def on_stop(stop: Callable[[], None]) -> None:
         loop.add_signal_handler(number, stop)
 
 
-def watch_loop(blocked_s: float) -> None:
-    """End this process when its event loop hangs in a hook: burns CPU for over a second, or is blocked for `blocked_s`.
+def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Callable[[], bool] = bool) -> None:
+    """End this process when its event loop hangs: burns CPU for over a second, or is blocked for `blocked_s`.
 
-    What counts is CPU time, and time in which this process ran and its loop did not: one that was stopped (SIGSTOP, a paused
-    machine) is fenced, not hung. Code that never lets go of the interpreter leaves the watching thread no turn; for it the kernel's
-    own timer ends the process.
+    `steps` are functions that end what they are about when they are interrupted by TookTooLong: a loop that hangs in one gets that first.
+    What counts is the CPU of the loop's own thread (`beside` says whether another is at work), and time in which this process ran and its
+    loop did not: one that was stopped (SIGSTOP, a paused machine) is fenced, not hung. Code that never lets go of the interpreter leaves
+    the watching thread no turn; for it the kernel's own timer ends the process.
     """
-    loop, beat = asyncio.get_running_loop(), [time.process_time(), 0.0]
+    loop, thread = asyncio.get_running_loop(), threading.get_ident()
+    clock = time.pthread_getcpuclockid(thread)
+    beat = [time.clock_gettime(clock), 0.0]
 
     def tick() -> None:
-        beat[:] = time.process_time(), 0
-        signal.setitimer(signal.ITIMER_PROF, 2 * HANG_CPU_S)
+        beat[:] = time.clock_gettime(clock), 0
+        # of the whole process: with a step beside the loop both have half of the interpreter
+        signal.setitimer(signal.ITIMER_PROF, (4 if beside() else 2) * HANG_CPU_S)
         loop.call_later(0.1, tick)
 
     def watch() -> None:
+        interrupted = last = 0.0
         while True:
             time.sleep(LOOK_S)
+            now = time.clock_gettime(clock)
+            burned = now - beat[0]
             # not by the clock: a look that took longer than it should is time in which this process did not run either
-            beat[1] += LOOK_S
-            if time.process_time() - beat[0] > HANG_CPU_S or beat[1] > blocked_s:
+            beat[1] += LOOK_S if now - last < LOOK_S / 50 else 0
+            last = now
+            if burned > HANG_CPU_S and interrupted != beat[0] and interrupt(thread, steps):
+                interrupted = beat[0]
+            elif burned > (1.5 if interrupted == beat[0] else 1) * HANG_CPU_S or beat[1] > blocked_s:
                 log.error("event loop hangs in a hook: this worker ends so that others take its calls")
                 os._exit(70)
 

@@ -57,6 +57,9 @@ class Releaser:
             batch: list[tuple[OwnedCall, Release]] = []
             size = 0
             for call in calls.values():
+                if call.busy is not None and call.sending is None:
+                    # a step has its outputs; what comes of it is sent after that
+                    continue
                 release = call.next_release(now_ms)
                 if release is None:
                     self._on_refused(call, "BROKEN")

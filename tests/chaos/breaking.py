@@ -35,8 +35,11 @@ class Breaker:
         self._product, self._valkey, self._postgres, self._proxies = product, valkey, postgres, proxies
         self._random = random.Random(seed)
         self._port_of = dict(zip((c.pid for c in product.of("gateway")), ports, strict=True))
+        self._buried: list[Child] = []
         self.faults: list[Fault] = []
         self.counts = Counter[str]()
+        self.ended: list[str] = []
+        """Processes that ended by themselves, which none should."""
         self._name = ""
 
     def may_be_seen(self, began: float, ended: float) -> bool:
@@ -56,13 +59,22 @@ class Breaker:
             self.faults.append(fault)
             fault.visible, fault.name, fault.ended = action(), self._name, time.monotonic()
             self.counts[fault.name] += 1
+            self.replace_ended()
             time.sleep(self._random.uniform(0.2, 1.2))
+
+    def replace_ended(self) -> None:
+        """Start a process anew for each that ended and was not ended here, as a supervisor does."""
+        for child in list(self._product.children):
+            if child.process.poll() is not None and child not in self._buried:
+                self.ended.append(f"{child.log.name}: ended by itself with {child.process.returncode}")
+                self._replace(child)
 
     def _victim(self) -> Child:
         role = self._random.choices(ROLES, [_WEIGHTS[r] for r in ROLES])[0]
         return self._random.choice(self._product.of(role))
 
     def _replace(self, child: Child) -> None:
+        self._buried.append(child)
         port = self._port_of.pop(child.pid, None)
         (fresh,) = self._product.start(child.role, port=port)
         if port is not None:

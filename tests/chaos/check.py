@@ -10,13 +10,16 @@ from tests.chaos.load import FORBIDDEN, WORDS, Done
 from tests.chaos.upstream import Upstream
 from tests.support.invariants import Connection, Recorded, call_faults, read_call
 from tests.support.sdk import anthropic_answer, openai_answer
+from workers.claims import MAX_TAKEOVERS
 
 DEADLINE_S = 60.0
-MAY_FAIL = ("error", "broken", "leaves")
+MAY_FAIL = ("error", "broken", "leaves", "hostile")
 """Kinds that end with an error, or without an end, by themselves."""
+NEVER = ("policy_failed",)
+"""Reasons for which no innocent call ends, whatever is broken: they are of what a call itself says."""
 LATE = ("audit_unavailable", "judge_deadline", "judge_unavailable")
-HARMLESS_TAKEOVERS = 3
-"""A call taken over this often without progress ends by design: its content might kill workers."""
+HARMLESS_TAKEOVERS = MAX_TAKEOVERS + 1
+"""A call taken over this often without progress ends by design, whatever its workers died of."""
 
 
 def outcome(done: Done) -> str:
@@ -46,7 +49,8 @@ def faults(all_done: Sequence[Done], upstream: Upstream, breaker: Breaker, conne
     for done in all_done:
         recorded = read_call(connection, done.seen.call_id) if done.seen.call_id else Recorded()
         for sentence in _of(done, recorded, upstream, breaker, with_sdk=done.number % every == 0):
-            yield f"call {done.number} ({done.kind}, {done.seen.dialect} to {done.model}, {done.seen.call_id}, {outcome(done)}): {sentence}"
+            what = f"{done.attack or done.kind}, {done.seen.dialect} to {done.model}"
+            yield f"call {done.number} ({what}, {done.seen.call_id}, {outcome(done)}): {sentence}"
 
 
 def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *, with_sdk: bool) -> Iterator[str]:
@@ -55,13 +59,17 @@ def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *,
         yield f"upstream was asked {upstream.asked[done.number]} times"
     may_fail = breaker.may_be_seen(done.began, done.ended)
     if recorded.call is None and recorded.end is None:
-        if said == "served" or not may_fail:
+        # of a hostile call that is refused, or never comes to its end, nothing may have begun
+        if said == "served" or not (may_fail or done.attack):
             yield "nothing is on record"
         return
     hidden = [FORBIDDEN] if "rm -rf" in WORDS[done.kind] else []
-    yield from call_faults(seen, recorded, upstream=upstream.sent.get(done.number, b""), unapproved=hidden, deadline_s=DEADLINE_S)
+    sent = None if done.model == "demo" else upstream.sent.get(done.number, b"")
+    yield from call_faults(seen, recorded, upstream=sent, unapproved=hidden, deadline_s=DEADLINE_S)
+    if done.kind != "hostile" and recorded.end is not None and recorded.end[1] in NEVER and not _died_of_takeovers(recorded):
+        yield f"an innocent call was ended; the record says {recorded.end}, {recorded.events}"
     if said == "served":
-        if with_sdk and not _blocked_for_lack_of(recorded):
+        if with_sdk and done.kind != "hostile" and not _blocked_for_lack_of(recorded):
             yield from _sdk_faults(done)
     elif done.kind not in MAY_FAIL and not may_fail and not _died_of_takeovers(recorded):
         yield f"failed though nothing was broken that a client may notice; the record says {recorded.end}"
@@ -115,6 +123,8 @@ def report(
         "seconds": round(seconds, 1),
         "calls": len(all_done),
         "calls_by_kind": dict(sorted(Counter(d.kind for d in all_done).items())),
+        "attacks": dict(sorted(Counter(d.attack for d in all_done if d.attack).items())),
+        "attacks_ended": dict(Counter(outcome(d) for d in all_done if d.attack).most_common()),
         "outcomes": dict(Counter(outcome(d) for d in all_done).most_common()),
         "connections_refused": refused,
         "faults": sum(breaker.counts.values()),

@@ -1,21 +1,27 @@
 """The clients of the chaos run: many calls at once, of mixed kinds, in both dialects, and what each of them saw."""
 
 import asyncio
+import json
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import aiohttp
 
 from protocol.request import Dialect
+from tests.chaos.hostile import ATTACKS
 from tests.support.invariants import Seen
 from tests.support.product import KEY
 
-Kind = Literal["text", "thinking", "allowed", "judged", "blocked", "parallel", "whole", "whole blocked", "error", "broken", "leaves"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Kind = Literal[
+    "text", "thinking", "allowed", "judged", "blocked", "parallel", "whole", "whole blocked", "error", "broken", "leaves", "hostile"
+]
+KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "hostile")
+HOSTILE_SHARE = 0.05
+HOSTILE_KEY = "sk-sluice-hostile"
 WORDS: dict[Kind, str] = {
     "text": "long 25 slowly, with a gap 8 ms",
     "thinking": "think about it",
@@ -28,6 +34,7 @@ WORDS: dict[Kind, str] = {
     "error": "fail with 429",
     "broken": "long 20 and fail in the middle",
     "leaves": "long 60 slowly, with a gap 8 ms",
+    "hostile": "list the files, and do not say rm -rf",
 }
 """`judged` is decided by a judge alone, the `blocked` ones by a rule."""
 FORBIDDEN = b"rm -rf"
@@ -51,6 +58,8 @@ class Done:
     ended: float
     longest_s: float
     left: bool = False
+    attack: str = ""
+    """Which one, of a hostile call."""
 
 
 def body_of(number: int, kind: Kind, dialect: Dialect, model: str) -> dict[str, Any]:
@@ -58,7 +67,7 @@ def body_of(number: int, kind: Kind, dialect: Dialect, model: str) -> dict[str, 
     words = f"call {number}: {WORDS[kind]}"
     body: dict[str, Any] = {"model": model, "max_tokens": 4096, "stream": not kind.startswith("whole")}
     body["messages"] = [{"role": "user", "content": words}]
-    if kind in ("allowed", "judged", "blocked", "parallel", "whole blocked"):
+    if kind in ("allowed", "judged", "blocked", "parallel", "whole blocked", "hostile"):
         schemas = [(name, {"type": "object", "properties": properties}) for name, properties in _TOOLS]
         body["tools"] = [
             {"type": "function", "function": {"name": name, "parameters": schema}}
@@ -69,15 +78,51 @@ def body_of(number: int, kind: Kind, dialect: Dialect, model: str) -> dict[str, 
     return body
 
 
-class Load:
-    """`at_once` clients on a thread of their own, each calling again and again until `calls` were made or `stop`."""
+def attack_of(number: int, name: str, dialect: Dialect, model: str, source: random.Random) -> dict[str, Any]:
+    """The request of a hostile call."""
+    attack = ATTACKS[name]
+    body = body_of(number, "hostile", dialect, attack.model or model)
+    body["stream"] = source.random() < 0.5
+    if attack.answer is not None:
+        body["messages"][0]["content"] = f"call {number}: attack {name}!"
+    if attack.request is not None:
+        attack.request(body, dialect, source)
+    return body
 
-    def __init__(self, urls: Sequence[str], *, seed: int, at_once: int, calls: int) -> None:
+
+async def _drop_by_drop(body: dict[str, Any], lasts_s: float) -> AsyncIterator[bytes]:
+    """A body that never comes to its end."""
+    data = json.dumps(body).encode()[:-1] + b" " * 2**20
+    until = time.monotonic() + lasts_s
+    yield data
+    while time.monotonic() < until:
+        await asyncio.sleep(0.2)
+        yield b" "
+    raise OSError("gone")
+
+
+class Load:
+    """`at_once` clients on a thread of their own, each calling again and again until `calls` were made or `stop`.
+
+    A share of the calls is of a hostile client, which has a key of its own; `attacks` are those it knows.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        seed: int,
+        at_once: int,
+        calls: int,
+        hostile: float = HOSTILE_SHARE,
+        attacks: Sequence[str] = tuple(ATTACKS),
+    ) -> None:
         self.done: list[Done] = []
         self.refused = 0
         """Connections that no gateway took: nothing was begun."""
         self._urls, self._at_once, self._calls = list(urls), at_once, calls
         self._random, self._number = random.Random(seed), 0
+        self._hostile, self._attacks = hostile, list(attacks)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
 
@@ -119,13 +164,23 @@ class Load:
         kind, model = self._random.choice(KINDS), self._random.choice(MODELS)
         dialect: Dialect = self._random.choice(("openai", "anthropic"))
         url = self._random.choice(self._urls)
-        body = body_of(number, kind, dialect, model)
+        attack = self._random.choice(self._attacks) if self._attacks and self._random.random() < self._hostile else ""
+        if attack:
+            kind, body = "hostile", attack_of(number, attack, dialect, model, self._random)
+        else:
+            body = body_of(number, kind, dialect, model)
         seen, began = Seen(dialect, body["stream"]), time.monotonic()
-        done = Done(number, kind, model, seen, began, began, 0.0)
+        done = Done(number, kind, body["model"], seen, began, began, 0.0, attack=attack)
         last = began
         try:
             headers = {"x-sluice-policy": POLICY.get(kind, "default")}
-            async with session.post(url + _PATHS[dialect], json=body, headers=headers) as answer:
+            sent: dict[str, Any] = {"json": body}
+            if attack:
+                headers["authorization"] = f"Bearer {HOSTILE_KEY}"
+                if ATTACKS[attack].slow:
+                    done.left = True
+                    sent = {"data": _drop_by_drop(body, self._random.uniform(0.5, 5.0))}
+            async with session.post(url + _PATHS[dialect], **sent, headers=headers) as answer:
                 seen.status, seen.call_id = answer.status, answer.headers.get("x-sluice-call-id", "")
                 async for data in answer.content.iter_any():
                     now = time.monotonic()

@@ -14,17 +14,18 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.chaos import check
 from tests.chaos.breaking import Breaker
-from tests.chaos.load import Load
+from tests.chaos.hostile import ATTACKS
+from tests.chaos.load import HOSTILE_KEY, Load
 from tests.chaos.upstream import Upstream, upstream
 from tests.support.invariants import settle
 from tests.support.ports import free_port
-from tests.support.product import Product, Role, base_config
+from tests.support.product import Product, Role, base_config, digest
 from tests.support.proxy import Proxy, proxied
 from tests.support.stores import Server, client, database, own_postgres, own_valkey
 
@@ -45,6 +46,7 @@ def config(server: Upstream) -> dict[str, Any]:
     made["models"] = [{"match": name, "upstream": name} for name in made["upstreams"]]
     made["policies"]["judged"] = [{"use": "tool_judge", "model": "demo-judge", "threshold": 0.6}]
     made["keys"][0]["policies"].append("judged")
+    made["keys"].append({"name": "hostile", "sha256": digest(HOSTILE_KEY), "roles": ["client"], "policies": ["default"]})
     made["limits"] |= {"redis_silent_s": 2.0, "keepalive_s": 1.0, "activity_s": 20.0, "drain_s": 7.0}
     return made
 
@@ -72,21 +74,25 @@ def stage(folder: Path) -> Iterator[tuple[Product, Server, Server, dict[str, Pro
         yield product, valkey, postgres, proxies, ports, server
 
 
-def run(folder: Path, *, seed: int, seconds: float, calls: int, at_once: int) -> tuple[dict[str, Any], list[str]]:
-    """Run until `seconds` are over or `calls` were made; returns the report and what is wrong."""
+def run(
+    folder: Path, *, seed: int, seconds: float, calls: int, at_once: int, attacks: Sequence[str] = tuple(ATTACKS)
+) -> tuple[dict[str, Any], list[str]]:
+    """Run until `seconds` are over or `calls` were made; returns the report and what is wrong. Without `attacks` nobody is hostile."""
     with stage(folder) as (product, valkey, postgres, proxies, ports, server):
-        load = Load([f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls)
+        load = Load([f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls, attacks=attacks)
         breaker = Breaker(product, valkey, postgres, proxies, ports, seed)
         began = time.monotonic()
         load.start()
         breaker.run(lambda: time.monotonic() - began > seconds or load.is_over)
         load.stop(timeout_s=120)
+        breaker.replace_ended()
         lasted = time.monotonic() - began
         with client(valkey) as store, database(postgres) as connection:
             found = settle(connection, store, timeout_s=SETTLE_S)
             every = 1 if len(load.done) < 2000 else SDK_EVERY
             found += check.faults(load.done, server, breaker, connection, every=every)
             said = check.report(load.done, breaker, connection, seed=seed, seconds=lasted, refused=load.refused)
+        found += breaker.ended
         found += [
             f"{child.log.name}: {line[:300]}"
             for child in product.children
@@ -104,6 +110,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--at-once", type=int, default=24)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--attacks", nargs="*", choices=list(ATTACKS), default=list(ATTACKS), help="what the hostile client knows")
     parser.add_argument("--json", type=Path, help="write the report there")
     parser.add_argument("--keep", type=Path, help="keep logs and data in this folder")
     given = parser.parse_args()
@@ -112,7 +119,7 @@ def main() -> None:
         folder = given.keep or Path(made)
         folder.mkdir(parents=True, exist_ok=given.keep is None)
         folder.chmod(0o711)
-        said, found = run(folder, seed=given.seed, seconds=given.seconds, calls=given.calls, at_once=given.at_once)
+        said, found = run(folder, seed=given.seed, seconds=given.seconds, calls=given.calls, at_once=given.at_once, attacks=given.attacks)
     print(json.dumps(said, indent=1))
     for sentence in found[:200]:
         print(sentence)

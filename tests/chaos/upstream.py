@@ -11,8 +11,9 @@ from aiohttp import web
 
 from gateway import demo
 from protocol.request import Dialect
+from tests.chaos import hostile
 
-_NUMBER = re.compile(rb"call (\d+):")
+_NUMBER = re.compile(rb"call (\d+):(?: attack ([a-z ]+)!)?")
 PATHS: dict[str, Dialect] = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
 
 
@@ -49,7 +50,7 @@ class Upstream:
             self._loop.close()
 
     async def _serve(self) -> None:
-        app = web.Application(client_max_size=2**20)
+        app = web.Application(client_max_size=2**26)
         for path in PATHS:
             app.router.add_post(path, self._answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
@@ -66,7 +67,9 @@ class Upstream:
         assert found is not None
         number = int(found[1])
         self.asked[number] += 1
-        script = demo.script(PATHS[request.path], "chat", body)
+        script = (
+            _hostile(PATHS[request.path], found[2].decode(), number, body) if found[2] else demo.script(PATHS[request.path], "chat", body)
+        )
         headers = {"content-type": script.content_type} | ({"retry-after": script.retry_after} if script.retry_after else {})
         response = web.StreamResponse(status=script.status, headers=headers)
         await response.prepare(request)
@@ -78,6 +81,15 @@ class Upstream:
                 self.sent[number] = self.sent.get(number, b"") + data
                 await response.write(data)
         return response
+
+
+def _hostile(dialect: Dialect, name: str, number: int, body: bytes) -> demo.Script:
+    streams = b'"stream":true' in body.replace(b'"stream": ', b'"stream":')
+    said = (hostile.in_openai if dialect == "openai" else hostile.in_anthropic)(hostile.answered(name, number), stream=streams)
+    script = demo.Script(content_type="text/event-stream" if streams else "application/json")
+    # as it is read from a network: in pieces that know nothing of events
+    script.steps = [(0.0, said[n : n + 16_384]) for n in range(0, len(said), 16_384)]
+    return script
 
 
 @contextlib.contextmanager

@@ -320,6 +320,31 @@ async def test_takeovers_without_progress_are_counted(redis: Connection) -> None
     assert (await claim(redis, call_id, entry, token="y", consumer="w2", takeover=True))[6] == b"0"
 
 
+async def test_a_call_whose_owner_died_in_a_step_says_so_once(redis: Connection) -> None:
+    call_id, entry = await claimed(redis)
+    said = []
+    for turn, inside in enumerate(("1", None, "0", "1")):
+        await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+        said.append((await claim(redis, call_id, entry, token=f"x{turn}", consumer="w2", takeover=True))[10])
+        assert await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], ["t1", "1"]) == b"FENCED"
+        if inside is not None:
+            assert await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], [f"x{turn}", inside]) == b"OK"
+    assert said == [b"", b"1", b"", b""]
+    assert await redis.script(scripts.REPLAYED, [layout.ctl_key(call_id)], ["x3"]) == b"OK"
+    assert not await redis.call("HEXISTS", layout.ctl_key(call_id), "i")
+
+
+async def test_a_new_call_of_a_key_that_has_its_share_is_left_to_others_until_it_is_late(redis: Connection) -> None:
+    assert layout.Start.__struct_fields__[5] == "key", "the script reads it there"
+    call_id, _ = await begin(redis)
+    entry, full = await deliver(redis, "w1"), (f"!{make_start('').key}",)
+    assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=full) == [b"SHARE"]
+    assert not await redis.call("EXISTS", layout.ctl_key(call_id))
+    await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w2", LEASE_MS, "0-0")
+    assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=full, due=1) == [b"EXPIRED"]
+    assert (await claim(redis, call_id, entry, token="t", consumer="w2", pins=("!another",)))[0] == b"OK"
+
+
 async def test_takeovers_are_counted_anew_after_a_replay_that_did_no_harm(redis: Connection) -> None:
     call_id, entry = await claimed(redis)
     for token in ("x", "y"):

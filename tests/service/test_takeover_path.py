@@ -55,10 +55,10 @@ async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncI
         await running
 
 
-async def begin(redis: Connection, policy: str = "", body: bytes = BODY) -> str:
+async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: str = "k") -> str:
     call_id = layout.new_call_id()
     start = Start(
-        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy=policy,
+        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key=key, policies=("default",), policy=policy,
         session="", nonce="5e" * 16, deadline=2,
     )  # fmt: skip
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
@@ -101,8 +101,8 @@ async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_cal
         return redis.call("PING")
 
     claims = Claims(
-        redis, blocking, blocking, Limits(lease_s=lease_s), "w1", [],
-        room=lambda: 3, holds=adopted.__contains__, subscribe=subscribed, unsubscribe=lambda call_id: None, adopt=adopt,
+        redis, blocking, Limits(lease_s=lease_s), "w1", [],
+        room=lambda: 3, served=list, holds=adopted.__contains__, subscribe=subscribed, unsubscribe=lambda call_id: None, adopt=adopt,
     )  # fmt: skip
     running = asyncio.create_task(claims.run(0, stopping))
 
@@ -159,7 +159,7 @@ async def test_what_is_heard_while_the_stream_is_read_is_read_too(
         return said
 
     monkeypatch.setattr(worker._redis, "call", lambda *args: asyncio.ensure_future(answer_late(*args)))
-    assert await worker._read(call)
+    assert await worker.feeder.read(call)
     assert call.expected == 3
 
 
@@ -182,7 +182,7 @@ async def test_an_end_that_comes_while_a_claimed_call_waits_for_its_body_is_read
     assert await redis.call("PUBLISH", layout.chunk_channel(call_id), layout.pack(closed)) == 1
     # on the connection that heard of it, so that it came before this
     await worker._sub.call("PING")
-    assert call_id not in worker.calls
+    assert not worker.calls[call_id].has_begun
     may_come.set()
     async with asyncio.timeout(1.5):
         while not (ends := [r for r in await recorded(redis) if isinstance(r, EndRecord)]):
@@ -336,6 +336,26 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: 
         await redis.call("HSET", layout.facts_key(call.id), field, judgement)
         await redis.call("PUBLISH", layout.facts_channel(call.id), field)
         await wait_until(lambda: call.open_waits, what="the verdict that waits for its commit")
+
+
+async def test_one_key_never_has_all_places_of_a_worker(redis: Connection, redis_url: str, database_url: str) -> None:
+    config = Config.model_validate({"limits": {"lease_s": 1.0, "claim_s": 60.0, "max_calls": 20}})
+    worker = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w"))
+    many = [await begin(redis, key="many") for _ in range(40)]
+    running = asyncio.create_task(worker.run())
+    try:
+        await wait_until(lambda: len(worker.calls) >= 16, what="its share")
+        few = [await begin(redis, key="few") for _ in range(3)]
+        await wait_until(lambda: worker.calls.keys() >= set(few), what="those of another key")
+        taken = [one for one in many if one in worker.calls]
+        assert len(taken) == 16
+        for call_id in taken[:10]:
+            worker._close(worker.calls[call_id], "client_gone")
+        await wait_until(lambda: sum(one in worker.calls for one in many) >= 14, what="more of it, when there is room")
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
 
 
 async def longest_pause_s(until: asyncio.Event) -> float:

@@ -192,7 +192,8 @@ def _tool_faults(seen: Seen, recorded: Recorded) -> list[str]:
             found.append(f"I4: other arguments than on record: {arguments[:80]!r}")
         elif row["released_at"] is None:
             found.append(f"I3: the release of {name!r} is not on record")
-    withheld = [t for t in recorded.tools if t["id"] not in approved and t["executor"] == "client"]
+    # one that was found in text has no id
+    withheld = [t for t in recorded.tools if t["id"] and t["id"] not in approved and t["executor"] == "client"]
     found += [f"I4: the client got the id of a call that was not approved: {t['id']}" for t in withheld if t["id"].encode() in seen.body]
     return found
 

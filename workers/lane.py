@@ -1,0 +1,178 @@
+"""Steps on large input, off the loop: one thread takes them one after the other, and a step past its CPU time ends its call alone.
+
+Theory. Everything a call does is a synchronous step on what a client or an upstream made. A small one is done on the loop. A large one
+(a body, an entry, a call that holds much) would stop every other call for as long as it takes; here only the interpreter is shared. Turns
+go round the API keys, so a key with many large calls waits for itself. A step that burned `CPU_S` gets an exception, its call is given
+up, and the thread goes on. Code in C that never lets go of the interpreter never sees it: the process ends, as the watchdog has it.
+
+What a step holds is what one call holds, and a call has one step at most: the queue is no longer than the worker has calls.
+"""
+
+import asyncio
+import ctypes
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from queue import SimpleQueue
+from types import CodeType, FrameType
+
+from protocol.bounds import STEP_CPU_S
+from protocol.errors import TookTooLong
+
+log = logging.getLogger(__name__)
+AT_ONCE = 2
+"""Turns at once: the body of the next comes while the step of one is done, and no more of them lie here together."""
+LOOK_S = 0.05
+AGAIN_S = 1.0
+"""Of CPU, after which a step that caught its exception gets another."""
+SWITCH_S = 0.001
+"""How soon the loop gets the interpreter back while a step is under way; Python's own 5 ms would be paid at each of its system calls."""
+Step = Callable[[], None]
+
+
+class Lane:
+    """One worker's thread for large steps. A step that stands still for `blocked_s`, or goes on past its exception, ends the process."""
+
+    def __init__(self, *, blocked_s: float, cpu_s: float = STEP_CPU_S) -> None:
+        self._blocked_s, self._cpu_s = blocked_s, cpu_s
+        self._free = AT_ONCE
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """Who waits for a turn, by API key; the first key is the next."""
+        self._one = asyncio.Lock()
+        self._steps: SimpleQueue[tuple[Step, asyncio.AbstractEventLoop, asyncio.Future[bool]]] = SimpleQueue()
+        self._ident = 0
+        self._edge = threading.Lock()
+        self._is_inside = False
+        """Is a step under way? Changed with `_edge` held, so that nothing is raised outside."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Is a step under way?"""
+        return self._is_inside
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[None]:
+        """Hold one of the turns; waiting keys get theirs round robin."""
+        if self._free:
+            self._free -= 1
+        else:
+            mine = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(key, deque()).append(mine)
+            try:
+                await mine
+            except asyncio.CancelledError:
+                if mine.done() and not mine.cancelled():
+                    self._pass_on()
+                raise
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            key = next(iter(self._waiting))
+            queue = self._waiting.pop(key)
+            first = queue.popleft()
+            if queue:
+                self._waiting[key] = queue
+            if not first.done():
+                first.set_result(None)
+                return
+        self._free += 1
+
+    async def run(self, step: Step) -> bool:
+        """Do a step on the thread; False where TookTooLong ended it, which it may catch itself. What else it raises is raised."""
+        loop = asyncio.get_running_loop()
+        async with self._one:
+            if not self._ident:
+                thread = threading.Thread(target=self._work, name="lane", daemon=True)
+                thread.start()
+                assert thread.ident is not None
+                self._ident = thread.ident
+            done: asyncio.Future[bool] = loop.create_future()
+            usual = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_S)
+            watching = loop.create_task(self._watch(), name="lane watch")
+            try:
+                self._steps.put((step, loop, done))
+                return await done
+            finally:
+                sys.setswitchinterval(usual)
+                watching.cancel()
+
+    async def _watch(self) -> None:
+        """Interrupt the step that is under way where it takes too long; end the process where that does not help."""
+        clock = time.pthread_getcpuclockid(self._ident)
+        began = last = time.clock_gettime(clock)
+        still, again = 0, 0.0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = time.clock_gettime(clock)
+            # by the number of looks, each of which this process ran at: a machine that stood still is not a step that did
+            still = still + 1 if now - last < LOOK_S / 50 else 0
+            last = now
+            if now - began > self._cpu_s and now > again:
+                again = now + AGAIN_S
+                with self._edge:
+                    if self._is_inside:
+                        _raise_in(self._ident)
+            if still * LOOK_S > self._blocked_s or now - began > 3 * self._cpu_s + AGAIN_S:
+                log.error("a step hangs in a hook: this worker ends so that others take its calls")
+                os._exit(70)
+
+    def _work(self) -> None:
+        while True:
+            step, loop, done = self._steps.get()
+            error: Exception | None = None
+            in_time = True
+            with self._edge:
+                self._is_inside = True
+            try:
+                try:
+                    step()
+                except Exception as raised:  # noqa: BLE001 - whoever waits for the step gets it
+                    error = raised
+                self._leave()
+            except TookTooLong:
+                # wherever it arrived; the next one is not due yet
+                in_time = False
+                self._leave()
+            del step
+            loop.call_soon_threadsafe(_tell, done, in_time, error)
+            del error
+
+    def _leave(self) -> None:
+        with self._edge:
+            self._is_inside = False
+            # one that was raised and has not arrived
+            _raise_in(self._ident, None)
+
+
+def interrupt(thread: int, steps: Collection[CodeType]) -> bool:
+    """Interrupt a thread that is in one of these functions; False where it is not. The function must catch TookTooLong."""
+    frame: FrameType | None = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code not in steps:
+        frame = frame.f_back
+    if frame is not None:
+        _raise_in(thread)
+    return frame is not None
+
+
+def _raise_in(thread: int, what: type[BaseException] | None = TookTooLong) -> None:
+    """Let an exception be raised at the thread's next instruction of Python; None takes it back."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None if what is None else ctypes.py_object(what))
+
+
+def _tell(done: "asyncio.Future[bool]", in_time: bool, error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None or not in_time:
+        done.set_result(in_time)
+    else:
+        done.set_exception(error)
