@@ -22,7 +22,7 @@ ListName = Literal["calls", "tool-calls", "judge-blocks", "chunks"]
 Order = Literal["asc", "desc"]
 
 LIST_FILTERS = frozenset(
-    {"call_id", "session", "model", "key", "name", "verdict", "policy", "since", "until", "q", "limit", "cursor", "order"}
+    {"call_id", "session", "model", "key", "key_id", "name", "verdict", "policy", "since", "until", "q", "limit", "cursor", "order"}
 )
 CHUNK_FILTERS = frozenset({"verdict", "limit", "cursor", "order"})
 EXPORT_FILTERS = LIST_FILTERS - {"limit", "cursor", "order"}
@@ -51,6 +51,7 @@ class Filters:
     session: str | None = None
     model: str | None = None
     key: str | None = None
+    key_id: str | None = None
     name: str | None = None
     verdict: str | None = None
     policy: str | None = None
@@ -80,6 +81,7 @@ def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: fr
         session=values.get("session"),
         model=values.get("model"),
         key=values.get("key"),
+        key_id=values.get("key_id"),
         name=values.get("name"),
         verdict=_verdict(values.get("verdict")),
         policy=values.get("policy"),

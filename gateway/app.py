@@ -21,7 +21,7 @@ from gateway.keyring import KeyRing
 from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol import errors_wire
-from protocol.config import DEMO_MODELS, Config, Key
+from protocol.config import DEMO_MODELS, Config, Key, Role
 from protocol.errors import (
     AuditUnavailable,
     Forbidden,
@@ -93,12 +93,12 @@ class Gateway:
 
     # --- small routes ---
 
-    def _key(self, headers: list[tuple[bytes, bytes]], role: str) -> Key:
+    def _key(self, headers: list[tuple[bytes, bytes]], *roles: Role) -> Key:
         key = self.keys.authenticate(headers)
         if key is None:
             raise Unauthenticated("no valid API key: send it as Authorization: Bearer or x-api-key")
-        if role not in key.roles:
-            raise Forbidden(f"this key does not have the role {role!r}", code="wrong_role")
+        if not set(roles) & set(key.roles):
+            raise Forbidden(f"this key does not have the role {roles[0]!r}", code="wrong_role")
         return key
 
     def _models(self) -> bytes:
@@ -122,7 +122,7 @@ class Gateway:
             ready, why = await self.status.ready(draining=self.draining)
             await _respond(send, 200 if ready else 503, msgspec.json.encode({"ready": ready, "why": why}))
         else:
-            self._key(headers, "auditor")
+            self._key(headers, "monitor", "auditor")
             await _respond(send, 200, await self.status.metrics(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
     # --- calls ---
@@ -219,6 +219,7 @@ class Gateway:
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect, endpoint=endpoint, key=key.name,
             policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), 64), session=_text(named.get(b"x-sluice-session"), 200),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
+            key_id=key.id,
         )  # fmt: skip
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:

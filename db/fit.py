@@ -1,0 +1,51 @@
+"""Records made to fit their columns, so that whatever a session holds is inserted and listed.
+
+A number past its column and a text longer than its index can hold (a btree refuses a row of 2,704 bytes, a text search one of 1 MB of
+words) become what fits; the whole values are kept beside it in an event `unfit` of the call, which is sealed, listed and redacted like all
+events. A key's columns and times stay as they are: a record with such a one is a dead letter.
+
+Must not know: connections.
+"""
+
+import json
+from hashlib import sha256
+
+import msgspec
+
+from db.rows import KINDS, MAX_CHARS, Kind
+from db.text import to_short
+from protocol.records import ChunksRecord, EventRecord, Record
+
+UNFIT = "unfit"
+"""The kind of events that hold a value which did not fit its column."""
+_BITS = {"int4": 31, "int8": 63}
+
+
+def fit(record: Record) -> list[Record]:
+    """Return the record as its table can hold it, and an event with each value that it could not hold whole.
+
+    The event's detail is JSON: `table`, `key` (what names the row within its call) and `values` by column.
+    """
+    if isinstance(record, ChunksRecord):
+        return [record]
+    kind = KINDS[type(record)]
+    changes: dict[str, object] = {}
+    whole: dict[str, str] = {}
+    for name, of in kind.columns:
+        value = getattr(record, name, None)
+        if of in _BITS and name not in kind.key and isinstance(value, int):
+            most = 1 << _BITS[of]
+            if not -most <= value < most:
+                changes[name] = None if name.endswith("_tokens") else max(-most, min(most - 1, value))
+                whole[name] = str(value) if value.bit_length() < 10_000 else hex(value)
+        elif isinstance(value, str) and len(value) > (most := MAX_CHARS.get((kind.table, name), len(value))):
+            changes[name], whole[name] = to_short(value, most), value
+    return [msgspec.structs.replace(record, **changes), _event(record, kind, whole)] if changes else [record]
+
+
+def _event(record: Record, kind: Kind, whole: dict[str, str]) -> Record:
+    key = "/".join(str(getattr(record, name)) for name in kind.key[1:])
+    # the same row has the same number, so that a record which comes twice is one event
+    number = int.from_bytes(sha256(f"{kind.table} {key}".encode(errors="surrogatepass")).digest()[:8]) >> 1
+    detail = json.dumps({"table": kind.table, "key": key, "values": whole}, ensure_ascii=False)
+    return EventRecord(call_id=record.call_id, kind=UNFIT, number=number, at=getattr(record, "at", 0), detail=detail)
