@@ -1,4 +1,4 @@
--- Migrations: 78031c69e90932906431e54fac68cc6b4182c797324132e418b67747403f2ae9
+-- Migrations: 4dc483c117e356463bcfc8b9027456dda6413519dfecf204798e21061bf250bc
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -1163,6 +1163,10 @@ CREATE INDEX calls_policy_idx ON ONLY public.calls USING btree (policy, call_id)
 
 
 CREATE INDEX calls_session_idx ON ONLY public.calls USING btree (session, call_id);
+
+
+
+CREATE INDEX dead_letters_call_id_idx ON public.dead_letters USING btree ("left"(call_id, 36));
 
 
 

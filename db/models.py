@@ -274,6 +274,7 @@ class DeadLetter(Base):
     """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could land."""
 
     __tablename__ = "dead_letters"
+    __table_args__ = (Index("dead_letters_call_id_idx", text('"left"(call_id, 36)')),)
 
     sha256: Mapped[bytes] = mapped_column(primary_key=True)
     call_id: Mapped[str]

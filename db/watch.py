@@ -10,6 +10,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.rows import dict_row
 
+from db.letters import COUNT
 from db.link import TimedConnection, conninfo, statement_timeout_ms
 from protocol.config import Key
 from protocol.errors import AuditUnavailable
@@ -42,6 +43,14 @@ class Watch:
         except psycopg.errors.UndefinedTable:
             return ""
         return str(rows[0]["version_num"]) if rows else ""
+
+    async def dead_letters(self) -> int:
+        """Return how many records were set aside, up to `db.letters.MANY`; 0 where there are no tables."""
+        try:
+            rows = await self._ask(COUNT)
+        except psycopg.errors.UndefinedTable:
+            return 0
+        return int(rows[0]["count"])
 
     async def close(self) -> None:
         """Close the connection."""

@@ -98,7 +98,7 @@ class Gateway:
         if key is None:
             raise Unauthenticated("no valid API key: send it as Authorization: Bearer or x-api-key")
         if not set(roles) & set(key.roles):
-            raise Forbidden(f"this key does not have the role {roles[0]!r}", code="wrong_role")
+            raise Forbidden(f"this key does not have the role {' or '.join(map(repr, roles))}", code="wrong_role")
         return key
 
     def _models(self) -> bytes:
@@ -120,7 +120,8 @@ class Gateway:
             await _respond(send, 200, b'{"status":"ok"}')
         elif path == "/ready":
             ready, why = await self.status.ready(draining=self.draining)
-            await _respond(send, 200 if ready else 503, msgspec.json.encode({"ready": ready, "why": why}))
+            said = {"ready": ready, "why": why, "warnings": self.status.warnings}
+            await _respond(send, 200 if ready else 503, msgspec.json.encode(said))
         else:
             self._key(headers, "monitor", "auditor")
             await _respond(send, 200, await self.status.metrics(), content_type=b"text/plain; version=0.0.4; charset=utf-8")

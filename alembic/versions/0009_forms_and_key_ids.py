@@ -19,6 +19,8 @@ depends_on = None
 # what lies there is of version 1, what comes without a word is of a process that knows no other
 FORM = "ALTER TABLE seals ADD COLUMN IF NOT EXISTS form integer NOT NULL DEFAULT 1, ALTER COLUMN form SET DEFAULT 0"
 BESIDE = "CREATE INDEX IF NOT EXISTS seals_form_idx ON seals (call_id) WHERE form = 0"
+# what should be a call's id can be any text
+LETTERS = "CREATE INDEX IF NOT EXISTS dead_letters_call_id_idx ON dead_letters (left(call_id, 36))"
 LATER = "SELECT EXISTS (SELECT FROM seals WHERE form > 1)"
 WITH_KEY = ("call_log", "tool_call_log", "judged_tool_call_log", "judged_block_log")
 ALL_OF_THEM = "judge_block_log"
@@ -31,6 +33,7 @@ def upgrade() -> None:
     create_index(op, "calls_key_id_idx", "calls", "(key_id, call_id)")
     change_briefly(op, FORM)
     change_briefly(op, BESIDE)
+    change_briefly(op, LETTERS)
     views = _views()
     for name in WITH_KEY:
         change_briefly(op, views[name].replace("CREATE VIEW", "CREATE OR REPLACE VIEW").replace("\nFROM ", ", c.key_id\nFROM ", 1))
@@ -40,6 +43,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Drop the columns, unless there are seals over them: without what they cover they would never hold again. Nobody is in their way."""
     drop_index(op, "calls_key_id_idx")
+    op.execute("DROP INDEX dead_letters_call_id_idx")
     if op.get_bind().exec_driver_sql(LATER).scalar_one():
         return
     views = _views()
