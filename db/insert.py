@@ -266,29 +266,28 @@ class AuditInserter:
         try:
             await self._insert_packed(tables, found, look)
         except _DATA_ERRORS:
-            for part in (records, *([call_id] for call_id in bodies)):
-                await self._insert_halving(part, bodies, found, letters)
+            await self._insert_halving(records, found, letters)
+            for call_id, body in bodies.items():
+                await self._insert_halving([], found, letters, {call_id: body})
             if look:
                 await self._insert_packed([], found, look)
         if letters:
             await self._set_aside(letters)
 
     async def _insert_halving(
-        self, part: Sequence[Record] | Sequence[str], bodies: Mapping[str, bytes], found: Conflicts, letters: list[_Letter]
+        self, records: Sequence[Record], found: Conflicts, letters: list[_Letter], body: Mapping[str, bytes] | None = None
     ) -> None:
-        """Insert records, or the bodies of these calls; those that PostgreSQL refuses become letters."""
-        chosen = {one: bodies[one] for one in part if isinstance(one, str)}
-        records = [one for one in part if not isinstance(one, str)]
+        """Insert records, or one body; those that PostgreSQL refuses become letters."""
         try:
-            await self._insert_packed(pack(records, chosen), found, [])
+            await self._insert_packed(pack(records, body or {}), found, [])
         except _DATA_ERRORS as error:
             is_one_call = len({record.call_id for record in records}) <= 1
-            if len(part) == 1 or (is_one_call and len(letters) >= MAX_TRIED):
-                _refuse(records, chosen, error, found, letters)
+            if len(records) <= 1 or (is_one_call and len(letters) >= MAX_TRIED):
+                _refuse(records, body or {}, error, found, letters)
                 return
-            middle = len(part) // 2
-            await self._insert_halving(part[:middle], bodies, found, letters)
-            await self._insert_halving(part[middle:], bodies, found, letters)
+            middle = len(records) // 2
+            await self._insert_halving(records[:middle], found, letters)
+            await self._insert_halving(records[middle:], found, letters)
 
     async def _insert_packed(self, tables: list[Rows], found: Conflicts, look: list[Statement]) -> None:
         """All tables in one transaction, then the look, in one round trip; the comparison only when rows were there already."""

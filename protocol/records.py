@@ -9,6 +9,7 @@ U+0000 nor a lone surrogate.
 Must not know: Redis, SQL.
 """
 
+import json
 from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
@@ -224,7 +225,7 @@ def read_records(blob: bytes) -> tuple[list[Record], list[bytes]]:
     for item in items:
         try:
             records.append(_record(item))
-        except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError):
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError):
             unreadable.append(_encoder.encode(_packable_value(item)))
     return records, unreadable
 
@@ -264,9 +265,10 @@ def _unpacked(code: int, data: memoryview) -> object:
 
 
 def _record(item: list[object]) -> Record:
-    """Raises msgspec.ValidationError, TypeError, KeyError on what is none."""
+    """Raises msgspec.ValidationError, TypeError, LookupError on what is none."""
     mended = list(item)
     for place in _TEXTS[item[0]]:
         if place < len(mended) and not isinstance(value := mended[place], str):
-            mended[place] = to_text(value if isinstance(value, bytes) else msgspec.json.encode(_packable_value(value)))
-    return msgspec.convert(mended, Record)
+            mended[place] = to_text(value) if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=repr)
+    found: Record = msgspec.convert(mended, Record)
+    return found

@@ -40,7 +40,7 @@ def field(data: bytes | None) -> bytes:
 
 def row(form: Form, /, **other: bytes | None) -> bytes:
     """A row of a table; `other`: values of columns by name."""
-    fields = [CALL.bytes, *(value(form.table, name) or b"k" for name, _ in form.key)]
+    fields: list[bytes | None] = [CALL.bytes, *(value(form.table, name) or b"k" for name, _ in form.key)]
     fields += [other[name] if name in other else value(form.table, name) for name, _ in (*form.stays, *form.content)]
     return pack("!h", len(fields)) + b"".join(map(field, fields))
 
