@@ -33,6 +33,7 @@ from db.packing import Packed, PackedDumper, column
 from db.pipeline import Pipeline, Statement
 from db.rows import PARTITIONED, Rows, pack
 from db.text import to_column
+from protocol.bounds import MAX_TRIED_RECORDS
 from protocol.errors import AuditUnavailable
 from protocol.records import Record, ToolCallRecord, encode_records
 
@@ -41,7 +42,7 @@ SILENT_S, LONGEST_SILENT_S = 10.0, 40.0
 """A batch without an answer for so long is given up with its connection: a network or a server that is gone says nothing. Each time the
 next batch gets twice the time, past the server's own statement timeout, so that a slow server is not taken for a silent one for ever."""
 MAX_REASON = 1000
-MAX_TRIED = 32
+MAX_TRIED = MAX_TRIED_RECORDS
 """Records of one batch that PostgreSQL refused, found one by one: each costs some 12 transactions of 1 ms, for which all others wait."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

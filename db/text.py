@@ -10,10 +10,12 @@ import re
 from hashlib import sha256
 from typing import Any
 
+from protocol.bounds import MAX_INDEXED_CHARS, MAX_SEARCHED_CHARS
+
 ESCAPE = "\ufffe"
-INDEXED = 300
+INDEXED = MAX_INDEXED_CHARS
 """Characters of a text that an index holds: escaped they are 2,100 bytes at most, and a btree takes 2,704 with the call's id."""
-SEARCH_LIMIT = 65_536
+SEARCH_LIMIT = MAX_SEARCHED_CHARS
 """Characters of one tool call that the text search sees; longer arguments are kept whole, but searched up to here."""
 _REFUSED = re.compile("[\x00\ud800-\udfff\ufffe]")
 _ESCAPED = re.compile("\ufffe([0-9a-f]{4})")

@@ -212,6 +212,8 @@ def test_clocks_that_differ_are_named(healthy: Patient, tmp_path: Path, shift_s:
     (tmp_path / "sitecustomize.py").write_text(f"import time\nreal = time.time\ntime.time = lambda: real() + {shift_s}\n")
     code, said = healthy.run("doctor", "--json", redis_url=url_of(OPS, healthy.redis_url), path=str(tmp_path))
     found = {check["name"]: check["message"] for check in json.loads(said)["checks"] if check["state"] == "failed"}
+    # the servers of tests need not outlive their machine
+    found.pop("database durability", None)
     assert code == 1 and set(found) == {"clock", "database clock"}, said
     assert all(("behind" if shift_s > 0 else "ahead of") in sentence and "NTP" in sentence for sentence in found.values())
 
