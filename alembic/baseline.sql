@@ -1,4 +1,4 @@
--- Migrations: 34370825978dd700e0838639916e3c7a87076075fed08e76714c49958d512dc2
+-- Migrations: 4dc483c117e356463bcfc8b9027456dda6413519dfecf204798e21061bf250bc
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -268,7 +268,8 @@ CREATE TABLE public.calls (
     policy text NOT NULL,
     policy_revision text NOT NULL,
     stream boolean NOT NULL,
-    gateway text NOT NULL
+    gateway text NOT NULL,
+    key_id text DEFAULT ''::text NOT NULL
 )
 PARTITION BY RANGE (call_id);
 
@@ -340,7 +341,8 @@ CREATE VIEW public.call_log AS
     e.cache_write_tokens,
     e.thinking_tokens,
     n.tool_calls,
-    n.tool_calls_blocked
+    n.tool_calls_blocked,
+    c.key_id
    FROM ((public.calls c
      LEFT JOIN public.ends e ON ((e.call_id = c.call_id)))
      CROSS JOIN LATERAL ( SELECT (count(*))::integer AS tool_calls,
@@ -471,7 +473,8 @@ CREATE VIEW public.judged_block_log AS
     j.reply AS judge_reply,
     j.latency_ms AS judge_latency_ms,
     j.attempts AS judge_attempts,
-    j.error AS judge_error
+    j.error AS judge_error,
+    c.key_id
    FROM (((public.blocks b
      JOIN LATERAL ( SELECT g.call_id,
             g.block,
@@ -545,7 +548,8 @@ CREATE VIEW public.judged_tool_call_log AS
     j.reply AS judge_reply,
     j.latency_ms AS judge_latency_ms,
     j.attempts AS judge_attempts,
-    j.error AS judge_error
+    j.error AS judge_error,
+    c.key_id
    FROM (((((public.tool_calls t
      LEFT JOIN public.blocks b ON (((b.call_id = t.call_id) AND (b.block = t.block))))
      JOIN LATERAL ( SELECT g.call_id,
@@ -609,7 +613,8 @@ CREATE VIEW public.judge_block_log AS
     judged_tool_call_log.judge_reply,
     judged_tool_call_log.judge_latency_ms,
     judged_tool_call_log.judge_attempts,
-    judged_tool_call_log.judge_error
+    judged_tool_call_log.judge_error,
+    judged_tool_call_log.key_id
    FROM public.judged_tool_call_log
 UNION ALL
  SELECT judged_block_log.kind,
@@ -647,7 +652,8 @@ UNION ALL
     judged_block_log.judge_reply,
     judged_block_log.judge_latency_ms,
     judged_block_log.judge_attempts,
-    judged_block_log.judge_error
+    judged_block_log.judge_error,
+    judged_block_log.key_id
    FROM public.judged_block_log;
 
 
@@ -701,7 +707,8 @@ CREATE TABLE public.seals (
     at timestamp with time zone NOT NULL,
     counts bigint[] NOT NULL,
     sha256 bytea NOT NULL,
-    note text NOT NULL
+    note text NOT NULL,
+    form integer DEFAULT 0 NOT NULL
 );
 
 
@@ -744,7 +751,8 @@ CREATE VIEW public.tool_call_log AS
     j.reply AS judge_reply,
     j.latency_ms AS judge_latency_ms,
     j.attempts AS judge_attempts,
-    j.error AS judge_error
+    j.error AS judge_error,
+    c.key_id
    FROM (((((public.tool_calls t
      LEFT JOIN public.calls c ON ((c.call_id = t.call_id)))
      LEFT JOIN public.ends e ON ((e.call_id = t.call_id)))
@@ -795,7 +803,8 @@ CREATE TABLE sluice_parts.calls_default (
     policy text CONSTRAINT calls_policy_not_null NOT NULL,
     policy_revision text CONSTRAINT calls_policy_revision_not_null NOT NULL,
     stream boolean CONSTRAINT calls_stream_not_null NOT NULL,
-    gateway text CONSTRAINT calls_gateway_not_null NOT NULL
+    gateway text CONSTRAINT calls_gateway_not_null NOT NULL,
+    key_id text DEFAULT ''::text CONSTRAINT calls_key_id_not_null NOT NULL
 );
 
 
@@ -1137,6 +1146,10 @@ CREATE INDEX blocks_verdict_idx ON ONLY public.blocks USING btree (verdict, call
 
 
 
+CREATE INDEX calls_key_id_idx ON ONLY public.calls USING btree (key_id, call_id);
+
+
+
 CREATE INDEX calls_key_idx ON ONLY public.calls USING btree (key, call_id);
 
 
@@ -1153,11 +1166,19 @@ CREATE INDEX calls_session_idx ON ONLY public.calls USING btree (session, call_i
 
 
 
+CREATE INDEX dead_letters_call_id_idx ON public.dead_letters USING btree ("left"(call_id, 36));
+
+
+
 CREATE INDEX judgements_policy_idx ON ONLY public.judgements USING btree (policy, call_id);
 
 
 
 CREATE UNIQUE INDEX seals_call_id_idx ON public.seals USING btree (call_id, part);
+
+
+
+CREATE INDEX seals_form_idx ON public.seals USING btree (call_id) WHERE (form = 0);
 
 
 
@@ -1202,6 +1223,10 @@ CREATE INDEX blocks_default_refused_idx ON sluice_parts.blocks_default USING btr
 
 
 CREATE INDEX blocks_default_verdict_idx ON sluice_parts.blocks_default USING btree (verdict, call_id);
+
+
+
+CREATE INDEX calls_default_key_id_idx ON sluice_parts.calls_default USING btree (key_id, call_id);
 
 
 
@@ -1270,6 +1295,10 @@ ALTER INDEX public.blocks_refused_idx ATTACH PARTITION sluice_parts.blocks_defau
 
 
 ALTER INDEX public.blocks_verdict_idx ATTACH PARTITION sluice_parts.blocks_default_verdict_idx;
+
+
+
+ALTER INDEX public.calls_key_id_idx ATTACH PARTITION sluice_parts.calls_default_key_id_idx;
 
 
 
@@ -1495,4 +1524,4 @@ GRANT SELECT ON TABLE public.seals TO sluice_reader;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
-INSERT INTO public.alembic_version (version_num) VALUES ('0008');
+INSERT INTO public.alembic_version (version_num) VALUES ('0009');

@@ -5,16 +5,26 @@ NULL is the length -1). Its hash covers the table's name, the columns that stay,
 only a hash salted with the call's salt, the column's place and the row's key. So a redaction, which deletes content and salt
 and keeps those hashes, breaks no seal, and a hash that stays cannot be tried out against short secrets.
 
-The list is version 1 of the form: a new column comes with a new version, or old seals would no longer hold.
+The form has versions, and a seal says in which it was made. A version is for ever: a new column comes with a new version, as a
+line `later` of its table, after all columns before it; then older seals hold as they are, and verification hashes each row in the
+version of each seal over it. A column that stays is hashed behind those of the versions before, one that a redaction empties has
+the next place. A value in a column that came after a seal's version is covered by no such seal, and verification says so.
+
 Must not know: connections.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from struct import Struct
+from types import MappingProxyType
 from uuid import UUID
 
+VERSION = 2
+"""The version in which seals are made now. Version 2 covers `calls.key_id` too."""
+BESIDE = 0
+"""What `seals.form` says of a seal made in version 1 by a process that knew no other, beside tables of a newer one: such processes name
+no version, and this is the column's default. Those from before the column say 1."""
 HASH = 32
 MARK = 8
 """Bytes of each row's hash that a seal keeps beside the whole, to say which row it is that does not fit."""
@@ -24,7 +34,8 @@ _INT4 = Struct("!i")
 _COUNT = Struct("!q")
 _LEAF = Struct("!iq")
 _NO_VALUE = bytes(HASH)
-_NO_LEXEMES = bytes(4)
+_EMPTY = {"tsvector": bytes(4)}
+"""What the binary form of a value is in which nothing stands, where that is not nothing."""
 _SEND = {
     "uuid": "uuid_send({})", "int4": "int4send({})", "int8": "int8send({})", "timestamptz": "timestamptz_send({})", "bool": "boolsend({})",
     "float8": "float8send({})", "text": "convert_to({}, 'UTF8')", "bytea": "{}", "tsvector": "tsvectorsend({})",
@@ -33,12 +44,25 @@ _SEND = {
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A table: the columns that name a row within its call, those that stay, and those that a redaction empties, with their types."""
+    """A table: the columns that name a row within its call, those that stay, and those that a redaction empties, with their types.
+
+    `counts[version]` says how many of those that stay, and of those that a redaction empties, the version covers.
+    """
 
     table: str
     key: tuple[tuple[str, str], ...]
     stays: tuple[tuple[str, str], ...]
     content: tuple[tuple[str, str], ...]
+    counts: tuple[tuple[int, int], ...]
+
+    def is_same(self, one: int, other: int) -> bool:
+        """Do two versions hash rows of this table alike?"""
+        return self.counts[one] == self.counts[other]
+
+    def later(self, version: int) -> tuple[tuple[str, str], ...]:
+        """The columns that this version does not cover."""
+        stays, content = self.counts[version]
+        return self.stays[stays:] + self.content[content:]
 
     @property
     def order(self) -> str:
@@ -55,11 +79,10 @@ class Form:
         """The key's columns as bytes, of a row `t`."""
         return " || ".join(_field(column) for column in self.key) or "''::bytea"
 
-    @property
-    def contents_sql(self) -> str:
+    def contents_sql(self, version: int = VERSION) -> str:
         """The hashes of the content columns of a row `t`, one after the other, with the salt of `s`."""
         parts = []
-        for place, (name, kind) in enumerate(self.content):
+        for place, (name, kind) in enumerate(self.content[: self.counts[version][1]]):
             value = _SEND[kind].format(f't."{name}"')
             salted = f"sha256({self._salt_sql} || '\\x{place:02x}'::bytea || {self.key_sql} || {value})"
             parts.append(f"coalesce({salted}, '\\x{_NO_VALUE.hex()}'::bytea)")
@@ -71,10 +94,22 @@ class Form:
             return "s.salt"
         return f"CASE WHEN t.\"kind\" = '{REDACTED}' THEN ''::bytea ELSE s.salt END"
 
-    def hash_sql(self, contents: str) -> str:
+    def redacted_sql(self, version: int = VERSION) -> str:
+        """The same of a row that may be redacted, `r` holding what the redaction kept: of the columns that there were then."""
+        contents = self.contents_sql(version)
+        known = f"r.hashes || substr({contents}, octet_length(r.hashes) + 1)"
+        return f"substr(coalesce({known}, {contents}), 1, {HASH * self.counts[version][1]})"
+
+    def later_sql(self, version: int) -> str:
+        """Does a row `t` hold a value that this version does not cover? Empty where it covers all columns."""
+        values = [(_SEND[kind].format(f't."{name}"'), len(_EMPTY.get(kind, b""))) for name, kind in self.later(version)]
+        return " OR ".join(f"octet_length({value}) > {nothing}" for value, nothing in values)
+
+    def hash_sql(self, contents: str, version: int = VERSION) -> str:
         """The hash of a row `t`; `contents` is SQL for the hashes of its content."""
         name = (self.table.encode() + b"\0").hex()
-        parts = [f"'\\x{name}'::bytea", *(_field(c) for c in (("call_id", "uuid"), *self.key, *self.stays)), contents]
+        columns = (("call_id", "uuid"), *self.key, *self.stays[: self.counts[version][0]])
+        parts = [f"'\\x{name}'::bytea", *map(_field, columns), contents]
         return f"sha256({' || '.join(parts)})"
 
 
@@ -84,9 +119,21 @@ def _field(column: tuple[str, str]) -> str:
     return f"coalesce(int4send(octet_length({value})) || {value}, '\\xffffffff'::bytea)"
 
 
-def _form(table: str, *columns: dict[str, str]) -> Form:
-    key, stays, content = (tuple(given.items()) for given in columns)
-    return Form(table, key, stays, content)
+def _form(
+    table: str,
+    key: dict[str, str],
+    stays: dict[str, str],
+    content: dict[str, str],
+    *,
+    later: Mapping[int, tuple[dict[str, str], dict[str, str]]] = MappingProxyType({}),
+) -> Form:
+    """`later`: the columns that stay, and those that a redaction empties, which came with a version. NULL or empty is their default."""
+    counts = [(len(stays), len(content))] * 2  # of version 1, and beside it
+    for version in range(2, VERSION + 1):
+        new_stays, new_content = later.get(version, ({}, {}))
+        stays, content = stays | new_stays, content | new_content
+        counts.append((len(stays), len(content)))
+    return Form(table, tuple(key.items()), tuple(stays.items()), tuple(content.items()), tuple(counts))
 
 
 _INT, _BIG, _TEXT, _BYTES, _AT = "int4", "int8", "text", "bytea", "timestamptz"
@@ -96,6 +143,7 @@ FORMS = (
         {"at": _AT, "dialect": _TEXT, "endpoint": _TEXT, "key": _TEXT, "model": _TEXT, "upstream": _TEXT, "policy": _TEXT,
          "policy_revision": _TEXT, "stream": "bool", "gateway": _TEXT},
         {"session": _TEXT},
+        later={2: ({"key_id": _TEXT}, {})},
     ),
     _form("request_bodies", {}, {}, {"body": _BYTES}),
     _form("chunks", {"seq": _INT}, {"at": _AT, "verdict": _TEXT, "block": _INT}, {"raw": _BYTES}),
@@ -140,13 +188,9 @@ class Row:
     @classmethod
     def read(cls, form: Form, data: bytes) -> "Row":
         """Take the bytes of one row apart."""
-        at = key_from = 22
-        for _ in form.key:
-            at += 4 + max(_INT4.unpack_from(data, at)[0], 0)
-        key_to = at
-        for _ in form.stays:
-            at += 4 + max(_INT4.unpack_from(data, at)[0], 0)
-        stays_to = at
+        key_from = 22
+        key_to = _end(data, key_from, len(form.key))
+        at = stays_to = _end(data, key_to, len(form.stays))
         content: list[bytes | None] = []
         for _ in form.content:
             size = _INT4.unpack_from(data, at)[0]
@@ -155,21 +199,25 @@ class Row:
             at += max(size, 0)
         return cls(form, data[6:22], data[key_from:key_to], data[key_to:stays_to], tuple(content))
 
-    def hash(self, salt: bytes, kept: bytes | None = None, *, call_id: bytes = b"", key: bytes | None = None) -> bytes:
+    def hash(
+        self, salt: bytes, kept: bytes | None = None, *, version: int = VERSION, call_id: bytes = b"", key: bytes | None = None
+    ) -> bytes:
         """The row's hash. `kept` is what a redaction kept of its content; `call_id` and `key` put it in another's place."""
         place = self.key if key is None else key
+        stays, count = self.form.counts[version]
         if self.form.table == "events" and self.key.startswith(_OPEN):
             salt = b""
-        if kept is None or not self.is_empty:
-            kept = b"".join(
-                _NO_VALUE if value is None else sha256(salt + _PLACES[i] + place + value).digest() for i, value in enumerate(self.content)
-            )
-        return sha256(_HEADS[self.form.table] + (call_id or self.call_id) + place + self.stays + kept).digest()
+        kept = kept if kept is not None and self.is_empty else b""
+        for i in range(len(kept) // HASH, count):
+            value = self.content[i]
+            kept += _NO_VALUE if value is None else sha256(salt + _PLACES[i] + place + value).digest()
+        covered = self.stays[: _end(self.stays, 0, stays)]
+        return sha256(_HEADS[self.form.table] + (call_id or self.call_id) + place + covered + kept[: HASH * count]).digest()
 
     @property
     def is_empty(self) -> bool:
         """Is there no content, as after a redaction?"""
-        return all(value in (None, b"", _NO_LEXEMES) for value in self.content)
+        return all(value in (None, b"", _EMPTY.get(kind)) for value, (_, kind) in zip(self.content, self.form.content, strict=True))
 
     @property
     def name(self) -> str:
@@ -177,22 +225,23 @@ class Row:
         return key_name(self.form, self.key)
 
 
-def row_hash(form: Form, data: bytes, salt: bytes) -> bytes:
-    """Return `Row.read(form, data).hash(salt)`, in a third of the time: for millions of rows."""
+def row_hash(form: Form, data: bytes, salt: bytes, version: int = VERSION) -> bytes:
+    """Return `Row.read(form, data).hash(salt, version=version)`, in a third of the time: for millions of rows."""
+    stays, count = form.counts[version]
     at = key_from = 22
     for _ in form.key:
         size = _read_int4(data, at)[0]
         at += 4 + size
     key = data[key_from:at]
-    for _ in form.stays:
-        size = _read_int4(data, at)[0]
-        at += 4 + size if size > 0 else 4
+    covered = at = _end(data, at, stays)
+    if stays < len(form.stays):
+        at = _end(data, at, len(form.stays) - stays)
     whole = sha256(_HEADS[form.table])
-    whole.update(data[6:at])
-    if form.content:
+    whole.update(data[6:covered])
+    if count:
         if form.table == "events" and key.startswith(_OPEN):
             salt = b""
-        for place in _PLACES[: len(form.content)]:
+        for place in _PLACES[:count]:
             size = _read_int4(data, at)[0]
             at += 4
             if size < 0:
@@ -201,6 +250,34 @@ def row_hash(form: Form, data: bytes, salt: bytes) -> bytes:
             whole.update(sha256(salt + place + key + data[at : at + size]).digest())
             at += size
     return whole.digest()
+
+
+def holds_later(form: Form, data: bytes, version: int) -> bool:
+    """Does a row hold a value in a column that this version does not cover?"""
+    stays, count = form.counts[version]
+    at = _end(data, _end(data, 22, len(form.key)), stays)
+    behind = _end(data, at, len(form.stays) - stays)
+    uncovered = (data[at:behind], data[_end(data, behind, count) : len(data)])
+    kinds = (form.stays[stays:], form.content[count:])
+    return any(_holds(part, [kind for _, kind in of]) for part, of in zip(uncovered, kinds, strict=True))
+
+
+def _holds(fields: bytes, kinds: Sequence[str]) -> bool:
+    at = 0
+    for kind in kinds:
+        size = _INT4.unpack_from(fields, at)[0]
+        if size > len(_EMPTY.get(kind, b"")):
+            return True
+        at += 4 + max(size, 0)
+    return False
+
+
+def _end(data: bytes, at: int, fields: int) -> int:
+    """Where so many fields end that begin at `at`."""
+    for _ in range(fields):
+        size = _read_int4(data, at)[0]
+        at += 4 + size if size > 0 else 4
+    return at
 
 
 _HEADS = {form.table: form.table.encode() + b"\0\0\0\0\x10" for form in FORMS}
@@ -226,9 +303,9 @@ def marks(hashes: bytes | bytearray) -> bytes:
     return b"".join([bytes(hashes[i : i + MARK]) for i in range(0, len(hashes), HASH)])
 
 
-def call_hash(call_id: UUID, hashes: Sequence[bytes | bytearray]) -> bytes:
-    """Return the hash of a call from the hashes of its rows, table by table."""
-    whole = sha256(b"sluice seal 1\n" + call_id.bytes)
+def call_hash(call_id: UUID, hashes: Sequence[bytes | bytearray], version: int = VERSION) -> bytes:
+    """Return the hash of a call from the hashes of its rows, table by table. It names the version, so that no other can be claimed."""
+    whole = sha256(b"sluice seal %d\n" % max(version, 1) + call_id.bytes)
     for of_table in hashes:
         whole.update(_COUNT.pack(len(of_table) // HASH) + sha256(of_table).digest())
     return whole.digest()

@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from db.text import words
+from protocol.bounds import MAX_FILTER_CHARS
 from protocol.errors import InvalidRequest
 from protocol.records import VerdictName
 
@@ -22,14 +23,14 @@ ListName = Literal["calls", "tool-calls", "judge-blocks", "chunks"]
 Order = Literal["asc", "desc"]
 
 LIST_FILTERS = frozenset(
-    {"call_id", "session", "model", "key", "name", "verdict", "policy", "since", "until", "q", "limit", "cursor", "order"}
+    {"call_id", "session", "model", "key", "key_id", "name", "verdict", "policy", "since", "until", "q", "limit", "cursor", "order"}
 )
 CHUNK_FILTERS = frozenset({"verdict", "limit", "cursor", "order"})
 EXPORT_FILTERS = LIST_FILTERS - {"limit", "cursor", "order"}
 VERIFY_FILTERS = frozenset({"call_id", "since", "until"})
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
-MAX_TEXT = 1000
+MAX_TEXT = MAX_FILTER_CHARS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID_MS = 1 << 48
 
@@ -51,6 +52,7 @@ class Filters:
     session: str | None = None
     model: str | None = None
     key: str | None = None
+    key_id: str | None = None
     name: str | None = None
     verdict: str | None = None
     policy: str | None = None
@@ -80,6 +82,7 @@ def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: fr
         session=values.get("session"),
         model=values.get("model"),
         key=values.get("key"),
+        key_id=values.get("key_id"),
         name=values.get("name"),
         verdict=_verdict(values.get("verdict")),
         policy=values.get("policy"),

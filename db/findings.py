@@ -62,6 +62,10 @@ class Report:
     """Sealed calls whose rows were dropped in order."""
     unsealed: int = 0
     """Calls without a seal: open, or not sealed yet. Past 10,000 they are not counted on."""
+    dead_letters: int = 0
+    """Records of these calls that are in no table of theirs."""
+    dead_calls: list[str] = field(default_factory=list)
+    """The first calls that they are of; a record whose call is not known is of none."""
     size: int = 0
     """Seals in the tree; 0 where only a part of it was looked at."""
     checkpoints: int = 0
@@ -93,11 +97,13 @@ class Report:
 
     def item(self) -> dict[str, Any]:
         """As JSON."""
-        numbers = ("calls", "rows", "redacted", "extended", "dropped", "unsealed", "size", "checkpoints", "signed", "damages")
+        of_calls = ("calls", "rows", "redacted", "extended", "dropped", "unsealed", "dead_letters")
+        numbers = (*of_calls, "size", "checkpoints", "signed", "damages")
         return {
             "ok": self.ok,
             "first": self.findings[0].item() if self.findings else None,
             **{name: getattr(self, name) for name in numbers},
+            "dead_letter_calls": self.dead_calls,
             "checkpoint": self.checkpoint or None,
             "findings": [finding.item() for finding in self.findings],
         }

@@ -2,9 +2,12 @@
 
 The same record twice is a no-op. The same key with other content is a conflict: the row that was first stays, and the
 conflict is returned. Rows are inserted plainly, which fails where one is there already; then those that are there are
-left alone, and conflicts are found by comparing the columns themselves: exact, and free in the ordinary case. A record
-that PostgreSQL (or the packing) refuses is found by halving the batch, and set aside as a dead letter with its bytes and
-the reason, while the others land.
+left alone, and conflicts are found by comparing the columns themselves: exact, and free in the ordinary case.
+
+A batch with a record that fits no row is made to fit (`db.fit`), and what cannot be is known before PostgreSQL is asked: it
+is set aside as a dead letter with its bytes and the reason, all of a batch in one statement, while the others land. What
+PostgreSQL itself refuses, of which no case is known, is found by halving the batch, up to `MAX_TRIED` of its records; where a
+call has more of them, what is left of its part of the batch goes the same way.
 Must not know: Redis.
 """
 
@@ -13,43 +16,45 @@ import contextlib
 import hashlib
 import logging
 import struct
+from collections import Counter
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, LiteralString, Self, TypeVar
 from uuid import UUID
 
-import msgspec
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
 
+from db.fit import fit
 from db.link import conninfo, cut
 from db.packing import Packed, PackedDumper, column
 from db.pipeline import Pipeline, Statement
 from db.rows import PARTITIONED, Rows, pack
 from db.text import to_column
+from protocol.bounds import MAX_TRIED_RECORDS
 from protocol.errors import AuditUnavailable
-from protocol.records import Record, ToolCallRecord
+from protocol.records import Record, ToolCallRecord, encode_records
 
 STATEMENT_TIMEOUT_MS = 30_000
 SILENT_S, LONGEST_SILENT_S = 10.0, 40.0
 """A batch without an answer for so long is given up with its connection: a network or a server that is gone says nothing. Each time the
 next batch gets twice the time, past the server's own statement timeout, so that a slow server is not taken for a silent one for ever."""
 MAX_REASON = 1000
+MAX_TRIED = MAX_TRIED_RECORDS
+"""Records of one batch that PostgreSQL refused, found one by one: each costs some 12 transactions of 1 ms, for which all others wait."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _DATA_ERRORS = (
     psycopg.DataError,
     psycopg.IntegrityError,
     psycopg.errors.ProgramLimitExceeded,
-    ValueError,
-    TypeError,
-    AttributeError,
-    struct.error,
 )
+_PACK_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
 _DEAD_LETTER: LiteralString = """
-INSERT INTO dead_letters (sha256, call_id, kind, raw, reason) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+INSERT INTO dead_letters (sha256, call_id, kind, raw, reason)
+SELECT * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::bytea[], %s::text[]) ON CONFLICT DO NOTHING
 """
 _OPEN_CALLS: LiteralString = """
 SELECT c.call_id::text FROM calls c LEFT JOIN ends e ON e.call_id = c.call_id
@@ -87,10 +92,21 @@ class Conflicts:
     def __bool__(self) -> bool:
         return bool(self.conflicts or self.refused or self.refused_bodies)
 
-    def holds(self, record: ToolCallRecord) -> bool:
-        """Say whether the record now holds this tool call, as it is: only then may it be announced as committed."""
-        key = f"{record.call_id.lower()}/{record.block}"
-        return record not in self.refused and all(c.table != "tool_calls" or c.key != key for c in self.conflicts)
+    def held(self, records: Iterable[Record]) -> list[ToolCallRecord]:
+        """Return the tool calls among these records that the record now holds as they are: only those may be announced as committed."""
+        lost = {c.key for c in self.conflicts if c.table == "tool_calls"}
+        lost |= {_key(r) for r in self.refused if isinstance(r, ToolCallRecord)}
+        return [r for r in records if isinstance(r, ToolCallRecord) and _key(r) not in lost]
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A dead letter to be written."""
+
+    raw: bytes
+    reason: str
+    call_id: str
+    kind: str
 
 
 class AuditInserter:
@@ -122,7 +138,7 @@ class AuditInserter:
         found = Conflicts()
         look = [Statement(_SEALED, (_ids(look_at),))] if look_at else []
         try:
-            await self._insert_halving(records, bodies, found, look)
+            await self._insert_all(records, bodies, found, look)
         except (psycopg.Error, OSError) as error:
             await self.close()
             raise AuditUnavailable("the record cannot be written now") from error
@@ -143,10 +159,13 @@ class AuditInserter:
         """Return those of these calls that have a seal already: what was inserted for them came late. Raises AuditUnavailable."""
         return (await self.insert((), {}, look_at=call_ids)).sealed
 
-    async def set_aside(self, raw: bytes, reason: str) -> None:
-        """Keep bytes that are no records as a dead letter; twice is a no-op. Raises AuditUnavailable."""
+    async def set_aside(self, raws: Sequence[tuple[str, bytes]], reason: str) -> None:
+        """Keep bytes that are no records as dead letters, each with its call's id or nothing; twice is a no-op.
+
+        Raises AuditUnavailable.
+        """
         try:
-            await self._answered(self._dead_letter(raw, reason, "", "entry"))
+            await self._set_aside([_Letter(raw, reason, call_id, "entry") for call_id, raw in raws])
         except (psycopg.Error, OSError) as error:
             await self.close()
             raise AuditUnavailable("the record cannot be written now") from error
@@ -231,31 +250,45 @@ class AuditInserter:
 
     async def _connected(self) -> AsyncConnection:
         if self._connection is None or self._connection.closed:
-            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC"
+            # a commit that is announced is on disk, whatever the server's, the database's or the login's default says
+            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c synchronous_commit=on"
             self._connection = await AsyncConnection.connect(self._conninfo, autocommit=True, options=options)
             self._connection.adapters.register_dumper(Packed, PackedDumper)
             self._pipeline = Pipeline(self._connection)
         return self._connection
 
-    async def _insert_halving(
-        self, records: Sequence[Record], bodies: Mapping[str, bytes], found: Conflicts, look: list[Statement]
-    ) -> None:
+    async def _insert_all(self, records: Sequence[Record], bodies: Mapping[str, bytes], found: Conflicts, look: list[Statement]) -> None:
+        letters: list[_Letter] = []
         try:
-            await self._insert_packed(pack(records, bodies), found, look)
-            return
+            tables = pack(records, bodies)
+        except _PACK_ERRORS:
+            records, bodies = _fitting(records, bodies, found, letters)
+            tables = pack(records, bodies)
+        try:
+            await self._insert_packed(tables, found, look)
+        except _DATA_ERRORS:
+            await self._insert_halving(records, found, letters)
+            for call_id, body in bodies.items():
+                await self._insert_halving([], found, letters, {call_id: body})
+            if look:
+                await self._insert_packed([], found, look)
+        if letters:
+            await self._set_aside(letters)
+
+    async def _insert_halving(
+        self, records: Sequence[Record], found: Conflicts, letters: list[_Letter], body: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Insert records, or one body; those that PostgreSQL refuses become letters."""
+        try:
+            await self._insert_packed(pack(records, body or {}), found, [])
         except _DATA_ERRORS as error:
-            if len(records) + len(bodies) <= 1:
-                await self._refuse(records, bodies, error, found)
-            elif bodies:
-                await self._insert_halving(records, {}, found, [])
-                for call_id, body in bodies.items():
-                    await self._insert_halving([], {call_id: body}, found, [])
-            else:
-                middle = len(records) // 2
-                await self._insert_halving(records[:middle], {}, found, [])
-                await self._insert_halving(records[middle:], {}, found, [])
-        if look:
-            await self._insert_packed([], found, look)
+            is_one_call = len({record.call_id for record in records}) <= 1
+            if len(records) <= 1 or (is_one_call and len(letters) >= MAX_TRIED):
+                _refuse(records, body or {}, error, found, letters)
+                return
+            middle = len(records) // 2
+            await self._insert_halving(records[:middle], found, letters)
+            await self._insert_halving(records[middle:], found, letters)
 
     async def _insert_packed(self, tables: list[Rows], found: Conflicts, look: list[Statement]) -> None:
         """All tables in one transaction, then the look, in one round trip; the comparison only when rows were there already."""
@@ -281,20 +314,58 @@ class AuditInserter:
             found.sealed += [UUID(bytes=seals.get_value(row, 0)) for row in range(seals.ntuples)]
         return [result.command_tuples or 0 for result in results[0]] if inserts else []
 
-    async def _refuse(self, records: Sequence[Record], bodies: Mapping[str, bytes], error: Exception, found: Conflicts) -> None:
-        reason = f"{type(error).__name__}: {error}"
-        for record in records:
-            await self._answered(self._dead_letter(_bytes(record), reason, record.call_id, type(record).__name__))
-            found.refused.append(record)
-        for call_id, body in bodies.items():
-            await self._answered(self._dead_letter(body, reason, call_id, "body"))
-            found.refused_bodies.append(call_id)
+    async def _set_aside(self, letters: Sequence[_Letter]) -> None:
+        await self._answered(self._write_letters(letters))
+        for call_id, count in Counter(letter.call_id for letter in letters).items():
+            _log.error("records set aside", extra={"call_id": call_id, "action": "dead_letter", "count": count})
 
-    async def _dead_letter(self, raw: bytes, reason: str, call_id: str, kind: str) -> None:
+    async def _write_letters(self, letters: Sequence[_Letter]) -> None:
         connection = await self._connected()
-        reason = to_column(reason.encode(errors="backslashreplace").decode()[:MAX_REASON])
-        await connection.execute(_DEAD_LETTER, (hashlib.sha256(raw).digest(), to_column(call_id), kind, raw, reason))
-        _log.error("record set aside", extra={"call_id": call_id, "action": "dead_letter", "kind": kind})
+        reasons = [to_column(letter.reason.encode(errors="backslashreplace").decode()[:MAX_REASON]) for letter in letters]
+        digests, raws = [hashlib.sha256(letter.raw).digest() for letter in letters], [letter.raw for letter in letters]
+        texts = ([to_column(letter.call_id) for letter in letters], [letter.kind for letter in letters])
+        await connection.execute(_DEAD_LETTER, (digests, *texts, raws, reasons))
+
+
+def _fitting(
+    records: Sequence[Record], bodies: Mapping[str, bytes], found: Conflicts, letters: list[_Letter]
+) -> tuple[list[Record], dict[str, bytes]]:
+    """Return what fits a row, or was made to; the rest becomes letters."""
+    groups = [(record, fit(record)) for record in records]
+    try:
+        pack([fitted for _, group in groups for fitted in group], {})
+    except _PACK_ERRORS:
+        groups = [(record, group) for record, group in groups if _packs(record, group, found, letters)]
+    kept = {}
+    for call_id, body in bodies.items():
+        try:
+            pack((), {call_id: body})
+            kept[call_id] = body
+        except _PACK_ERRORS as error:
+            _refuse((), {call_id: body}, error, found, letters)
+    return [fitted for _, group in groups for fitted in group], kept
+
+
+def _packs(record: Record, fitted: Sequence[Record], found: Conflicts, letters: list[_Letter]) -> bool:
+    try:
+        pack(fitted, {})
+    except _PACK_ERRORS as error:
+        _refuse([record], {}, error, found, letters)
+        return False
+    return True
+
+
+def _refuse(records: Sequence[Record], bodies: Mapping[str, bytes], error: Exception, found: Conflicts, letters: list[_Letter]) -> None:
+    reason = f"{type(error).__name__}: {error}"
+    letters += [_Letter(encode_records([record]), reason, record.call_id, type(record).__name__) for record in records]
+    letters += [_Letter(body, reason, call_id, "body") for call_id, body in bodies.items()]
+    found.refused += records
+    found.refused_bodies += bodies
+
+
+def _key(record: ToolCallRecord) -> str:
+    """As a conflict names it."""
+    return f"{record.call_id.lower()}/{record.block}"
 
 
 def _ids(call_ids: Iterable[str]) -> bytes:
@@ -304,11 +375,3 @@ def _ids(call_ids: Iterable[str]) -> bytes:
         with contextlib.suppress(ValueError):
             packed.append(UUID(call_id).bytes)
     return column("uuid", packed)
-
-
-def _bytes(record: Record) -> bytes:
-    """A record as msgpack; one that msgpack cannot hold never came from the stream, and is kept as its text."""
-    try:
-        return msgspec.msgpack.encode(record)
-    except (OverflowError, ValueError, TypeError):
-        return repr(record).encode(errors="backslashreplace")

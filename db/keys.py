@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, Self
 
 from pydantic import ValidationError
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import Row, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -62,8 +62,12 @@ class KeyStore:
         roles: tuple[str, ...] = ("client",),
         policies: tuple[str, ...] = ("default",),
         server_tools: tuple[str, ...] = (),
+        reuse: bool = False,
     ) -> str:
-        """Store a new key and return its text. Raises InvalidRequest on a bad name, role, policy or family of tools, or a name in use."""
+        """Store a new key and return its text. Raises InvalidRequest on a bad name, role, policy or family of tools, or a name in use.
+
+        A name that a revoked key had is refused too, unless `reuse` says that both may be taken for one where only names are shown.
+        """
         text = new_key_text()
         given = {"name": name, "sha256": digest(text), "roles": roles, "policies": policies, "server_tools": server_tools}
         try:
@@ -80,6 +84,10 @@ class KeyStore:
             "server_tools": list(key.server_tools),
         }  # fmt: skip
         async with reading(self._engine) as connection:
+            had = exists().where(ApiKey.name == key.name, ApiKey.revoked_at.is_not(None))
+            if not reuse and await connection.scalar(select(had)):
+                said = f"a revoked key was named {name!r}, and the record shows its calls under that name; take another, or say --reuse"
+                raise InvalidRequest(said, param="name")
             try:
                 await connection.execute(insert(ApiKey).values(row))
                 await connection.commit()

@@ -37,7 +37,7 @@ from sqlalchemy.types import TypeEngine
 
 from db.filters import Filters, ListName
 from db.models import Block, Call, Judgement, ToolCall
-from db.text import to_column
+from db.text import INDEXED, to_column, to_short
 
 Later = aliased(Block, name="later")
 _TYPES: dict[str, TypeEngine[Any]] = {
@@ -133,7 +133,7 @@ def _tool_call_places(filters: Filters) -> Places:
 
 
 def _judge_block_places(filters: Filters) -> Places:
-    others = (filters.session, filters.model, filters.key, filters.policy, filters.verdict, filters.words)
+    others = (filters.session, filters.model, filters.key, filters.key_id, filters.policy, filters.verdict, filters.words)
     if filters.name is not None and all(one is None for one in others):
         # beside other filters a walk through the allowed calls of a common name costs more than it saves
         later = replace(filters, name=None)
@@ -189,7 +189,7 @@ def _anywhere(table: Any, filters: Filters) -> Places:
 
 def _places(filters: Filters) -> Places:
     """Where the filters that are of one column alone can be found."""
-    columns: tuple[Any, ...] = (Call.session, Call.model, Call.key, ToolCall.name)
+    columns: tuple[Any, ...] = (Call.session, Call.model, Call.key, Call.key_id, ToolCall.name)
     return [Place([_at(column, filters)]) for column in columns if getattr(filters, column.key) is not None]
 
 
@@ -232,8 +232,10 @@ KEYS: dict[ListName, Keys] = {
 
 def values(filters: Filters) -> dict[str, object]:
     """Return the parameters of all statements for these filters, but for `limit`."""
-    names = ("session", "model", "key", "name", "verdict", "policy", "words")
-    found: dict[str, object] = {name: to_column(value) for name in names if (value := getattr(filters, name)) is not None}
+    names = ("session", "model", "key", "key_id", "name", "verdict", "policy", "words")
+    # as what is long was stored (`db.fit`); words have an index of their own
+    given = {name: value for name in names if (value := getattr(filters, name)) is not None}
+    found: dict[str, object] = {name: to_column(v if name == "words" else to_short(v, INDEXED)) for name, v in given.items()}
     found |= {"call_id": filters.call_id, "low": filters.low, "high": filters.high}
     if filters.after is not None:
         found |= {"after_id": filters.after.call_id, "after_number": filters.after.number}
@@ -377,7 +379,7 @@ def _in_calls(statement: Select[Any], filters: Filters, conditions: Sequence[Col
 
 
 def _of_call(filters: Filters) -> list[ColumnElement[bool]]:
-    return [getattr(Call, name) == _given(name) for name in ("session", "model", "key") if getattr(filters, name)]
+    return [getattr(Call, name) == _given(name) for name in ("session", "model", "key", "key_id") if getattr(filters, name)]
 
 
 def _of_tool_call(filters: Filters) -> list[ColumnElement[bool]]:

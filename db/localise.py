@@ -26,6 +26,7 @@ class Bad:
 
     call_id: UUID
     salt: bytes
+    version: int
     lost: dict[str, frozenset[bytes]]
     extra: tuple[Row, ...]
 
@@ -49,6 +50,8 @@ def find_damage(
     counts: Sequence[int],
     kept: bytes,
     redacted: dict[tuple[str, bytes], bytes],
+    *,
+    version: int,
 ) -> tuple[Finding, Bad | None]:
     """Return the first damage of a call of which some row does not fit, and what is needed to tell whether it was exchanged."""
     first: Finding | None = None
@@ -59,7 +62,7 @@ def find_damage(
         sealed = [kept[i : i + MARK] for i in range(at, at + count * MARK, MARK)]
         at += count * MARK
         rows = list(_rows(connection, form, call_id))
-        have = [row.hash(salt, redacted.get((form.table, row.key)))[:MARK] for row in rows]
+        have = [row.hash(salt, redacted.get((form.table, row.key)), version=version)[:MARK] for row in rows]
         if have == sealed:
             continue
         known = frozenset(sealed)
@@ -67,10 +70,10 @@ def find_damage(
         extra = [row for row, mark in zip(rows, have, strict=True) if mark not in known]
         lost_of[form.table] = lost
         extra_of += extra[:_KEPT]
-        first = first or _damage(call_id, form, sealed, have, rows, lost, extra, salt)
+        first = first or _damage(call_id, form, sealed, have, rows, lost, extra, salt, version)
     if first is None:
         return Finding(Damage.ALTERED, "the seal's counts were changed", call_id, "seals"), None
-    return first, Bad(call_id, salt, lost_of, tuple(extra_of)) if first.damage is Damage.ALTERED else None
+    return first, Bad(call_id, salt, version, lost_of, tuple(extra_of)) if first.damage is Damage.ALTERED else None
 
 
 def find_exchanged(bad: Sequence[Bad]) -> Iterator[Finding]:
@@ -78,7 +81,8 @@ def find_exchanged(bad: Sequence[Bad]) -> Iterator[Finding]:
     for one in bad:
         for other in bad:
             if one is not other and any(
-                row.hash(other.salt, call_id=other.call_id.bytes)[:MARK] in other.lost.get(row.form.table, ()) for row in one.extra
+                row.hash(other.salt, version=other.version, call_id=other.call_id.bytes)[:MARK] in other.lost.get(row.form.table, ())
+                for row in one.extra
             ):
                 yield Finding(Damage.REORDERED, f"it holds rows of call {other.call_id}", one.call_id)
                 break
@@ -93,6 +97,7 @@ def _damage(
     lost: frozenset[bytes],
     extra: list[Row],
     salt: bytes,
+    version: int,
 ) -> Finding:
     if not extra:
         place = next(i for i, mark in enumerate(sealed) if mark in lost)
@@ -103,16 +108,16 @@ def _damage(
         return Finding(Damage.MISSING, f"{len(lost)} of {len(sealed)} rows are not there", call_id, form.table, row)
     if not lost:
         return Finding(Damage.INSERTED, "the seal does not cover it", call_id, form.table, extra[0].name)
-    if (moved := _moved(extra[:MAX_TRIED], lost, salt)) is not None:
+    if (moved := _moved(extra[:MAX_TRIED], lost, salt, version)) is not None:
         return Finding(Damage.REORDERED, f"it was row {moved[1].name}", call_id, form.table, moved[0].name)
     return Finding(Damage.ALTERED, "its content or columns are others than were sealed", call_id, form.table, extra[0].name)
 
 
-def _moved(extra: Sequence[Row], lost: frozenset[bytes], salt: bytes) -> tuple[Row, Row] | None:
+def _moved(extra: Sequence[Row], lost: frozenset[bytes], salt: bytes, version: int) -> tuple[Row, Row] | None:
     """A row that fits under another's key, and that other."""
     for row in extra:
         for other in extra:
-            if row is not other and row.hash(salt, key=other.key)[:MARK] in lost:
+            if row is not other and row.hash(salt, version=version, key=other.key)[:MARK] in lost:
                 return row, other
     return None
 

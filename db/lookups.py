@@ -18,7 +18,7 @@ from db.plans import KeptPlans
 from db.text import ESCAPE, from_column
 from db.views import CALL_LOG, JUDGED_LOGS, TOOL_CALL_LOG, StoredText, each_of
 
-_OF_CALL = ("session", "model", "key")
+_OF_CALL = ("session", "model", "key", "key_id")
 _NAMES = (*_OF_CALL, "name", "verdict", "policy", "words")
 
 

@@ -30,6 +30,7 @@ class Call(Base):
     __table_args__ = (
         Index("calls_session_idx", "session", "call_id"),
         Index("calls_key_idx", "key", "call_id"),
+        Index("calls_key_id_idx", "key_id", "call_id"),
         Index("calls_model_idx", "model", "call_id"),
         Index("calls_policy_idx", "policy", "call_id"),
         PARTITIONED,
@@ -47,6 +48,7 @@ class Call(Base):
     policy_revision: Mapped[str]
     stream: Mapped[bool]
     gateway: Mapped[str]
+    key_id: Mapped[str] = mapped_column(server_default="")
 
 
 class RequestBody(Base):
@@ -242,7 +244,10 @@ class Seal(Base):
     """
 
     __tablename__ = "seals"
-    __table_args__ = (Index("seals_call_id_idx", "call_id", "part", unique=True),)
+    __table_args__ = (
+        Index("seals_call_id_idx", "call_id", "part", unique=True),
+        Index("seals_form_idx", "call_id", postgresql_where=text("form = 0")),
+    )
 
     position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     call_id: Mapped[UUID]
@@ -251,6 +256,7 @@ class Seal(Base):
     counts: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
     sha256: Mapped[bytes]
     note: Mapped[str]
+    form: Mapped[int] = mapped_column(server_default=text("0"))
 
 
 class StoredCheckpoint(Base):
@@ -268,6 +274,7 @@ class DeadLetter(Base):
     """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could land."""
 
     __tablename__ = "dead_letters"
+    __table_args__ = (Index("dead_letters_call_id_idx", text('"left"(call_id, 36)')),)
 
     sha256: Mapped[bytes] = mapped_column(primary_key=True)
     call_id: Mapped[str]

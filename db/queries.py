@@ -11,7 +11,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from psycopg import Error as PsycopgError
-from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, select
+from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -30,9 +30,10 @@ from db.items import (
     tool_call_item,
 )
 from db.keysets import all_keys, behind, call_keys, in_order, values
+from db.letters import OF_CALL
 from db.link import TimedConnection
 from db.lookups import whole_rows
-from db.models import Block, Call, Chunk, Event, Judgement, Release, RequestBody
+from db.models import Block, Call, Chunk, DeadLetter, Event, Judgement, Release, RequestBody
 from db.plans import KeptPlans, keep_plans, plan_by_values
 from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.windows import find_keys
@@ -146,7 +147,9 @@ class AuditReader:
                 )
             ).one()
             tool_calls = select(TOOL_CALL_LOG).where(TOOL_CALL_LOG.c.call_id == call_id).order_by(TOOL_CALL_LOG.c.block)
+            set_aside = select(func.count()).select_from(DeadLetter).where(text(f"{OF_CALL} = :call")).params(call=str(call_id))
             parts = {
+                "dead_letters": await connection.scalar(set_aside),
                 "tool_calls": [tool_call_item(r) for r in await connection.execute(tool_calls)],
                 "blocks": [block_item(r) for r in await connection.execute(_of_call(Block, call_id, Block.block))],
                 "judgements": [

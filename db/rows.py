@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from db.packing import array, column, int4s, item, sized, timestamp
-from db.text import search_text, to_column
+from db.text import INDEXED, SEARCH_LIMIT, search_text, to_column
 from protocol.records import (
     BlockRecord,
     CallRecord,
@@ -86,7 +86,7 @@ def _kind(table: str, key: tuple[str, ...], /, **columns: str) -> Kind:
 KINDS: Mapping[type[Any], Kind] = {
     CallRecord: _kind(
         "calls", ("call_id",), at=_AT, dialect=_TEXT, endpoint=_TEXT, key=_TEXT, session=_TEXT, model=_TEXT, upstream=_TEXT,
-        policy=_TEXT, policy_revision=_TEXT, stream="bool", gateway=_TEXT,
+        policy=_TEXT, policy_revision=_TEXT, stream="bool", gateway=_TEXT, key_id=_TEXT,
     ),
     ReleaseRecord: _kind(
         "releases", ("call_id", "number"), number=_INT, number_next=_INT, at=_AT, seq=_INT, payload=_BYTES, sha256=_BYTES
@@ -109,6 +109,18 @@ KINDS: Mapping[type[Any], Kind] = {
     EventRecord: _kind("events", ("call_id", "kind", "number"), kind=_TEXT, number="int8", at=_AT, detail=_TEXT),
 }  # fmt: skip
 """Every kind of record that is one row. Chunks have a packing of their own."""
+MAX_CHARS: Mapping[tuple[str, str], int] = {
+    ("blocks", "reason"): SEARCH_LIMIT,
+    **dict.fromkeys(
+        [
+            ("calls", "key"), ("calls", "key_id"), ("calls", "session"), ("calls", "model"), ("calls", "policy"),
+            ("tool_calls", "tool_call_id"), ("tool_calls", "name"), ("tool_calls", "policy"), ("blocks", "policy"),
+            ("judgements", "policy"), ("events", "kind"),
+        ],
+        INDEXED,
+    ),
+}  # fmt: skip
+"""Table and column of what an index holds, and how long it may be (`db.fit`)."""
 PARTITIONED = (*(kind.table for kind in KINDS.values()), CHUNKS.table, BODIES.table, "seal_rows", "redactions")
 """The tables of calls, each in daily partitions."""
 
@@ -147,17 +159,19 @@ def _uuid(call_id: str) -> bytes:
     return UUID(call_id).bytes
 
 
-def _values(name: str, kind: str, records: Sequence[Any]) -> Sequence[Any]:
+def _values(table: str, name: str, kind: str, records: Sequence[Any]) -> Sequence[Any]:
     if name == "search":
         return [search_text(r.name, to_text(r.arguments), r.reason) for r in records]
     if name == "call_id":
         return [_uuid(r.call_id) for r in records]
     values = list(map(attrgetter(name), records))
+    if (most := MAX_CHARS.get((table, name))) and max(map(len, values)) > most:
+        raise ValueError(f"{name} is longer than its index takes")
     return list(map(to_column, values)) if kind == "text" else values
 
 
 def _pack_kind(kind: Kind, records: Sequence[Any]) -> Rows:
-    columns = tuple(column(of, _values(name, of, records)) for name, of in kind.columns)
+    columns = tuple(column(of, _values(kind.table, name, of, records)) for name, of in kind.columns)
     return Rows(kind, len(records), columns)
 
 

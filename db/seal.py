@@ -21,7 +21,7 @@ import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from db import checkpoints
-from db.canonical import FORMS, HASH, Form, call_hash, leaf_data, marks
+from db.canonical import BESIDE, FORMS, HASH, VERSION, Form, call_hash, leaf_data, marks
 from db.checkpoints import Checkpoint
 from db.link import conninfo, cut
 from db.merkle import Tree
@@ -45,8 +45,8 @@ WITH new AS (
     %(calls)s::uuid[], %(parts)s::int[], %(counts)s::text[], %(digests)s::bytea[], %(salts)s::bytea[], %(marks)s::bytea[]
   ) WITH ORDINALITY AS n (call_id, part, counts, sha256, salt, marks, i)
 ), leaves AS (
-  INSERT INTO seals (position, call_id, part, at, counts, sha256, note)
-  SELECT %(first)s + i - 1, call_id, part, %(at)s, counts::bigint[], sha256, %(note)s FROM new
+  INSERT INTO seals (position, call_id, part, at, counts, sha256, note, form)
+  SELECT %(first)s + i - 1, call_id, part, %(at)s, counts::bigint[], sha256, %(note)s, %(form)s FROM new
 )
 INSERT INTO seal_rows (call_id, part, salt, marks) SELECT call_id, part, salt, marks FROM new
 """
@@ -58,14 +58,23 @@ SELECT call_id FROM (
     UNION SELECT call_id FROM events WHERE call_id >= %(low)s AND call_id < %(stale)s
 ) c WHERE NOT EXISTS (SELECT 1 FROM seals s WHERE s.call_id = c.call_id) ORDER BY call_id LIMIT %(limit)s
 """
+# Where both sealed, the newer process last, there is nothing to do. Few seals are made beside newer tables, and an index holds those alone.
+_BESIDE = f"""
+SELECT DISTINCT s.call_id FROM seals s WHERE s.form = {BESIDE} AND s.part >= 0
+    AND NOT EXISTS (SELECT FROM seals n WHERE n.call_id = s.call_id AND n.part > s.part)
+    AND ({" OR ".join(
+        f"EXISTS (SELECT FROM {form.table} t WHERE t.call_id = s.call_id AND ({form.later_sql(BESIDE)}))"
+        for form in FORMS if form.later(BESIDE)
+    )}) ORDER BY s.call_id LIMIT %(limit)s
+""".encode()  # fmt: skip
 
 
 def _hashes(form: Form, *, redacted: bool) -> bytes:
     """The statement for the hashes of each call's rows in a table, in order. Only our own names go into it."""
-    join, contents = "", form.contents_sql
+    join, contents = "", form.contents_sql()
     if redacted:
         join = f"LEFT JOIN redactions r ON r.call_id = t.call_id AND r.table_name = '{form.table}' AND r.row_key = {form.key_sql}"
-        contents = f"coalesce(r.hashes, {contents})"
+        contents = form.redacted_sql()
     return f"""
 SELECT call_id, string_agg(h, ''::bytea ORDER BY {form.order}) FROM (
     SELECT t.*, {form.hash_sql(contents)} AS h
@@ -143,6 +152,11 @@ class Sealer:
         with _Away(self) as connection:
             rows = connection.execute(_UNSEALED, {"low": low, "stale": stale, "limit": limit}).fetchall()
         return [row[0] for row in rows]
+
+    def find_beside(self, limit: int = 1000) -> list[UUID]:
+        """Return calls whose last seal is of a process from before these tables, and which hold what that seal does not cover."""
+        with _Away(self) as connection:
+            return [row[0] for row in connection.execute(_BESIDE, {"limit": limit}).fetchall()]
 
     def checkpoint(self) -> str | None:
         """Write a checkpoint over all seals; returns its text, or None when nothing was sealed since the last."""
@@ -247,7 +261,7 @@ class Sealer:
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
-            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC"
+            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c synchronous_commit=on"
             self._connection = psycopg.connect(self._conninfo, autocommit=True, options=options)
         return self._connection
 
@@ -273,7 +287,8 @@ def _insert(connection: psycopg.Connection, new: Sequence[_New], note: str) -> N
         _INSERT,
         {
             "first": last[0] + 1, "calls": [n.call_id for n in new], "parts": [n.part for n in new], "at": at, "counts": counts,
-            "digests": [n.digest for n in new], "note": note, "salts": [n.salt for n in new], "marks": [n.marks for n in new],
+            "digests": [n.digest for n in new], "note": note, "form": VERSION, "salts": [n.salt for n in new],
+            "marks": [n.marks for n in new],
         },
     )  # fmt: skip
 

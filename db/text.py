@@ -7,10 +7,15 @@ the same way, so that equality works. Must not know: SQL.
 
 import json
 import re
+from hashlib import sha256
 from typing import Any
 
+from protocol.bounds import MAX_INDEXED_CHARS, MAX_SEARCHED_CHARS
+
 ESCAPE = "\ufffe"
-SEARCH_LIMIT = 65_536
+INDEXED = MAX_INDEXED_CHARS
+"""Characters of a text that an index holds: escaped they are 2,100 bytes at most, and a btree takes 2,704 with the call's id."""
+SEARCH_LIMIT = MAX_SEARCHED_CHARS
 """Characters of one tool call that the text search sees; longer arguments are kept whole, but searched up to here."""
 _REFUSED = re.compile("[\x00\ud800-\udfff\ufffe]")
 _ESCAPED = re.compile("\ufffe([0-9a-f]{4})")
@@ -23,6 +28,15 @@ def to_column(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
     return _REFUSED.sub(lambda found: f"{ESCAPE}{ord(found[0]):04x}", text)
+
+
+def to_short(text: str, most: int) -> str:
+    """Return a text of at most `most` characters as it is, a longer one as its beginning and the hash of the whole: two that differ do not
+    become one, and what came of one comes of it again."""
+    if len(text) <= most:
+        return text
+    digest = sha256(text.encode(errors="surrogatepass")).hexdigest()
+    return f"{text[: most - 120]}... [{len(text)} characters, SHA-256 {digest}]"
 
 
 def from_column(text: str) -> str:

@@ -18,9 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.orm import aliased
 
 from db.engine import open_engine
-from db.models import Block, Call, Chunk, End, ToolCall
+from db.models import ApiKey, Block, Call, Chunk, End, ToolCall
 from db.queries import reading
-from db.text import from_column, to_column
+from db.text import INDEXED, from_column, to_column, to_short
 from protocol.anthropic_turn import MAX_LOOKUPS, StoredTurn, TurnBuilder
 from protocol.errors import AuditUnavailable
 
@@ -45,6 +45,13 @@ class _Found(msgspec.Struct):
 
     upstream: str
     ids: list[str]
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    """Whose turns are looked up: the key's name, and its id, where the gateway said one."""
+
+    name: str
+    id: str
 
 
 class _Turn(msgspec.Struct, frozen=True):
@@ -113,7 +120,7 @@ class TurnReader:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._engine.dispose()
 
-    async def find(self, key: str, ids: Sequence[str]) -> list[StoredTurn]:
+    async def find(self, key: str, ids: Sequence[str], *, key_id: str = "") -> list[StoredTurn]:
         """Return the turns of calls of the API key named `key` whose client received these tool calls, oldest first.
 
         An id that is of two calls is of none. Turns too large, cut, of another dialect, or of which a policy withheld what
@@ -122,7 +129,7 @@ class TurnReader:
         if not ids:
             return []
         found: dict[UUID, StoredTurn] = {}
-        task = asyncio.create_task(self._find(key, ids[-MAX_LOOKUPS:], found))
+        task = asyncio.create_task(self._find(_Holder(key, key_id), ids[-MAX_LOOKUPS:], found))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         # not awaited after the time is up: a driver that cancels waits for a server that may not answer
@@ -139,7 +146,7 @@ class TurnReader:
         elif error is not None:
             _log.error("lookup of recorded turns failed", exc_info=error)
 
-    async def _find(self, key: str, ids: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
+    async def _find(self, key: "_Holder", ids: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
         loop = asyncio.get_running_loop()
         began, pause = loop.time(), _FIRST_PAUSE_S
         readings: dict[UUID, _Reading] = {}
@@ -194,9 +201,9 @@ class TurnReader:
             self._built_bytes -= old.size
 
 
-async def _calls(connection: AsyncConnection, key: str, ids: Sequence[str]) -> dict[UUID, _Found]:
+async def _calls(connection: AsyncConnection, key: _Holder, ids: Sequence[str]) -> dict[UUID, _Found]:
     """The calls of this key that released tool calls with these ids, with the ids that are of one call alone."""
-    wanted = ToolCall.tool_call_id.in_([to_column(i) for i in ids])
+    wanted = ToolCall.tool_call_id.in_([to_column(to_short(i, INDEXED)) for i in ids])
     found = (await connection.scalars(select(ToolCall.call_id).where(wanted).distinct().limit(_MOST_CALLS + 1))).all()
     if not found:
         return {}
@@ -219,7 +226,7 @@ async def _calls(connection: AsyncConnection, key: str, ids: Sequence[str]) -> d
             wanted,
             within(ToolCall.call_id),
             within(Call.call_id),
-            Call.key == to_column(key),
+            _made_with(key),
             ToolCall.executor == "client",
             func.coalesce(Block.verdict, ToolCall.verdict).in_(_RELEASED),
             ToolCall.released_arguments.is_not(None),
@@ -232,6 +239,13 @@ async def _calls(connection: AsyncConnection, key: str, ids: Sequence[str]) -> d
         if seen[identity] == 1 and not is_withheld:
             calls.setdefault(call, _Found(from_column(upstream), [])).ids.append(from_column(identity))
     return calls
+
+
+def _made_with(key: _Holder) -> ColumnElement[bool]:
+    """Calls of this key. Without an id on either side they go by its name, but not those that a key revoked later may have made."""
+    before = exists().where(ApiKey.name == to_column(key.name), ApiKey.revoked_at > func.sluice_call_at(Call.call_id))
+    named = and_(Call.key == to_column(key.name), ~before)
+    return or_(Call.key_id == key.id, and_(Call.key_id == "", named)) if key.id else named
 
 
 async def _settled(connection: AsyncConnection, calls: Sequence[UUID]) -> set[UUID]:

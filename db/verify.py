@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from db.checkpoints import Checkpoint
 from db.findings import Finding, Report
+from db.letters import find_letters
 from db.link import conninfo, cut
 from db.verify_rows import HIGHEST, LOWEST, check_rows
 from db.verify_tree import check_near, check_tree, find_dropped
@@ -45,6 +46,8 @@ def verify(
             _check_known(connection, call_id)
         check_tree(connection, report, against=against, key=key, progress=progress)
         check_rows(connection, report, find_dropped(connection), low=low, high=high, progress=progress)
+        everything = (low, high) == (LOWEST, HIGHEST)
+        report.dead_letters, _, report.dead_calls = find_letters(connection, *(() if everything else (low, high)))
     return report
 
 
@@ -69,6 +72,7 @@ def verify_part(database_url: str, *, call_id: UUID | None, low: UUID | None, hi
                 f"more than {MAX_PART_CALLS} calls or {MAX_PART_ROWS:,} rows; narrow it with since and until, or use `sluice audit verify`",
                 param="since",
             )
+        report.dead_letters, _, report.dead_calls = find_letters(connection, low, high)
         check_near(connection, report, check_rows(connection, report, find_dropped(connection), low=low, high=high))
     return report
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from db import checkpoints
-from db.canonical import FORMS, HASH, MARK, Form, Row, call_hash, marks, row_hash
+from db.canonical import BESIDE, FORMS, HASH, MARK, VERSION, Form, Row, call_hash, holds_later, marks, row_hash
 from db.filters import first_id
 from db.findings import Damage, Finding, Report
 from db.localise import Bad, copy_rows, find_damage, find_exchanged
@@ -26,7 +26,7 @@ SEALED_WITHIN = timedelta(days=1)
 """Sealers seal every call some hours after its beginning at the latest, and write no checkpoint before they did."""
 LOWEST, HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
 _SEALS: LiteralString = """
-SELECT s.call_id, s.position, s.part, s.counts, s.sha256, r.part IS NOT NULL, r.salt, r.marks
+SELECT s.call_id, s.position, s.part, s.form, s.counts, s.sha256, r.part IS NOT NULL, r.salt, r.marks
 FROM seals s LEFT JOIN seal_rows r ON r.call_id = s.call_id AND r.part = s.part
 WHERE s.part >= 0 AND s.call_id >= %s AND s.call_id < %s ORDER BY s.call_id, s.part
 """
@@ -39,6 +39,8 @@ class Part:
 
     position: int
     part: int
+    form: int
+    """The version of the form in which it was made."""
     counts: list[int]
     digest: bytes
     is_kept: bool
@@ -48,12 +50,12 @@ class Part:
 
 @dataclass(slots=True)
 class Sealed:
-    """A call's seals, and the hashes of its rows by table."""
+    """A call's seals, and the hashes of its rows by table, in each version of the form in which it was sealed."""
 
     call_id: UUID
     parts: list[Part] = field(default_factory=list)
     salt: bytes = b""
-    hashes: list[bytearray] = field(default_factory=lambda: [bytearray() for _ in FORMS])
+    hashes: dict[int, list[bytearray]] = field(default_factory=dict)
 
     @property
     def expected(self) -> int:
@@ -63,7 +65,12 @@ class Sealed:
     @property
     def is_empty(self) -> bool:
         """Are there no rows?"""
-        return not any(self.hashes)
+        return not any(map(any, self.hashes.values()))
+
+    @property
+    def is_known(self) -> bool:
+        """Are all its seals of a version that this code knows?"""
+        return all(BESIDE <= part.form <= VERSION for part in self.parts)
 
 
 def check_rows(
@@ -96,7 +103,7 @@ def _ranges(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[l
     with connection.cursor("row_seals", binary=True) as cursor:
         cursor.itersize = RANGE_CALLS
         cursor.execute(_SEALS, (low, high))
-        for call_id, position, part, counts, digest, is_kept, salt, kept in cursor:
+        for call_id, position, part, form, counts, digest, is_kept, salt, kept in cursor:
             if not calls or calls[-1].call_id != call_id:
                 rows += calls[-1].expected if calls else 0
                 if rows >= RANGE_ROWS or len(calls) >= RANGE_CALLS:
@@ -104,7 +111,9 @@ def _ranges(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[l
                     calls, rows = [], 0
                 calls.append(Sealed(call_id))
             counts = [count or 0 for count in counts]
-            calls[-1].parts.append(Part(position, part, counts, digest, is_kept, kept or b""))
+            calls[-1].parts.append(Part(position, part, form, counts, digest, is_kept, kept or b""))
+            if BESIDE <= form <= VERSION:
+                calls[-1].hashes.setdefault(form, [bytearray() for _ in FORMS])
             calls[-1].salt = salt or calls[-1].salt
     if calls:
         yield calls
@@ -127,7 +136,8 @@ class _Checker:
         redacted = self._redactions(low, high)
         for place, form in enumerate(FORMS):
             rows = 0
-            current, call, hashes = b"", None, bytearray()
+            current, call = b"", None
+            hashes: list[tuple[int, bytearray]] = []
             for data in copy_rows(self._connection, form, low, high):
                 rows += 1
                 if (at := data[6:22]) != current:
@@ -135,14 +145,18 @@ class _Checker:
                     if call is None:
                         self._see_unsealed(form, data)
                     else:
-                        hashes = call.hashes[place]
+                        hashes = [(version, of[place]) for version, of in call.hashes.items()]
                 if call is None:
                     continue
-                if current in redacted:
-                    row = Row.read(form, data)
-                    hashes += row.hash(call.salt, redacted[current].get((form.table, row.key)))
-                else:
-                    hashes += row_hash(form, data, call.salt)
+                kept = redacted.get(current)
+                for version, so_far in hashes:
+                    if kept is None:
+                        so_far += row_hash(form, data, call.salt, version)
+                    else:
+                        row = Row.read(form, data)
+                        so_far += row.hash(call.salt, kept.get((form.table, row.key)), version=version)
+                if (newest := call.parts[-1].form) < VERSION and call.is_known and holds_later(form, data, newest):
+                    self._see_uncovered(call, form, data)
                 if rows % RANGE_ROWS == 0:
                     progress(RANGE_ROWS)
             self._report.rows += rows
@@ -170,6 +184,14 @@ class _Checker:
         elif len(self.unsealed) < MAX_UNSEALED:
             self.unsealed.add(data[6:22])
 
+    def _see_uncovered(self, call: Sealed, form: Form, data: bytes) -> None:
+        """Beside newer tables a process of before may have sealed what it did not know; the next sweep covers it. Else nobody could."""
+        if call.parts[-1].form == BESIDE:
+            self.unsealed.add(data[6:22])
+        else:
+            said = f"it holds a value that its seal, of version {call.parts[-1].form}, does not cover"
+            self._report.add(Finding(Damage.ALTERED, said, call.call_id, form.table, Row.read(form, data).name))
+
     def _check_call(self, call: Sealed, redacted: dict[tuple[str, bytes], bytes]) -> None:
         report = self._report
         places = [part.position for part in call.parts]
@@ -183,12 +205,17 @@ class _Checker:
                 return
         report.calls += 1
         report.redacted += bool(redacted)
-        report.extended += len(call.parts) > 1
         newest = call.parts[-1]
-        fits = call_hash(call.call_id, call.hashes) == newest.digest
-        marks_fit = newest.is_kept and newest.marks == b"".join(map(marks, call.hashes))
+        report.extended += call.parts[0].counts != newest.counts
+        if not call.is_known:
+            said = f"its seal is of a version that this one does not know (it knows up to {VERSION}): verify with the newest Sluice"
+            report.add(Finding(Damage.ALTERED, said, call.call_id, "seals", str(max(call.parts, key=lambda part: part.form).position)))
+            return
+        hashes = call.hashes[newest.form]
+        fits = call_hash(call.call_id, hashes, newest.form) == newest.digest
+        marks_fit = newest.is_kept and newest.marks == b"".join(map(marks, hashes))
         if fits and marks_fit:
-            if [len(h) // HASH for h in call.hashes] != newest.counts:
+            if [len(h) // HASH for h in hashes] != newest.counts:
                 said = "its seal counts other rows than it hashes"
                 report.add(Finding(Damage.ALTERED, said, call.call_id, "seals", str(newest.position)))
             for part in call.parts[:-1]:
@@ -204,7 +231,9 @@ class _Checker:
         elif marks_fit:
             report.add(Finding(Damage.ALTERED, "the seal's hash was changed", call.call_id, "seals", str(newest.position)))
         else:
-            finding, bad = find_damage(self._connection, call.call_id, call.salt, newest.counts, newest.marks, redacted)
+            finding, bad = find_damage(
+                self._connection, call.call_id, call.salt, newest.counts, newest.marks, redacted, version=newest.form
+            )
             report.add(finding)
             if bad is not None and len(self.bad) < 50:
                 self.bad.append(bad)
@@ -213,12 +242,12 @@ class _Checker:
         """The rows that an older seal covers are among those of the newest, unchanged."""
         at = 0
         covered: list[bytes] = []
-        for count, hashes in zip(part.counts, call.hashes, strict=False):
+        for count, hashes in zip(part.counts, call.hashes[part.form], strict=False):
             known = {part.marks[i : i + MARK] for i in range(at, at + count * MARK, MARK)}
             at += count * MARK
             each = (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
             covered.append(b"".join(h for h in each if h[:MARK] in known))
-        if len(part.counts) != len(FORMS) or at != len(part.marks) or call_hash(call.call_id, covered) != part.digest:
+        if len(part.counts) != len(FORMS) or at != len(part.marks) or call_hash(call.call_id, covered, part.form) != part.digest:
             said = f"the rows that part {part.part} of its seal covers are not all there as they were"
             self._report.add(Finding(Damage.ALTERED, said, call.call_id, "seals", str(part.position)))
 

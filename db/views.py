@@ -38,7 +38,7 @@ def _view(name: str, /, **columns: Any) -> Table:
     return Table(name, VIEWS, *(Column(column, kind) for column, kind in columns.items()))
 
 
-_OF_CALL: dict[str, Any] = dict.fromkeys(("policy_revision", "session", "key", "model", "upstream"), StoredText)
+_OF_CALL: dict[str, Any] = dict.fromkeys(("policy_revision", "session", "key", "key_id", "model", "upstream"), StoredText)
 _TOOL_CALL: dict[str, Any] = {
     "call_id": Uuid,
     "block": Integer,
@@ -104,7 +104,7 @@ JUDGED_LOGS = tuple(_view(name, **_TOOL_CALL, kind=StoredText) for name in ("jud
 CHUNK_LOG = _view("chunk_log", call_id=Uuid, seq=Integer, at=_TIME, raw=LargeBinary, block=Integer, verdict=StoredText)
 
 _CALLS = """
-SELECT c.call_id, sluice_call_at(c.call_id) AS created_at, c.at AS claimed_at, e.at AS ended_at, c.dialect, c.endpoint, c.key,
+SELECT c.call_id, sluice_call_at(c.call_id) AS created_at, c.at AS claimed_at, e.at AS ended_at, c.dialect, c.endpoint, c.key, c.key_id,
     c.session, c.model, c.upstream, c.policy, c.policy_revision, c.stream, c.gateway, coalesce(e.state, 'ACTIVE') AS state,
     e.reason, e.status, e.stop_reason, e.relayed, e.input_tokens, e.output_tokens, e.cache_read_tokens, e.cache_write_tokens,
     e.thinking_tokens, n.tool_calls, n.tool_calls_blocked
@@ -119,7 +119,7 @@ CROSS JOIN LATERAL (
 WHERE c.call_id = ANY (:ids)
 """
 _OF_CALL_AND_JUDGE = """
-    c.policy AS call_policy, c.policy_revision, c.session, c.key, c.model, c.upstream, e.at AS ended_at, j.model AS judge_model,
+    c.policy AS call_policy, c.policy_revision, c.session, c.key, c.key_id, c.model, c.upstream, e.at AS ended_at, j.model AS judge_model,
     j.policy AS judge_policy, j.probability AS judge_probability, j.threshold AS judge_threshold, j.explanation AS judge_explanation,
     j.prompt AS judge_prompt, j.reply AS judge_reply, j.latency_ms AS judge_latency_ms, j.attempts AS judge_attempts, j.error AS judge_error
 """

@@ -288,7 +288,7 @@ def _of_days(statement: str, count: int, limit: str) -> str:
 
 def _shape(filters: Filters) -> Filters:
     """Filters that differ in their values alone have the same shape."""
-    names = ("session", "model", "key", "name", "verdict", "policy", "words")
+    names = ("session", "model", "key", "key_id", "name", "verdict", "policy", "words")
     same: dict[str, Any] = {name: name for name in names if getattr(filters, name) is not None}
     return Filters(call_id=None if filters.call_id is None else _ANY, order=filters.order, **same)
 

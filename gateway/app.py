@@ -23,7 +23,7 @@ from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol import errors_wire
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
-from protocol.config import Config, Key
+from protocol.config import Config, Key, Role
 from protocol.errors import (
     AuditUnavailable,
     Forbidden,
@@ -99,12 +99,12 @@ class Gateway:
 
     # --- small routes ---
 
-    def _key(self, headers: list[tuple[bytes, bytes]], role: str) -> Key:
+    def _key(self, headers: list[tuple[bytes, bytes]], *roles: Role) -> Key:
         key = self.keys.authenticate(headers)
         if key is None:
             raise Unauthenticated("no valid API key: send it as Authorization: Bearer or x-api-key")
-        if role not in key.roles:
-            raise Forbidden(f"this key does not have the role {role!r}", code="wrong_role")
+        if not set(roles) & set(key.roles):
+            raise Forbidden(f"this key does not have the role {' or '.join(map(repr, roles))}", code="wrong_role")
         return key
 
     def _models(self) -> bytes:
@@ -125,9 +125,10 @@ class Gateway:
             await _respond(send, 200, b'{"status":"ok"}')
         elif path == "/ready":
             ready, why = await self.status.ready(draining=self.draining)
-            await _respond(send, 200 if ready else 503, msgspec.json.encode({"ready": ready, "why": why}))
+            said = {"ready": ready, "why": why, "warnings": self.status.warnings}
+            await _respond(send, 200 if ready else 503, msgspec.json.encode(said))
         else:
-            self._key(headers, "auditor")
+            self._key(headers, "monitor", "auditor")
             await _respond(send, 200, await self.status.metrics(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
     # --- calls ---
@@ -229,6 +230,7 @@ class Gateway:
             policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), MAX_POLICY_CHARS),
             session=_text(named.get(b"x-sluice-session"), MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
+            key_id=key.id,
         )  # fmt: skip
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:

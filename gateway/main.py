@@ -70,7 +70,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
                 group.create_task(bus.run(), name="bus"),
                 group.create_task(keys.refresh(), name="keys"),
                 group.create_task(app.watch_timers(), name="timers"),
-                group.create_task(status.watch(schema_is_behind), name="schema"),
+                group.create_task(status.watch(schema_is_behind, watch.dead_letters), name="schema"),
             ]
             yield app
             for task in background:

@@ -24,6 +24,7 @@ class Status:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._schema_is_behind = False
+        self._dead_letters = 0
         self.registry = CollectorRegistry()
         self.calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
         self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
@@ -37,17 +38,24 @@ class Status:
                 "judge_oldest_wait_seconds": "Age of the oldest judge job",
                 "policy_workers": "Live policy workers",
                 "judge_jobs_rejected": "Jobs on the judge queue that were not JSON",
+                "dead_letters": "Records set aside, which are in no list of the audit API",
                 "judge_workers": "Live judge workers",
                 "audit_writers": "Live audit writers",
             }.items()
         }
 
-    async def watch(self, schema_is_behind: Callable[[], Awaitable[bool]]) -> None:
-        """Keep an eye on the schema until cancelled; with Postgres away, what was seen last stays."""
+    async def watch(self, schema_is_behind: Callable[[], Awaitable[bool]], count_dead_letters: Callable[[], Awaitable[int]]) -> None:
+        """Keep an eye on the schema and on dead letters until cancelled; with Postgres away, what was seen last stays."""
         while True:
             with contextlib.suppress(AuditUnavailable):
                 self._schema_is_behind = await schema_is_behind()
+                self._dead_letters = await count_dead_letters()
             await asyncio.sleep(SCHEMA_S)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What somebody should look at, though calls can be served."""
+        return [f"{self._dead_letters:,} records are dead letters: see `sluice doctor`"] if self._dead_letters else []
 
     async def ready(self, *, draining: bool) -> tuple[bool, str]:
         """Can a call be served from here? Says in a sentence what is missing."""
@@ -86,6 +94,7 @@ class Status:
     async def metrics(self) -> bytes:
         """Return the text of /metrics; figures that Redis does not give stay as they were."""
         redis = self._bus.redis
+        self._depths["dead_letters"].set(self._dead_letters)
         try:
             shards = range(self._bus.shards)
             self._depths["audit_backlog_entries"].set(sum([await redis.call("XLEN", layout.audit_key(s)) for s in shards]))

@@ -84,6 +84,7 @@ class CallInfo(msgspec.Struct, frozen=True):
     max_arguments_bytes: int
     betas: tuple[str, ...] = ()
     server_tools: tuple[str, ...] = ()
+    key_id: str = ""
 
 
 State = Literal["ACTIVE", "ENDED", "FAILED"]

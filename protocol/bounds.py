@@ -76,6 +76,10 @@ LARGE_STEP_BYTES = 32 * 1024
 """What a policy worker takes in one step on its event loop; more is taken beside it (workers/lane.py)."""
 STEP_CPU_S = 2.0
 """CPU of one such step, past which its call ends."""
+MAX_INDEXED_CHARS = 300
+MAX_SEARCHED_CHARS = 65_536
+MAX_TRIED_RECORDS = 32
+MAX_FILTER_CHARS = 1_000
 
 # --- requests ---
 _REQUESTS: tuple[Bound, ...] = ()
@@ -285,6 +289,26 @@ _GATEWAY: tuple[Bound, ...] = (
 # --- workers ---
 _WORKERS: tuple[Bound, ...] = ()
 # --- the record ---
-_RECORD: tuple[Bound, ...] = ()
+_RECORD: tuple[Bound, ...] = (
+    Bound(
+        "record-indexed-text", "upstream", "characters of a name, id, model, session or policy in an indexed column of the record",
+        MAX_INDEXED_CHARS, "characters", "db.fit", "kept cut with its SHA-256, whole in an event `unfit`",
+        "tests/service/test_audit_insert.py::test_whatever_is_too_long_or_too_large_is_found_and_kept_whole",
+    ),
+    Bound(
+        "record-searched-text", "policy", "characters of a block's reason, and of a tool call that the text search sees",
+        MAX_SEARCHED_CHARS, "characters", "db.fit, db.text", "kept cut with its SHA-256, whole in an event `unfit`; arguments are whole",
+        "tests/service/test_audit_insert.py::test_whatever_is_too_long_or_too_large_is_found_and_kept_whole",
+    ),
+    Bound(
+        "record-poison", "upstream", "records of one batch that fit no row", MAX_TRIED_RECORDS, "records found one by one", "db.insert",
+        "dead letters; past it a call's part of the batch is one, as a whole",
+        "tests/service/test_audit_insert.py::test_three_thousand_poison_records_delay_an_innocent_commit_by_less_than_half_a_second",
+    ),
+    Bound(
+        "audit-filter", "client", "characters of a filter of the audit API", MAX_FILTER_CHARS, "characters", "db.filters",
+        "400 with the filter's name", "tests/unit/test_db_text.py::test_a_bad_filter_names_itself",
+    ),
+)  # fmt: skip
 
 BOUNDS: tuple[Bound, ...] = _REQUESTS + _ANSWERS + _POLICIES + _JUDGES + _GATEWAY + _WORKERS + _RECORD

@@ -4,6 +4,7 @@ Pure: reading files and the environment is `sluice.settings`' work. Secrets are 
 variable here, never held.
 """
 
+import hashlib
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,8 @@ from protocol.added_tools import check_families, check_servers, check_tools
 from protocol.request import Dialect
 from protocol.target import Guided
 
-Role = Literal["client", "auditor"]
+Role = Literal["client", "auditor", "monitor"]
+"""client: makes calls. auditor: reads the record. monitor: reads figures (/metrics) and nothing that anybody said; auditors may too."""
 Durability = Literal["default", "relaxed", "strict"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
@@ -94,6 +96,12 @@ class Key(_Strict):
     """Families of tools run by the provider that requests with this key may use (web_search, code_execution, mcp, ...)."""
     calls: Annotated[int, Field(ge=1)] | None = None
     """Its own `limits.key_calls`."""
+
+    @property
+    def id(self) -> str:
+        """What the record knows the key by, 16 hex digits: a name may get another holder. It says nothing of the key but whether two are
+        one: a digest of the digest, so that who reads the record does not hold what gateways compare."""
+        return hashlib.sha256(bytes.fromhex(self.sha256)).hexdigest()[:16]
 
 
 class Limits(_Strict):

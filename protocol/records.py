@@ -9,7 +9,8 @@ U+0000 nor a lone surrogate.
 Must not know: Redis, SQL.
 """
 
-from typing import Literal
+import json
+from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -35,8 +36,11 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=Tr
     call_id: str
 
 
-class CallRecord(_Record, frozen=True, tag="call"):
-    """A call was claimed. Key: call_id. The request body is read from Redis by the audit writer (`body` key of the layout)."""
+class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_only=True, omit_defaults=False):
+    """A call was claimed. Key: call_id. The request body is read from Redis by the audit writer (`body` key of the layout).
+
+    Inherits nothing: inherited fields are the last on the wire, and so must be those that came later. Processes of two versions meet.
+    """
 
     at: int
     dialect: str
@@ -49,6 +53,9 @@ class CallRecord(_Record, frozen=True, tag="call"):
     policy_revision: str
     stream: bool
     gateway: str
+    call_id: str
+    key_id: str = ""
+    """`Key.id`; empty where the gateway that took the call was of a version without it."""
 
 
 class ChunksRecord(_Record, frozen=True, tag="chunks"):
@@ -174,16 +181,94 @@ Record = (
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Record])
+_SURROGATES, _LARGE_INT = 1, 2
+"""Codes of what msgpack itself cannot hold: text with lone surrogates (`to_bytes`), and integers past 64 bits (hexadecimal)."""
+_TEXTS: dict[object, list[int]] = {
+    kind.__struct_config__.tag: [place for place, name in enumerate(kind.__struct_fields__, 1) if get_type_hints(kind)[name] is str]
+    for kind in get_args(Record)
+}
+"""By tag: where in a packed record there is text."""
 
 
 def encode_records(records: list[Record]) -> bytes:
-    """Pack the records of one call and tick."""
-    return _encoder.encode(records)
+    """Pack the records of one call and tick. Never raises on what a session can hold, whatever an upstream or a policy made of it."""
+    try:
+        return _encoder.encode(records)
+    except (ValueError, OverflowError, TypeError, RecursionError):
+        return _encoder.encode([_packable(record) for record in records])
 
 
 def decode_records(blob: bytes) -> list[Record]:
     """Unpack `encode_records`. Raises StreamProtocolError on anything else."""
+    records, unreadable = read_records(blob)
+    if unreadable:
+        raise StreamProtocolError("no records")
+    return records
+
+
+def read_records(blob: bytes) -> tuple[list[Record], list[bytes]]:
+    """Unpack `encode_records`; also returns each item that is no record, packed, so that the others can land.
+
+    A field that should be text and is something else (a policy's `Block(5)`) becomes its JSON. Raises StreamProtocolError on what
+    holds no records at all.
+    """
     try:
-        return _decoder.decode(blob)
+        return _decoder.decode(blob), []
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    try:
+        items = msgspec.msgpack.decode(blob, type=list[Any], ext_hook=_unpacked)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise StreamProtocolError("no records") from error
+    records: list[Record] = []
+    unreadable: list[bytes] = []
+    for item in items:
+        try:
+            records.append(_record(item))
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, RecursionError):
+            unreadable.append(_encoder.encode(_packable_value(item)))
+    return records, unreadable
+
+
+def _packable(record: Record) -> list[object]:
+    return [record.__struct_config__.tag, *(_packable_value(getattr(record, name)) for name in record.__struct_fields__)]
+
+
+def _packable_value(value: object) -> object:
+    """What msgpack can hold of any value, losslessly where it is text, bytes, a number or a list of those."""
+    match value:
+        case str() if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return msgspec.msgpack.Ext(_SURROGATES, to_bytes(value))
+            return value
+        case int() if not -(2**63) <= value < 2**64:
+            return msgspec.msgpack.Ext(_LARGE_INT, b"%x" % value)
+        case list() | tuple():
+            return list(map(_packable_value, value))
+        case None | str() | int() | float() | bytes():
+            return value
+        case _:
+            # nothing that the engine makes; a policy's own object is kept as it shows itself
+            return _packable_value(repr(value))
+
+
+def _unpacked(code: int, data: memoryview) -> object:
+    match code:
+        case 1:
+            return to_text(bytes(data))
+        case 2:
+            return int(bytes(data), 16)
+        case _:
+            raise ValueError("unknown extension")
+
+
+def _record(item: list[object]) -> Record:
+    """Raises msgspec.ValidationError, TypeError, LookupError on what is none."""
+    mended = list(item)
+    for place in _TEXTS[item[0]]:
+        if place < len(mended) and not isinstance(value := mended[place], str):
+            mended[place] = to_text(value) if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False, default=repr)
+    found: Record = msgspec.convert(mended, Record)
+    return found

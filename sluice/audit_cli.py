@@ -36,6 +36,7 @@ T = TypeVar("T")
 SessionName = Annotated[str, typer.Option("--session", help="Session of the call.")]
 Model = Annotated[str, typer.Option("--model", help="Model asked for.")]
 KeyName = Annotated[str, typer.Option("--key", help="Name of the API key.")]
+KeyId = Annotated[str, typer.Option("--key-id", help="Id of the API key, as `sluice keys list` shows it: a name may get another holder.")]
 Name = Annotated[str, typer.Option("--name", help="Name of the tool.")]
 Verdict = Annotated[str, typer.Option("--verdict", help="allow, block, replace, hold or withheld.")]
 Policy = Annotated[str, typer.Option("--policy", help="Policy that decided, or of the call.")]
@@ -71,34 +72,37 @@ _WIDE = 1000
 
 @app.command("calls")
 def calls(
-    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", name: Name = "", verdict: Verdict = "",
+    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
+    name: Name = "", verdict: Verdict = "",
     policy: Policy = "", since: Since = "", until: Until = "", q: Words = "", limit: Limit = 50, cursor: Cursor = "",
     order: Order = "desc", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List calls."""
-    given = _given(call_id, session, model, key, name, verdict, policy, since, until, q, limit, cursor, order)
+    given = _given(call_id, session, model, key, key_id, name, verdict, policy, since, until, q, limit, cursor, order)
     _show_list("calls", given, CALL_COLUMNS, as_json)
 
 
 @app.command("tool-calls")
 def tool_calls(
-    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", name: Name = "", verdict: Verdict = "",
+    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
+    name: Name = "", verdict: Verdict = "",
     policy: Policy = "", since: Since = "", until: Until = "", q: Words = "", limit: Limit = 50, cursor: Cursor = "",
     order: Order = "desc", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List tool calls with their verdicts."""
-    given = _given(call_id, session, model, key, name, verdict, policy, since, until, q, limit, cursor, order)
+    given = _given(call_id, session, model, key, key_id, name, verdict, policy, since, until, q, limit, cursor, order)
     _show_list("tool-calls", given, TOOL_COLUMNS, as_json)
 
 
 @app.command("judge-blocks")
 def judge_blocks(
-    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", name: Name = "", verdict: Verdict = "",
+    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
+    name: Name = "", verdict: Verdict = "",
     policy: Policy = "", since: Since = "", until: Until = "", q: Words = "", limit: Limit = 50, cursor: Cursor = "",
     order: Order = "desc", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List what a judge blocked."""
-    given = _given(call_id, session, model, key, name, verdict, policy, since, until, q, limit, cursor, order)
+    given = _given(call_id, session, model, key, key_id, name, verdict, policy, since, until, q, limit, cursor, order)
     _show_list("judge-blocks", given, JUDGE_COLUMNS, as_json)
 
 
@@ -143,11 +147,12 @@ def show(
 @app.command("export")
 def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; without it, standard output.")] = None,
-    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", name: Name = "", verdict: Verdict = "",
+    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
+    name: Name = "", verdict: Verdict = "",
     policy: Policy = "", since: Since = "", until: Until = "", q: Words = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write calls with everything about them as lines of JSON; the last line says export_end."""
-    given = _given(call_id, session, model, key, name, verdict, policy, since, until, q)
+    given = _given(call_id, session, model, key, key_id, name, verdict, policy, since, until, q)
     part = output.with_name(output.name + ".part") if output else None
 
     async def write(reader: AuditReader) -> ExportProgress:
@@ -178,11 +183,12 @@ def printable(text: str) -> str:
 
 
 def _given(
-    call_id: str, session: str, model: str, key: str, name: str, verdict: str, policy: str, since: str, until: str, q: str,
+    call_id: str, session: str, model: str, key: str, key_id: str, name: str, verdict: str, policy: str, since: str, until: str, q: str,
     limit: int | str = "", cursor: str = "", order: str = "",
 ) -> list[tuple[str, str]]:  # fmt: skip
     values = {
-        "call_id": call_id, "session": session, "model": model, "key": key, "name": name, "verdict": verdict, "policy": policy,
+        "call_id": call_id, "session": session, "model": model, "key": key, "key_id": key_id, "name": name,
+        "verdict": verdict, "policy": policy,
         "since": since, "until": until, "q": q, "limit": str(limit), "cursor": cursor, "order": order,
     }  # fmt: skip
     return [(name, value) for name, value in values.items() if value]

@@ -88,8 +88,35 @@ def check_database_live(url: str) -> list[tuple[str, str, str]]:
     if not any(one.role == migrate.WRITER for one in logins):
         sentence = "no login has the role sluice_writer, so audit writers use one that may change the record"
         found.append(("database rights", "warning", f"{sentence}: make it with SLUICE_AUDIT_DATABASE_PASSWORD and `sluice migrate`"))
+    found += _ask_database(url, lambda: _look_at_record(url))
     names = {name for name, _, _ in found}
-    return found + [(name, "ok", "") for name in ("database clock", "database rights") if name not in names]
+    return found + [(name, "ok", "") for name in _DATABASE_CHECKS if name not in names]
+
+
+_DATABASE_CHECKS = ("database clock", "database rights", "database durability", "dead letters")
+_DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit": "warning"}
+"""Settings that keep what was committed when the machine fails. Writers say the last one themselves."""
+
+
+def _look_at_record(url: str) -> list[tuple[str, str, str]]:
+    import psycopg
+
+    from db.letters import find_letters, say_letters
+    from db.link import conninfo
+
+    with psycopg.connect(conninfo(url), autocommit=True) as connection:
+        values = {name: (connection.execute("SELECT current_setting(%s)", (name,)).fetchone() or ("",))[0] for name in _DURABLE}
+        count, last, calls = find_letters(connection)
+    found = []
+    for name, state in _DURABLE.items():
+        if values[name] == "off":
+            said = f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was committed: set `{name} = on`"
+            if state == "warning":
+                said = f"PostgreSQL has {name} off by default; Sluice's writers say on for themselves, others that write there do not"
+            found.append(("database durability", state, said))
+    if count:
+        found.append(("dead letters", "warning", f"{say_letters(count, calls)}; the last at {last:%Y-%m-%d %H:%M:%SZ}"))
+    return found
 
 
 def check_keys(config: Config, database_url: str) -> list[str]:

@@ -26,16 +26,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standar
 @app.command("create")
 def create(
     name: Annotated[str, typer.Option("--name", help="Name of the key, as the record shows it.")],
-    role: Annotated[list[str] | None, typer.Option("--role", help="client or auditor; may be repeated. [default: client]")] = None,
+    role: Annotated[list[str] | None, typer.Option("--role", help="client, auditor or monitor; may be repeated. [default: client]")] = None,
     policy: Annotated[list[str] | None, typer.Option("--policy", help="Policy it may use; first is default. [default: default]")] = None,
     server_tool: Annotated[
         list[str] | None, typer.Option("--server-tool", help="Family of tools run by the provider that it may use. [default: none]")
     ] = None,
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Also where a revoked key had this name; the record tells them apart by id.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a key. Its text is shown once and kept nowhere."""
     roles, policies, families = tuple(role or ["client"]), tuple(policy or ["default"]), tuple(server_tool or [])
-    text = _run(lambda store: store.create(name, roles=roles, policies=policies, server_tools=families), as_json)
+    text = _run(lambda store: store.create(name, roles=roles, policies=policies, server_tools=families, reuse=reuse), as_json)
     if as_json:
         typer.echo(json.dumps({"name": name, "key": text, "roles": roles, "policies": policies, "server_tools": families}))
     else:
@@ -49,7 +52,7 @@ def list_keys(as_json: AsJson = False) -> None:
     stored = _run(lambda store: store.list_keys(), as_json)
     items = [
         {
-            "name": s.key.name, "roles": list(s.key.roles), "policies": list(s.key.policies),
+            "name": s.key.name, "id": s.key.id, "roles": list(s.key.roles), "policies": list(s.key.policies),
             "server_tools": list(s.key.server_tools), "sha256": s.key.sha256,
             "created_at": time(s.created_at), "revoked_at": time(s.revoked_at),
         }
@@ -58,10 +61,10 @@ def list_keys(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"items": items, "next_cursor": None}))
         return
-    table = Table("name", "roles", "policies", "server tools", "created", "revoked")
+    table = Table("name", "id", "roles", "policies", "server tools", "created", "revoked")
     for s in stored:
         lists = [", ".join(each) for each in (s.key.roles, s.key.policies, s.key.server_tools)]
-        table.add_row(s.key.name, *lists, time(s.created_at), time(s.revoked_at) or "")
+        table.add_row(s.key.name, s.key.id, *lists, time(s.created_at), time(s.revoked_at) or "")
     Console().print(table)
 
 

@@ -2,7 +2,7 @@
 that it shows.
 
 Exit codes: 0 done, and for `verify` nothing was found; 1 the record was tampered with, or no such call; 2 wrong use; 3 the database
-is away.
+is away; 4 from `verify`: the record is as it was written, but not whole, because some records are dead letters.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from db import checkpoints
 from db.filters import VERIFY_FILTERS, parse_filters
+from db.letters import say_letters
 from db.redact import drop_before
 from db.redact import redact as redact_call
 from db.verify import Report, count_work, newest_checkpoint
@@ -43,7 +44,10 @@ def verify(
     public_key: Annotated[Path | None, typer.Option("--public-key", help="PEM file; the newest checkpoint must be signed by it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify that the record is as it was written: every row, seal and checkpoint. Exit 1 and the first damage when it is not."""
+    """Verify that the record is as it was written: every row, seal and checkpoint. Exit 1 and the first damage when it is not.
+
+    Exit 4 when it is, but some records are dead letters, in no table of their call.
+    """
 
     def work() -> Report:
         chosen = parse_filters([("call_id", call), ("since", since)], of="calls", allowed=VERIFY_FILTERS)
@@ -64,7 +68,7 @@ def verify(
         print_json(report.item())
     else:
         _tell(report)
-    raise typer.Exit(0 if report.ok else 1)
+    raise typer.Exit(1 if not report.ok else 4 if report.dead_letters else 0)
 
 
 @app.command("checkpoint")
@@ -158,6 +162,8 @@ def _tell(report: Report) -> None:
         )
         if count
     ]  # fmt: skip
+    if report.dead_letters:
+        typer.echo(printable(say_letters(report.dead_letters, report.dead_calls)))
     typer.echo(f"{'ok' if report.ok else 'NOT OK'}: {', '.join(told)}")
 
 

@@ -213,6 +213,8 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The names in the client's anthropic-beta header."""
     server_tools: tuple[str, ...] = ()
     """Families of server tools that the key may use."""
+    key_id: str = ""
+    """`Key.id`; gateways of the version before send none."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

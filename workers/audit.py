@@ -17,10 +17,12 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from db.insert import AuditInserter
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
-from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, decode_records
+from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, read_records
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from workers import process
@@ -245,9 +247,9 @@ class AuditWriter:
         """Commit and announce; returns whether a call waited for it, and the ids of what is done: none where the rest is for later."""
         inserter = self._inserters[shard]
         records, unreadable = _take_records(entries)
-        for entry, blob in unreadable:
-            log.error("undecodable audit entry set aside", extra={"entry": entry.decode()})
-            await self._until_stored(inserter.set_aside, blob, "undecodable entry")
+        if unreadable:
+            log.error("undecodable audit entries set aside", extra={"entry": unreadable[0][0].decode(), "count": len(unreadable)})
+            await self._until_stored(inserter.set_aside, [(_call_of(blob), blob) for _, blob in unreadable], "undecodable entry")
         # what is no call's id has no keys; the insert sets it aside
         ended = [r.call_id for r in records if isinstance(r, EndRecord) and layout.is_call_id(r.call_id)]
         begun = [r.call_id for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
@@ -262,7 +264,7 @@ class AuditWriter:
             log.error(
                 "audit conflict: same key, other content", extra={"count": len(found.conflicts), "table": first.table, "key": first.key}
             )
-        waited_for = [r for r in records if isinstance(r, ToolCallRecord) and r.notify and found.holds(r)]
+        waited_for = [r for r in found.held(records) if r.notify]
         await self._announce(waited_for)
         self._bodies.note_kept(bodies)
         waited = self._strict or bool(waited_for)
@@ -342,17 +344,28 @@ class AuditWriter:
 
 
 def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, bytes]]]:
-    """Take the records out of entries, which let go of their bytes; also returns each blob that cannot be read, with its entry's id."""
+    """Take the records out of entries, which let go of their bytes; also returns what in them cannot be read, with its entry's id."""
     records: list[Record] = []
     unreadable: list[tuple[bytes, bytes]] = []
     for entry, fields in entries:
         for blob in layout.blobs(fields):
             try:
-                records += decode_records(blob)
+                read, others = read_records(blob)
             except StreamProtocolError:
-                unreadable.append((entry, blob))
+                read, others = [], [blob]
+            records += read
+            unreadable += [(entry, other) for other in others]
         fields.clear()
     return records, unreadable
+
+
+def _call_of(blob: bytes) -> str:
+    """The call of what is no record as it should be, or nothing: whoever verifies the call is to hear of it."""
+    try:
+        item = msgspec.msgpack.decode(blob)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
+    return next((one for one in item if isinstance(one, str) and layout.is_call_id(one)), "") if isinstance(item, list) else ""
 
 
 def _count(entries: list[Any]) -> int:

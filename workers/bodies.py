@@ -1,7 +1,7 @@
 """Request bodies on their way from Redis into the record, each once and none before its time is over.
 
 A call's body is read when its first record or, where that was lost or is another writer's, its end is stored; which of them this
-writer has committed it keeps in mind. Must not know: entries, acks.
+writer has committed it keeps in mind. Tokens of other systems stay behind. Must not know: entries, acks.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from db.insert import AuditInserter
+from protocol.tokens import without_tokens
 from streams import layout
 from streams.connection import Connection
 
@@ -53,7 +54,7 @@ class Bodies:
 
     async def _read(self, call_ids: Iterable[str]) -> dict[str, bytes]:
         found = await asyncio.gather(*(self._redis.call("GET", layout.body_key(c)) for c in call_ids))
-        return {c: body for c, body in zip(call_ids, found, strict=True) if body is not None}
+        return {c: without_tokens(body) for c, body in zip(call_ids, found, strict=True) if body is not None}
 
     def note_kept(self, call_ids: Iterable[str]) -> None:
         """The bodies of these calls are committed."""

@@ -333,12 +333,10 @@ class OwnedCall:
         number = self.released
         following = self._base + len(self._outputs)
         reply, payload = self._reply(number, following)
-        records, self._records = self._records, []
-        chunks, self._chunks, self._held_bytes = self._chunks, [], 0
-        recorded = self.recorded
+        chunks, recorded = self._chunks, self.recorded
         if chunks:
             recorded = chunks[-1].seq + len(chunks[-1].raw) - 1
-        all_records: list[Record] = [*chunks, *records]
+        all_records: list[Record] = [*chunks, *self._records]
         if payload:
             all_records.append(
                 ReleaseRecord(
@@ -346,8 +344,7 @@ class OwnedCall:
                     sha256=sha256(payload).digest(),
                 )
             )  # fmt: skip
-        self._base, self._outputs = following, []
-        return Release(
+        built = Release(
             number,
             following,
             self._digest,
@@ -355,6 +352,10 @@ class OwnedCall:
             layout.pack(reply) if reply else b"",
             encode_records(all_records) if all_records else b"",
         )
+        # not before: what went wrong until here leaves all of it to be recorded with the call's end
+        self._records, self._chunks, self._held_bytes = [], [], 0
+        self._base, self._outputs = following, []
+        return built
 
     def skip_released(self) -> None:
         """Let the encoder take what the last owner released, as it comes in a replay: all of it at once would take long."""

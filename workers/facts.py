@@ -87,7 +87,7 @@ class Facts:
             return
         call.is_looking = True
         try:
-            value = await self._turns.find(call.start.key, call.open_lookup)
+            value = await self._turns.find(call.start.key, call.open_lookup, key_id=call.start.key_id)
             await self._set(call, layout.TURNS_FIELD, value)
         finally:
             call.is_looking = False

@@ -128,6 +128,12 @@ class SealLoop:
             self._swept_to = found[-1]
             await self._seal_settled()
         self._swept_to = max(self._swept_to, before)
+        while beside := await self._with_sealer(self._sealer.find_beside):
+            # a writer of the version before, which does not know all columns, was first
+            await self._with_sealer(self._sealer.seal, beside)
+        while beside := await self._with_sealer(self._sealer.find_beside):
+            # a writer of the version before, which does not know all columns, was first
+            await self._with_sealer(self._sealer.seal, beside)
         if not self._is_swept:
             await self._seal_settled()
             self._is_swept = True

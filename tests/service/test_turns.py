@@ -10,8 +10,10 @@ import pytest
 
 import db.turns
 from db.insert import AuditInserter
+from db.keys import KeyStore, digest
 from db.turns import TurnReader
 from protocol.anthropic_turn import StoredTurn
+from protocol.config import Key
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
 from tests.support.record import NOW, call_id, call_record, chunks_record, fresh_database, tool_call_record
 from tests.support.turns import streamed
@@ -89,6 +91,31 @@ async def test_only_what_the_client_received_counts(url: str, reader: TurnReader
 async def test_a_turn_of_another_key_is_not_found(url: str, reader: TurnReader) -> None:
     await insert(url, *turn_of(call_id()))
     assert await reader.find("other", ["toolu_1"]) == []
+
+
+KEY_ID, OTHER_ID = "0123456789abcdef", "fedcba9876543210"
+
+
+async def test_a_turn_is_its_keys_and_not_of_whom_has_the_name_later(url: str, reader: TurnReader) -> None:
+    """C7: a name is unique among keys in use only, and ids of tool calls are in transcripts."""
+    await insert(url, *turn_of(call_id(), key_id=KEY_ID))
+    assert await reader.find("k", ["toolu_1"], key_id=OTHER_ID) == []
+    assert len(await reader.find("k", ["toolu_1"], key_id=KEY_ID)) == 1
+    assert len(await reader.find("k", ["toolu_1"])) == 1, "a gateway of before says no id"
+
+
+async def test_a_turn_of_before_key_ids_is_not_of_whom_has_the_name_later(url: str, reader: TurnReader) -> None:
+    """Without an id the name decides, but for calls that a key revoked since may have made."""
+    store = KeyStore.open(url)
+    text = await store.create("k")
+    await insert(url, *turn_of(call_id()))
+    now = Key(name="k", sha256=digest(text)).id
+    assert len(await reader.find("k", ["toolu_1"], key_id=now)) == 1
+    await store.revoke("k")
+    later = Key(name="k", sha256=digest(await store.create("k", reuse=True))).id
+    await store.close()
+    assert await reader.find("k", ["toolu_1"], key_id=later) == []
+    assert await reader.find("k", ["toolu_1"]) == []
 
 
 async def test_the_same_id_under_another_key_disturbs_nobody(url: str, reader: TurnReader) -> None:

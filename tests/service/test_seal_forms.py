@@ -1,0 +1,194 @@
+"""A record sealed in several versions of the form: one of before the versions, writers of both beside each other, and down and up again."""
+
+import asyncio
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import psycopg
+import pytest
+
+from db import migrate
+from db.canonical import FORMS, HASH, VERSION, call_hash, marks
+from db.link import conninfo
+from db.redact import redact
+from db.seal import Sealer
+from db.verify import verify
+from protocol.records import CallRecord, EventRecord
+from tests.conftest import SEED
+from tests.support.record import NOW, call_id, fresh_database, rows
+from tests.support.sealed import fill, insert, keep, many_rows, put_back
+
+OLD = (Path(__file__).parent.parent / "fixtures" / "record_0008.sql").read_text()
+"""A record that the code of tree 96025be wrote, sealed, redacted and verified at migration 0008."""
+OLD_CALLS = [UUID(bytes=(1_790_000_000_000 + n).to_bytes(6, "big") + bytes([0x70, n, 0x80]) + bytes(6) + bytes([n])) for n in range(1, 5)]
+
+
+@pytest.fixture
+def old(database_url: str) -> Iterator[str]:
+    """The record of before, at the migration of before."""
+    with fresh_database(database_url, migrated=False) as url:
+        migrate.upgrade(url, "0008")
+        with psycopg.connect(conninfo(url)) as connection:
+            connection.execute(OLD.encode())
+        yield url
+
+
+def said(url: str) -> tuple[bool, int, int, int, int]:
+    """Is it right, how many calls, redacted, with rows that came late, not sealed yet; and the first finding."""
+    report = verify(url)
+    assert report.ok, [str(finding) for finding in report.findings]
+    return report.ok, report.calls, report.redacted, report.extended, report.unsealed
+
+
+def found(url: str) -> list[tuple[str, str]]:
+    """What a verification finds."""
+    return [(finding.damage.value, finding.detail) for finding in verify(url).findings]
+
+
+def make(url: str, *, key_id: str = "0123456789abcdef", sealed: bool = True) -> UUID:
+    """A call of today."""
+    made = call_id()
+    records = [msgspec.structs.replace(r, key_id=key_id) if isinstance(r, CallRecord) else r for r in many_rows(made, random.Random(SEED))]
+    asyncio.run(insert(url, *records, bodies={made: b"{}"}))
+    if sealed:
+        with Sealer(url) as sealer:
+            assert sealer.seal([UUID(made)]) == 1
+    return UUID(made)
+
+
+def seal_as_before(url: str, call: UUID) -> None:
+    """Add a seal as a process of before does: in version 1, and without a word about it."""
+    with psycopg.connect(conninfo(url)) as connection:
+        known = connection.execute("SELECT salt FROM seal_rows WHERE call_id = %s ORDER BY part", (call,)).fetchall()
+        salt = known[0][0] if known else os.urandom(32)
+        hashes = []
+        for form in FORMS:
+            hashed = form.hash_sql(form.contents_sql(1), 1)
+            query = (
+                f"SELECT coalesce(string_agg(h, ''::bytea ORDER BY {form.order}), '') FROM "
+                f"(SELECT t.*, {hashed} AS h FROM {form.table} t, (SELECT %s::bytea AS salt) s WHERE t.call_id = %s) x"
+            )
+            [(of_table,)] = connection.execute(query.encode(), (salt, call), binary=True).fetchall()
+            hashes.append(of_table)
+        connection.execute(
+            "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) "
+            "SELECT coalesce(max(position) + 1, 0), %s, %s, now(), %s, %s, '' FROM seals",
+            (call, len(known), [len(h) // HASH for h in hashes], call_hash(call, hashes, 1)),
+        )
+        connection.execute(
+            "INSERT INTO seal_rows (call_id, part, salt, marks) VALUES (%s, %s, %s, %s)",
+            (call, len(known), None if known else salt, b"".join(map(marks, hashes))),
+        )
+
+
+def test_a_record_of_before_verifies_and_goes_on_and_down_and_up_again(old: str) -> None:
+    """Calls sealed before it, sealed over it, redacted before and after it, with one tree and checkpoints over all."""
+    migrate.upgrade(old)
+    assert rows(old, "SELECT DISTINCT form FROM seals") == [(1,)]
+    assert said(old) == (True, 4, 1, 2, 0)
+    new, other = make(old), make(old)
+    late = EventRecord(call_id=str(OLD_CALLS[0]), kind="fenced", number=7, at=NOW, detail="came after the migration")
+    again = EventRecord(call_id=str(OLD_CALLS[2]), kind="fenced", number=7, at=NOW, detail="of the one that was redacted before")
+    asyncio.run(insert(old, late, again))
+    with Sealer(old) as sealer:
+        assert sealer.seal([OLD_CALLS[0], OLD_CALLS[2]]) == 2
+        assert sealer.checkpoint()
+    assert redact(old, OLD_CALLS[1], "sealed in version 1, with a late row") > 0
+    assert redact(old, other, "sealed in version 2") > 0
+    with Sealer(old) as sealer:
+        assert sealer.checkpoint()
+    assert rows(old, "SELECT DISTINCT form FROM seals ORDER BY 1") == [(1,), (VERSION,)]
+    assert said(old) == (True, 6, 3, 4, 0)
+    report = verify(old)
+    assert (report.checkpoints, report.size) == (4, 12)
+    migrate.downgrade(old, "0008")
+    assert migrate.current(old) == "0008"
+    assert rows(old, "SELECT key_id FROM calls WHERE call_id = %s", new) == [("0123456789abcdef",)], "a seal is over it"
+    migrate.upgrade(old)
+    assert migrate.schema_diff(old) == []
+    assert said(old) == (True, 6, 3, 4, 0)
+
+
+def test_without_seals_of_the_new_version_the_migration_goes_down_whole(old: str) -> None:
+    migrate.upgrade(old)
+    asyncio.run(insert(old, *many_rows(call_id(), random.Random(SEED))))
+    migrate.downgrade(old, "0008")
+    columns = "SELECT count(*) FROM information_schema.columns WHERE column_name IN ('key_id', 'form') AND table_name IN ('calls', 'seals')"
+    assert rows(old, columns) == [(0,)]
+    assert rows(old, "SELECT count(*) FROM judge_block_log WHERE session <> ''") == [(8,)]
+    assert rows(old, "SELECT has_table_privilege('sluice_reader', 'call_log', 'SELECT')") == [(True,)]
+    migrate.upgrade(old)
+    assert migrate.schema_diff(old) == []
+    assert rows(old, "SELECT DISTINCT form FROM seals") == [(1,)]
+    assert said(old) == (True, 4, 1, 2, 1)
+
+
+def test_writers_of_before_go_on_beside_the_new_tables(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        # of an old gateway: nothing that its seal does not cover
+        plain = make(url, key_id="", sealed=False)
+        seal_as_before(url, plain)
+        assert said(url) == (True, 1, 0, 0, 0)
+        # of a new gateway, sealed by an old writer: not sealed yet, until a new writer looks
+        mixed = make(url, sealed=False)
+        seal_as_before(url, mixed)
+        assert said(url) == (True, 2, 0, 0, 1)
+        with Sealer(url) as sealer:
+            assert sealer.find_beside() == [mixed]
+            assert sealer.seal([mixed]) == 1
+            assert sealer.find_beside() == []
+            assert sealer.checkpoint()
+        assert said(url) == (True, 2, 0, 0, 0)
+        # a record that comes late to a call of an old writer is covered in the new version
+        asyncio.run(insert(url, EventRecord(call_id=str(plain), kind="fenced", number=1, at=NOW, detail="late")))
+        with Sealer(url) as sealer:
+            assert sealer.seal([plain, mixed]) == 1
+        assert said(url) == (True, 2, 0, 1, 0)
+        assert rows(url, "SELECT form FROM seals ORDER BY position") == [(0,), (0,), (VERSION,), (VERSION,)]
+
+
+def test_a_call_that_an_old_writer_sealed_last_is_covered_again(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        made = make(url)
+        # the old writer had it in mind too, and found other hashes than its own
+        seal_as_before(url, made)
+        assert said(url) == (True, 1, 0, 0, 1)
+        with Sealer(url) as sealer:
+            assert sealer.seal(sealer.find_beside()) == 1
+        assert said(url) == (True, 1, 0, 0, 0)
+        assert rows(url, "SELECT part, form FROM seals ORDER BY position") == [(0, VERSION), (1, 0), (2, VERSION)]
+
+
+def test_what_is_changed_in_a_record_of_several_versions_is_found(old: str) -> None:
+    migrate.upgrade(old)
+    made = make(old)
+    keep(old)
+    where = f"WHERE call_id = '{made}'"
+    for statement, damage, part_of_detail in (
+        (f"UPDATE calls SET key_id = 'f0' {where}", "altered", "content or columns are others"),
+        (f"UPDATE calls SET key_id = '' {where}", "altered", "content or columns are others"),
+        (f"UPDATE calls SET key_id = 'f0' WHERE call_id = '{OLD_CALLS[3]}'", "altered", "of version 1, does not cover"),
+        (f"UPDATE seals SET form = 1 {where}", "altered", ""),
+        (f"UPDATE seals SET form = 0 {where}", "altered", ""),
+        (f"UPDATE seals SET form = {VERSION} WHERE call_id = '{OLD_CALLS[3]}'", "altered", ""),
+        (f"UPDATE seals SET form = {VERSION + 1} {where}", "altered", "a version that this one does not know"),
+        (f"UPDATE seals SET form = -1 {where}", "altered", "a version that this one does not know"),
+        (f"UPDATE calls SET model = 'x' WHERE call_id = '{OLD_CALLS[3]}'", "altered", "content or columns are others"),
+    ):
+        rows(old, statement)
+        findings = found(old)
+        assert any(kind == damage and part_of_detail in detail for kind, detail in findings), (statement, findings)
+        put_back(old)
+    assert found(old) == []
+
+
+def test_a_record_of_one_version_has_no_calls_to_cover_again(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        fill(url, random.Random(SEED), calls=3)
+        with Sealer(url) as sealer:
+            assert sealer.find_beside() == []
+        assert rows(url, "SELECT DISTINCT form FROM seals") == [(VERSION,)]

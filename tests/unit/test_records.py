@@ -1,0 +1,183 @@
+"""Records are total: whatever a session holds is encoded, comes back as it was, and can be inserted."""
+
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from db.fit import fit
+from db.rows import MAX_CHARS, pack
+from policy.effects import CallInfo
+from policy.session import Session
+from protocol.config import Config
+from protocol.errors import StreamProtocolError
+from protocol.records import (
+    BlockRecord,
+    CallRecord,
+    ChunksRecord,
+    EndRecord,
+    EventRecord,
+    Record,
+    ToolCallRecord,
+    decode_records,
+    encode_records,
+    read_records,
+)
+from streams import layout
+from streams.layout import Entry, Start
+from tests.conftest import SEED
+from tests.support.record import NOW, call_id, call_record, tool_call_record, whole_call
+from workers import call as worker_call
+from workers.call import OwnedCall
+
+START = Start(
+    call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",
+    nonce="n", deadline=2,
+)  # fmt: skip
+BODY = json.dumps(
+    {
+        "model": "demo",
+        "stream": True,
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+    }
+).encode()
+ODD = ["\ud83d", "a\x00\ud800b", "\ufffed83d", "\ufffe", "x" * 5000, "\x00" * 400]
+TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(ODD)
+NUMBERS = st.integers(min_value=-(2**80), max_value=2**80) | st.sampled_from([2**31, 2**63, 2**64, -(2**63) - 1, 10**400])
+
+
+def owned() -> OwnedCall:
+    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1 << 20)
+    call = OwnedCall(START, "t", "1-0", Session(info, [], Config()), policy_header="p@r", released=0, digest="", recorded=0)
+    call.begin(BODY)
+    assert call.next_release(1) is not None
+    call.answered()
+    return call
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "identity", "field"),
+    [
+        ("bash\ud83d", "c1", ""),
+        ("bash", "c\ud83d", ""),
+        ("bash", "c1", "f\ud83d"),
+        ("bash\x00", "c\x00", ""),
+        ("b" * 9_000, "c" * 9_000, ""),
+    ],
+)
+def test_what_came_with_a_lone_surrogate_is_on_record(name: str, identity: str, field: str) -> None:
+    """Attack 4: the call went out of the record without a trace. What becomes of it for the client is for others to say."""
+    call = owned()
+    first: dict[str, Any] = {"tool_calls": [{"index": 0, "id": identity, "function": {"name": name, "arguments": "{}"}}]}
+    raw = [chunk({"content": "I will "} | ({field: 1} if field else {})), chunk(first), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+    records: list[Record] = []
+    for seq, one in enumerate(raw, 1):
+        call.take_entry(Entry(seq, 1, "chunks", [one]))
+        release = call.next_release(2)
+        if release is not None:
+            records += decode_records(release.audit) if release.audit else []
+            call.answered()
+    records += decode_records(encode_records(call.end_records("complete", -1, 3)))
+    assert [one for r in records if isinstance(r, ChunksRecord) for one in r.raw] == raw
+    if tool_calls := [r for r in records if isinstance(r, ToolCallRecord)]:
+        assert {(r.name, r.tool_call_id) for r in tool_calls} == {(name, identity)}
+    assert isinstance(records[-1], EndRecord)
+    pack([fitted for record in records for fitted in fit(record)], {})
+
+
+def test_a_release_that_cannot_be_built_leaves_what_it_held_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = owned()
+    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
+    monkeypatch.setattr(worker_call, "encode_records", lambda records: 1 / 0)
+    assert call.next_release(2) is None and call.broken
+    chunks = [r for r in call.end_records("policy_failed", -1, 3) if isinstance(r, ChunksRecord)]
+    assert [one for r in chunks for one in r.raw] == [chunk({"content": "a"})]
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS, NUMBERS, NUMBERS), max_size=4))
+def test_any_text_and_any_number_comes_back_and_fits_a_row(values: list[tuple[str, str, int, int]]) -> None:
+    call = call_id()
+    records: list[Record] = []
+    for block, (name, other, small, large) in enumerate(values):
+        records += [
+            call_record(call, model=name, session=other, key=name, key_id=other, gateway=name, upstream=other),
+            tool_call_record(call, block=block, name=name, tool_call_id=other, reason=name, policy=other, index=small, choice=large),
+            BlockRecord(call_id=call, block=block, at=NOW, kind=name, verdict="block", reason=other, policy=name),
+            EndRecord(
+                call_id=call, at=NOW, state="ENDED", reason=name, status=small, stop_reason=other, relayed=large, input_tokens=small,
+                output_tokens=large,
+            ),
+            EventRecord(call_id=call, kind=name, number=block, at=NOW, detail=other),
+        ]  # fmt: skip
+    assert decode_records(encode_records(records)) == records
+    for record in records:
+        fitted = fit(record)
+        pack(fitted, {})
+        assert all(fit(one) == [one] for one in fitted[:1]), "what was made to fit fits"
+        for (table, column), most in MAX_CHARS.items():
+            assert table != "tool_calls" or not isinstance(fitted[0], ToolCallRecord) or len(getattr(fitted[0], column)) <= most
+
+
+class _Odd:
+    def __repr__(self) -> str:
+        return "an object of a policy \ud83d"
+
+
+@pytest.mark.parametrize("value", [5, None, ["y", 2**70], {"a": "\ud83d"}, 1.5, b"\xff", _Odd(), True, (1, {2})], ids=repr)
+def test_a_field_of_a_wrong_type_costs_no_other_record(value: Any) -> None:
+    """Attack 13: `Block(5)` made a dead letter of all that was recorded with it."""
+    good = whole_call(call_id())
+    wrong = BlockRecord(call_id=call_id(), block=0, at=NOW, kind="text", verdict="block", reason=value, policy="")
+    records, unreadable = read_records(encode_records([*good, wrong, *good]))
+    assert unreadable == [] and len(records) == 2 * len(good) + 1
+    assert records[: len(good)] == records[len(good) + 1 :] == good
+    mended = records[len(good)]
+    assert isinstance(mended, BlockRecord) and type(mended.reason) is str
+    pack([mended], {})
+
+
+def test_what_is_no_record_is_told_apart_from_those_that_are() -> None:
+    good = whole_call(call_id())
+    wrong = BlockRecord(call_id=good[0].call_id, block=0, at=NOW, kind="text", verdict="odd", reason="\ud83d", policy="")  # type: ignore[arg-type]
+    blob = encode_records([*good, wrong])
+    records, [unreadable] = read_records(blob)
+    assert records == good
+    assert good[0].call_id.encode() in unreadable
+    with pytest.raises(StreamProtocolError):
+        decode_records(blob)
+    for nothing in (b"", b"\xc1", b"\x80", msgspec.msgpack.encode("x"), msgspec.msgpack.encode([msgspec.msgpack.Ext(77, b"")])):
+        with pytest.raises(StreamProtocolError):
+            read_records(nothing)
+    no_records: tuple[list[Any], ...] = ([5], [[]], [["call"]], [["no kind", 1]], [None, [None]])
+    for items in no_records:
+        assert read_records(msgspec.msgpack.encode(items)) == ([], [msgspec.msgpack.encode(item) for item in items])
+
+
+def test_processes_of_two_versions_read_each_others_calls() -> None:
+    """What came later is last on the wire, and may be left out: a writer of the version before takes a call's record for its own."""
+    made = call_record(call_id(), key_id="0123456789abcdef")
+    fields = CallRecord.__struct_fields__
+    assert fields[-2:] == ("call_id", "key_id")
+    item = msgspec.msgpack.decode(encode_records([made]))[0]
+    before = msgspec.msgpack.encode([item[:-1]])
+    assert decode_records(before) == [msgspec.structs.replace(made, key_id="")]
+    old_start = msgspec.msgpack.decode(layout.pack(START))[:-1]
+    assert msgspec.convert(old_start, Start) == START
+
+
+def test_the_ordinary_way_is_not_left_for_ordinary_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a session holds nearly always is encoded in one step."""
+    chance = random.Random(SEED)
+    monkeypatch.setattr("protocol.records._packable", lambda record: 1 / 0)
+    records = [r for _ in range(20) for r in whole_call(call_id(), session="é😀\x00\ufffe" + chr(chance.randrange(0x20, 0xD000)))]
+    assert decode_records(encode_records(records)) == records

@@ -1,0 +1,84 @@
+"""Versions of the form in which rows are hashed: version 1 is for ever."""
+
+from hashlib import sha256
+from struct import pack
+from uuid import UUID
+
+import pytest
+
+from db.canonical import BESIDE, FORMS, VERSION, Form, Row, call_hash, holds_later, row_hash
+
+CALL = UUID(int=0x0190_0000_0000_7000_8000_000000000001)
+SALT = b"salt" * 8
+VERSION_1 = {
+    "calls": "6839ecd80f63285721c73719aa9aba7e",
+    "request_bodies": "1a2982ae9bc75b1e8ad4a3542c2e9a70",
+    "chunks": "970d89aa8287b8174828105663531105",
+    "releases": "c4248fa97757fd82ec7f32d23bb295f7",
+    "blocks": "8c0ecaa616a9db28833cef39822fa84b",
+    "tool_calls": "78aa880fd01c52359bdd14c095add06f",
+    "tool_releases": "5250461ace758e06667515c3bbe6233c",
+    "judgements": "45c11d3347bd87616db8dfe495161d96",
+    "ends": "6aa414927add00c5595ec8cc02c1f138",
+    "events": "2c3ac074aecbb15fd050ed52ed89c22f",
+}
+"""What the code of tree 96025be, which knew no versions, made of the columns that it had."""
+CALL_1 = "26cde91ed474f17fbd49995faa431ce15215b01bb82c7e932e19d3e1ac9cb42b"
+COLUMNS_1 = 84
+
+
+def value(table: str, column: str) -> bytes | None:
+    """Some bytes that only this column has; of every third column none, which is NULL."""
+    made = sha256(f"{table}.{column}".encode()).digest()
+    return None if made[0] % 3 == 0 else made[: 1 + made[1] % 20]
+
+
+def field(data: bytes | None) -> bytes:
+    """A field of COPY BINARY."""
+    return pack("!i", -1) if data is None else pack("!i", len(data)) + data
+
+
+def row(form: Form, /, **other: bytes | None) -> bytes:
+    """A row of a table; `other`: values of columns by name."""
+    fields: list[bytes | None] = [CALL.bytes, *(value(form.table, name) or b"k" for name, _ in form.key)]
+    fields += [other[name] if name in other else value(form.table, name) for name, _ in (*form.stays, *form.content)]
+    return pack("!h", len(fields)) + b"".join(map(field, fields))
+
+
+@pytest.mark.parametrize("version", [BESIDE, 1])
+def test_version_1_hashes_what_it_always_did(version: int) -> None:
+    found = {form.table: row_hash(form, row(form), SALT, version) for form in FORMS}
+    assert {table: hashed.hex()[:32] for table, hashed in found.items()} == VERSION_1
+    assert call_hash(CALL, list(found.values()), version).hex() == CALL_1
+    assert sum(1 + len(form.key) + sum(form.counts[1]) for form in FORMS) == COLUMNS_1, "no column came into it or went"
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.table)
+def test_both_readings_of_a_row_agree_in_every_version(form: Form) -> None:
+    for version in range(VERSION + 1):
+        assert Row.read(form, row(form)).hash(SALT, version=version) == row_hash(form, row(form), SALT, version)
+        for name, _ in form.later(version):
+            other = row(form, **{name: b"another"})
+            assert row_hash(form, other, SALT, version) == row_hash(form, row(form), SALT, version)
+            assert holds_later(form, other, version)
+            assert not holds_later(form, row(form, **dict.fromkeys((n for n, _ in form.later(version)), b"")), version)
+        for name, _ in (*form.stays, *form.content):
+            is_covered = name not in dict(form.later(version))
+            changed = row_hash(form, row(form, **{name: b"another"}), SALT, version)
+            assert (changed != row_hash(form, row(form), SALT, version)) == is_covered, name
+
+
+def test_a_seal_cannot_be_taken_for_one_of_another_version() -> None:
+    hashes = [row_hash(form, row(form), SALT, 1) for form in FORMS]
+    assert len({call_hash(CALL, hashes, version) for version in range(1, VERSION + 2)}) == VERSION + 1
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.content], ids=lambda form: form.table)
+def test_what_a_redaction_of_any_time_kept_fits_every_version(form: Form) -> None:
+    """A redaction keeps a hash for each column there was; what came later is empty then, and is hashed as it is."""
+    names = [name for name, _ in form.content]
+    whole = Row.read(form, row(form))
+    kept = b"".join(bytes(32) if v is None else sha256(SALT + bytes([i]) + whole.key + v).digest() for i, v in enumerate(whole.content))
+    emptied = Row.read(form, row(form, **{n: None if v is None else b"" for n, v in zip(names, whole.content, strict=True)}))
+    for version in range(VERSION + 1):
+        assert emptied.hash(b"gone", kept, version=version) == whole.hash(SALT, version=version)
