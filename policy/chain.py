@@ -6,8 +6,8 @@ know: codecs, sessions, Redis.
 
 import logging
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.json_strict import AmbiguousJson, loads_call
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
 
@@ -85,9 +85,18 @@ def _decides_about(kind: type[Policy]) -> _Decides:
 
 class Chain:
     """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
-    `reads_other` likewise for blocks carried whole. `searches`: text is searched for calls, if a policy decides about calls."""
+    `reads_other` likewise for blocks carried whole. `searches`: text is searched for calls, if a policy decides about calls.
+    `exact`: the tools that read keys, and those that read integers, exactly (see `Config`)."""
 
-    def __init__(self, policies: Sequence[Policy], context: Context, *, searches: bool = True) -> None:
+    def __init__(
+        self,
+        policies: Sequence[Policy],
+        context: Context,
+        *,
+        searches: bool = True,
+        exact: tuple[Collection[str], Collection[str]] = ((), ()),
+    ) -> None:
+        self._exact_keys, self._exact_integers = exact
         self.policies = [p.for_call(context) for p in policies]
         self.context = context
         decides = [_decides_about(type(p)) for p in self.policies]
@@ -96,6 +105,10 @@ class Chain:
         self.searches = searches and any(about.calls for about in decides)
         self.reads_other = any(about.other for about in decides)
         self._looks_back = any(about.past for about in decides)
+
+    def loads_call(self, name: str, text: str) -> dict[str, Any]:
+        """Return what a call of the tool `name` asks for. Raises AmbiguousJson."""
+        return loads_call(text, exact_keys=name in self._exact_keys, exact_integers=name in self._exact_integers)
 
     def on_request(self, request: ChatRequest) -> tuple[ChatRequest | Block, str]:
         """Run the request hooks; returns the request or the block, and who decided."""
@@ -220,7 +233,7 @@ class Decision:
 
     def _replace(self, policy: Policy, verdict: Replace) -> None:
         try:
-            value = loads_arguments(verdict.arguments)
+            value = self._chain.loads_call(self._call.name, verdict.arguments)
         except AmbiguousJson:
             self.decided = Decided("block", "fault", policy_name(policy), "", None)
             return

@@ -85,8 +85,9 @@ class Session:
             request = self.request = codecs.decode_request(call.dialect, body, endpoint=call.endpoint)
             self._out.streams, model = request.stream, request.model
             self._upstream = opening.route(call, self._config, request)
-            searches = self._config.text_calls == "decide"
-            self._chain = Chain(self._policies, Context(call.call_id, call.nonce, call.key, call.session, request), searches=searches)
+            context = Context(call.call_id, call.nonce, call.key, call.session, request)
+            exact = self._config.exact_keys, self._config.exact_integers
+            self._chain = Chain(self._policies, context, searches=self._config.text_calls == "decide", exact=exact)
             self._approved = opening.approve(self._chain, request)
             self._blocks = Blocks(self._out, self._chain, request.without_history())
         except PipelineError as error:

@@ -5,7 +5,6 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy import judging
-from policy.arguments import spellings
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, Policy, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names
 
@@ -50,7 +49,7 @@ class ToolJudge(Policy):
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Ask about the call, if its tool is among those to judge."""
         options = self.options
-        if not any(self._tools.match(name) for name in spellings(call.name)):
+        if not self._tools.means(call.name):
             return ALLOW
         if len(call.arguments.encode("utf-8", "surrogatepass")) > options.max_arguments_bytes:
             return Block("too_large", f"[Sluice: the tool call {shown(call.name)} was blocked: its arguments are too large to be judged]")

@@ -171,6 +171,10 @@ class Config(_Strict):
     """Names that clients may send in anthropic-beta beyond those Sluice knows."""
     text_calls: Literal["decide", "pass"] = "decide"
     """What happens to text that a client may read as a tool call, where a policy decides about calls (docs/tools.md)."""
+    exact_keys: tuple[str, ...] = ()
+    """Tools whose programs tell keys apart that differ in case or form only, as a free map of environment variables needs it."""
+    exact_integers: tuple[str, ...] = ()
+    """Tools whose programs read integers beyond 2^53 - 1 exactly."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
 
     @model_validator(mode="after")
