@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from policy.base import ToolCall
+from policy.sql import Kind, NotOneStatement, kinds_of
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
 from protocol.folding import fold, is_plain, without_unseen
 from protocol.request import Tool
@@ -22,6 +23,16 @@ class Looks:
 
     def __init__(self, call: ToolCall) -> None:
         self._call = call
+        self._kinds: dict[tuple[str, str], set[Kind] | None] = {}
+
+    def kinds(self, text: str, dialect: str) -> set[Kind] | None:
+        """The kinds of the one statement in `text`, parsed once whatever the rules; None where it is not one."""
+        if (text, dialect) not in self._kinds:
+            try:
+                self._kinds[text, dialect] = kinds_of(text, dialect)
+            except NotOneStatement:
+                self._kinds[text, dialect] = None
+        return self._kinds[text, dialect]
 
     @cached_property
     def everywhere(self) -> list[str]:

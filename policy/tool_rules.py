@@ -15,7 +15,7 @@ from policy.arguments import Looks, Undecidable, plain_values, schema_of
 from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names, Pattern, compile_re2
 from policy.schemas import compile_client_schema, compile_schema
-from policy.sql import Kind, NotOneStatement, check_dialect, kinds_of
+from policy.sql import Kind, check_dialect
 from protocol.folding import fold
 
 
@@ -109,7 +109,7 @@ class _Compiled:
             and self._names.means(call.name)
             and (self._schema is None or self._schema.may_fit(call.value, looks))
             and (self._pattern is None or self._finds(looks))
-            and (self.rule.sql is None or any(_sql_denies(self.rule.sql, call.value[key]) for key in looks.named(self.rule.sql.argument)))
+            and (self.rule.sql is None or _sql_denies(self.rule.sql, call, looks))
         )
 
     def allows(self, call: ToolCall, looks: Looks) -> bool:
@@ -188,19 +188,19 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
     return [_renamed(inner, names) for inner in value] if isinstance(value, list) else value
 
 
-def _sql_denies(sql: Sql, text: Any) -> bool:
-    try:
-        return not isinstance(text, str) or not kinds_of(text, sql.dialect).isdisjoint(sql.kinds)
-    except NotOneStatement:
-        return True
+def _sql_denies(sql: Sql, call: ToolCall, looks: Looks) -> bool:
+    texts = [call.value[key] for key in looks.named(sql.argument)]
+    if len(texts) != 1:
+        return bool(texts)
+    kinds = looks.kinds(texts[0], sql.dialect) if isinstance(texts[0], str) else None
+    return kinds is None or not kinds.isdisjoint(sql.kinds)
 
 
 def _sql_allows(sql: Sql, call: ToolCall, looks: Looks) -> bool:
-    text = call.value.get(sql.argument)
-    try:
-        return isinstance(text, str) and looks.named(sql.argument) == [sql.argument] and kinds_of(text, sql.dialect) <= set(sql.kinds)
-    except NotOneStatement:
+    if looks.named(sql.argument) != [sql.argument] or not isinstance(call.value[sql.argument], str):
         return False
+    kinds = looks.kinds(call.value[sql.argument], sql.dialect)
+    return kinds is not None and kinds <= set(sql.kinds)
 
 
 class ToolRules(Policy):

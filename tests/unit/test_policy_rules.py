@@ -191,7 +191,7 @@ def test_a_clients_pattern_cannot_run_for_long() -> None:
         ("truncate t", {"truncate"}),
         ("grant all on t to u", {"grant"}),
         ("copy t to '/tmp/x'", {"copy"}),
-        ("merge into t using s on t.a = s.a when matched then delete", {"merge"}),
+        ("merge into t using s on t.a = s.a when matched then delete", {"merge", "delete"}),
     ],
 )
 def test_kinds_include_those_of_every_part(text: str, kinds: set[str]) -> None:
