@@ -6,8 +6,8 @@ know: codecs, sessions, Redis.
 
 import logging
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,7 +34,7 @@ from protocol.changed import Unclear, reconciled
 from protocol.copied import copied, copied_json, copied_tool
 from protocol.errors import PolicyFailed, TookTooLong
 from protocol.events import BlockKind
-from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
+from protocol.json_strict import AmbiguousJson, dumps, loads_call
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
 
@@ -107,13 +107,21 @@ def _decides_about(kind: type[Policy]) -> _Decides:
 class Chain:
     """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
     `reads_other` likewise for blocks carried whole, `asks` where one may ask judges. `searches`: text is searched for calls, if a
-    policy decides about calls.
+    policy decides about calls. `exact`: the tools that read keys, and those that read integers, exactly (see `Config`).
 
     Raises PolicyFailed where a policy cannot be made ready for the call.
     """
 
-    def __init__(self, policies: Sequence[Policy], context: Context, *, searches: bool = True) -> None:
+    def __init__(
+        self,
+        policies: Sequence[Policy],
+        context: Context,
+        *,
+        searches: bool = True,
+        exact: tuple[Collection[str], Collection[str]] = ((), ()),
+    ) -> None:
         self._series = policies
+        self._exact_keys, self._exact_integers = exact
         self.context = context
         self.policies = [self._for_call(p) for p in policies]
         decides = self._decides = [_decides_about(type(p)) for p in self.policies]
@@ -125,6 +133,10 @@ class Chain:
         self.reads_other = any(about.other for about in decides)
         self.asks = any(p.asks for p in self.policies)
         self._looks_back = any(about.past for about in decides)
+
+    def loads_call(self, name: str, text: str) -> dict[str, Any]:
+        """Return what a call of the tool `name` asks for. Raises AmbiguousJson."""
+        return loads_call(text, exact_keys=name in self._exact_keys, exact_integers=name in self._exact_integers)
 
     def _for_call(self, policy: Policy) -> Policy:
         own = _decides_about(type(policy)).own
@@ -362,7 +374,7 @@ class Decision:
 
     def _replace(self, policy: Policy, verdict: Replace) -> None:
         try:
-            value = loads_arguments(verdict.arguments)
+            value = self._chain.loads_call(self._call.name, verdict.arguments)
         except AmbiguousJson:
             self._block(policy, _fault(policy, "on_tool_call", self._chain.context.call_id))
             return

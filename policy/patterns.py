@@ -6,15 +6,22 @@ from typing import Annotated, Any
 import re2
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from protocol.folding import fold
+
 MAX_PATTERN = 10_000
+_VENDOR = re.compile(r"(?:to=)?(?:(?:functions?|tools?|default_api|multi_tool_use|antml)[.:/])+")
+"""What models and servers put before a tool's name: chat templates' namespaces, Gemini's `default_api`, leaked markup."""
+_TAIL = re.compile(r"(?::\d+|<\|.*)\Z", re.DOTALL)
+"""What they leave behind it: Kimi's number, a special token of the template."""
 
 
-def compile_re2(pattern: str) -> Any:
+def compile_re2(pattern: str, *, any_case: bool = False) -> Any:
     """Compile for RE2. Raises ValueError with the reason; nothing is logged."""
     if len(pattern) > MAX_PATTERN:
         raise ValueError(f"a pattern is longer than {MAX_PATTERN} characters")
     options = re2.Options()
     options.log_errors = False
+    options.case_sensitive = not any_case
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
@@ -42,16 +49,28 @@ NamePattern = str | Re2
 """A shell pattern (`*`, `?`) or `{re2: ...}`; both must match the whole name."""
 
 
+def names_of(name: str) -> list[str]:
+    """Return a tool's name and what a client that is generous may run for it: no blanks around, no vendor's prefix."""
+    plain = fold(name)
+    return [*dict.fromkeys((name, plain, _TAIL.sub("", _VENDOR.sub("", plain, count=1)).strip()))]
+
+
 class Names:
     """Names that match one of `patterns`."""
 
     def __init__(self, patterns: NamePattern | list[NamePattern]) -> None:
         several = patterns if isinstance(patterns, list) else [patterns]
-        self._compiled = [compile_re2(p.re2 if isinstance(p, Re2) else _shell(p)) for p in several]
+        written = [p.re2 if isinstance(p, Re2) else _shell(p) for p in several]
+        self._compiled = [compile_re2(pattern) for pattern in written]
+        self._any_case = [compile_re2(pattern, any_case=True) for pattern in written]
 
     def match(self, name: str) -> bool:
         """Does one of the patterns match the whole name?"""
         return any(p.fullmatch(name) is not None for p in self._compiled)
+
+    def means(self, name: str) -> bool:
+        """Does one match the name, or what a lenient client may run for it? For rules that forbid."""
+        return any(p.fullmatch(form) is not None for form in names_of(name) for p in self._any_case)
 
 
 def _shell(pattern: str) -> str:

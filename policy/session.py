@@ -86,9 +86,9 @@ class Session:
             request = self.request = codecs.decode_request(call.dialect, body, endpoint=call.endpoint)
             self._out.streams, model = request.stream, request.model
             self._upstream = opening.route(call, self._config, request)
-            searches = self._config.text_calls == "decide"
-            known = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
-            self._chain = Chain(self._policies, known, searches=searches)
+            context = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
+            exact = self._config.exact_keys, self._config.exact_integers
+            self._chain = Chain(self._policies, context, searches=self._config.text_calls == "decide", exact=exact)
             self._approved = opening.approve(self._chain, request)
             if self._approved.model != model:
                 self._upstream = opening.route(call, self._config, self._approved)

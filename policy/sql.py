@@ -5,25 +5,48 @@ The parser is loaded with the first rule about SQL, at the start of a worker: it
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from protocol.bounds import MAX_SQL_CHARS
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-MAX_SQL = 65_536
+_STEPS_PER_TOKEN = 3
+_MORE_STEPS = 3_000
+"""The parser takes one or two steps for a token of ordinary SQL; `struct(` in itself 40 times, 280 characters, would take 2^40."""
+_MAX_DEPTH = 32
+"""Of brackets: each takes the parser some 20 calls of functions, of which Python allows 1,000 in one another."""
 Kind = Literal[
     "select", "insert", "update", "delete", "merge", "create", "drop", "alter", "truncate", "grant", "revoke", "set", "use", "copy",
     "describe", "lock", "transaction", "commit", "rollback", "pragma", "analyze", "kill",
 ]  # fmt: skip
-"""`select` covers VALUES, UNION and the like; SELECT INTO is also `create`, FOR UPDATE also `lock`, other forms have their own names."""
-# Comments that MySQL runs; a comment of templates, which no database knows; a lone CR, which ends a comment for some only.
-_READ_DIFFERENTLY = re.compile(r"/\*M?!|\{#|\r(?!\n)|\0")
+"""`select` covers VALUES, UNION and the like; SELECT INTO is also `create`, FOR UPDATE also `lock`, other forms have their own names.
+What stands in other words within a statement counts too: see `_more_kinds`."""
+# Comments that MySQL runs; a comment of templates, which no database knows; a lone CR, which ends a comment for some only; a
+# comment in a comment, whose end ends both for some only.
+_READ_DIFFERENTLY = re.compile(r"/\*M?!|\{#|\r(?!\n)|\0|/\*(?:(?!\*/).)*/\*", re.DOTALL)
 _TSQL = ("tsql", "fabric")
-_TSQL_STATEMENTS = frozenset(
-    "backup begin break bulk checkpoint close commit continue dbcc deallocate declare deny exec execute fetch goto kill open print "
-    "raiserror readtext reconfigure restore return revert rollback save setuser shutdown updatetext use waitfor writetext".split()
+_TSQL_RESERVED = frozenset(
+    """add all alter and any as asc authorization backup begin between break browse bulk by cascade case check checkpoint close clustered
+    coalesce collate column commit compute constraint contains containstable continue convert create cross current current_date
+    current_time current_timestamp current_user cursor database dbcc deallocate declare default delete deny desc disk distinct
+    distributed double drop dump else end errlvl escape except exec execute exists exit external fetch file fillfactor for foreign
+    freetext freetexttable from full function goto grant group having holdlock identity identity_insert identitycol if in index inner
+    insert intersect into is join key kill left like lineno load merge national nocheck nonclustered not null nullif of off offsets on
+    open opendatasource openquery openrowset openxml option or order outer over percent pivot plan precision primary print proc
+    procedure raiserror read readtext reconfigure references replication restore restrict return revert revoke right rollback
+    rowcount rowguidcol rule save schema securityaudit select semantickeyphrasetable semanticsimilaritydetailstable
+    semanticsimilaritytable session_user set setuser shutdown some statistics system_user table tablesample textsize then to top tran
+    transaction trigger truncate try_convert tsequal union unique unpivot update updatetext use user values varying view waitfor when
+    where while with within writetext""".split()
 )
-"""T-SQL needs nothing between statements: `select 1 shutdown` are two, and none of these words can be a name there."""
+"""Transact-SQL's "Reserved Keywords", but `public`, which GRANT names. T-SQL needs nothing between statements, so `select 1 delete from t`
+are two: none of these words can be a name there unless it is quoted, and the parser takes it for an alias."""
+_TSQL_CALLS = frozenset(
+    "exec execute openquery openrowset opendatasource delete insert update merge drop create alter truncate select".split()
+)
+"""Reserved words before a bracket that begin a statement, or run one that stands in a text."""
 
 
 class NotOneStatement(ValueError):
@@ -41,18 +64,15 @@ def check_dialect(name: str) -> str:
 
 def kinds_of(text: str, dialect: str) -> set[Kind]:
     """Return the kinds of the one statement in `text`, nested ones included (a CTE may write). Raises NotOneStatement."""
-    import sqlglot
-    from sqlglot import exp, parser
+    from sqlglot import exp
 
-    if len(text) > MAX_SQL:
+    if len(text) > MAX_SQL_CHARS:
         raise NotOneStatement("too long")
     # the parser takes a no-break space for white, MySQL for a letter
     if _READ_DIFFERENTLY.search(text) or any(c.isspace() for c in text if not c.isascii()):
         raise NotOneStatement("a database may read it differently")
-    # its warnings quote the statement
-    parser.logger.disabled = True
     try:
-        statements = sqlglot.parse(text, dialect=dialect)
+        statements, words = _parse(text, dialect)
     except Exception as error:
         # whatever the parser stumbled over, it has not understood the text
         raise NotOneStatement("the parser refuses it") from error
@@ -62,21 +82,121 @@ def kinds_of(text: str, dialect: str) -> set[Kind]:
     if _kind(root) is None or isinstance(root, exp.Lock | exp.Into):
         raise NotOneStatement("the parser does not know this statement")
     kinds: set[Kind] = set()
+    sets = words.count("SET") if dialect in _TSQL else 0
     for node in root.walk():
-        if kind := _kind(node):
-            # INSERT ... VALUES reads nothing
-            if node is root or not isinstance(node, exp.Values):
-                kinds.add(kind)
-        elif isinstance(node, exp.DML | exp.DDL | exp.Command):
+        if isinstance(node, _others()) or (isinstance(node, exp.DML | exp.DDL) and _kind(node) is None):
             raise NotOneStatement("a statement of an unknown kind")
-        elif dialect in _TSQL and isinstance(node, exp.Identifier) and not node.quoted and node.name.lower() in _TSQL_STATEMENTS:
+        # INSERT ... VALUES reads nothing
+        if (kind := _kind(node)) and (node is root or not isinstance(node, exp.Values)):
+            kinds.add(kind)
+        kinds |= _more_kinds(node)
+        if dialect in _TSQL and _is_statement_in_tsql(node):
             raise NotOneStatement("more than one statement")
+        sets -= isinstance(node, exp.Update | exp.Set | exp.AlterSet)
+    if sets > 0:
+        # the parser takes `set @x = 1` behind a statement for a part of it
+        raise NotOneStatement("more than one statement")
     return kinds
+
+
+def _parse(text: str, dialect: str) -> "tuple[list[exp.Expr | None], list[str]]":
+    """Parse within so many steps that no text takes longer than an ordinary one of its length; gives the keywords, too.
+
+    Raises whatever the parser does.
+    """
+    import sqlglot
+
+    speech = sqlglot.Dialect.get_or_raise(dialect)
+    tokens = speech.tokenize(text)
+    depth = 0
+    for token in tokens:
+        depth += (token.token_type.name in _OPENING) - (token.token_type.name in _CLOSING)
+        if depth > _MAX_DEPTH:
+            raise NotOneStatement("nested too deep")
+    parser = _bounded(speech.parser_class)(dialect=speech)
+    parser.steps_left = _STEPS_PER_TOKEN * len(tokens) + _MORE_STEPS
+    return list(parser.parse(tokens, text)), [token.token_type.name for token in tokens]
+
+
+_OPENING = ("L_PAREN", "L_BRACKET", "L_BRACE", "CASE", "STRUCT", "ARRAY")
+_CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE", "END")
+
+
+@cache
+def _bounded(base: Any) -> Any:
+    from sqlglot import parser
+
+    # its warnings quote the statement
+    parser.logger.disabled = True
+
+    class Bounded(base):  # type: ignore[misc]
+        steps_left = 0
+
+        def _advance(self, times: int = 1) -> None:
+            self.steps_left -= 1
+            if self.steps_left < 0:
+                raise NotOneStatement("it takes the parser too long")
+            super()._advance(times)
+
+    return Bounded
+
+
+def _is_statement_in_tsql(node: "exp.Expr") -> bool:
+    from sqlglot import exp
+
+    if isinstance(node, exp.Identifier):
+        return not node.quoted and node.name.lower() in _TSQL_RESERVED
+    return isinstance(node, exp.Anonymous) and node.name.lower() in _TSQL_CALLS
 
 
 def _kind(node: "exp.Expr") -> Kind | None:
     kinds = _kinds()
     return next((kinds[base] for base in type(node).__mro__ if base in kinds), None)
+
+
+def _more_kinds(node: "exp.Expr") -> set[Kind]:
+    """What a node does besides its own kind: replacing a row, a table or a partition deletes or drops what was there."""
+    from sqlglot import exp
+
+    found: set[Kind] = set()
+    match node:
+        case exp.When():
+            then = node.args.get("then")
+            # UPDATE and INSERT are nodes; DELETE is a word, and so is DO NOTHING
+            if isinstance(then, exp.Var) and "NOTHING" not in then.name.upper():
+                found.add("delete")
+        case exp.OnConflict():
+            action = node.args.get("action")
+            if action is None or "NOTHING" not in action.name.upper() or node.expressions:
+                found.add("update")
+        case exp.Insert():
+            if node.args.get("overwrite") or node.args.get("where") or (node.args.get("alternative") or "").upper() == "REPLACE":
+                found.add("delete")
+            if isinstance(node.this, exp.Directory):
+                found.add("copy")
+        case exp.Create() if node.args.get("replace"):
+            found.add("drop")
+        case exp.DropPartition() | exp.ReplaceColumns() | exp.DropPrimaryKey():
+            found.add("drop")
+        case exp.ReplacePartition():
+            found |= {"delete", "insert"}
+        case exp.Returning() if node.args.get("into"):
+            found.add("insert")
+    return found
+
+
+@cache
+def _others() -> tuple[type, ...]:
+    """Statements without a kind, and what holds statements or runs programs: a statement with one in it is not known."""
+    from sqlglot import exp
+
+    return (
+        exp.AlterSession, exp.Attach, exp.Block, exp.Cache, exp.CaseStatement, exp.Command, exp.Comment, exp.Connect, exp.Declare,
+        exp.Detach, exp.Disconnect, exp.EndStatement, exp.Execute, exp.ExecuteSql, exp.Export, exp.ForIn, exp.Get, exp.IfBlock,
+        exp.Install, exp.Iterate, exp.Leave, exp.ListStage, exp.LoadData, exp.LoopBlock, exp.MultitableInserts, exp.Put,
+        exp.QueryTransform, exp.Refresh, exp.RepeatBlock, exp.Return, exp.Show, exp.StoredProcedure, exp.Summarize, exp.Uncache,
+        exp.Undrop, exp.WhileBlock,
+    )  # fmt: skip
 
 
 @cache

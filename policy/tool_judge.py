@@ -6,7 +6,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policy import judge_view, judging
 from policy.answer import size_of
-from policy.arguments import spellings
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, Policy, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_BYTES
@@ -81,7 +80,7 @@ class ToolJudge(Policy):
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Ask about the call, if its tool is among those to judge and everything that it depends on can be shown."""
         options = self.options
-        if not any(self._tools.match(name) for name in spellings(call.name)):
+        if not self._tools.means(call.name):
             return ALLOW
         if size_of(call.arguments) > options.max_arguments_bytes:
             return _blocked(call, "too_large", "its arguments are too large to be judged")

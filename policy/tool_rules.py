@@ -1,19 +1,22 @@
 """Deterministic rules about tool calls: names, argument patterns, JSON Schemas, SQL by kind. No judge can overrule them.
 
-A rule's conditions must all hold. Where a condition cannot be decided (SQL that does not parse), a `deny` rule applies
-and an `allow` rule does not.
+A rule's conditions must all hold. Where a condition cannot be decided (SQL that does not parse, more text than is looked
+at), a `deny` rule applies and an `allow` rule does not. A `deny` rule takes names and keys for whatever a lenient program
+may take them for; an `allow` rule takes them exactly, and vouches for no arguments with a key that only looks like its own.
 """
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from policy.arguments import scalars, spellings, texts
+from policy.arguments import Looks, Undecidable, plain_values, schema_of
 from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names, Pattern, compile_re2
 from policy.schemas import compile_client_schema, compile_schema
-from policy.sql import Kind, NotOneStatement, check_dialect, kinds_of
+from policy.sql import Kind, check_dialect
+from protocol.folding import fold
 
 
 class _Strict(BaseModel):
@@ -40,8 +43,9 @@ class Rule(_Strict):
 
     `tool`: names, by shell pattern or `{re2: ...}`, one or a list. `executor`: who runs the call, one or a list; none is
     everybody. `server`: the MCP server that runs it, as `tool`. `argument_matches`: an RE2 pattern. Deny: found in any
-    string, key or list of strings of the arguments, or in their exact text. Allow: matches each value whole. `argument`:
-    look only at this top-level argument. `schema`: the arguments are valid under this JSON Schema. `sql`: see Sql.
+    string or key of the arguments, in what stands together in lists and objects, or in their exact text. Allow: matches
+    each key and value whole, but the keys that the tool's own schema lists. `argument`: look only at this top-level
+    argument. `schema`: the arguments are valid under this JSON Schema. `sql`: see Sql.
     """
 
     tool: NamePattern | list[NamePattern] = "*"
@@ -96,68 +100,107 @@ class _Compiled:
         self._executors = None if executors is None else frozenset(executors)
         self._servers = None if rule.server is None else Names(rule.server)
         self._pattern = compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
-        self._schema = compile_schema(rule.schema_) if rule.schema_ is not None else None
+        self._schema = _Schema(rule.schema_) if rule.schema_ is not None else None
 
-    def denies(self, call: ToolCall) -> bool:
+    def denies(self, call: ToolCall, looks: Looks) -> bool:
         """Do all conditions hold, or cannot be decided?"""
         return (
-            self._runs(call)
-            and any(self._names.match(name) for name in spellings(call.name))
-            and (self._schema is None or bool(self._schema.is_valid(call.value)))
-            and (self._pattern is None or self._finds(call))
-            and (self.rule.sql is None or _sql_denies(self.rule.sql, call))
+            self._runs(call, Names.means)
+            and self._names.means(call.name)
+            and (self._schema is None or self._schema.may_fit(call.value, looks))
+            and (self._pattern is None or self._finds(looks))
+            and (self.rule.sql is None or _sql_denies(self.rule.sql, call, looks))
         )
 
-    def allows(self, call: ToolCall) -> bool:
+    def allows(self, call: ToolCall, looks: Looks) -> bool:
         """Do all conditions surely hold?"""
         return (
-            self._runs(call)
+            self._runs(call, Names.match)
             and self._names.match(call.name)
-            and (self._schema is None or bool(self._schema.is_valid(call.value)))
-            and (self._pattern is None or self._covers(call))
-            and (self.rule.sql is None or _sql_allows(self.rule.sql, call))
+            and (self._schema is None or self._schema.fits(call.value, looks))
+            and (self._pattern is None or self._covers(call, looks))
+            and (self.rule.sql is None or _sql_allows(self.rule.sql, call, looks))
         )
 
-    def _runs(self, call: ToolCall) -> bool:
+    def _runs(self, call: ToolCall, matches: Callable[[Names, str], bool]) -> bool:
         by_executor = self._executors is None or call.executor in self._executors
-        return by_executor and (self._servers is None or (bool(call.server) and self._servers.match(call.server)))
+        return by_executor and (self._servers is None or (bool(call.server) and matches(self._servers, call.server)))
 
-    def _finds(self, call: ToolCall) -> bool:
-        key = self.rule.argument
+    def _finds(self, looks: Looks) -> bool:
+        key, pattern = self.rule.argument, self._pattern
+        assert pattern is not None
+        try:
+            return any(pattern.search(text) is not None for text in (looks.everywhere if key is None else looks.under(key)))
+        except Undecidable:
+            return True
+
+    def _covers(self, call: ToolCall, looks: Looks) -> bool:
+        key, pattern = self.rule.argument, self._pattern
+        assert pattern is not None
         if key is None:
-            candidates = [call.arguments, *texts(call.value)]
-        elif key in call.value:
-            candidates = [json.dumps(call.value[key], ensure_ascii=False), *texts(call.value[key])]
+            known = (schema_of(call.tool) or {}).get("properties") if call.tool is not None else None
+            found = plain_values(call.value, known=frozenset(known if isinstance(known, dict) else ()))
         else:
-            return False
-        assert self._pattern is not None
-        return any(self._pattern.search(spelling) is not None for text in candidates for spelling in spellings(text))
-
-    def _covers(self, call: ToolCall) -> bool:
-        key = self.rule.argument
-        if key is not None and key not in call.value:
-            return False
-        assert self._pattern is not None
-        found = scalars(call.value if key is None else call.value[key])
-        return all(self._pattern.fullmatch(text) is not None for text in found)
+            found = plain_values(call.value[key]) if looks.named(key) == [key] else None
+        return bool(found) and all(pattern.fullmatch(text) is not None for text in found or ())
 
 
-def _sql_denies(sql: Sql, call: ToolCall) -> bool:
-    if sql.argument not in call.value:
+class _Schema:
+    """A schema ready to be asked. Keys that only look like one it names count as that one where it forbids."""
+
+    def __init__(self, schema: dict[str, Any], compiled: Any = None) -> None:
+        self._compiled = compile_schema(schema) if compiled is None else compiled
+        self._names = frozenset(_names_in(schema))
+        self._by_form = {fold(name): name for name in self._names}
+
+    def _lookalikes(self, looks: Looks) -> dict[str, str]:
+        return {key: self._by_form[form] for key, form in looks.keys.items() if form in self._by_form and key not in self._names}
+
+    def fits(self, value: dict[str, Any], looks: Looks) -> bool:
+        """Is `value` valid, whatever reads its keys?"""
+        return bool(self._compiled.is_valid(value)) and not self._lookalikes(looks)
+
+    def may_fit(self, value: dict[str, Any], looks: Looks) -> bool:
+        """Is `value` valid for some reader?"""
+        if self._compiled.is_valid(value):
+            return True
+        alike = self._lookalikes(looks)
+        return bool(alike) and bool(self._compiled.is_valid(_renamed(value, alike)))
+
+
+def _names_in(schema: Any) -> Iterator[str]:
+    """The names of properties that a schema speaks of, wherever."""
+    stack = [schema]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            properties, required = item.get("properties"), item.get("required")
+            yield from properties if isinstance(properties, dict) else ()
+            yield from (name for name in (required if isinstance(required, list) else ()) if isinstance(name, str))
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {names.get(key, key): _renamed(inner, names) for key, inner in value.items()}
+    return [_renamed(inner, names) for inner in value] if isinstance(value, list) else value
+
+
+def _sql_denies(sql: Sql, call: ToolCall, looks: Looks) -> bool:
+    texts = [call.value[key] for key in looks.named(sql.argument)]
+    if len(texts) != 1:
+        return bool(texts)
+    kinds = looks.kinds(texts[0], sql.dialect) if isinstance(texts[0], str) else None
+    return kinds is None or not kinds.isdisjoint(sql.kinds)
+
+
+def _sql_allows(sql: Sql, call: ToolCall, looks: Looks) -> bool:
+    if looks.named(sql.argument) != [sql.argument] or not isinstance(call.value[sql.argument], str):
         return False
-    text = call.value[sql.argument]
-    try:
-        return not isinstance(text, str) or not kinds_of(text, sql.dialect).isdisjoint(sql.kinds)
-    except NotOneStatement:
-        return True
-
-
-def _sql_allows(sql: Sql, call: ToolCall) -> bool:
-    text = call.value.get(sql.argument)
-    try:
-        return isinstance(text, str) and kinds_of(text, sql.dialect) <= set(sql.kinds)
-    except NotOneStatement:
-        return False
+    kinds = looks.kinds(call.value[sql.argument], sql.dialect)
+    return kinds is not None and kinds <= set(sql.kinds)
 
 
 class ToolRules(Policy):
@@ -171,7 +214,7 @@ class ToolRules(Policy):
         allow = self.options.allow
         self._allow = None if allow is None else [_Compiled(rule) for rule in allow]
         self._deny = [(_Compiled(rule), rule) for rule in self.options.deny]
-        self._schemas: dict[str, Any] = {}
+        self._schemas: dict[str, _Schema] = {}
 
     def for_call(self, context: Context) -> Self:
         """Give the call its own compiled tool schemas."""
@@ -181,24 +224,26 @@ class ToolRules(Policy):
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
-        if self.options.validate_schema and call.executor == "client" and not self._fits(call):
+        looks = Looks(call)
+        if self.options.validate_schema and call.executor == "client" and not self._fits(call, looks):
             return Block("schema", f"[Sluice: the tool call {shown(call.name)} was blocked: its arguments do not fit the tool's schema]")
-        matching = [rule for compiled, rule in self._deny if compiled.denies(call)]
+        matching = [rule for compiled, rule in self._deny if compiled.denies(call, looks)]
         for rule in matching:
             if rule.decision == "block":
                 return Block(rule.reason, rule.message)
-        if self._allow is not None and not any(rule.allows(call) for rule in self._allow):
+        if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
             return Block("not_allowed", f"[Sluice: the tool call {shown(call.name)} was blocked: no rule allows it]")
         for rule in matching:
             return Replace(json.dumps(rule.arguments), rule.reason)
         return ALLOW
 
-    def _fits(self, call: ToolCall) -> bool:
-        if call.tool is None or call.tool.kind == "server":
+    def _fits(self, call: ToolCall, looks: Looks) -> bool:
+        schema = None if call.tool is None else schema_of(call.tool)
+        if schema is None:
             return False
         if call.name not in self._schemas:
             try:
-                self._schemas[call.name] = compile_client_schema(call.tool.schema)
+                self._schemas[call.name] = _Schema(schema, compile_client_schema(schema))
             except ValueError:
                 return False
-        return bool(self._schemas[call.name].is_valid(call.value))
+        return self._schemas[call.name].fits(call.value, looks)

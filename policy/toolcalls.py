@@ -8,7 +8,7 @@ from policy.effects import CallInfo
 from policy.schemas import compile_client_schema
 from policy.slots import Slot
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
-from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
+from protocol.json_strict import AmbiguousJson, dumps, normal_arguments
 from protocol.records import JudgementRecord, ToolCallRecord, to_bytes
 from protocol.request import ChatRequest, Dialect, OtherPart, Tool
 
@@ -44,7 +44,7 @@ def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int, befor
     slot.arguments = ["".join(slot.arguments)]
     text = normal_arguments(slot.arguments[0])
     try:
-        value = loads_arguments(text)
+        value = chain.loads_call(slot.name, text)
     except AmbiguousJson as error:
         slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {shown(slot.name)} were blocked: {error}]", None)
         return

@@ -57,7 +57,7 @@ def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
         model=model,
         system=_system(data.get("system")),
         turns=turns,
-        tools=tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False))),
+        tools=fields.refuse_twins(tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False)))),
         tool_choice=choice,
         parallel_tool_calls=parallel,
         stream=bool(fields.boolean(data, "stream", False)),

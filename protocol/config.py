@@ -200,6 +200,10 @@ class Config(_Strict):
     """What happens to requests with a URL of an image or file that points into the operator's own network: servers fetch them."""
     demo: bool | None = None
     """Does the built-in model `demo` answer? Unset: only where `models` names no other."""
+    exact_keys: tuple[str, ...] = ()
+    """Tools whose programs tell keys apart that differ in case or form only, as a free map of environment variables needs it."""
+    exact_integers: tuple[str, ...] = ()
+    """Tools whose programs read integers beyond 2^53 - 1 exactly."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
 
     @model_validator(mode="after")

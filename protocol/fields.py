@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any, NoReturn, overload
 
 from protocol.errors import InvalidRequest
+from protocol.request import Tool
 
 ROUTING = frozenset(
     (
@@ -145,3 +146,15 @@ def rest(data: dict[str, Any], *known: str) -> dict[str, Any]:
             return {k: v for k, v in data.items() if k not in known}
     # nothing else, in most of an agent's many messages
     return {}
+
+
+def refuse_twins(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """Return `tools`; refuse two of one name, as providers do: a call could be held against the one and run as the other.
+
+    Server tools are told apart by their types: several may go by one (`mcp_toolset`).
+    """
+    names = [t.name for t in tools if t.kind != "server"]
+    names += {t.name for t in tools if t.kind == "server"}
+    if len(set(names)) < len(names):
+        invalid("two tools have the same name", "tools")
+    return tools

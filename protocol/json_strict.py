@@ -3,8 +3,13 @@
 Duplicate keys, NaN and Infinity, numbers that overflow, lone surrogates, trailing data and deep nesting are refused:
 every fast parser keeps the last of two equal keys, a client may keep the first and run another command. Whole numbers
 are kept exactly, up to the interpreter's 4,300 digits. Linear time: 5 MB of the worst text take well under a second.
+
+That is what the syntax allows two parsers to differ in. What a tool call asks for must besides mean one thing to the
+programs behind the parsers (`loads_call`): Go and .NET match names without case and keep the last, JavaScript takes
+`__proto__` for more than a name and rounds whole numbers past 2^53, C ends a name at NUL.
 """
 
+import itertools
 import json
 import math
 import re
@@ -15,18 +20,81 @@ from typing import Any, NoReturn
 import msgspec
 from jiter import from_json
 
+from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_ODD_KEY_CHARS
 from protocol.errors import InvalidRequest
+from protocol.folding import is_plain, nfkc
 
 MAX_DEPTH = 64
 """Of tool arguments."""
 MAX_BODY_DEPTH = 128
 """Of request bodies, which hold earlier arguments some levels down."""
+_MAX_EXACT = 2**53 - 1
+"""JavaScript's Number.MAX_SAFE_INTEGER: RFC 8259 section 6 promises no more."""
 _UNSURE: Any = object()
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
+"""A string, also one that never ends, or what comes before a value."""
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class AmbiguousJson(ValueError):
     """The text is not one JSON object that every parser reads alike; the message says why, without its content."""
+
+
+def loads_call(text: str, *, exact_keys: bool = False, exact_integers: bool = False) -> dict[str, Any]:
+    """Return what a tool call asks for, where every program reads the same (see above). Raises AmbiguousJson.
+
+    `exact_keys` and `exact_integers` say that the tool tells keys apart by case and form, and reads integers of any size.
+    """
+    if _has_too_many_values(text):
+        raise AmbiguousJson(f"more than {MAX_ARGUMENT_VALUES} values")
+    value = loads_arguments(text)
+    _refuse_doubtful(value, exact_keys=exact_keys, exact_integers=exact_integers)
+    return value
+
+
+def _has_too_many_values(text: str) -> bool:
+    """Before they are made: 8 MB of `[],` take seconds to parse and walk. Strings are skipped whole, and it ends at the bound."""
+    if text.count(",") + text.count("[") + text.count("{") <= MAX_ARGUMENT_VALUES:
+        return False
+    tokens = (found[0] for found in _TOKEN.finditer(text))
+    return sum(1 for _ in itertools.islice((t for t in tokens if t in ",[{"), MAX_ARGUMENT_VALUES + 1)) > MAX_ARGUMENT_VALUES
+
+
+def _refuse_doubtful(value: dict[str, Any], *, exact_keys: bool, exact_integers: bool) -> None:
+    odd, items = 0, [value]
+    level: list[Any]
+    while items:
+        level = []
+        for item in items:
+            if type(item) is list:
+                level += item
+                continue
+            odd = _check_keys(item, odd, exact=exact_keys)
+            level += item.values()
+        if not exact_integers and any(type(v) is int and not -_MAX_EXACT <= v <= _MAX_EXACT for v in level):
+            raise AmbiguousJson("an integer is larger than programs read exactly")
+        items = [v for v in level if type(v) is dict or type(v) is list]
+
+
+def _check_keys(item: dict[str, Any], odd: int, *, exact: bool) -> int:
+    """Refuse keys of one object: two that differ in case or form only (not where `exact`), NUL, and what reaches a prototype.
+
+    That is `__proto__`, and `constructor` over `prototype`, by which a deep merge reaches all objects; either of those two
+    alone is a plain word. `odd` counts the text in keys that are not plain, over all objects.
+    """
+    joined = "\0".join(item)
+    if joined.count("\0") >= max(len(item), 1):
+        raise AmbiguousJson("NUL in a key")
+    if not is_plain(joined.replace("\0", "\n")):
+        odd += len(joined)
+        if odd > MAX_ODD_KEY_CHARS:
+            raise AmbiguousJson("too much text in keys that are not plain ASCII")
+    folded = nfkc(joined).casefold().split("\0")
+    if "__proto__" in folded or ("constructor" in item and type(inner := item["constructor"]) is dict and "prototype" in inner):
+        raise AmbiguousJson("a key that JavaScript takes for an object's prototype")
+    if not exact and len(set(folded)) < len(item):
+        raise AmbiguousJson("two keys differ in case or form only")
+    return odd
 
 
 def normal_arguments(text: str) -> str:

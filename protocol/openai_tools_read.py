@@ -13,12 +13,12 @@ CUSTOM_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"input": {"typ
 
 def tools(data: dict[str, Any]) -> tuple[Tool, ...]:
     """Return the offered tools, the older `functions` among them. Raises InvalidRequest."""
-    offered = tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False)))
+    offered = fields.refuse_twins(tuple(_tool(t, i) for i, t in enumerate(fields.array(data, "tools", required=False))))
     if data.get("functions") is None:
         return offered
     if offered:
         invalid("functions and tools cannot be used together", "functions")
-    return tuple(_function(f, f"functions[{i}]", "functions") for i, f in enumerate(fields.array(data, "functions")))
+    return fields.refuse_twins(tuple(_function(f, f"functions[{i}]", "functions") for i, f in enumerate(fields.array(data, "functions"))))
 
 
 def _tool(tool: Any, position: int) -> Tool:

@@ -3,7 +3,9 @@
 from protocol.config import DEMO_JUDGE, Config
 
 DESTRUCTIVE = (
-    r"\brm\s+(-\S+\s+)*-\S*[rR]",
+    # anywhere in the command: options may stand behind names, and a line may go on behind a backslash
+    r"\brm\b(?:[^;|&\n]|\\\r?\n)*\s(?:-[A-Za-z]*[rR]|--recursive\b)",
+    r"\bfind\b(?:[^;|&\n]|\\\r?\n)*\s-(?:delete\b|(?:exec|ok)(?:dir)?\s+(?:\S*/)?(?:rm|shred|unlink)\b)",
     r"\bmkfs(\.\w+)?\b",
     r"\bdd\s+[^|;]*\bof=/dev/",
     r":\(\)\s*\{",

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import json_strict
+from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_ODD_KEY_CHARS
 from protocol.errors import InvalidRequest
-from protocol.json_strict import MAX_DEPTH, AmbiguousJson, dumps, loads_arguments, loads_body, loads_foreign, normal_arguments
+from protocol.json_strict import MAX_DEPTH, AmbiguousJson, dumps, loads_arguments, loads_body, loads_call, loads_foreign, normal_arguments
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -96,6 +97,82 @@ def test_five_megabytes_take_linear_time(text: str) -> None:
     with contextlib.suppress(AmbiguousJson):
         loads_arguments(text)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"command":"ls","Command":"rm -rf /"}', "differ in case"),
+        ('{"a":[{"cents":5,"CENTS":100000}]}', "differ in case"),
+        ('{"k":1,"\u212a":2}', "differ in case"),
+        ('{"s":1,"\u017f":2}', "differ in case"),
+        ('{"a":1,"\uff41":2}', "differ in case"),
+        ('{"__proto__":{"command":"rm"}}', "prototype"),
+        ('{"a":[{"\\u005f_proto__":1}]}', "prototype"),
+        ('{"__PROTO__":1}', "prototype"),
+        ('{"constructor":{"prototype":{"x":1}}}', "prototype"),
+        ('{"command\\u0000":"rm"}', "NUL"),
+        ('{"\\u0000":"rm"}', "NUL"),
+        ('{"a":9007199254740993}', "integer"),
+        ('{"a":[-9007199254740992]}', "integer"),
+        ('{"a":[' + "1," * MAX_ARGUMENT_VALUES + "1]}", "values"),
+        ("{" + ",".join(f'"\u00e9{n:030}":1' for n in range(MAX_ODD_KEY_CHARS // 30)) + "}", "too much text in keys"),
+    ],
+)
+def test_arguments_that_two_programs_read_differently_are_refused(text: str, why: str) -> None:
+    """Findings 8 and C9."""
+    with pytest.raises(AmbiguousJson, match=why):
+        loads_call(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"constructor":"Ferrari","prototype":{"x":1},"proto":1,"":{}}',
+        '{"a":9007199254740991,"b":-9007199254740991,"c":1e300,"d":true}',
+        '{"a":{"x":1},"b":{"X":1},"x":[]}',
+        json.dumps({"text": '[{,\\"' * MAX_ARGUMENT_VALUES}),
+        "{}",
+    ],
+)
+def test_arguments_that_only_look_doubtful_are_read(text: str) -> None:
+    assert loads_call(text) == json.loads(text)
+
+
+def test_a_tool_may_read_keys_or_integers_exactly() -> None:
+    keys, integer = '{"env":{"http_proxy":"a","HTTP_PROXY":"b"}}', '{"tweet":1234567890123456789}'
+    assert loads_call(keys, exact_keys=True) == json.loads(keys)
+    assert loads_call(integer, exact_integers=True) == json.loads(integer)
+    for text in ('{"__proto__":1}', '{"a\\u0000":1}'):
+        with pytest.raises(AmbiguousJson):
+            loads_call(text, exact_keys=True, exact_integers=True)
+    with pytest.raises(AmbiguousJson):
+        loads_call(keys, exact_integers=True)
+    with pytest.raises(AmbiguousJson):
+        loads_call(integer, exact_keys=True)
+
+
+_8M = 8 << 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":[' + "{}," * (_8M // 3) + "1]}",
+        '{"a":[' + ("[" * 60 + "]" * 60 + ",") * (_8M // 121) + "1]}",
+        '{"a":["' + '","' * (_8M // 3) + '"]}',
+        '{"a":"' + ',\\"' * (_8M // 3),
+        "{" + ",".join(f'"{n:078}":1' for n in range(MAX_ARGUMENT_VALUES - 2)) + "}",
+        '{"' + "\u0301\u0316" * (_8M // 4) + '":1}',
+        '{"a":[' + "1" * 4_000 + ("," + "1" * 4_000) * 2_000 + "]}",
+    ],
+    ids=["objects", "deep", "strings", "open", "keys", "marks", "digits"],
+)
+def test_eight_megabytes_of_arguments_take_no_time_that_others_notice(text: str) -> None:
+    start = time.process_time()
+    with contextlib.suppress(AmbiguousJson):
+        loads_call(text)
+    assert time.process_time() - start < 1
 
 
 def test_no_arguments_are_an_empty_object_only_by_name() -> None:

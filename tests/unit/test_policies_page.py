@@ -39,11 +39,27 @@ def test_the_users_policy_has_twenty_lines_and_decides(tmp_path: Path) -> None:
     assert len(code.strip().splitlines()) <= 20
     [policy] = load_page(tmp_path, blocks("yaml")[-1])["default"]
     policy = policy.for_call(CONTEXT)
-    assert policy.on_tool_call(call("read_file", path="notes/a.txt")) == Allow()
-    assert policy.on_tool_call(call("read_file", path="../../etc/passwd")) == Block(
-        "outside_folder", "[read_file may only use /srv/project]"
+    assert policy.on_tool_call(call("read_file", path="/srv/project/notes/a-1.txt")) == Allow()
+
+
+ODD: list[dict[str, Any]] = [
+    {"path": path}
+    for path in (
+        "/etc/passwd", "../../etc/passwd", "/srv/project/../../etc/passwd", "/srv/projects/x", "/srv/project", "~/.ssh/id_rsa",
+        "$HOME/.ssh/id_rsa",
+        "file:///etc/passwd", " /etc/passwd", "/srv/project/a\n", "/srv/project/..\\..\\etc", "C:\\Windows", "/srv/project/%2e%2e/x",
+        "/srv/project/.env", "/srv/project/a/./b", "/srv/project//etc", "", ["/etc/passwd"], {"x": "/etc/passwd"}, None, 1,
     )
-    assert isinstance(policy.on_tool_call(call("read_file", path="/etc/passwd")), Block)
+]  # fmt: skip
+ODD += [{"file_path": "/etc/passwd"}, {"Path": "/etc/passwd"}, {}, {"path": "/srv/project/a", "file_path": "/etc/passwd"}]
+
+
+@pytest.mark.parametrize("value", ODD)
+def test_the_users_policy_blocks_what_it_does_not_understand(tmp_path: Path, value: dict[str, Any]) -> None:
+    """Finding C10: the example that authors copy."""
+    [policy] = load_page(tmp_path, blocks("yaml")[-1])["default"]
+    assert isinstance(policy.for_call(CONTEXT).on_tool_call(call("read_file", **value)), Block)
+    assert isinstance(policy.for_call(CONTEXT).on_tool_call(call("bash", path="/srv/project/a")), Block)
 
 
 def test_the_rules_on_the_page_decide_as_it_says(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_changed_file_is_another_revision(tmp_path: Path) -> None:
 def test_the_revision_covers_the_modules_of_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     first = revision({"use": "tool_rules"})
     read = Path.read_bytes
-    for changed in ("tool_rules.py", "base.py", "arguments.py", "judging.py", "sql.py"):
+    for changed in ("tool_rules.py", "base.py", "arguments.py", "patterns.py", "sql.py"):
         monkeypatch.setattr(Path, "read_bytes", lambda self, c=changed: read(self) + (b"\n" if self.name == c else b""))
         assert revision({"use": "tool_rules"}) != first
     monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + (b"\n" if self.name == "text_replace.py" else b""))

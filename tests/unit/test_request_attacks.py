@@ -86,3 +86,21 @@ def test_what_was_left_out_is_noted_up_to_a_bound() -> None:
     for n in range(MAX_DROPPED + 50):
         draft.drop(f"p{n}")
     assert (len(draft.dropped), draft.dropped[-1]) == (MAX_DROPPED + 1, MORE)
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    """Finding C13: the first one's schema was looked at, and the client could run the second."""
+    message = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
+    functions = [{"type": "function", "function": {"name": "bash"}}] * 2
+    customs = [functions[0], {"type": "custom", "custom": {"name": "bash"}}]
+    for tools in (functions, customs):
+        with pytest.raises(InvalidRequest, match="same name"):
+            codecs.decode_request("openai", json.dumps(message | {"tools": tools}).encode())
+    with pytest.raises(InvalidRequest, match="same name"):
+        codecs.decode_request("openai", json.dumps(message | {"functions": [{"name": "f"}] * 2}).encode())
+    own = {"name": "bash", "input_schema": {"type": "object"}}
+    for other in (own, {"type": "bash_20250124", "name": "bash"}):
+        with pytest.raises(InvalidRequest, match="same name"):
+            codecs.decode_request("anthropic", json.dumps(message | {"tools": [own, other]}).encode())
+    two = [{"type": "mcp_toolset", "mcp_server_name": name} for name in "ab"]
+    assert len(codecs.decode_request("anthropic", json.dumps(message | {"tools": two}).encode()).tools) == 2

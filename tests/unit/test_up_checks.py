@@ -78,13 +78,24 @@ def test_the_default_policies_can_be_loaded() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["rm -rf /", "rm -r -f x", "sudo rm -fr ~", "mkfs.ext4 /dev/sda", "dd if=x of=/dev/sda", "drop table users"]
-)
+    "command",
+    [
+        "rm -rf /", "rm -r -f x", "sudo rm -fr ~", "mkfs.ext4 /dev/sda", "dd if=x of=/dev/sda", "drop table users",
+        "rm / -rf", "rm -- /x -r", "rm \\\n -rf /", "rm \\\r\n-rf /", "rm x --recursive",
+        "find / -delete", "find . -name x -exec /bin/rm {} +",
+    ],
+)  # fmt: skip
 def test_destructive_commands_are_matched(command: str) -> None:
     assert any(re2.search(pattern, command) for pattern in DESTRUCTIVE)
 
 
-@pytest.mark.parametrize("command", ["ls -rf", "echo farm -rf", "git rm --cached x", "Dropbox tables", "format the text"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls -rf", "echo farm -rf", "git rm --cached x", "Dropbox tables", "format the text", "rm x; ls -r", "rm x\nls -R",
+        "find . -name deleted", "rm a-r",
+    ],
+)  # fmt: skip
 def test_harmless_commands_are_not(command: str) -> None:
     assert not any(re2.search(pattern, command) for pattern in DESTRUCTIVE)
 
