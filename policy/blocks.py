@@ -369,6 +369,7 @@ class Blocks:
         """End the turn behind a denied call that the provider is running: nothing that builds on it goes out."""
         self._pairs.cut(slot)
         for later in self.slots.cut_after(slot):
+            self._asked.discard(later.key)
             if later.end is not None:
                 continue
             if later.survives:

@@ -20,9 +20,12 @@ if redis.call('EXISTS', ARGV[1]) == 0 then
   local turn = math.max(now, own)
   redis.call('HSET', KEYS[4], 'now', now, 'key:' .. ARGV[7], turn + 1)
   redis.call('ZADD', KEYS[3], turn, ARGV[2])
-  redis.call('EXPIRE', KEYS[3], ARGV[8])
-  redis.call('EXPIRE', KEYS[4], ARGV[8])
   local t = redis.call('TIME')
+  -- not each time: they live long
+  if waiting == 0 or t[2] % 16 == 0 then
+    redis.call('EXPIRE', KEYS[3], ARGV[8])
+    redis.call('EXPIRE', KEYS[4], ARGV[8])
+  end
   redis.call('PSETEX', ARGV[1], ARGV[4], ARGV[3])
   redis.call('ZADD', KEYS[1], string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)), ARGV[2])
 end
@@ -61,7 +64,6 @@ local function taken(job, only_mine)
   local mark = redis.call('GET', 'arq:in-progress:' .. job)
   -- by us: the answer to this very script got lost
   if mark and mark ~= ARGV[1] or only_mine and not mark then return false end
-  redis.call('ZREM', KEYS[3], job)
   local call, block, step = question(job)
   if not call then return {stored, job} end
   local text = redis.call('GET', 'arq:job:' .. job)
@@ -78,30 +80,27 @@ local function taken(job, only_mine)
 end
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
-local page = 32
 local function in_turn()
   while true do
-    local next = redis.call('ZRANGE', KEYS[3], 0, page - 1, 'WITHSCORES')
-    for i = 1, #next, 2 do
-      if redis.call('ZSCORE', KEYS[1], next[i]) then
-        local found = taken(next[i])
-        if found then
-          if redis.call('EXISTS', KEYS[4]) == 1 and tonumber(next[i + 1]) >= 0 then redis.call('HSET', KEYS[4], 'now', next[i + 1]) end
-          return found
-        end
-      end
-      redis.call('ZREM', KEYS[3], next[i])
-    end
+    local next = redis.call('ZPOPMIN', KEYS[3])
     if #next == 0 then return nil end
+    local found = taken(next[1])
+    if found then
+      if redis.call('EXISTS', KEYS[4]) == 1 and tonumber(next[2]) >= 0 then redis.call('HSET', KEYS[4], 'now', next[2]) end
+      return found
+    end
   end
 end
 local function in_time(only_mine)
-  local start = 0
+  local start, page = 0, 32
   while start < tonumber(ARGV[8]) do
     local queued = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', start, page)
     for _, job in ipairs(queued) do
       local found = taken(job, only_mine)
-      if found then return found end
+      if found then
+        redis.call('ZREM', KEYS[3], job)
+        return found
+      end
       -- those taken off made the rest move up
       if found == false then start = start + 1 end
     end

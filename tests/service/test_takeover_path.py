@@ -329,8 +329,11 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: 
             await append(redis, call, seq, chunk)
         await wait_until(lambda: call.open_asks, what="the question")
         [(field, ask)] = call.open_asks.items()
-        shown = json.loads(ask.question.prompt.split("\n")[1])["conversation"]
-        assert shown[0]["turns_left_out"] > 100
+        envelope = json.loads(ask.question.prompt.split("\n")[1])
+        # said before the takeover
+        assert envelope["answer"] == [{"text": "so far"}]
+        shown = envelope["conversation"]
+        assert max(item.get("turns_left_out", 0) for item in shown) > 100
         assert json.loads(body)["messages"][-1]["content"].startswith(shown[-1]["parts"][-1]["tool_result"][:500])
         judgement = msgspec.json.encode(Judgement(probability=0.0, model="demo-judge"))
         await redis.call("HSET", layout.facts_key(call.id), field, judgement)
