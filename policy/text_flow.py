@@ -116,6 +116,12 @@ class TextFlow:
         if run.scanner is None:
             self._release_text(slot, run, text)
             return True
+        if len(text) > TEXT_STEP_CHARS:
+            # what a policy held back and now gives at once
+            for at in range(0, len(text), TEXT_STEP_CHARS):
+                if not run.blocked:
+                    self._say(self._slots.by_index[slot.index], run, text[at : at + TEXT_STEP_CHARS])
+            return not run.held
         pieces = run.scanner.feed(text)
         if not run.held and not run.known and not run.waiting and len(pieces) == 1 and pieces[0] is text:
             # no character at which a call may begin, as in most prose
@@ -223,7 +229,8 @@ class TextFlow:
             for piece in rest:
                 if not run.blocked:
                     self._piece(run, slot.index, piece)
-            slot = self._slots.by_index[slot.index]
+        # calls that were found at the end have put others behind it
+        slot = self._slots.by_index[slot.index]
         if not run.blocked:
             if run.echo.has_changed:
                 self.has_changed = True

@@ -229,6 +229,19 @@ def test_half_a_character_at_the_end_of_a_block_is_none_for_the_next() -> None:
     assert blocks_of(answer)[0] == ("text", "replace")
 
 
+def test_a_policy_may_block_half_a_character() -> None:
+    class NoHalves(Policy):
+        def on_text(self, text: str, block: TextBlock) -> str | Block:
+            return Block("half", "no halves") if "\ufffd" in text else text
+
+        def on_text_end(self, block: TextBlock) -> str | Block:
+            return Block("end", "never ends") if block.kind is BlockKind.THINKING else ""
+
+    answer = answered("openai", "openai", completion({"content": "the " + HALVES[0]}), NoHalves())
+    assert fields(answer)["content"] == "the no halves" and blocks_of(answer) == [("text", "block")]
+    assert blocks_of(answered("openai", "openai", completion({"reasoning": "a" + HALVES[0]}), NoHalves())) == [("thinking", "block")]
+
+
 def test_characters_that_nobody_replaces_stay_and_count_as_unchanged() -> None:
     answer = answered("openai", "openai", completion({"content": "a" + HALVES[0]}, {"content": HALVES[1]}), TextReplace(**FALCON))
     assert fields(answer)["content"] == f"a{EAGLE} plan" and blocks_of(answer) == [("text", "allow")]
