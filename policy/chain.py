@@ -176,7 +176,10 @@ class Chain:
         said = given if said is None else said
         if type(said) is ChatRequest and said == request and _options(said) == _options(request):
             return None
-        wrong = checked.problem(said) if isinstance(said, ChatRequest | Block) else f"returned a {type(said).__name__}"
+        if isinstance(said, ChatRequest):
+            wrong = checked.problem_of_change(request, said)
+        else:
+            wrong = checked.problem(said) if isinstance(said, Block) else f"returned a {type(said).__name__}"
         if wrong or not isinstance(said, ChatRequest | Block):
             return _fault(policy, "on_request", self.context.call_id, wrong)
         return said

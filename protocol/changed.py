@@ -236,7 +236,11 @@ def _check_tools(request: ChatRequest) -> None:
 
 def _turns(before: ChatRequest, after: ChatRequest) -> Iterator[Turn]:
     results: dict[str, ToolResultPart] | None = None
+    known = set(map(id, before.turns))
     for position, turn in enumerate(after.turns):
+        if id(turn) in known:
+            yield turn
+            continue
         at, parts = f"turns[{position}]", turn.parts
         _check_extra(turn, at)
         for number, part in enumerate(turn.parts):

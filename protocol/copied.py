@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import NOTHING, ChatRequest, OtherPart, Part, Tool, Turn
 
 
 def copied_json(value: Any) -> Any:
@@ -40,16 +40,17 @@ def copied_tool(tool: Tool) -> Tool:
 
 
 def _turn(turn: Turn) -> Turn:
-    return Turn(turn.role, tuple(map(_part, turn.parts)), copied_json(turn.extra))
+    if turn.extra is NOTHING and all(type(p) is not OtherPart and p.extra is NOTHING for p in turn.parts):
+        # nothing in it can change: most of an agent's history
+        return turn
+    return Turn(turn.role, tuple(map(_part, turn.parts)), _extra(turn.extra))
+
+
+def _extra(extra: dict[str, Any]) -> dict[str, Any]:
+    return extra if extra is NOTHING else copied_json(extra)
 
 
 def _part(part: Part) -> Part:
-    match part:
-        case TextPart():
-            return TextPart(part.text, copied_json(part.extra))
-        case ToolUsePart():
-            return ToolUsePart(part.id, part.name, part.arguments, copied_json(part.extra), part.form)
-        case ToolResultPart():
-            return ToolResultPart(part.tool_call_id, part.text, part.is_error, copied_json(part.extra), part.form)
-        case OtherPart():
-            return OtherPart(part.kind, copied_json(part.body), part.dialect)
+    if type(part) is OtherPart:
+        return OtherPart(part.kind, copied_json(part.body), part.dialect)
+    return part if part.extra is NOTHING else msgspec.structs.replace(part, extra=copied_json(part.extra))
