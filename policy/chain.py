@@ -31,7 +31,7 @@ from policy.base import (
 )
 from protocol.bounds import MAX_ASKS
 from protocol.changed import Unclear, reconciled
-from protocol.copied import copied, copied_json, copied_tool
+from protocol.copied import anchored, copied, copied_json, copied_tool
 from protocol.errors import PolicyFailed
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
 from protocol.records import VerdictName
@@ -155,7 +155,7 @@ class Chain:
                 return said, policy_name(policy)
             try:
                 # a copy: what the policy keeps of it and changes later changes nothing here
-                request = reconciled(request, copied(said))
+                request = reconciled(request, copied(said, own=set(map(id, request.turns))))
             except Unclear as error:
                 log.error("policy fault", extra={"policy": policy_name(policy), "hook": "on_request", "call_id": self.context.call_id,
                                                  "error": str(error)})  # fmt: skip
@@ -177,6 +177,7 @@ class Chain:
         if type(said) is ChatRequest and said == request and _options(said) == _options(request):
             return None
         if isinstance(said, ChatRequest):
+            said = anchored(request, given, said)
             wrong = checked.problem_of_change(request, said)
         else:
             wrong = checked.problem(said) if isinstance(said, Block) else f"returned a {type(said).__name__}"
@@ -192,14 +193,16 @@ class Chain:
             self._tell()
 
     def _tell(self) -> None:
+        approved = self.context.approved
         for policy, about in zip(self.policies, self._decides, strict=True):
-            policy.context = self._given(self.context) if about.own else self.context
+            policy.context = msgspec.structs.replace(policy.context, approved=copied(approved)) if about.own else self.context
 
     def forget_history(self) -> None:
         """The request is sent: let go of its history, unless a policy may still look at it."""
         if not self._looks_back:
             self.context = self.context.without_history()
-            self._tell()
+            for policy, about in zip(self.policies, self._decides, strict=True):
+                policy.context = policy.context.without_history() if about.own else self.context
 
     def on_text(self, text: str, block: TextBlock) -> tuple[str | Block, str]:
         """Pass a piece of text through the series; returns what may be released, or the block, and who blocked."""

@@ -4,6 +4,7 @@ Only what can change is copied, so text, which is nearly all of a request, is sh
 in is nested 128 deep at most.
 """
 
+from collections.abc import Set
 from typing import Any
 
 import msgspec
@@ -20,11 +21,11 @@ def copied_json(value: Any) -> Any:
     return value
 
 
-def copied(request: ChatRequest) -> ChatRequest:
-    """Return a copy of a request."""
+def copied(request: ChatRequest, *, own: Set[int] = frozenset()) -> ChatRequest:
+    """Return a copy of a request; turns with these `id`s nobody else has, so they stay."""
     form = request.response_format
     changes: dict[str, Any] = {
-        "turns": tuple(map(_turn, request.turns)),
+        "turns": tuple(t if id(t) in own else _turn(t) for t in request.turns),
         "tools": tuple(map(copied_tool, request.tools)),
         "extra": copied_json(request.extra),
         "system_messages": tuple(map(copied_json, request.system_messages)),
@@ -32,6 +33,14 @@ def copied(request: ChatRequest) -> ChatRequest:
         "response_format": None if form is None else msgspec.structs.replace(form, schema=copied_json(form.schema)),
     }
     return msgspec.structs.replace(request, **changes)
+
+
+def anchored(request: ChatRequest, given: ChatRequest, said: ChatRequest) -> ChatRequest:
+    """Return `said`, which was made of the copy `given`, with the turns of `request` itself where they are as they were."""
+    if type(said.turns) is not tuple:
+        return said
+    same = {id(g): r for g, r in zip(given.turns, request.turns, strict=True) if g == r}
+    return msgspec.structs.replace(said, turns=tuple(same.get(id(t), t) for t in said.turns))
 
 
 def copied_tool(tool: Tool) -> Tool:
