@@ -31,7 +31,7 @@ from policy.base import (
 )
 from protocol.bounds import MAX_ASKS
 from protocol.changed import Unclear, reconciled
-from protocol.copied import copied, copied_json, copied_tool
+from protocol.copied import anchored, copied, copied_json, copied_tool
 from protocol.errors import PolicyFailed, TookTooLong
 from protocol.events import BlockKind
 from protocol.json_strict import AmbiguousJson, dumps, loads_call
@@ -173,7 +173,7 @@ class Chain:
                 return said, policy_name(policy)
             try:
                 # a copy: what the policy keeps of it and changes later changes nothing here
-                request = reconciled(request, copied(said))
+                request = reconciled(request, copied(said, own=set(map(id, request.turns))))
             except Unclear as error:
                 log.error("policy fault", extra={"policy": policy_name(policy), "hook": "on_request", "call_id": self.context.call_id,
                                                  "error": str(error)})  # fmt: skip
@@ -196,7 +196,11 @@ class Chain:
         said = given if said is None else said
         if type(said) is ChatRequest and said == request and _options(said) == _options(request):
             return None
-        wrong = checked.problem(said) if isinstance(said, ChatRequest | Block) else f"returned a {type(said).__name__}"
+        if isinstance(said, ChatRequest):
+            said = anchored(request, given, said)
+            wrong = checked.problem_of_change(request, said)
+        else:
+            wrong = checked.problem(said) if isinstance(said, Block) else f"returned a {type(said).__name__}"
         if wrong or not isinstance(said, ChatRequest | Block):
             return _fault(policy, "on_request", self.context.call_id, wrong)
         return said
@@ -209,14 +213,16 @@ class Chain:
             self._tell()
 
     def _tell(self) -> None:
+        approved = self.context.approved
         for policy, about in zip(self.policies, self._decides, strict=True):
-            policy.context = self._given(self.context) if about.own else self.context
+            policy.context = msgspec.structs.replace(policy.context, approved=copied(approved)) if about.own else self.context
 
     def forget_history(self) -> None:
         """The request is sent: let go of its history, unless a policy may still look at it."""
         if not self._looks_back:
             self.context = self.context.without_history()
-            self._tell()
+            for policy, about in zip(self.policies, self._decides, strict=True):
+                policy.context = policy.context.without_history() if about.own else self.context
 
     def read(self, text: str) -> str | None:
         """Pass a text that is no block of the answer (a notice, an error's sentence) through the series; None where it is blocked.

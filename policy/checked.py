@@ -16,6 +16,7 @@ import msgspec
 from policy.base import AskJudge, Block, Replace
 from protocol.bounds import MAX_CHANGED_ITEMS, MAX_MESSAGE_CHARS, MAX_REASON_CHARS
 from protocol.json_strict import MAX_BODY_DEPTH
+from protocol.request import NOTHING, ChatRequest
 
 _Check = Callable[[Any], str]
 """Returns what is wrong, or an empty string; never the value itself, which may be a prompt."""
@@ -34,6 +35,14 @@ def problem(value: msgspec.Struct) -> str:
         case AskJudge() if value.question.deadline_s is not None and value.question.deadline_s <= 0:
             return "AskJudge.question.deadline_s is not above 0"
     return ""
+
+
+def problem_of_change(before: ChatRequest, after: ChatRequest) -> str:
+    """Return what is wrong with a request that was made of another; turns that are the very same are not looked at again."""
+    if type(after.turns) is tuple:
+        known = set(map(id, before.turns))
+        after = msgspec.structs.replace(after, turns=tuple(t for t in after.turns if id(t) not in known))
+    return problem(after)
 
 
 @functools.cache
@@ -111,6 +120,8 @@ def _all_strings(value: Any) -> str:
 
 def _json(value: Any) -> str:
     """Is this a JSON object, as the encoders take it? Level by level: hooks can nest at will, or make a ring."""
+    if value is NOTHING:
+        return ""
     if type(value) is not dict:
         return " is not a dict"
     level: list[Any] = [value]

@@ -236,16 +236,20 @@ def _check_tools(request: ChatRequest) -> None:
 
 def _turns(before: ChatRequest, after: ChatRequest) -> Iterator[Turn]:
     results: dict[str, ToolResultPart] | None = None
+    known = set(map(id, before.turns))
     for position, turn in enumerate(after.turns):
-        at, parts = f"turns[{position}]", turn.parts
+        if id(turn) in known:
+            yield turn
+            continue
+        at, parts = f"turns[{position}]", list(turn.parts)
         _check_extra(turn, at)
         for number, part in enumerate(turn.parts):
             _check_part(part, turn, before, f"{at}.parts[{number}]")
             if type(part) is ToolResultPart and isinstance(part.extra.get("content"), list):
                 if results is None:
                     results = {p.tool_call_id: p for t in before.turns for p in t.parts if type(p) is ToolResultPart}
-                parts = (*parts[:number], _result(results.get(part.tool_call_id), part, after), *parts[number + 1 :])
-        yield turn if parts is turn.parts else Turn(turn.role, parts, turn.extra)
+                parts[number] = _result(results.get(part.tool_call_id), part, after)
+        yield Turn(turn.role, tuple(parts), turn.extra)
 
 
 def _check_extra(held: TextPart | ToolUsePart | ToolResultPart | Turn, at: str) -> None:

@@ -4,11 +4,12 @@ Only what can change is copied, so text, which is nearly all of a request, is sh
 in is nested 128 deep at most.
 """
 
+from collections.abc import Set
 from typing import Any
 
 import msgspec
 
-from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import NOTHING, ChatRequest, OtherPart, Part, Tool, Turn
 
 
 def copied_json(value: Any) -> Any:
@@ -20,11 +21,11 @@ def copied_json(value: Any) -> Any:
     return value
 
 
-def copied(request: ChatRequest) -> ChatRequest:
-    """Return a copy of a request."""
+def copied(request: ChatRequest, *, own: Set[int] = frozenset()) -> ChatRequest:
+    """Return a copy of a request; turns with these `id`s nobody else has, so they stay."""
     form = request.response_format
     changes: dict[str, Any] = {
-        "turns": tuple(map(_turn, request.turns)),
+        "turns": tuple(t if id(t) in own else _turn(t) for t in request.turns),
         "tools": tuple(map(copied_tool, request.tools)),
         "extra": copied_json(request.extra),
         "system_messages": tuple(map(copied_json, request.system_messages)),
@@ -34,22 +35,31 @@ def copied(request: ChatRequest) -> ChatRequest:
     return msgspec.structs.replace(request, **changes)
 
 
+def anchored(request: ChatRequest, given: ChatRequest, said: ChatRequest) -> ChatRequest:
+    """Return `said`, which was made of the copy `given`, with the turns of `request` itself where they are as they were."""
+    if type(said.turns) is not tuple:
+        return said
+    same = {id(g): r for g, r in zip(given.turns, request.turns, strict=True) if g == r}
+    return msgspec.structs.replace(said, turns=tuple(same.get(id(t), t) for t in said.turns))
+
+
 def copied_tool(tool: Tool) -> Tool:
     """Return a copy of a tool."""
     return Tool(tool.name, tool.description, copied_json(tool.schema), copied_json(tool.extra), tool.kind, copied_json(tool.outer))
 
 
 def _turn(turn: Turn) -> Turn:
-    return Turn(turn.role, tuple(map(_part, turn.parts)), copied_json(turn.extra))
+    if turn.extra is NOTHING and all(type(p) is not OtherPart and p.extra is NOTHING for p in turn.parts):
+        # nothing in it can change: most of an agent's history
+        return turn
+    return Turn(turn.role, tuple(map(_part, turn.parts)), _extra(turn.extra))
+
+
+def _extra(extra: dict[str, Any]) -> dict[str, Any]:
+    return extra if extra is NOTHING else copied_json(extra)
 
 
 def _part(part: Part) -> Part:
-    match part:
-        case TextPart():
-            return TextPart(part.text, copied_json(part.extra))
-        case ToolUsePart():
-            return ToolUsePart(part.id, part.name, part.arguments, copied_json(part.extra), part.form)
-        case ToolResultPart():
-            return ToolResultPart(part.tool_call_id, part.text, part.is_error, copied_json(part.extra), part.form)
-        case OtherPart():
-            return OtherPart(part.kind, copied_json(part.body), part.dialect)
+    if type(part) is OtherPart:
+        return OtherPart(part.kind, copied_json(part.body), part.dialect)
+    return part if part.extra is NOTHING else msgspec.structs.replace(part, extra=copied_json(part.extra))

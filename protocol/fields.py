@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any, NoReturn, overload
 
 from protocol.errors import InvalidRequest
-from protocol.request import Tool
+from protocol.request import NOTHING, Tool
 
 ROUTING = frozenset(
     (
@@ -145,7 +145,7 @@ def rest(data: dict[str, Any], *known: str) -> dict[str, Any]:
             refuse_lookalikes(data, known)
             return {k: v for k, v in data.items() if k not in known}
     # nothing else, in most of an agent's many messages
-    return {}
+    return NOTHING
 
 
 def refuse_twins(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:

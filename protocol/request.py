@@ -4,7 +4,7 @@ Must not know: Redis, HTTP, policies. Bounded by the gateway's body limit before
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
@@ -12,11 +12,26 @@ Dialect = Literal["openai", "anthropic"]
 Endpoint = Literal["chat", "messages", "count_tokens"]
 
 
+class _Nothing(dict[str, Any]):
+    """No fields, for good: so the many parts of a history that have none can be given to policies without a copy."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("this part has no `extra`: make another part with msgspec.structs.replace")
+
+    __setitem__ = __ior__ = update = setdefault = _refuse  # type: ignore[assignment]
+
+
+NOTHING: dict[str, Any] = _Nothing()
+"""The `extra` of what has none."""
+
+
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
     """Text of a turn. `extra`, here and below, keeps fields that are not modelled, for the same dialect only."""
 
     text: str
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = NOTHING
 
 
 CallForm = Literal["function", "custom", "legacy"]
@@ -32,7 +47,7 @@ class ToolUsePart(msgspec.Struct, frozen=True, tag="tool_use"):
     id: str
     name: str
     arguments: str
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = NOTHING
     form: CallForm = "function"
 
 
@@ -42,7 +57,7 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
     tool_call_id: str
     text: str
     is_error: bool = False
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = NOTHING
     form: CallForm = "function"
 
 
@@ -62,7 +77,7 @@ class Turn(msgspec.Struct, frozen=True):
 
     role: Literal["user", "assistant", "system"]
     parts: tuple[Part, ...]
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = NOTHING
 
 
 ToolKind = Literal["function", "custom", "client", "server"]

@@ -17,7 +17,19 @@ import msgspec
 
 from protocol import anthropic_request_read, openai_messages_read
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
-from protocol.request import ChatRequest, OtherPart, Part, ResponseFormat, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
+from protocol.request import (
+    NOTHING,
+    ChatRequest,
+    OtherPart,
+    Part,
+    ResponseFormat,
+    TextPart,
+    Tool,
+    ToolChoice,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
 from protocol.server_tool_data import table, tool_type
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9_:./+#-]{0,79}", re.ASCII)
@@ -191,6 +203,8 @@ class _Walk:
 
     def _json(self, value: Any, key: str = "") -> Any:
         """JSON of the protocol, whose known keys are no text."""
+        if value is NOTHING:
+            return value
         if isinstance(value, str):
             return value if _is_none(key, value) else self._text(value)
         if isinstance(value, list):

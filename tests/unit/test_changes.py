@@ -10,6 +10,7 @@ import pytest
 from policy.base import Block, Policy
 from policy.effects import CallInfo, Dispatch, Respond
 from policy.session import Session
+from protocol.copied import copied
 from protocol.request import (
     ChatRequest,
     Dialect,
@@ -450,3 +451,39 @@ def test_what_is_counted_is_what_a_policy_left(upstream: Dialect) -> None:
         assert isinstance(plain, Respond) and json.loads(sent.body)["input_tokens"] < json.loads(plain.body)["input_tokens"]
         return
     assert "new question" in texts(sent) and "old question" not in texts(sent) and "old system" not in texts(sent)
+
+
+def test_what_has_no_extra_has_none_for_good() -> None:
+    request = ChatRequest(dialect="openai", model="m", turns=(Turn("user", (TextPart("a"),)),))
+    for held in request.turns[0], request.turns[0].parts[0]:
+        for edit in (lambda e: e.update(x=1), lambda e: e.setdefault("x", 1), lambda e: e.__setitem__("x", 1)):
+            with pytest.raises(TypeError, match="make another part"):
+                edit(held.extra)
+    assert TextPart("a").extra == {} and (TextPart("a").extra | {"x": 1}) == {"x": 1}
+
+
+def test_an_edit_in_place_of_a_part_with_fields_is_looked_at() -> None:
+    class Edits(Policy):
+        def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
+            for turn in request.turns:
+                for part in turn.parts:
+                    if isinstance(part, ToolResultPart):
+                        part.extra["x"] = {1}
+            return None
+
+    sent = sent_by("openai", "openai", Edits())
+    assert isinstance(sent, Respond) and sent.status == 403
+
+
+def test_copies_for_policies_share_what_cannot_change() -> None:
+    request = ChatRequest(
+        dialect="openai",
+        model="m",
+        turns=(Turn("user", (TextPart("a"),)), Turn("user", (TextPart("b", {"x": [1]}), TextPart("c")))),
+        extra={"y": [2]},
+    )
+    copy = copied(request)
+    assert copy == request and copy.turns[0] is request.turns[0] and copy.turns[1].parts[1] is request.turns[1].parts[1]
+    copy.turns[1].parts[0].extra["x"].append(2)  # type: ignore[union-attr]
+    copy.extra["y"].append(3)
+    assert request.extra == {"y": [2]} and request.turns[1].parts[0] == TextPart("b", {"x": [1]})
