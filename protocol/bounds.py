@@ -256,7 +256,7 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/faults/test_attackers.py::test_one_key_with_a_thousand_calls_at_once", "limits.key_calls",
     ),
     Bound(
-        "beginning_calls", "client", "calls of one gateway that a worker has not begun yet, half of them one key's; who waits is served key by key",
+        "beginning_calls", "client", "calls of one gateway that no worker has begun yet, half of them one key's; others wait",
         BEGINNING_CALLS, "calls", "gateway.admission", "waits for limits.claim_s, then 503 no_worker",
         "tests/unit/test_admission.py::test_who_waits_is_served_key_by_key",
     ),

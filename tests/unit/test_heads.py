@@ -12,6 +12,7 @@ from uvicorn.server import ServerState
 
 from gateway import heads
 from gateway.heads import LINK, BoundedConnection, Link, _WithHead
+from protocol.bounds import HEAD_S
 
 
 class Socket:
@@ -170,7 +171,7 @@ async def test_a_head_has_a_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError("it is no request")
 
-    assert heads.HEAD_S <= 30
+    assert HEAD_S <= 30
     monkeypatch.setattr(heads, "HEAD_S", 0.1)
     async with served(app) as (reader, writer), asyncio.timeout(5):
         writer.write(sent)
