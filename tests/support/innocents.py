@@ -1,8 +1,8 @@
 """Innocent calls beside an attacker: how long each was left without a byte, and which of them ended.
 
-`slow_upstream` lends an upstream that says a word every 50 ms (`slow*`) or answers at once (`quick*`); `innocents` keeps streams open on a
-product that has it, and asks short questions one after another. Both are processes of their own: what a test computes
-for its attack does not look like the product's silence.
+`slow_upstream` lends an upstream that says a word every 50 ms (`slow*`) or answers after 0.3 s (`quick*`); `innocents` keeps streams
+open on a product that has it, and asks short questions one after another. Both are processes of their own: what a test computes for its
+attack does not look like the product's silence.
 
     with slow_upstream() as upstream, running(folder, redis_url, database_url, upstream.into(base_config())) as product:
         async with innocents(product, n=4) as watch:
@@ -27,6 +27,7 @@ from aiohttp import web
 from tests.support.product import KEY, ROOT, Product
 
 GAP_S = 0.05
+QUICK_S = 0.3
 READY_S = 30.0
 _MOST_WORDS = 20_000
 _COMMAND = [sys.executable, "-m", "tests.support.innocents"]
@@ -124,7 +125,8 @@ def _chunk(text: str, finish: str | None = None) -> dict[str, Any]:
 async def _answer(request: web.Request) -> web.StreamResponse:
     asked = await request.json()
     if asked["model"].startswith("quick"):
-        message = {"role": "assistant", "content": "at once"}
+        await asyncio.sleep(QUICK_S)
+        message = {"role": "assistant", "content": "so soon"}
         choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
         return web.json_response({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "quick", "choices": choices})
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
