@@ -152,7 +152,7 @@ class Limits(_Strict):
     commit_s: float = 30.0
     """How long a tool call waits for its commit before it is blocked with `audit_unavailable`."""
     max_calls: int = 500
-    """Calls one policy worker holds."""
+    """Calls one policy worker holds; those of one API key at most four fifths, so that others find room."""
     reply_entries: int = 50_000
     """Unread entries on a gateway's reply stream past which releases wait."""
     audit_read_s: float = 10.0

@@ -17,7 +17,7 @@ from policy.base import Judgement
 from policy.effects import Ask, Dispatch, Output, Respond
 from policy.session import Session
 from protocol import codecs, dropped
-from protocol.bounds import LARGE_STEP_BYTES, STEP_CPU_S
+from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.errors import PipelineError, PolicyFailed, TookTooLong
 from protocol.events import Event, TextDelta
 from protocol.records import (
@@ -212,7 +212,7 @@ class OwnedCall:
         size, verdicts = sum(map(len, entry.chunks)), [m[0] for m in marks]
         self._unreported += size
         is_held = self._unreported <= PROGRESS_BYTES and verdicts.count("hold") == len(verdicts)
-        if verdicts and verdicts[-1] == "hold" and not self.is_heavy and self.session.held_bytes > LARGE_STEP_BYTES:
+        if verdicts and verdicts[-1] == "hold" and not self.is_heavy and self.session.held_bytes > HEAVY_BYTES:
             self.is_heavy = self.from_stream = True
         self._held_bytes += size if is_held else HELD_BYTES + 1
         if entry.next_seq <= self.recorded + 1:
@@ -301,7 +301,7 @@ class OwnedCall:
     @property
     def wants_release(self) -> bool:
         """Is there anything to release or record that is not under way, and cannot wait?"""
-        if self.sending is not None or self.busy is not None:
+        if self.sending is not None:
             return False
         return bool(self._outputs or self._records or self._keepalive or (self._chunks and self._held_bytes > HELD_BYTES))
 

@@ -6,6 +6,7 @@ because something was missed, is large, or belongs to a call taken over.
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,10 @@ READ_BATCH = 256
 SLICE_S = 0.02
 """How long a worker takes in a call's stream before it looks after its other calls."""
 RETRY_S = 0.1
+TOGETHER = 64
+"""Entries that a heavy call takes in one step: each on its own would wait for the thread."""
+WAITED_S = 1.0
+"""Behind a turn that took so long to come its gateway may have given the call up."""
 
 
 def moment() -> int:
@@ -71,7 +76,7 @@ class Feeder:
     async def _fetch_and_begin(self, call: OwnedCall) -> None:
         while self._is_mine(call) and not call.finishing:
             with contextlib.suppress(StreamConnectionLost, RedisError):
-                if await self._is_given_up(call):
+                if time.monotonic() - call.last_owned > WAITED_S and await self._is_given_up(call):
                     call.refuse(PolicyFailed("the gateway gave this call up before a worker began it"))
                     return
                 body = await self._bodies.call("GET", layout.body_key(call.id))
@@ -174,7 +179,8 @@ class Feeder:
             async with self.lane.turn(call.start.key):
                 if call.finishing or not self._is_mine(call):
                     return True
-                await self._apart(call, partial(_take, call, entry), entry)
+                more = [fields[1] for _, fields in itertools.islice(left, TOGETHER)] if call.is_heavy else []
+                await self._apart(call, partial(_take_together, call, entry, more), entry)
             if call.broken:
                 return True
 
@@ -199,7 +205,7 @@ class Feeder:
         call.busy, was = asyncio.get_running_loop().create_future(), call.from_stream
         call.from_stream = True
         try:
-            with self._inside(call):
+            with call.contained(), self._inside(call):
                 if not await self.lane.run(partial(_whole, call, step)) and not call.broken:
                     call.give_up(entry)
         finally:
@@ -229,6 +235,15 @@ def _take(call: OwnedCall, entry: Entry) -> bool:
         # by and by: all of it at once would take long
         call.skip_released()
     return taken
+
+
+def _take_together(call: OwnedCall, entry: Entry, more: list[bytes]) -> None:
+    """Take an entry and those behind it; what does not follow is read again."""
+    taken = _take(call, entry)
+    for blob in more:
+        if not taken or call.broken:
+            return
+        taken = _take(call, layout.unpack_entry(blob))
 
 
 def _whole(call: OwnedCall, step: Callable[[], object]) -> None:

@@ -330,8 +330,6 @@ async def test_a_call_whose_owner_died_in_a_step_says_so_once(redis: Connection)
         if inside is not None:
             assert await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], [f"x{turn}", inside]) == b"OK"
     assert said == [b"", b"1", b"", b""]
-    assert await redis.script(scripts.REPLAYED, [layout.ctl_key(call_id)], ["x3"]) == b"OK"
-    assert not await redis.call("HEXISTS", layout.ctl_key(call_id), "i")
 
 
 async def test_a_new_call_of_a_key_that_has_its_share_is_left_to_others_until_it_is_late(redis: Connection) -> None:
