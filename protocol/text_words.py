@@ -56,9 +56,9 @@ def name_before(text: str) -> str | None:
     low = text.lower()
     if low.endswith("("):
         for space in ("functions.", "default_api.", "multi_tool_use.", "tools."):
-            word = text[low.rfind(space) + len(space) : -1].strip() if space in low else ""
-            if _WORD.fullmatch(word):
-                return word
+            said = text[low.rfind(space) + len(space) : -1].strip() if space in low else ""
+            if _WORD.fullmatch(said):
+                return said
     elif low.endswith("<|message|>"):
         to = low.rfind("to=")
         if to >= 0 and not {"\n", "{", "}"} & set(low[to:]) and (word := _WORD.match(text, to + 3)) is not None:
@@ -70,7 +70,7 @@ def name_before(text: str) -> str | None:
         head = text[:-6].rstrip()
         head = head[: head.rfind("[CALL_ID]")].rstrip() if _CALL_ID.search(head) else head
         word = _WORD.fullmatch(head[max(head.rfind(c) for c in " \n\t]>") + 1 :])
-        return word[0] if word is not None else "text"
+        return "text" if word is None else word[0]
     return None
 
 
