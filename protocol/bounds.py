@@ -150,6 +150,33 @@ _POLICIES: tuple[Bound, ...] = (
         "request_change_items", "policy", "items of one JSON object in a request that a hook returns", MAX_CHANGED_ITEMS, "items",
         "policy/checked.py", "the hook's answer is a fault: the request is refused with 403",
         "tests/unit/test_policy_faults.py::test_a_request_with_a_wrong_type_inside_is_a_fault",
+_JSON_TEST, _RULES_TEST = "tests/unit/test_json_strict.py", "tests/unit/test_rule_lookalikes.py"
+_POLICIES: tuple[Bound, ...] = (
+    Bound(
+        "argument_values", "upstream", "values in a tool call's arguments", MAX_ARGUMENT_VALUES, "values", "protocol/json_strict.py",
+        "the call is blocked: ambiguous_json", f"{_JSON_TEST}::test_eight_megabytes_of_arguments_take_no_time_that_others_notice",
+    ),
+    Bound(
+        "odd_keys", "upstream", "text in keys of arguments that are not plain ASCII", MAX_ODD_KEY_CHARS, "characters",
+        "protocol/json_strict.py", "the call is blocked: ambiguous_json",
+        f"{_JSON_TEST}::test_arguments_that_two_programs_read_differently_are_refused",
+    ),
+    Bound(
+        "rule_texts", "upstream", "texts in arguments that rules look at", MAX_RULE_TEXTS, "texts", "policy/arguments.py",
+        "deny rules apply, allow rules do not", f"{_RULES_TEST}::test_more_than_rules_look_at_is_denied_and_not_allowed",
+    ),
+    Bound(
+        "folded_text", "upstream", "text beyond ASCII that rules fold", MAX_FOLDED_BYTES, "bytes more than characters",
+        "policy/arguments.py", "deny rules apply, allow rules do not",
+        f"{_RULES_TEST}::test_more_than_rules_look_at_is_denied_and_not_allowed",
+    ),
+    Bound(
+        "sql_text", "upstream", "SQL that rules parse", MAX_SQL_CHARS, "characters", "policy/sql.py",
+        "deny rules apply, allow rules do not", "tests/unit/test_sql_kinds.py::test_a_text_over_the_bound_is_refused",
+    ),
+    Bound(
+        "sql_steps", "upstream", "steps of the SQL parser", 3, "steps a token, and 3,000", "policy/sql.py",
+        "deny rules apply, allow rules do not", "tests/unit/test_sql_kinds.py::test_no_text_takes_the_parser_long",
     ),
 )  # fmt: skip
 # --- judges ---

@@ -61,7 +61,8 @@ def _has_too_many_values(text: str) -> bool:
 
 
 def _refuse_doubtful(value: dict[str, Any], *, exact_keys: bool, exact_integers: bool) -> None:
-    odd, items = 0, [value]
+    odd = 0
+    items: list[Any] = [value]
     level: list[Any]
     while items:
         level = []

@@ -5,7 +5,8 @@ run such text. The scanner lets ordinary text through and holds what may become 
 
 Theory. Outside a candidate one search finds the next character at which one may begin; what comes before is let go. A
 candidate is an object whose key at hand belongs to a call, a fragment from such a key to the end of its object, a fence
-or a tag in front of one of these. Its end is found by counting brackets outside strings, each character once. Then it is
+or a tag in front of one of these, an object behind words that name a call (these went out, the arguments do not), or a
+list of calls as code. Its end is found by counting brackets outside strings, each character once. Then it is
 parsed once, and every object in it that is a call becomes a piece, with the text before it; so no call's text goes out with
 another's. What is no call is text. Bounded: past MAX_HELD a candidate is decided as far as it came.
 """
@@ -13,7 +14,23 @@ another's. What is no call is text. Bounded: past MAX_HELD a candidate is decide
 import re
 
 from protocol.text_reading import Reader
-from protocol.text_words import ARGUMENTS, NAMES, TAG, TAGS, WRAPPERS, Candidate, FoundCall, Piece, Thought, written
+from protocol.text_words import (
+    ARGUMENTS,
+    CURLY,
+    MAY_BE_PYTHONIC,
+    NAMED_ENDS,
+    NAMES,
+    PYTHONIC,
+    TAG,
+    TAGS,
+    WRAPPERS,
+    Candidate,
+    FoundCall,
+    Piece,
+    Thought,
+    name_before,
+    written,
+)
 
 __all__ = ["MAX_HELD", "CallScanner", "FoundCall", "Piece", "Thought"]
 MAX_HELD = 64 * 1024
@@ -27,7 +44,10 @@ _THOUGHTS = ("think", "thinking", "thought", "reasoning")
 _OPENER = re.compile(r"""[{<`"'\[]""")
 _STRUCTURE = re.compile(r"""[{}\[\]"'\\]""")
 _KEY = re.compile(rf"""(["'])(?:{_KEYS})\1{_COLON}""", re.IGNORECASE)
-_OBJECT = re.compile(rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|(?:{_KEYS})){_COLON}""", re.IGNORECASE)
+_OBJECT = re.compile(rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|[{CURLY}]?(?:{_KEYS})[{CURLY}]?){_COLON}""", re.IGNORECASE)
+_FENCE_TAIL = re.compile(r"```[\w+-]{0,20}\s*\Z")
+_BEFORE = 256
+"""Characters before a candidate that may name its call."""
 _FENCE = re.compile(r"```[\w+-]{0,20}[ \t]*\r?\n?\s*(?=[{\[<])")
 _FENCE_END = re.compile(r"\s*```")
 _MAY_BE_FENCE_END = re.compile(r"\s{0,100}`{0,2}")
@@ -43,6 +63,8 @@ class CallScanner:
     def __init__(self, names: frozenset[str] | None, *, reasoning: bool) -> None:
         self._names, self._reasoning = names, reasoning
         self._held = ""
+        self._gone: list[str] = []
+        """What is before `_held`: at least its last _BEFORE characters."""
         self._candidate: Candidate | None = None
         self._thinking = ""
         self._reader = Reader(names, self._within)
@@ -50,6 +72,10 @@ class CallScanner:
     def feed(self, text: str) -> list[Piece]:
         """Take more text; returns what is decided. The pieces' texts, joined, are the text."""
         if not self._held and not self._thinking and _OPENER.search(text) is None:
+            # `_note`, without the call: most chunks end here
+            self._gone.append(text if len(text) < _BEFORE else text[-_BEFORE:])
+            if len(self._gone) > 64:
+                self._note("")
             return [text] if text else []
         self._held += text
         return self._advance(final=False)
@@ -61,6 +87,12 @@ class CallScanner:
             pieces.append(self._held)
             self._held = ""
         return pieces
+
+    def _note(self, text: str) -> None:
+        self._gone.append(text[-_BEFORE:])
+        # seldom, so that a chunk costs one append
+        if len(self._gone) > 64:
+            self._gone = ["".join(self._gone)[-_BEFORE:]]
 
     def _advance(self, *, final: bool) -> list[Piece]:
         pieces: list[Piece] = []
@@ -103,6 +135,7 @@ class CallScanner:
     def _let_go(self, pieces: list[Piece], end: int) -> None:
         if end:
             text, self._held = self._held[:end], self._held[end:]
+            self._note(text)
             if pieces and isinstance(pieces[-1], str):
                 pieces[-1] += text
             else:
@@ -123,12 +156,27 @@ class CallScanner:
             return self._tag(at)
         if first == "[":
             return self._mark(at)
+        if (name := self._named(at)) is not None:
+            self._candidate = Candidate(at, name=name)
+            return "candidate"
         if held[at + 1 : at + 2].isalnum() and held[at + 1].lower() not in _PREFIXES:
             return ""
         if (key := _OBJECT.match(held, at)) is not None:
             self._candidate = Candidate(at, quotes="\"'" if (key[1] or "'") == "'" else '"')
             return "candidate"
         return "more" if _may_be_object(self._window(at)) else ""
+
+    def _named(self, at: int) -> str | None:
+        """The name of the call whose arguments begin at `at`, if the words before say so."""
+        near = self._before(at, 32)
+        if not (_unfenced(near) if "`" in near else near.rstrip()).lower().endswith(NAMED_ENDS):
+            return None
+        return name_before(_unfenced(self._before(at, _BEFORE)))
+
+    def _before(self, at: int, count: int) -> str:
+        if at >= count:
+            return self._held[at - count : at]
+        return ("".join(self._gone) + self._held[:at])[-count:]
 
     def _window(self, at: int) -> str:
         # never all that is held: that would be read again for every opener in it
@@ -148,8 +196,12 @@ class CallScanner:
         if self._reasoning and _THOUGHT.match(held, at):
             return "thought"
         if (tag := TAG.match(held, at)) is not None:
-            name = tag["tag"]
-            self._candidate = Candidate(tag.end(), close=f"</{name.lower()}" if name else "\0")
+            if tag["begin"]:
+                close = tag[0][:-1].removesuffix(tag[0][1]).lower().replace("begin", "end")
+            else:
+                # with its namespace
+                close = f"</{held[at + 1 : tag.end('tag')].lstrip(_BARS).lower()}" if tag["tag"] else "\0"
+            self._candidate = Candidate(tag.end(), close=close)
             return "candidate"
         window = self._window(at)
         return "more" if ">" not in window and _may_be_tag(window) else ""
@@ -165,6 +217,14 @@ class CallScanner:
         window = self._window(at)
         if "[tool_calls]".startswith(window.lower()):
             return "more"
+        if window[1:2].isspace() or window[1:2].isalpha() or not window[1:]:
+            line = self._before(at, 32).rpartition("\n")[2]
+            if not line.strip() or line.rstrip().endswith("<|python_tag|>"):
+                if PYTHONIC.match(window):
+                    self._candidate = Candidate(at, quotes="\"'", is_code=True)
+                    return "candidate"
+                if MAY_BE_PYTHONIC.fullmatch(window):
+                    return "more"
         body = window[1:].lstrip()
         if not body:
             return "more"
@@ -230,6 +290,7 @@ class CallScanner:
             pieces += found
         else:
             self._reader.note_name(raw)
+            self._note(raw)
             if pieces and isinstance(pieces[-1], str):
                 pieces[-1] += raw
             else:
@@ -282,8 +343,14 @@ class CallScanner:
         return [*inner.feed(text), *inner.finish()]
 
 
+def _unfenced(text: str) -> str:
+    return _FENCE_TAIL.sub("", text).rstrip()
+
+
 def _may_be_object(text: str) -> bool:
     rest = text[1:].lstrip()
+    if rest and rest[0] in CURLY:
+        return _is_prefix_of_key(rest[1:].rstrip(CURLY + " "))
     return not rest or (rest[0] in "\"'" and _may_be_key(rest)) or (rest[0].isalpha() and _is_prefix_of_key(rest))
 
 
@@ -311,9 +378,17 @@ def _may_be_fence(text: str) -> bool:
     return re.fullmatch(r"`{1,3}|```[\w+-]{0,20}[ \t]*\r?\n?\s*", text) is not None
 
 
-_TAG_NAMES = (*TAGS, *_THOUGHTS, "|python_tag|", *(f"|{t}|" for t in TAGS))
+_TOKEN_BEGINS = ("tool_call_begin", "tool\u2581call\u2581begin")
+_TAG_NAMES = (*TAGS, *_THOUGHTS, "python_tag", *_TOKEN_BEGINS)
+_NAMESPACE = re.compile(r"[\w-]{1,30}:")
+_MAY_BE_NAMESPACE = re.compile(r"[\w-]{0,30}")
+_BARS = "|\uff5c"
 
 
 def _may_be_tag(text: str) -> bool:
-    word = text[1:].lower()
-    return any(t.startswith(word) or (word.startswith(t) and (word[len(t)] == "=" or word[len(t)].isspace())) for t in _TAG_NAMES)
+    word = text[1:].lower().removeprefix("|").removeprefix("\uff5c")
+    if (space := _NAMESPACE.match(word)) is not None:
+        word = word[space.end() :]
+    elif _MAY_BE_NAMESPACE.fullmatch(word):
+        return True
+    return any(t.startswith(word) or (word.startswith(t) and (word[len(t)] in "=|\uff5c" or word[len(t)].isspace())) for t in _TAG_NAMES)

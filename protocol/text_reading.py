@@ -9,9 +9,22 @@ from typing import Any
 import msgspec
 
 from protocol.json_strict import AmbiguousJson, loads_arguments
-from protocol.text_words import ARGUMENTS, ARGUMENTS_IN, NAME_IN, NAMES, TAG, WRAPPERS, Candidate, FoundCall, Piece, as_text
+from protocol.text_words import (
+    ARGUMENTS,
+    ARGUMENTS_IN,
+    BEGUN,
+    NAME_IN,
+    NAMES,
+    PYTHONIC_NAME,
+    TAG,
+    WRAPPERS,
+    Candidate,
+    FoundCall,
+    Piece,
+    as_text,
+)
 
-_SURE = frozenset(ARGUMENTS) - {"parameters", "input"}
+_SURE = frozenset(ARGUMENTS) - {"parameters", "params", "input"}
 """Keys whose value is of a call whatever it is; documents use the others, too."""
 _WRITTEN = "tool_calls"
 """Stands for arguments that are within a string with calls."""
@@ -51,6 +64,11 @@ class Reader:
         """The calls in a candidate, together all of its text; nothing where there is none."""
         if candidate.close:
             return self._tagged(raw)
+        if candidate.is_code:
+            return self._code(raw)
+        if candidate.name and (self._names is None or candidate.name in self._names):
+            # a fence may stand around the object
+            return [self._made(raw, candidate.name, raw[candidate.start : raw.rfind("}") + 1] if is_whole else raw)]
         prefix = raw[: candidate.start]
         fragment = raw[:1] in "\"'"
         body = ("{" + raw) if fragment else raw
@@ -152,16 +170,31 @@ class Reader:
                 return [FoundCall(raw, said, as_text(raw), strict=False)]
         return []
 
+    def _code(self, raw: str) -> list[Piece]:
+        """A list of calls as code: not read, but shown to policies under every name in it, each with a part of the text."""
+        names = sorted({n for n in PYTHONIC_NAME.findall(raw) if self._names is None or n in self._names})
+        size = len(raw) // max(len(names), 1)
+        said = as_text(raw)
+        parts = [raw[n * size : (n + 1) * size if n < len(names) - 1 else len(raw)] for n in range(len(names))]
+        return [FoundCall(part, name, said, strict=False) for part, name in zip(parts, names, strict=True)]
+
     def _tagged(self, raw: str) -> list[Piece]:
         """A tag's content: JSON, or parameters in tags of their own."""
         opened = TAG.search(raw)
         assert opened is not None
+        if opened["begin"]:
+            content = raw[opened.end() :]
+            begun, end = BEGUN.match(content), content.rfind("}")
+            name = begun[1] if begun is not None else "text"
+            if self._names is not None and name not in self._names:
+                return []
+            return [self._made(raw, name, content[content.find("{") : end + 1] if 0 <= content.find("{") < end else "")]
         name = opened["value"] or ""
         if not name and opened["more"] and (attribute := _ATTRIBUTE.search(opened["more"])):
             name = attribute[1]
         content = raw[opened.end() :]
         # cut at its own end only: what stands behind another's is as much in it, and may be the call
-        if opened["tag"] and (ends := list(re.finditer(rf"</{opened['tag']}", content, re.IGNORECASE))):
+        if opened["tag"] and (ends := list(re.finditer(rf"</(?:[\w-]{{1,30}}:)?{opened['tag']}", content, re.IGNORECASE))):
             content = content[: ends[-1].start()]
         body = content.strip()
         if body[:1] in ("{", "["):

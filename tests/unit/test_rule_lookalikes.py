@@ -14,7 +14,8 @@ def test_an_allow_pattern_must_cover_keys_and_find_something() -> None:
     """Finding 20: a key may hold what is run, and what is empty says nothing."""
     allow = [{"tool": "bash", "argument": "command", "argument_matches": "ls|-l"}]
     assert decide({"command": ["ls", "-l"], "other": {}}, allow=allow) == ALLOW
-    for value in ([], {}, {"rm -rf /": "ls"}, ["ls", []], [[{}]]):
+    values: list[Any] = [[], {}, {"rm -rf /": "ls"}, ["ls", []], [[{}]]]
+    for value in values:
         assert reason(decide({"command": value}, allow=allow)) == "not_allowed"
     everything = [{"argument_matches": "ls"}]
     known = Tool("bash", schema={"properties": {"command": {}}})

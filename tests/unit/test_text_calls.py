@@ -55,6 +55,23 @@ ONE = {
     "function tag": f"<function=bash>{A}</function>",
     "mistral": f"[TOOL_CALLS][{CALL}]",
     "mistral with a name": f"[TOOL_CALLS]bash{A}",
+    "mistral with ARGS": f"[TOOL_CALLS]bash[ARGS]{A}",
+    "mistral with an id": f"[TOOL_CALLS]bash[CALL_ID]x1[ARGS] {A}",
+    "mistral without its token": f"bash[ARGS]{A}",
+    "gpt-oss": f"<|channel|>commentary to=functions.bash <|constrain|>json<|message|>{A}<|call|>",
+    "gpt-oss without its first tokens": f"commentary to=functions.bash json<|message|>{A}",
+    "as code": f"functions.bash({A})",
+    "as code in a fence": f"```js\ndefault_api.bash( {A} )\n```",
+    "react": f"Thought: hm\nAction: bash\nAction Input: {A}\nObservation:",
+    "react in a fence": f"Action: bash\nAction Input:\n```json\n{A}\n```",
+    "deepseek": f"<\uff5ctool\u2581call\u2581begin\uff5c>bash<\uff5ctool\u2581sep\uff5c>{A}<\uff5ctool\u2581call\u2581end\uff5c>",
+    "deepseek of old": "<\uff5ctool\u2581call\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>bash\n```json\n"
+    f"{A}\n```<\uff5ctool\u2581call\u2581end\uff5c>",
+    "kimi": f"<|tool_call_begin|>functions.bash:0<|tool_call_argument_begin|>{A}<|tool_call_end|>",
+    "tool and params": f'{{"tool": "bash", "params": {A}}}',
+    "camel case": f'{{"toolName": "bash", "toolInput": {A}}}',
+    "action and actionInput": f'{{"action": "bash", "actionInput": {A}}}',
+    "namespaced tag": f"<ns:tool_call>{CALL}</ns:tool_call>",
     "llama": f"<|python_tag|>{CALL}",
     "upper case keys": f'{{"Name": "bash", "Arguments": {A}}}',
     "inside other JSON": f'{{"result": {{"steps": [{CALL}]}}}}',
@@ -70,7 +87,24 @@ LENIENT = {
     "xml": '<invoke name="bash"><parameter name="command">rm -rf /</parameter></invoke>',
     "NaN": '{"name": "bash", "arguments": {"command": "rm -rf /", "n": NaN}}',
 }
+_NAMED = "ns:inv" + "oke"
+_PART = "ns:para" + "meter"
+LENIENT |= {
+    "namespaced": f'<{_NAMED} name="bash"><{_PART} name="command">rm -rf /</{_PART}></{_NAMED}>',
+    "curly quotes": "{\u201cname\u201d: \u201cbash\u201d, \u201carguments\u201d: {\u201ccommand\u201d: \u201crm -rf /\u201d}}",
+    "full-width quotes": "{\uff02name\uff02: \uff02bash\uff02, \uff02arguments\uff02: {\uff02command\uff02: \uff02rm -rf /\uff02}}",
+    "llama's code": '[bash(command="rm -rf /", n=1)]',
+    "llama's code behind its token": '<|python_tag|> [bash(command="rm -rf /")]',
+    "kimi, not JSON": '<|tool_call_begin|>functions.bash:0<|tool_call_argument_begin|>{"command": "rm -rf /",}<|tool_call_end|>',
+    "ARGS, not JSON": '[TOOL_CALLS]bash[ARGS]{"command": "rm -rf /",}',
+    "as code, unclosed": 'functions.bash({"command": "rm -rf /"',
+}
 HARMLESS = [
+    "x.bash({a: 1}); foo({b: 2}); sometools.x",
+    "[Some text](url) and\n[bash] (x) [f(1)] [f(x) for x in y]\n[link](http://x)",
+    "Action: think about it\nInput: {a: 1}\nArguments (ARGS) [ARGSX]{x: 1}",
+    "<a:b>text</a:b> <ns:tool> <svg:function-x/>",
+    "the <|message|>{x} token, to=x",
     "Plain words, and more of them.",
     "def f(x):\n    return {x: [1, 2]}\n",
     'function g() {\n  if (a < b) { return "name"; }\n}',
@@ -203,8 +237,14 @@ def test_nothing_is_lost_or_added(parts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["{", "[", "<tool_call", "<tool_call>", '{"name":', '{"name": "a", ', "```json\n", "\\", '"name"', "'", '[{"', "<think>"]
-)
+    "unit",
+    [
+        "{", "[", "<tool_call", "<tool_call>", '{"name":', '{"name": "a", ', "```json\n", "\\", '"name"', "'", '[{"', "<think>",
+        ":{", "({", "Action: a\nAction Input:{", "to=a<|message|>{", "a[ARGS]{", "functions.a({", "\n[a(", '\n[a(b="', '\n[a(b="c")]',
+        "<a:b",
+        "<|tool_call_begin|>a", "{\u201cname", "[TOOL_CALLS]a[ARGS]", "```\n{", "functions.a(```\n{}", "<a:tool", "to=functions.a ",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("step", [1, 100_000])
 def test_hostile_text_takes_linear_time(unit: str, step: int) -> None:
     text = unit * (100_000 // len(unit))
@@ -255,6 +295,20 @@ def test_one_name_under_two_keys_and_names_within_arguments_are_read() -> None:
     assert calls(scan('{"name": "f", "tool": "f", "arguments": {"name": "x", "tool": "y", "input": {}, "args": {}}}')) == [
         ("f", {"name": "x", "tool": "y", "input": {}, "args": {}})
     ]
+
+
+def test_code_with_two_calls_is_decided_under_both_names() -> None:
+    text = 'ok:\n[ls(path="."), bash(command="rm -rf /")] then'
+    for pieces in (scan(text), scan(*text)):
+        assert joined(pieces) == text
+        assert "rm" not in texts(pieces)
+        assert [p.name for p in pieces if isinstance(p, FoundCall)] == ["bash", "ls"]
+
+
+def test_a_name_that_went_out_long_before_names_its_call() -> None:
+    text = "commentary to=functions.bash " + "x" * 90 + "<|message|>" + A
+    for pieces in (scan(text), scan(*text), scan("w" * 5000 + text)):
+        assert calls(pieces) == [("bash", ARGUMENTS)]
 
 
 @pytest.mark.parametrize("end", ["</function>", "</x>", "</"])
