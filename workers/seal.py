@@ -128,9 +128,9 @@ class SealLoop:
             self._swept_to = found[-1]
             await self._seal_settled()
         self._swept_to = max(self._swept_to, before)
-        while beside := await self._with_sealer(self._sealer.find_beside):
-            # a writer of the version before, which does not know all columns, was first
-            await self._with_sealer(self._sealer.seal, beside)
+        # a writer of the version before, which does not know all columns, was first; where nothing is to be added, a seal was tampered with
+        while (beside := await self._with_sealer(self._sealer.find_beside)) and await self._with_sealer(self._sealer.seal, beside):
+            pass
         while beside := await self._with_sealer(self._sealer.find_beside):
             # a writer of the version before, which does not know all columns, was first
             await self._with_sealer(self._sealer.seal, beside)
