@@ -5,6 +5,8 @@ from uuid import UUID
 
 import psycopg
 
+from db.link import conninfo
+
 MOST_CALLS = 100
 """Calls that are named."""
 MANY = 10_000
@@ -28,6 +30,12 @@ def find_letters(connection: psycopg.Connection, low: UUID | None = None, high: 
     assert row is not None
     count, last, calls = row
     return int(count), last, list(calls)
+
+
+def letters_at(url: str) -> tuple[int, Any, list[str]]:
+    """Return the same of all calls, over a connection of its own."""
+    with psycopg.connect(conninfo(url)) as connection:
+        return find_letters(connection)
 
 
 def say_letters(count: int, calls: list[str]) -> str:

@@ -6,7 +6,7 @@ give up after `LOCK_TIMEOUT_S` rather than queue in front of traffic.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -135,6 +135,12 @@ def clock_offset_s(url: str) -> float:
         before = time.time()
         theirs = float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
         return theirs - (before + time.time()) / 2
+
+
+def settings(url: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the values that these settings of the server have for this login."""
+    with _plain_connection(url) as connection:
+        return {name: str(connection.execute(text("SELECT current_setting(:name)"), {"name": name}).scalar_one()) for name in names}
 
 
 def schema_diff(url: str) -> list[Any]:

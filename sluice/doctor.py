@@ -99,14 +99,11 @@ _DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit
 
 
 def _look_at_record(url: str) -> list[tuple[str, str, str]]:
-    import psycopg
+    from db import migrate
+    from db.letters import letters_at, say_letters
 
-    from db.letters import find_letters, say_letters
-    from db.link import conninfo
-
-    with psycopg.connect(conninfo(url), autocommit=True) as connection:
-        values = {name: (connection.execute("SELECT current_setting(%s)", (name,)).fetchone() or ("",))[0] for name in _DURABLE}
-        count, last, calls = find_letters(connection)
+    values = migrate.settings(url, _DURABLE)
+    count, last, calls = letters_at(url)
     found = []
     for name, state in _DURABLE.items():
         if values[name] == "off":

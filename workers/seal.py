@@ -128,12 +128,11 @@ class SealLoop:
             self._swept_to = found[-1]
             await self._seal_settled()
         self._swept_to = max(self._swept_to, before)
+        # where a writer of the version before, which does not know all columns, was first; a seal that was tampered with ends it too
         while beside := await self._with_sealer(self._sealer.find_beside):
-            # a writer of the version before, which does not know all columns, was first
-            await self._with_sealer(self._sealer.seal, beside)
-        while beside := await self._with_sealer(self._sealer.find_beside):
-            # a writer of the version before, which does not know all columns, was first
-            await self._with_sealer(self._sealer.seal, beside)
+            added: int = await self._with_sealer(self._sealer.seal, beside)
+            if not added:
+                break
         if not self._is_swept:
             await self._seal_settled()
             self._is_swept = True

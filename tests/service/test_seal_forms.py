@@ -1,7 +1,6 @@
 """A record sealed in several versions of the form: one of before the versions, writers of both beside each other, and down and up again."""
 
 import asyncio
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import psycopg
 import pytest
 
 from db import migrate
-from db.canonical import FORMS, HASH, VERSION, call_hash, marks
+from db.canonical import VERSION
 from db.link import conninfo
 from db.redact import redact
 from db.seal import Sealer
@@ -20,7 +19,7 @@ from db.verify import verify
 from protocol.records import CallRecord, EventRecord
 from tests.conftest import SEED
 from tests.support.record import NOW, call_id, fresh_database, rows
-from tests.support.sealed import fill, insert, keep, many_rows, put_back
+from tests.support.sealed import fill, insert, keep, many_rows, put_back, seal_as_before
 
 OLD = (Path(__file__).parent.parent / "fixtures" / "record_0008.sql").read_text()
 """A record that the code of tree 96025be wrote, sealed, redacted and verified at migration 0008."""
@@ -58,31 +57,6 @@ def make(url: str, *, key_id: str = "0123456789abcdef", sealed: bool = True) -> 
         with Sealer(url) as sealer:
             assert sealer.seal([UUID(made)]) == 1
     return UUID(made)
-
-
-def seal_as_before(url: str, call: UUID) -> None:
-    """Add a seal as a process of before does: in version 1, and without a word about it."""
-    with psycopg.connect(conninfo(url)) as connection:
-        known = connection.execute("SELECT salt FROM seal_rows WHERE call_id = %s ORDER BY part", (call,)).fetchall()
-        salt = known[0][0] if known else os.urandom(32)
-        hashes = []
-        for form in FORMS:
-            hashed = form.hash_sql(form.contents_sql(1), 1)
-            query = (
-                f"SELECT coalesce(string_agg(h, ''::bytea ORDER BY {form.order}), '') FROM "
-                f"(SELECT t.*, {hashed} AS h FROM {form.table} t, (SELECT %s::bytea AS salt) s WHERE t.call_id = %s) x"
-            )
-            [(of_table,)] = connection.execute(query.encode(), (salt, call), binary=True).fetchall()
-            hashes.append(of_table)
-        connection.execute(
-            "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) "
-            "SELECT coalesce(max(position) + 1, 0), %s, %s, now(), %s, %s, '' FROM seals",
-            (call, len(known), [len(h) // HASH for h in hashes], call_hash(call, hashes, 1)),
-        )
-        connection.execute(
-            "INSERT INTO seal_rows (call_id, part, salt, marks) VALUES (%s, %s, %s, %s)",
-            (call, len(known), None if known else salt, b"".join(map(marks, hashes))),
-        )
 
 
 def test_a_record_of_before_verifies_and_goes_on_and_down_and_up_again(old: str) -> None:

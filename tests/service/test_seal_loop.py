@@ -8,10 +8,13 @@ from uuid import UUID
 import pytest
 
 from db.insert import AuditInserter
+from db.seal import Sealer
+from db.verify import verify
 from protocol.config import Config, Runtime
 from streams import layout
 from streams.connection import Connection
 from tests.support.record import call_id, fresh_database, rows, whole_call
+from tests.support.sealed import insert, seal_as_before
 from tests.support.waiting import wait_until
 from workers import seal
 
@@ -60,6 +63,23 @@ async def redis(redis_url: str) -> AsyncIterator[Connection]:
     await connection.open()
     yield connection
     await connection.close()
+
+
+async def test_a_sweep_covers_what_a_writer_of_before_sealed(redis: Connection, redis_url: str, database_url: str) -> None:
+    """And ends where a seal was made to look like one of those."""
+    with fresh_database(database_url) as url:
+        calls = [call_id() for _ in range(2)]
+        for call in calls:
+            await insert(url, *whole_call(call, key_id="0123456789abcdef"))
+        await asyncio.to_thread(seal_as_before, url, UUID(calls[0]))
+        with Sealer(url) as sealer:
+            sealer.seal([UUID(calls[1])])
+        rows(url, "UPDATE seals SET form = 0")
+        async with looping(redis, redis_url, url):
+            await read(redis)
+            await wait_until(lambda: rows(url, "SELECT 1 FROM seals WHERE call_id = %s AND form = 2", calls[0]) != [], what="a part")
+            await wait_until(lambda: sealed(url) == 4, what="the loop goes on and seals the call that has just ended")
+        assert [finding.call_id for finding in verify(url).findings] == [UUID(calls[1])]
 
 
 async def test_seals_wait_while_records_do(redis: Connection, redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

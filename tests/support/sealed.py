@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import psycopg
 from psycopg import sql
 from typer.testing import CliRunner
 
-from db.canonical import FORMS
+from db.canonical import FORMS, HASH, call_hash, marks
 from db.engine import engine_url
 from db.insert import AuditInserter
 from db.link import conninfo
@@ -69,6 +70,31 @@ def fill(url: str, chance: random.Random, *, calls: int = 12, checkpoints: int =
             assert text is not None
             log.checkpoints.append(text)
     return log
+
+
+def seal_as_before(url: str, call: UUID) -> None:
+    """Add a seal as a process of before does: in version 1, and without a word about it."""
+    with psycopg.connect(conninfo(url)) as connection:
+        known = connection.execute("SELECT salt FROM seal_rows WHERE call_id = %s ORDER BY part", (call,)).fetchall()
+        salt = known[0][0] if known else os.urandom(32)
+        hashes = []
+        for form in FORMS:
+            hashed = form.hash_sql(form.contents_sql(1), 1)
+            query = (
+                f"SELECT coalesce(string_agg(h, ''::bytea ORDER BY {form.order}), '') FROM "
+                f"(SELECT t.*, {hashed} AS h FROM {form.table} t, (SELECT %s::bytea AS salt) s WHERE t.call_id = %s) x"
+            )
+            [(of_table,)] = connection.execute(query.encode(), (salt, call), binary=True).fetchall()
+            hashes.append(of_table)
+        connection.execute(
+            "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) "
+            "SELECT coalesce(max(position) + 1, 0), %s, %s, now(), %s, %s, '' FROM seals",
+            (call, len(known), [len(h) // HASH for h in hashes], call_hash(call, hashes, 1)),
+        )
+        connection.execute(
+            "INSERT INTO seal_rows (call_id, part, salt, marks) VALUES (%s, %s, %s, %s)",
+            (call, len(known), None if known else salt, b"".join(map(marks, hashes))),
+        )
 
 
 TABLES = (*(form.table for form in FORMS), "seal_rows", "redactions", "seals", "checkpoints")
