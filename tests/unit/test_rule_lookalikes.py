@@ -133,7 +133,7 @@ def test_a_session_blocks_what_programs_read_differently_but_for_tools_that_are_
     text = '{"env": {"path": "ls", "Path": "rm -rf /"}}'
     body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
     call = {"index": 0, "id": "c", "function": {"name": "bash", "arguments": text}}
-    chunks = [{"delta": {"tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
+    chunks: list[dict[str, Any]] = [{"delta": {"tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
     reasons = []
     for config in (Config(), Config(exact_keys=("bash",)), Config(exact_keys=("other",), exact_integers=("bash",))):
         session = Session(CallInfo("a" * 32, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20), [], config)
