@@ -34,8 +34,19 @@ def _tables() -> tuple[dict[int, str | None], dict[int, str | None], re.Pattern[
     gone: dict[int, str | None] = {c: None for first, last in _UNSEEN for c in range(first, last + 1)}
     blanks = gone | {ord(c): " " for c in _SEPARATORS}
     unseen = re.compile("[" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _UNSEEN) + "]")
-    marks = "".join(map(chr, mark_points()))
-    return gone, blanks, unseen, re.compile(rf"[{marks}][{marks}]{{{_MAX_MARKS},}}")
+    marks = _ranges(mark_points())
+    return gone, blanks, unseen, re.compile(f"[{marks}]")
+
+
+def _ranges(points: Iterable[int]) -> str:
+    """The points as ranges: past plane 0 a pattern tries each member of a class in turn."""
+    runs: list[list[int]] = []
+    for point in points:
+        if runs and point == runs[-1][1] + 1:
+            runs[-1][1] = point
+        else:
+            runs.append([point, point])
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in runs)
 
 
 def mark_points() -> Iterable[int]:
@@ -57,8 +68,15 @@ def nfkc(text: str) -> str:
     """Return the compatibility form (NFKC); of more than 30 combining marks in a row only the first 30."""
     if text.isascii():
         return text
-    text = _tables()[3].sub(lambda run: run[0][:_MAX_MARKS], text)
-    return "".join(unicodedata.normalize("NFKC", piece.replace(_LONGEST, "")) for piece in _pieces(text))
+    return "".join(piece if piece.isascii() else _nfkc(piece) for piece in _pieces(text))
+
+
+def _nfkc(piece: str) -> str:
+    marks = _tables()[3]
+    # a run of more has one at each 30th place
+    if marks.search(piece[::_MAX_MARKS]) is not None:
+        piece = re.sub(f"{marks.pattern}{{{_MAX_MARKS + 1},}}", lambda run: run[0][:_MAX_MARKS], piece)
+    return unicodedata.normalize("NFKC", piece.replace(_LONGEST, ""))
 
 
 def _pieces(text: str) -> Iterator[str]:

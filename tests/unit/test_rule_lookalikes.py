@@ -1,11 +1,16 @@
 """What only looks like the name, key or value of a rule: denied as if it were, allowed only if it is."""
 
+import json
 from typing import Any
 
 import pytest
 
 from policy.base import ALLOW
+from policy.effects import CallInfo
+from policy.session import Session
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
+from protocol.config import Config
+from protocol.records import ToolCallRecord
 from protocol.request import Tool
 from tests.unit.test_policy_rules import RM, decide, reason
 
@@ -121,3 +126,19 @@ def test_the_vendors_tools_are_held_against_what_their_vendor_says() -> None:
         assert reason(decide(arguments, tool=bash, validate_schema=True)) == "schema"
     unknown = Tool("bash", kind="client", extra={"type": "bash_of_tomorrow"})
     assert reason(decide({"command": "ls"}, tool=unknown, validate_schema=True)) == "schema"
+
+
+def test_a_session_blocks_what_programs_read_differently_but_for_tools_that_are_exact() -> None:
+    """Finding 8, whatever the policies; the configuration names the tools."""
+    text = '{"env": {"path": "ls", "Path": "rm -rf /"}}'
+    body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+    call = {"index": 0, "id": "c", "function": {"name": "bash", "arguments": text}}
+    chunks: list[dict[str, Any]] = [{"delta": {"tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
+    reasons = []
+    for config in (Config(), Config(exact_keys=("bash",)), Config(exact_keys=("other",), exact_integers=("bash",))):
+        session = Session(CallInfo("a" * 32, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20), [], config)
+        session.begin(json.dumps(body).encode())
+        for seq, choice in enumerate(chunks, 1):
+            session.chunks(seq, [b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0} | choice]}).encode() + b"\n\n"])
+        reasons += [record.reason for record in session.take().records if isinstance(record, ToolCallRecord)]
+    assert reasons == ["ambiguous_json", "", "ambiguous_json"]
