@@ -12,7 +12,7 @@ _BOM = b"\xef\xbb\xbf"
 # atomic groups: a CRLF must never be read as CR and LF, which would be a blank line
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-_DEL, _C2, _E2 = 0x7F, 0xC2, 0xE2
+_DEL, _A8, _A9, _C2, _E2 = 0x7F, 0xA8, 0xA9, 0xC2, 0xE2
 _BREAK = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 """DEL, U+0080 to U+009F, U+2028, U+2029 in UTF-8."""
 
@@ -89,16 +89,31 @@ class EventSplitter:
         return [rest] if rest else []
 
 
+def _has_control(data: bytes) -> bool:
+    """Is there one of U+0080 to U+009F? A pattern takes ten times as long."""
+    at = data.find(_C2)
+    while at >= 0:
+        if data[at + 1] < 0xA0:
+            return True
+        at = data.find(_C2, at + 2)
+    return False
+
+
 def escape_breaks(data: bytes) -> bytes:
     """Return JSON, or frames of it, with the characters as escapes at which clients may end a line though no line ends there.
 
     `str.splitlines`, and so the line iterators of HTTP clients, split at U+0085, U+2028 and U+2029: a model that wrote one into an
     argument could choose what of it, and of the rest of the stream, its client reads. They can stand in strings only.
     """
-    # numbers, not bytes: 0.05 us a frame that has none of them, of which others would take 0.15
+    # looked for as numbers first: 0.02 us each, as bytes 0.13
     if data.isascii() and _DEL not in data:
         return data
-    if _DEL in data or _C2 in data or (_E2 in data and (b"\xe2\x80\xa8" in data or b"\xe2\x80\xa9" in data)):
+    is_found = (
+        _DEL in data
+        or (_C2 in data and _has_control(data))
+        or (_E2 in data and (_A8 in data or _A9 in data) and (b"\xe2\x80\xa8" in data or b"\xe2\x80\xa9" in data))
+    )
+    if is_found:
         return _BREAK.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
     return data
 
