@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib import metadata, resources
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -153,10 +153,10 @@ def _check(policy: Policy) -> None:
     kind = type(policy)
     if hooks := HOOKS & vars(policy).keys():
         raise PolicyFailed(f"{min(hooks)} is set on the object: write it as a method of the class")
-    name = cast("Any", policy.name)
+    name: object = policy.name
     if not isinstance(name, str) or not name.isprintable() or len(name) > MAX_NAME_CHARS:
         raise PolicyFailed(f"its name is no text of at most {MAX_NAME_CHARS} characters that can be printed")
-    if type(kind.asks) is not bool or type(kind.keeps_request) is not bool:
+    if {type(kind.asks), type(kind.keeps_request)} != {bool}:
         raise PolicyFailed("asks and keeps_request are True or False")
     try:
         call_state.check(policy, last=Policy)
