@@ -153,9 +153,10 @@ def _check(policy: Policy) -> None:
     kind = type(policy)
     if hooks := HOOKS & vars(policy).keys():
         raise PolicyFailed(f"{min(hooks)} is set on the object: write it as a method of the class")
-    if type(policy.name) is not str or not policy.name.isprintable() or len(policy.name) > MAX_NAME_CHARS:
+    name: object = policy.name
+    if not isinstance(name, str) or not name.isprintable() or len(name) > MAX_NAME_CHARS:
         raise PolicyFailed(f"its name is no text of at most {MAX_NAME_CHARS} characters that can be printed")
-    if type(kind.asks) is not bool or type(kind.keeps_request) is not bool:
+    if {type(kind.asks), type(kind.keeps_request)} != {bool}:
         raise PolicyFailed("asks and keeps_request are True or False")
     try:
         call_state.check(policy, last=Policy)

@@ -49,7 +49,7 @@ def copied_tool(tool: Tool) -> Tool:
 
 
 def _turn(turn: Turn) -> Turn:
-    if turn.extra is NOTHING and all(type(p) is not OtherPart and p.extra is NOTHING for p in turn.parts):
+    if turn.extra is NOTHING and all(not isinstance(p, OtherPart) and p.extra is NOTHING for p in turn.parts):
         # nothing in it can change: most of an agent's history
         return turn
     return Turn(turn.role, tuple(map(_part, turn.parts)), _extra(turn.extra))
@@ -60,6 +60,6 @@ def _extra(extra: dict[str, Any]) -> dict[str, Any]:
 
 
 def _part(part: Part) -> Part:
-    if type(part) is OtherPart:
+    if isinstance(part, OtherPart):
         return OtherPart(part.kind, copied_json(part.body), part.dialect)
     return part if part.extra is NOTHING else msgspec.structs.replace(part, extra=copied_json(part.extra))

@@ -20,7 +20,7 @@ class _Nothing(dict[str, Any]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("this part has no `extra`: make another part with msgspec.structs.replace")
 
-    __setitem__ = __ior__ = update = setdefault = _refuse  # type: ignore[assignment]
+    __setitem__ = __ior__ = update = setdefault = _refuse
 
 
 NOTHING: dict[str, Any] = _Nothing()

@@ -455,10 +455,16 @@ def test_what_is_counted_is_what_a_policy_left(upstream: Dialect) -> None:
 
 def test_what_has_no_extra_has_none_for_good() -> None:
     request = ChatRequest(dialect="openai", model="m", turns=(Turn("user", (TextPart("a"),)),))
-    for held in request.turns[0], request.turns[0].parts[0]:
-        for edit in (lambda e: e.update(x=1), lambda e: e.setdefault("x", 1), lambda e: e.__setitem__("x", 1)):
-            with pytest.raises(TypeError, match="make another part"):
-                edit(held.extra)
+    [turn] = request.turns
+    [part] = turn.parts
+    assert isinstance(part, TextPart)
+    for extra in turn.extra, part.extra:
+        with pytest.raises(TypeError, match="make another part"):
+            extra["x"] = 1
+        with pytest.raises(TypeError, match="make another part"):
+            extra.update(x=1)
+        with pytest.raises(TypeError, match="make another part"):
+            extra.setdefault("x", 1)
     assert TextPart("a").extra == {} and (TextPart("a").extra | {"x": 1}) == {"x": 1}
 
 
