@@ -16,7 +16,7 @@ from policy.chain import Chain, Decided
 from policy.effects import Ask
 from policy.outbox import Outbox
 from policy.pairs import Pairs
-from policy.schemas import AnswerCheck
+from policy.schemas import AnswerCheck, ToolSchemas
 from policy.slots import Continue, End, Mark, Slot, Slots
 from policy.text_flow import TextFlow
 from protocol.errors import RemoteProtocolError
@@ -51,7 +51,7 @@ class Blocks:
         self._first_call = -1
         self.is_cut = self._at_end = False
         self._ledger = 0
-        self._schemas = toolcalls.Schemas()
+        self._schemas = ToolSchemas()
         self._pairs = Pairs()
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
@@ -59,7 +59,7 @@ class Blocks:
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
         """Do arguments fit their tool's schema, as far as there is one?"""
-        return self._schemas.is_valid(tool, value) is not False
+        return self._schemas.fits(tool, value)
 
     def look_at(self, sent: ChatRequest, dialect: Dialect) -> None:
         """Take the request as it goes upstream: it may hold provider-run calls whose results come in this answer."""

@@ -35,10 +35,28 @@ class Bound:
 
 # The numbers. One place: the keepers import them from here.
 
-MAX_MESSAGES = 20_000
-MAX_PARTS = 50_000
+MAX_MESSAGES = 10_000
+MAX_PARTS = 25_000
 MAX_TOOLS = 1_000
-MAX_SCHEMA_EXPANSION = 10_000
+MAX_BODY_VALUES = 200_000
+"""JSON values in a request: objects, lists, strings, numbers. Parsing takes a microsecond for each at worst."""
+MAX_FIELDS = 200
+MAX_REQUEST_NAME_CHARS = 256
+"""Of tools, by the client: longer than any provider takes, for names are made fit and turned back."""
+MAX_DESCRIPTION_CHARS = 100_000
+MAX_SCHEMA_BYTES = 1 << 20
+MAX_STOPS = 1_000
+MAX_STOP_CHARS = 4_096
+MAX_METADATA = 64
+MAX_MCP_SERVERS = 64
+MAX_REQUEST_ID_CHARS = 4_096
+"""Ids in a client's history: some gateways hide signatures in them."""
+MAX_SCHEMA_EXPANSION = 20_000
+MAX_SCHEMAS_EXPANSION = 100_000
+"""Of all schemas of a request."""
+MAX_SCHEMA_WORK = 10_000_000
+"""Units of about 10 ns: what compiling a call's schemas and checking values by them may take, about 100 ms."""
+MAX_ARGUMENT_VALUES = 100_000
 MAX_TOOL_CALLS = 128
 MAX_TEXT_CALLS = 100
 MAX_NAME_CHARS = 128

@@ -1,0 +1,175 @@
+"""The bounds of a client's request: what can be repeated is counted before anything is made of it.
+
+Checked twice: the bytes, before they are parsed, because parsing a body of nothing but commas takes seconds; and what was
+parsed, before it is read. A message says what there is too much of, where, how many, and what the bound is.
+
+Must not know: what a request means.
+"""
+
+from typing import Any
+
+import msgspec
+
+from protocol import bounds
+from protocol.errors import InvalidRequest
+from protocol.fields import invalid
+from protocol.json_strict import loads_body
+from protocol.schema_graph import Graph, Unclear, bounds_of
+
+_PARTED = ("content", "tool_calls")
+_SOURCES = ("content", "source")
+_REFERS = (b'"$ref"', b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
+
+
+def count_values(data: bytes, limit: int) -> int:
+    """Return how many values the JSON text `data` has at most; exactly, where that could be more than `limit`."""
+    rough = _count(data)
+    if rough <= limit:
+        return rough
+    # commas and brackets in strings are no values
+    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if (strings := plain.count(b'"') // 2) > 2 * limit:
+        return strings // 2
+    return _count(b"".join(plain.split(b'"')[::2]))
+
+
+def _count(data: bytes) -> int:
+    # members are commas and one, but for what is empty
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{") - data.count(b"[]") - data.count(b"{}")
+
+
+def load(body: bytes) -> dict[str, Any]:
+    """Return the object in a client's body. Raises InvalidRequest."""
+    if (count := count_values(body, bounds.MAX_BODY_VALUES)) > bounds.MAX_BODY_VALUES:
+        raise InvalidRequest(_said("the request body", count, "JSON values", bounds.MAX_BODY_VALUES))
+    data = loads_body(body)
+    _fields(data)
+    _messages(data)
+    _tools(data)
+    _options(data)
+    return data
+
+
+def _said(where: str, count: int, what: str, bound: int) -> str:
+    return f"{where} has {count:,} {what}; one request may have {bound:,}"
+
+
+def _refuse(where: str, count: int, what: str, bound: int) -> None:
+    if count > bound:
+        invalid(_said(where, count, what, bound), where.partition(".")[0].partition("[")[0])
+
+
+def _fields(data: dict[str, Any]) -> None:
+    if len(data) > bounds.MAX_FIELDS:
+        raise InvalidRequest(_said("the request body", len(data), "fields", bounds.MAX_FIELDS))
+
+
+def _messages(data: dict[str, Any]) -> None:
+    messages = data.get("messages")
+    if not isinstance(messages, list):
+        return
+    _refuse("messages", len(messages), "messages", bounds.MAX_MESSAGES)
+    system = data.get("system")
+    parts = len(system) if isinstance(system, list) else 0
+    for position, message in enumerate(messages):
+        if type(message) is not dict:
+            continue
+        if type(value := message.get("tool_call_id")) is str and len(value) > bounds.MAX_REQUEST_ID_CHARS:
+            _refuse(f"messages[{position}].tool_call_id", len(value), "characters", bounds.MAX_REQUEST_ID_CHARS)
+        for name in _PARTED:
+            if type(inner := message.get(name)) is list:
+                parts += _parts(inner, f"messages[{position}].{name}")
+    _refuse("messages", parts, "parts", bounds.MAX_PARTS)
+
+
+_LENGTHS = (("id", bounds.MAX_REQUEST_ID_CHARS), ("tool_use_id", bounds.MAX_REQUEST_ID_CHARS), ("name", bounds.MAX_REQUEST_NAME_CHARS))
+
+
+def _parts(parts: list[Any], where: str) -> int:
+    """How many parts there are, with those in results and documents. Raises InvalidRequest for an id or a name that is too long."""
+    count = len(parts)
+    for position, part in enumerate(parts):
+        if type(part) is not dict:
+            continue
+        for name, bound in _LENGTHS:
+            if type(value := part.get(name)) is str and len(value) > bound:
+                _refuse(f"{where}[{position}].{name}", len(value), "characters", bound)
+        if type(function := part.get("function")) is dict and type(value := function.get("name")) is str:
+            _refuse(f"{where}[{position}].function.name", len(value), "characters", bounds.MAX_REQUEST_NAME_CHARS)
+        for name in _SOURCES:
+            inner = part.get(name)
+            if type(inner) is dict:
+                inner = inner.get("content")
+            if type(inner) is list:
+                count += _parts(inner, f"{where}[{position}].{name}")
+    return count
+
+
+def _tools(data: dict[str, Any]) -> None:
+    unfolded = 0
+    for name in ("tools", "functions"):
+        tools = data.get(name)
+        if not isinstance(tools, list):
+            continue
+        _refuse(name, len(tools), "tools", bounds.MAX_TOOLS)
+        for position, tool in enumerate(tools):
+            if type(tool) is dict:
+                unfolded += _tool(tool, f"{name}[{position}]")
+    if unfolded > bounds.MAX_SCHEMAS_EXPANSION:
+        invalid(_said("tools", unfolded, "schemas, with references unfolded,", bounds.MAX_SCHEMAS_EXPANSION), "tools")
+
+
+def _tool(tool: dict[str, Any], where: str) -> int:
+    unfolded = 0
+    for kind in ("function", "custom", ""):
+        inner = tool.get(kind) if kind else tool
+        if type(inner) is not dict:
+            continue
+        at = f"{where}.{kind}" if kind else where
+        for name, bound in (("name", bounds.MAX_REQUEST_NAME_CHARS), ("description", bounds.MAX_DESCRIPTION_CHARS)):
+            if type(value := inner.get(name)) is str:
+                _refuse(f"{at}.{name}", len(value), "characters", bound)
+        for name in ("parameters", "input_schema"):
+            if type(schema := inner.get(name)) is dict:
+                unfolded += expansion(schema, f"{at}.{name}")
+    return unfolded
+
+
+def expansion(schema: dict[str, Any], where: str) -> int:
+    """How often a schema unfolds, as far as it refers to anything. Raises InvalidRequest for one that is too large."""
+    text = msgspec.json.encode(schema)
+    _refuse(where, len(text), "bytes", bounds.MAX_SCHEMA_BYTES)
+    if not any(word in text for word in _REFERS):
+        return 0
+    try:
+        count = bounds_of(Graph(schema).root).expansions
+    except Unclear:
+        # nothing is checked by it
+        return 0
+    _refuse(where, count, "schemas, with references unfolded,", bounds.MAX_SCHEMA_EXPANSION)
+    return count
+
+
+def _options(data: dict[str, Any]) -> None:
+    for name in ("stop", "stop_sequences"):
+        if isinstance(stops := data.get(name), list):
+            _refuse(name, len(stops), "stop sequences", bounds.MAX_STOPS)
+            for position, stop in enumerate(stops):
+                if isinstance(stop, str):
+                    _refuse(f"{name}[{position}]", len(stop), "characters", bounds.MAX_STOP_CHARS)
+    if isinstance(metadata := data.get("metadata"), dict):
+        _refuse("metadata", len(metadata), "entries", bounds.MAX_METADATA)
+    if isinstance(servers := data.get("mcp_servers"), list):
+        _refuse("mcp_servers", len(servers), "MCP servers", bounds.MAX_MCP_SERVERS)
+    match data:
+        case {"tool_choice": {"allowed_tools": {"tools": list(allowed)}}}:
+            _refuse("tool_choice.allowed_tools.tools", len(allowed), "tools", bounds.MAX_TOOLS)
+    match data:
+        case {"response_format": {"json_schema": {"schema": dict(schema)}}}:
+            expansion(schema, "response_format.json_schema.schema")
+    match data:
+        case {"output_config": {"format": {"schema": dict(schema)}}}:
+            expansion(schema, "output_config.format.schema")
+    match data:
+        case {"output_format": {"schema": dict(schema)}}:
+            expansion(schema, "output_format.schema")
