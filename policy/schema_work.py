@@ -14,6 +14,10 @@ from protocol.schema_graph import UNIQUE, Graph, Node, bounds_of
 _MAX_STEPS = 50_000
 _LITTLE = 500_000
 """Units that are not counted more closely."""
+_STEP = 100
+"""Units that a step of the walk takes."""
+_LOOK = 10
+"""Units that it takes to look at a value once."""
 _Times = dict[Node, float]
 """Schemas, and how often each applies."""
 
@@ -67,9 +71,15 @@ class Estimate:
     def check(self, value: Any, budget: Budget) -> None:
         """Raise TooMuchWork where a validator could be busy for too long with `value`."""
         values, characters = size_of(value, MAX_ARGUMENT_VALUES)
+        budget.take(_LOOK * values)
         work = self._work.value * values + self._work.text * characters
         if work > min(_LITTLE, budget.left):
-            work = _Walk(self._again, budget.left).work(self._root, value)
+            walk = _Walk(self._again, budget.left)
+            try:
+                work = walk.work(self._root, value)
+            finally:
+                # the walk itself is paid for, above all one that led nowhere
+                budget.take(min(budget.left, _STEP * walk.steps))
         budget.take(work)
 
 
@@ -79,7 +89,7 @@ class _Walk:
     def __init__(self, again: frozenset[Node], limit: float) -> None:
         self._again, self._limit = again, limit
         self._closures: dict[Node, tuple[_Times, _Times]] = {}
-        self._steps = 0
+        self.steps = 0
         self._work = 0.0
 
     def work(self, root: Node, value: Any) -> float:
@@ -99,12 +109,11 @@ class _Walk:
             elif type(value) is list:
                 self._step(len(value) * len(here))
                 waiting += [(item, _sum(_at_place(here, place))) for place, item in enumerate(value)]
-        # a step of this walk takes a microsecond
-        return self._work + 100 * self._steps
+        return self._work
 
     def _step(self, count: int) -> None:
-        self._steps += count
-        if self._steps > _MAX_STEPS:
+        self.steps += count
+        if self.steps > _MAX_STEPS:
             raise TooMuchWork("it takes too many steps")
 
     def _add(self, value: Any, here: _Times) -> None:

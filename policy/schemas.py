@@ -32,9 +32,9 @@ class Schema:
         except jsonschema_rs.ReferencingError as error:
             raise ValueError("a reference in it leads nowhere") from error
 
-    def is_valid(self, value: Any, budget: Budget) -> bool:
-        """Does `value` fit? Raises TooMuchWork where it would take too long to say."""
-        self._estimate.check(value, budget)
+    def is_valid(self, value: Any, budget: Budget | None = None) -> bool:
+        """Does `value` fit? Raises TooMuchWork where it would take too long to say; without a `budget`, each time for itself."""
+        self._estimate.check(value, Budget() if budget is None else budget)
         return bool(self._validator.is_valid(value))
 
 
@@ -43,9 +43,9 @@ def compile_schema(schema: dict[str, Any]) -> Schema:
     return Schema(schema, Estimate(schema, Budget()), jsonschema_rs.RegexOptions())
 
 
-def compile_client_schema(schema: dict[str, Any], budget: Budget) -> Schema:
+def compile_client_schema(schema: dict[str, Any], budget: Budget | None = None) -> Schema:
     """Compile a client's schema: patterns that need backtracking are allowed few steps. Raises ValueError."""
-    estimate = Estimate(schema, budget)
+    estimate = Estimate(schema, Budget() if budget is None else budget)
     try:
         return Schema(schema, estimate, jsonschema_rs.RegexOptions())
     except ValueError:

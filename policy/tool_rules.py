@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from policy.arguments import scalars, spellings, texts
 from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names, Pattern, compile_re2
-from policy.schemas import Budget, ToolSchemas, TooMuchWork, compile_schema
+from policy.schemas import TooMuchWork, compile_client_schema, compile_schema
 from policy.sql import Kind, NotOneStatement, check_dialect, kinds_of
 
 
@@ -98,31 +98,29 @@ class _Compiled:
         self._pattern = compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
         self._schema = compile_schema(rule.schema_) if rule.schema_ is not None else None
 
-    def denies(self, call: ToolCall, budget: Budget) -> bool:
+    def denies(self, call: ToolCall) -> bool:
         """Do all conditions hold, or cannot be decided?"""
         return (
             self._runs(call)
             and any(self._names.match(name) for name in spellings(call.name))
-            and self._fits(call, budget, undecided=True)
+            and self._fits(call, undecided=True)
             and (self._pattern is None or self._finds(call))
             and (self.rule.sql is None or _sql_denies(self.rule.sql, call))
         )
 
-    def allows(self, call: ToolCall, budget: Budget) -> bool:
+    def allows(self, call: ToolCall) -> bool:
         """Do all conditions surely hold?"""
         return (
             self._runs(call)
             and self._names.match(call.name)
-            and self._fits(call, budget, undecided=False)
+            and self._fits(call, undecided=False)
             and (self._pattern is None or self._covers(call))
             and (self.rule.sql is None or _sql_allows(self.rule.sql, call))
         )
 
-    def _fits(self, call: ToolCall, budget: Budget, *, undecided: bool) -> bool:
-        if self._schema is None:
-            return True
+    def _fits(self, call: ToolCall, *, undecided: bool) -> bool:
         try:
-            return self._schema.is_valid(call.value, budget)
+            return self._schema is None or bool(self._schema.is_valid(call.value))
         except TooMuchWork:
             return undecided
 
@@ -179,23 +177,23 @@ class ToolRules(Policy):
         allow = self.options.allow
         self._allow = None if allow is None else [_Compiled(rule) for rule in allow]
         self._deny = [(_Compiled(rule), rule) for rule in self.options.deny]
-        self._schemas, self._budget = ToolSchemas(), Budget()
+        self._schemas: dict[str, Any] = {}
 
     def for_call(self, context: Context) -> Self:
-        """Give the call its own compiled tool schemas, and what may be spent on schemas."""
+        """Give the call its own compiled tool schemas."""
         mine = super().for_call(context)
-        mine._schemas, mine._budget = ToolSchemas(), Budget()
+        mine._schemas = {}
         return mine
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
         if self.options.validate_schema and call.executor == "client" and not self._fits(call):
             return Block("schema", f"[Sluice: the tool call {shown(call.name)} was blocked: its arguments do not fit the tool's schema]")
-        matching = [rule for compiled, rule in self._deny if compiled.denies(call, self._budget)]
+        matching = [rule for compiled, rule in self._deny if compiled.denies(call)]
         for rule in matching:
             if rule.decision == "block":
                 return Block(rule.reason, rule.message)
-        if self._allow is not None and not any(rule.allows(call, self._budget) for rule in self._allow):
+        if self._allow is not None and not any(rule.allows(call) for rule in self._allow):
             return Block("not_allowed", f"[Sluice: the tool call {shown(call.name)} was blocked: no rule allows it]")
         for rule in matching:
             return Replace(json.dumps(rule.arguments), rule.reason)
@@ -204,7 +202,12 @@ class ToolRules(Policy):
     def _fits(self, call: ToolCall) -> bool:
         if call.tool is None or call.tool.kind == "server":
             return False
+        if call.name not in self._schemas:
+            try:
+                self._schemas[call.name] = compile_client_schema(call.tool.schema)
+            except ValueError:
+                return False
         try:
-            return not call.tool.schema or self._schemas.is_valid(call.tool, call.value) is True
+            return bool(self._schemas[call.name].is_valid(call.value))
         except TooMuchWork:
             return False

@@ -34,7 +34,8 @@ def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int) -> No
 def settle(slot: Slot, schemas: ToolSchemas) -> bool | None:
     """Take the decision's result into the slot; a replacement must still fit the schema. Returns whether the arguments fit.
 
-    None: there is no schema, or it would take too long to say; then no replacement counts as fitting. The parsed arguments go: nobody looks at them after this.
+    None: there is no schema, or it would take too long to say; then no replacement counts as fitting.
+    The parsed arguments go: nobody looks at them after this.
     """
     decision = slot.decision
     if decision is None:

@@ -16,8 +16,6 @@ from protocol.fields import invalid
 from protocol.json_strict import loads_body
 from protocol.schema_graph import Graph, Unclear, bounds_of
 
-_PARTED = ("content", "tool_calls")
-_SOURCES = ("content", "source")
 _REFERS = (b'"$ref"', b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
 
 
@@ -69,40 +67,61 @@ def _messages(data: dict[str, Any]) -> None:
     if not isinstance(messages, list):
         return
     _refuse("messages", len(messages), "messages", bounds.MAX_MESSAGES)
-    system = data.get("system")
-    parts = len(system) if isinstance(system, list) else 0
+    said = _Said()
+    said.parts = len(system) if isinstance(system := data.get("system"), list) else 0
     for position, message in enumerate(messages):
-        if type(message) is not dict:
-            continue
+        if type(message) is dict:
+            said.take_message(message, f"messages[{position}]")
+    _refuse("messages", said.parts, "parts", bounds.MAX_PARTS)
+
+
+class _Said:
+    """What the messages of a request have together. Raises InvalidRequest for an id or a name that is too long."""
+
+    def __init__(self) -> None:
+        self.parts = self._values = 0
+
+    def take_message(self, message: dict[str, Any], where: str) -> None:
+        """Count what is in a message."""
         if type(value := message.get("tool_call_id")) is str and len(value) > bounds.MAX_REQUEST_ID_CHARS:
-            _refuse(f"messages[{position}].tool_call_id", len(value), "characters", bounds.MAX_REQUEST_ID_CHARS)
-        for name in _PARTED:
+            _refuse(f"{where}.tool_call_id", len(value), "characters", bounds.MAX_REQUEST_ID_CHARS)
+        if type(called := message.get("function_call")) is dict:
+            self._take_called(called, where, "function_call")
+        for name in ("content", "tool_calls"):
             if type(inner := message.get(name)) is list:
-                parts += _parts(inner, f"messages[{position}].{name}")
-    _refuse("messages", parts, "parts", bounds.MAX_PARTS)
+                self._take(inner, f"{where}.{name}")
+
+    def _take(self, parts: list[Any], where: str) -> None:
+        """Count parts, those in results and documents too."""
+        self.parts += len(parts)
+        for position, part in enumerate(parts):
+            if type(part) is not dict:
+                continue
+            for name, bound in _LENGTHS:
+                if type(value := part.get(name)) is str and len(value) > bound:
+                    _refuse(f"{where}[{position}].{name}", len(value), "characters", bound)
+            if type(called := part.get("function")) is dict:
+                self._take_called(called, f"{where}[{position}]", "function")
+            for name in ("content", "source"):
+                inner = part.get(name)
+                if type(inner) is dict:
+                    inner = inner.get("content")
+                if type(inner) is list:
+                    self._take(inner, f"{where}[{position}].{name}")
+
+    def _take_called(self, called: dict[str, Any], where: str, name: str) -> None:
+        """Count the values in arguments: JSON text, which is parsed where another dialect wants an object."""
+        if type(value := called.get("name")) is str and len(value) > bounds.MAX_REQUEST_NAME_CHARS:
+            _refuse(f"{where}.{name}.name", len(value), "characters", bounds.MAX_REQUEST_NAME_CHARS)
+        if type(arguments := called.get("arguments")) is str and len(arguments) > _SHORT:
+            self._values += count_values(arguments.encode("utf-8", "surrogatepass"), bounds.MAX_BODY_VALUES - self._values)
+            if self._values > bounds.MAX_BODY_VALUES:
+                _refuse(f"{where}.{name}.arguments", self._values, "JSON values, with those before,", bounds.MAX_BODY_VALUES)
 
 
 _LENGTHS = (("id", bounds.MAX_REQUEST_ID_CHARS), ("tool_use_id", bounds.MAX_REQUEST_ID_CHARS), ("name", bounds.MAX_REQUEST_NAME_CHARS))
-
-
-def _parts(parts: list[Any], where: str) -> int:
-    """How many parts there are, with those in results and documents. Raises InvalidRequest for an id or a name that is too long."""
-    count = len(parts)
-    for position, part in enumerate(parts):
-        if type(part) is not dict:
-            continue
-        for name, bound in _LENGTHS:
-            if type(value := part.get(name)) is str and len(value) > bound:
-                _refuse(f"{where}[{position}].{name}", len(value), "characters", bound)
-        if type(function := part.get("function")) is dict and type(value := function.get("name")) is str:
-            _refuse(f"{where}[{position}].function.name", len(value), "characters", bounds.MAX_REQUEST_NAME_CHARS)
-        for name in _SOURCES:
-            inner = part.get(name)
-            if type(inner) is dict:
-                inner = inner.get("content")
-            if type(inner) is list:
-                count += _parts(inner, f"{where}[{position}].{name}")
-    return count
+_SHORT = 64
+"""Characters of arguments that hold too few values to be counted: parts are."""
 
 
 def _tools(data: dict[str, Any]) -> None:

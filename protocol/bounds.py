@@ -57,6 +57,7 @@ MAX_SCHEMAS_EXPANSION = 100_000
 MAX_SCHEMA_WORK = 10_000_000
 """Units of about 10 ns: what compiling a call's schemas and checking values by them may take, about 100 ms."""
 MAX_ARGUMENT_VALUES = 100_000
+"""JSON values in the arguments of one tool call."""
 MAX_TOOL_CALLS = 128
 MAX_TEXT_CALLS = 100
 MAX_NAME_CHARS = 128

@@ -5,7 +5,8 @@ values inside (`properties`, `items`, ...). References make a graph of that, and
 definitions that each name the next one twice are 2^30 steps. So paths are counted, with a memo, before anything walks
 them. A reference back into a schema that is being applied is where the validator remembers what it found, once for each
 value: it is cut from the graph, and what it names counts once more. `unevaluatedProperties` and `unevaluatedItems` ask
-again which parts of the schema hold: each level of them costs 2.6 times the one below.
+again which parts of the schema hold: each level of them costs 2.6 times the one below. What cannot be counted so (a schema
+that applies itself to the same value, identifiers that can be read in two ways) is `Unclear`, and nothing is checked by it.
 
 Units of work are about 10 ns. They are upper bounds, held against jsonschema-rs by tests/unit/test_schema_work.py.
 
@@ -194,6 +195,9 @@ class Graph:
         self.root = self._node(schema)
         while self._waiting:
             self._link(*self._waiting.pop())
+        if _applies_itself(self._nodes.values()):
+            # it says nothing, and asking it again what it evaluated takes exponential time
+            raise Unclear("a part of it applies itself to the same value")
 
     def _look_for_names(self) -> None:
         """Find what references can name."""
@@ -342,6 +346,25 @@ def bounds_of(root: Node) -> Bounds:
         its = sums[node]
         work, expansions = work.plus(its.here.max(its.inside)), expansions + its.unfolded
     return Bounds(int(min(_TOO_MUCH, expansions)), compiling, Work(min(_TOO_MUCH, work.value), min(_TOO_MUCH, work.text)), tuple(cut))
+
+
+def _applies_itself(nodes: Iterable[Node]) -> bool:
+    """Does any schema lead back to itself for one value? Those that lead nowhere are taken away until none is left."""
+    users: dict[Node, list[Node]] = {}
+    uses: dict[Node, int] = {}
+    for node in nodes:
+        if node.same:
+            uses[node] = len(node.same)
+            for child in node.same:
+                users.setdefault(child, []).append(node)
+    ready = [node for node in users if node not in uses]
+    while ready:
+        for user in users.get(ready.pop(), ()):
+            uses[user] -= 1
+            if not uses[user]:
+                del uses[user]
+                ready.append(user)
+    return bool(uses)
 
 
 def _inside_out(root: Node, cut: dict[Node, None]) -> Iterator[Node]:
