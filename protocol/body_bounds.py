@@ -16,24 +16,23 @@ from protocol.fields import invalid
 from protocol.json_strict import loads_body
 from protocol.schema_graph import Graph, Unclear, bounds_of
 
-_REFERS = (b'"$ref"', b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
+_REFERS = (b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
+_PATHS = 1.4447
+"""e^(1/e): a product of numbers that add up to n is at most this to the power of n."""
 
 
 def count_values(data: bytes, limit: int) -> int:
     """Return how many values the JSON text `data` has at most; exactly, where that could be more than `limit`."""
-    rough = _count(data)
-    if rough <= limit:
-        return rough
+    # nearly always enough: a value has two characters, its comma among them
+    if (most := len(data) // 2 + 1) <= limit or (most := 1 + len(data) - len(data.translate(None, b",[{"))) <= limit:
+        return most
     # commas and brackets in strings are no values
     plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     if (strings := plain.count(b'"') // 2) > 2 * limit:
         return strings // 2
-    return _count(b"".join(plain.split(b'"')[::2]))
-
-
-def _count(data: bytes) -> int:
+    outside = b"".join(plain.split(b'"')[::2])
     # members are commas and one, but for what is empty
-    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{") - data.count(b"[]") - data.count(b"{}")
+    return 1 + sum(map(outside.count, (b",", b"[", b"{"))) - outside.count(b"[]") - outside.count(b"{}")
 
 
 def load(body: bytes) -> dict[str, Any]:
@@ -79,7 +78,7 @@ class _Said:
     """What the messages of a request have together. Raises InvalidRequest for an id or a name that is too long."""
 
     def __init__(self) -> None:
-        self.parts = self._values = 0
+        self.parts = self._values = self._characters = 0
 
     def take_message(self, message: dict[str, Any], where: str) -> None:
         """Count what is in a message."""
@@ -113,15 +112,15 @@ class _Said:
         """Count the values in arguments: JSON text, which is parsed where another dialect wants an object."""
         if type(value := called.get("name")) is str and len(value) > bounds.MAX_REQUEST_NAME_CHARS:
             _refuse(f"{where}.{name}.name", len(value), "characters", bounds.MAX_REQUEST_NAME_CHARS)
-        if type(arguments := called.get("arguments")) is str and len(arguments) > _SHORT:
-            self._values += count_values(arguments.encode("utf-8", "surrogatepass"), bounds.MAX_BODY_VALUES - self._values)
-            if self._values > bounds.MAX_BODY_VALUES:
+        if type(arguments := called.get("arguments")) is str:
+            # two characters make a value at most: nearly always nothing more is counted
+            self._characters += len(arguments)
+            if self._characters > 2 * bounds.MAX_BODY_VALUES:
+                self._values += count_values(arguments.encode("utf-8", "surrogatepass"), bounds.MAX_BODY_VALUES - self._values)
                 _refuse(f"{where}.{name}.arguments", self._values, "JSON values, with those before,", bounds.MAX_BODY_VALUES)
 
 
 _LENGTHS = (("id", bounds.MAX_REQUEST_ID_CHARS), ("tool_use_id", bounds.MAX_REQUEST_ID_CHARS), ("name", bounds.MAX_REQUEST_NAME_CHARS))
-_SHORT = 64
-"""Characters of arguments that hold too few values to be counted: parts are."""
 
 
 def _tools(data: dict[str, Any]) -> None:
@@ -159,7 +158,10 @@ def expansion(schema: dict[str, Any], where: str) -> int:
     text = msgspec.json.encode(schema)
     _refuse(where, len(text), "bytes", bounds.MAX_SCHEMA_BYTES)
     if not any(word in text for word in _REFERS):
-        return 0
+        references = text.count(b'"$ref"')
+        # so many paths there are at most where each of so many references goes on to others
+        if references < 64 and text.count(b"{") * (references + 1) * _PATHS**references <= bounds.MAX_SCHEMA_EXPANSION:
+            return 0
     try:
         count = bounds_of(Graph(schema).root).expansions
     except Unclear:

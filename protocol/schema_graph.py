@@ -21,11 +21,22 @@ from urllib.parse import unquote
 
 from protocol.json_strict import MAX_DEPTH
 
-_KEYWORDS = frozenset(
-    "properties required dependentRequired dependentSchemas dependencies enum const uniqueItems multipleOf format minLength maxLength "
-    "pattern patternProperties unevaluatedProperties unevaluatedItems allOf anyOf oneOf not if then else $ref $dynamicRef $recursiveRef "
-    "additionalProperties propertyNames items prefixItems additionalItems contains".split()
-)
+_REFS = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
+_LISTS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_MAPS = frozenset(("dependentSchemas", "dependencies", "patternProperties"))
+_GROUPS = {
+    "same": ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies", *_REFS),
+    "by_name": ("properties",),
+    "by_pattern": ("patternProperties",),
+    "other": ("additionalProperties", "unevaluatedProperties"),
+    "names": ("propertyNames",),
+    "by_place": ("prefixItems",),
+    "items": ("items", "additionalItems"),
+    "each": ("contains", "unevaluatedItems"),
+    "": ("required", "dependentRequired", "enum", "const", "uniqueItems", "multipleOf", "format", "minLength", "maxLength", "pattern"),
+}
+_KEYWORDS = {keyword: group for group, keywords in _GROUPS.items() for keyword in keywords}
+"""Which of a node's groups takes what a keyword has: none where it has no schemas."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.~-]*[A-Za-z0-9_~-]")
 MAX_NAMED = 64
 """Parts of a schema with an $id of their own, and places with the same anchor."""
@@ -241,9 +252,6 @@ class Graph:
                 self._waiting.append((node, schema))
         return node
 
-    def _one(self, value: Any) -> list[Node]:
-        return [self._node(value)] if isinstance(value, dict) else []
-
     def _listed(self, value: Any) -> list[Node]:
         return [self._node(v) for v in value if isinstance(v, dict)] if isinstance(value, list) else []
 
@@ -252,35 +260,22 @@ class Graph:
 
     def _link(self, node: Node, schema: dict[str, Any]) -> None:
         for keyword, value in schema.items():
-            if keyword in _KEYWORDS:
+            if (group := _KEYWORDS.get(keyword)) is not None:
                 _weigh(node, keyword, value)
-                self._link_one(node, keyword, value)
+                if group:
+                    self._link_one(node, keyword, group, value)
 
-    def _link_one(self, node: Node, keyword: str, value: Any) -> None:
-        match keyword:
-            case "properties":
-                node.by_name = self._mapped(value)
-            case "allOf" | "anyOf" | "oneOf":
-                node.same += self._listed(value)
-            case "not" | "if" | "then" | "else":
-                node.same += self._one(value)
-            case "dependentSchemas" | "dependencies":
-                node.same += self._mapped(value).values()
-            case "$ref" | "$dynamicRef" | "$recursiveRef" if isinstance(value, str):
-                node.same += [self._node(target) for target in self._targets(keyword, value)]
-            case "patternProperties":
-                node.by_pattern += self._mapped(value).values()
-            case "additionalProperties" | "unevaluatedProperties":
-                node.other += self._one(value)
-            case "propertyNames":
-                node.names += self._one(value)
-            case "items" | "prefixItems":
-                node.by_place += self._listed(value)
-                node.items += self._one(value)
-            case "additionalItems":
-                node.items += self._one(value)
-            case "contains" | "unevaluatedItems":
-                node.each += self._one(value)
+    def _link_one(self, node: Node, keyword: str, group: str, value: Any) -> None:
+        if group == "by_name":
+            node.by_name = self._mapped(value)
+        elif keyword in _REFS:
+            node.same += [self._node(target) for target in self._targets(keyword, value)] if isinstance(value, str) else []
+        elif keyword in _MAPS:
+            getattr(node, group).extend(self._mapped(value).values())
+        elif isinstance(value, dict):
+            getattr(node, group).append(self._node(value))
+        elif keyword == "items" or keyword in _LISTS:
+            (node.by_place if group == "items" else getattr(node, group)).extend(self._listed(value))
 
     def _targets(self, keyword: str, ref: str) -> list[Any]:
         """What a reference may mean. Raises Unclear."""

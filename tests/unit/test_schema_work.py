@@ -347,7 +347,7 @@ def test_the_estimate_is_an_upper_bound() -> None:
     first = random.randrange(10**6)
     print(f"seed {first}")
     estimated = 0
-    for seed in range(first, first + 400):
+    for seed in range(first, first + 120):
         maker = Maker(seed)
         try:
             schema = compile_client_schema(maker.schema(), Budget(1e12))
@@ -362,7 +362,7 @@ def test_the_estimate_is_an_upper_bound() -> None:
         estimated += 1
         # a unit is 10 ns; the rest is for what every check takes, and for slow machines
         assert seconds < 4 * units * 1e-8 + 0.05, f"seed {seed}: {seconds} s, estimated {units * 1e-8} s"
-    assert estimated > 200
+    assert estimated > 50
 
 
 def test_the_walk_agrees_with_the_validator_on_where_schemas_apply() -> None:
