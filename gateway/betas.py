@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable
 
-MAX_NAMES = 64
+from protocol import bounds
+
+MAX_NAMES = bounds.MAX_BETAS
 _NAME = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 
 

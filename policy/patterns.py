@@ -6,7 +6,9 @@ from typing import Annotated, Any
 import re2
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-MAX_PATTERN = 10_000
+from protocol import bounds
+
+MAX_PATTERN = bounds.MAX_PATTERN_CHARS
 
 
 def compile_re2(pattern: str) -> Any:

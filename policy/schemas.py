@@ -9,11 +9,12 @@ import jsonschema_rs
 import msgspec
 
 from policy.schema_work import Budget, Estimate, TooMuchWork
+from protocol import bounds
 from protocol.request import Tool
 from protocol.schema_graph import MAX_BACKTRACKS
 
 __all__ = ["AnswerCheck", "Budget", "Schema", "TooMuchWork", "ToolSchemas", "compile_client_schema", "compile_schema"]
-_MAX_ANSWER = 1 << 20
+_MAX_ANSWER = bounds.MAX_CHECKED_CHARS
 
 
 def _refuse(uri: str) -> NoReturn:

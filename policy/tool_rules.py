@@ -14,6 +14,7 @@ from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCa
 from policy.patterns import NamePattern, Names, Pattern, compile_re2
 from policy.schemas import TooMuchWork, compile_client_schema, compile_schema
 from policy.sql import Kind, NotOneStatement, check_dialect, kinds_of
+from protocol.bounds import MAX_RULES
 
 
 class _Strict(BaseModel):
@@ -81,8 +82,8 @@ class Options(_Strict):
     of calls that the client runs: providers check the arguments of their own tools.
     """
 
-    allow: tuple[Rule, ...] | None = None
-    deny: tuple[DenyRule, ...] = ()
+    allow: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
+    deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
     validate_schema: bool = False
 
 

@@ -15,24 +15,11 @@ from protocol.errors import InvalidRequest
 from protocol.fields import invalid
 from protocol.json_strict import loads_body
 from protocol.schema_graph import Graph, Unclear, bounds_of
+from protocol.value_count import count_values
 
 _REFERS = (b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
 _PATHS = 1.4447
 """e^(1/e): a product of numbers that add up to n is at most this to the power of n."""
-
-
-def count_values(data: bytes, limit: int) -> int:
-    """Return how many values the JSON text `data` has at most; exactly, where that could be more than `limit`."""
-    # nearly always enough: a value has two characters, its comma among them
-    if (most := len(data) // 2 + 1) <= limit or (most := 1 + len(data) - len(data.translate(None, b",[{"))) <= limit:
-        return most
-    # commas and brackets in strings are no values
-    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if (strings := plain.count(b'"') // 2) > 2 * limit:
-        return strings // 2
-    outside = b"".join(plain.split(b'"')[::2])
-    # members are commas and one, but for what is empty
-    return 1 + sum(map(outside.count, (b",", b"[", b"{"))) - outside.count(b"[]") - outside.count(b"{}")
 
 
 def load(body: bytes) -> dict[str, Any]:
@@ -158,10 +145,11 @@ def expansion(schema: dict[str, Any], where: str) -> int:
     text = msgspec.json.encode(schema)
     _refuse(where, len(text), "bytes", bounds.MAX_SCHEMA_BYTES)
     if not any(word in text for word in _REFERS):
-        references = text.count(b'"$ref"')
+        references, objects = text.count(b'"$ref"'), text.count(b"{")
         # so many paths there are at most where each of so many references goes on to others
-        if references < 64 and text.count(b"{") * (references + 1) * _PATHS**references <= bounds.MAX_SCHEMA_EXPANSION:
+        if references < 64 and objects * (references + 1) * _PATHS**references <= bounds.MAX_SCHEMA_EXPANSION:
             return 0
+        _refuse(where, objects, "schemas", bounds.MAX_SCHEMA_EXPANSION)
     try:
         count = bounds_of(Graph(schema).root).expansions
     except Unclear:
