@@ -29,8 +29,9 @@ def load(body: bytes) -> dict[str, Any]:
     data = loads_body(body)
     _fields(data)
     _messages(data)
-    _tools(data)
-    _options(data)
+    schemas = _Schemas()
+    _tools(data, schemas)
+    _options(data, schemas)
     return data
 
 
@@ -104,28 +105,51 @@ class _Said:
             self._characters += len(arguments)
             if self._characters > 2 * bounds.MAX_BODY_VALUES:
                 self._values += count_values(arguments.encode("utf-8", "surrogatepass"), bounds.MAX_BODY_VALUES - self._values)
-                _refuse(f"{where}.{name}.arguments", self._values, "JSON values, with those before,", bounds.MAX_BODY_VALUES)
+                _refuse(f"{where}.{name}.arguments", self._values, "JSON values (with those before)", bounds.MAX_BODY_VALUES)
 
 
 _LENGTHS = (("id", bounds.MAX_REQUEST_ID_CHARS), ("tool_use_id", bounds.MAX_REQUEST_ID_CHARS), ("name", bounds.MAX_REQUEST_NAME_CHARS))
 
 
-def _tools(data: dict[str, Any]) -> None:
-    unfolded = 0
+class _Schemas:
+    """The schemas of a request together."""
+
+    def __init__(self) -> None:
+        self._unfolded = self._references = 0
+
+    def take(self, schema: dict[str, Any], where: str) -> None:
+        """Count what a schema unfolds to, as far as it refers to anything. Raises InvalidRequest for one that is too large."""
+        text = msgspec.json.encode(schema)
+        _refuse(where, len(text), "bytes", bounds.MAX_SCHEMA_BYTES)
+        references, objects = text.count(b'"$ref"'), text.count(b"{")
+        self._references += references
+        _refuse(where, self._references, "references (with those before)", bounds.MAX_REFERENCES)
+        # so many paths there are at most where each of so many references goes on to others
+        few = references < 64 and objects * (references + 1) * _PATHS**references <= bounds.MAX_SCHEMA_EXPANSION
+        if few and not any(word in text for word in _REFERS):
+            return
+        _refuse(where, objects, "schemas", bounds.MAX_SCHEMA_EXPANSION)
+        try:
+            count = bounds_of(Graph(schema).root).expansions
+        except Unclear:
+            # nothing is checked by it
+            return
+        _refuse(where, count, "schemas (references unfolded)", bounds.MAX_SCHEMA_EXPANSION)
+        self._unfolded += count
+        _refuse(where, self._unfolded, "schemas (references unfolded, with those before)", bounds.MAX_SCHEMAS_EXPANSION)
+
+
+def _tools(data: dict[str, Any], schemas: _Schemas) -> None:
     for name in ("tools", "functions"):
         tools = data.get(name)
-        if not isinstance(tools, list):
-            continue
-        _refuse(name, len(tools), "tools", bounds.MAX_TOOLS)
-        for position, tool in enumerate(tools):
-            if type(tool) is dict:
-                unfolded += _tool(tool, f"{name}[{position}]")
-    if unfolded > bounds.MAX_SCHEMAS_EXPANSION:
-        invalid(_said("tools", unfolded, "schemas, with references unfolded,", bounds.MAX_SCHEMAS_EXPANSION), "tools")
+        if isinstance(tools, list):
+            _refuse(name, len(tools), "tools", bounds.MAX_TOOLS)
+            for position, tool in enumerate(tools):
+                if type(tool) is dict:
+                    _tool(tool, f"{name}[{position}]", schemas)
 
 
-def _tool(tool: dict[str, Any], where: str) -> int:
-    unfolded = 0
+def _tool(tool: dict[str, Any], where: str, schemas: _Schemas) -> None:
     for kind in ("function", "custom", ""):
         inner = tool.get(kind) if kind else tool
         if type(inner) is not dict:
@@ -136,30 +160,10 @@ def _tool(tool: dict[str, Any], where: str) -> int:
                 _refuse(f"{at}.{name}", len(value), "characters", bound)
         for name in ("parameters", "input_schema"):
             if type(schema := inner.get(name)) is dict:
-                unfolded += expansion(schema, f"{at}.{name}")
-    return unfolded
+                schemas.take(schema, f"{at}.{name}")
 
 
-def expansion(schema: dict[str, Any], where: str) -> int:
-    """How often a schema unfolds, as far as it refers to anything. Raises InvalidRequest for one that is too large."""
-    text = msgspec.json.encode(schema)
-    _refuse(where, len(text), "bytes", bounds.MAX_SCHEMA_BYTES)
-    if not any(word in text for word in _REFERS):
-        references, objects = text.count(b'"$ref"'), text.count(b"{")
-        # so many paths there are at most where each of so many references goes on to others
-        if references < 64 and objects * (references + 1) * _PATHS**references <= bounds.MAX_SCHEMA_EXPANSION:
-            return 0
-        _refuse(where, objects, "schemas", bounds.MAX_SCHEMA_EXPANSION)
-    try:
-        count = bounds_of(Graph(schema).root).expansions
-    except Unclear:
-        # nothing is checked by it
-        return 0
-    _refuse(where, count, "schemas, with references unfolded,", bounds.MAX_SCHEMA_EXPANSION)
-    return count
-
-
-def _options(data: dict[str, Any]) -> None:
+def _options(data: dict[str, Any], schemas: _Schemas) -> None:
     for name in ("stop", "stop_sequences"):
         if isinstance(stops := data.get(name), list):
             _refuse(name, len(stops), "stop sequences", bounds.MAX_STOPS)
@@ -175,10 +179,10 @@ def _options(data: dict[str, Any]) -> None:
             _refuse("tool_choice.allowed_tools.tools", len(allowed), "tools", bounds.MAX_TOOLS)
     match data:
         case {"response_format": {"json_schema": {"schema": dict(schema)}}}:
-            expansion(schema, "response_format.json_schema.schema")
+            schemas.take(schema, "response_format.json_schema.schema")
     match data:
         case {"output_config": {"format": {"schema": dict(schema)}}}:
-            expansion(schema, "output_config.format.schema")
+            schemas.take(schema, "output_config.format.schema")
     match data:
         case {"output_format": {"schema": dict(schema)}}:
-            expansion(schema, "output_format.schema")
+            schemas.take(schema, "output_format.schema")

@@ -54,6 +54,8 @@ MAX_REQUEST_ID_CHARS = 4_096
 MAX_SCHEMA_EXPANSION = 20_000
 MAX_SCHEMAS_EXPANSION = 100_000
 """Of all schemas of a request."""
+MAX_REFERENCES = 10_000
+"""In all schemas of a request."""
 MAX_SCHEMA_WORK = 10_000_000
 """Units of about 10 ns: what compiling a call's schemas and checking values by them may take, about 100 ms."""
 MAX_ARGUMENT_VALUES = 100_000
@@ -121,6 +123,7 @@ _REQUESTS: tuple[Bound, ...] = (
         "schema_expansion", "client", "schemas that one schema unfolds to, with its references", MAX_SCHEMA_EXPANSION, "schemas", _BODY,
         _REFUSED, _MULTIPLIED,
     ),
+    Bound("references", "client", "references in the schemas of a request", MAX_REFERENCES, "references", _BODY, _REFUSED, _MULTIPLIED),
     Bound(
         "schemas_expansion", "client", "the same of all tools together", MAX_SCHEMAS_EXPANSION, "schemas", _BODY, _REFUSED, _MULTIPLIED,
     ),
