@@ -54,7 +54,7 @@ MAX_REQUEST_ID_CHARS = 4_096
 MAX_SCHEMA_EXPANSION = 20_000
 MAX_SCHEMAS_EXPANSION = 100_000
 """Of all schemas of a request."""
-MAX_REFERENCES = 10_000
+MAX_REFERENCES = 5_000
 """In all schemas of a request."""
 MAX_SCHEMA_WORK = 10_000_000
 """Units of about 10 ns: what compiling a call's schemas and checking values by them may take, about 100 ms."""

@@ -21,7 +21,7 @@ from protocol import codecs
 from protocol.bounds import BOUNDS, MAX_BODY_BYTES, Bound
 from protocol.config import Config, Limits
 from protocol.errors import InvalidRequest
-from protocol.request import Dialect
+from protocol.request import Dialect, Endpoint
 from scripts.bounds import PAGE, page
 from streams import layout
 from tests.unit.test_linear import counted
@@ -165,7 +165,7 @@ def allowed(n: int) -> Json:
 
 
 def session(dialect: Dialect) -> Session:
-    endpoint = "messages" if dialect == "anthropic" else "chat"
+    endpoint: Endpoint = "messages" if dialect == "anthropic" else "chat"
     return Session(CallInfo(CALL, 1, dialect, endpoint, "k", "", "n", "g", "p", "r", True, 8 << 20), [], Config())
 
 
