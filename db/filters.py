@@ -15,7 +15,6 @@ from uuid import UUID
 import msgspec
 
 from db.text import words
-from protocol import bounds
 from protocol.errors import InvalidRequest
 from protocol.records import VerdictName
 
@@ -29,8 +28,8 @@ CHUNK_FILTERS = frozenset({"verdict", "limit", "cursor", "order"})
 EXPORT_FILTERS = LIST_FILTERS - {"limit", "cursor", "order"}
 VERIFY_FILTERS = frozenset({"call_id", "since", "until"})
 DEFAULT_LIMIT = 50
-MAX_LIMIT = bounds.MAX_PAGE
-MAX_TEXT = bounds.MAX_FILTER_CHARS
+MAX_LIMIT = 1000
+MAX_TEXT = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID_MS = 1 << 48
 

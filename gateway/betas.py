@@ -3,9 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from protocol import bounds
-
-MAX_NAMES = bounds.MAX_BETAS
+MAX_NAMES = 64
 _NAME = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 
 

@@ -10,9 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from protocol import bounds
-
-MAX_HEAD_BYTES = bounds.MAX_HEAD_BYTES
+MAX_HEAD_BYTES = 64 * 1024
 HEAD_S = 30.0
 _LOOKS = 4
 """How often in the stall time a connection with unsent bytes is looked at."""

@@ -9,13 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 
-from protocol import bounds
 from protocol.config import Key
 
 log = logging.getLogger(__name__)
 REFRESH_S = 4.0
 """A revoked key is refused within five seconds: this, and the query."""
-_MAX_KEY = bounds.MAX_KEY_CHARS
+_MAX_KEY = 512
 
 Headers = Iterable[tuple[bytes, bytes]]
 Load = Callable[[], Awaitable[Sequence[Key]]]

@@ -6,9 +6,7 @@ from typing import Annotated, Any
 import re2
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from protocol import bounds
-
-MAX_PATTERN = bounds.MAX_PATTERN_CHARS
+MAX_PATTERN = 10_000
 
 
 def compile_re2(pattern: str) -> Any:

@@ -7,13 +7,12 @@ beginning in front; a call that is found so is decided whole, and what of it is 
 from collections.abc import Sequence
 
 from policy.slots import TextRun
-from protocol import bounds
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart
 from protocol.request import Dialect
 from protocol.text_calls import CallScanner, FoundCall, Piece
 
-_MAX_CARRIED = bounds.MAX_CARRIED_CHARS
+_MAX_CARRIED = 4 * 1024 * 1024
 """Characters that are searched once more; over that the upstream means harm."""
 
 

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from protocol.json_strict import MAX_DEPTH
 
@@ -44,6 +43,7 @@ MAX_BACKTRACKS = 1_000
 """Steps allowed to a pattern that needs backtracking; each may read all of its text."""
 UNIQUE = 5
 """Work for each value inside a list whose items are to be unique."""
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 _COUNTED = re.compile(r"\{\d*(?:,(\d*))?\}")
 _NEEDS_BACKTRACKING = re.compile(r"\(\?[=!<>]|\\[1-9kKG]|[*+?}]\+")
 _CLASS = re.compile(r"\\[dDwWsScpP]")
@@ -289,10 +289,16 @@ class Graph:
             every = [self._named[name]]
         if not fragment:
             return every
-        found = [v for d in every for v in _pointed(unquote(fragment), d)] if fragment.startswith("/") else self._anchors.get(fragment, [])
+        found = (
+            [v for d in every for v in _pointed(_unquoted(fragment), d)] if fragment.startswith("/") else self._anchors.get(fragment, [])
+        )
         if not found:
             raise Unclear("a reference names what is not there")
         return found
+
+
+def _unquoted(text: str) -> str:
+    return _PERCENT.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
 
 
 def _pointed(pointer: str, value: Any) -> list[Any]:

@@ -222,6 +222,7 @@ NAMED: Schema = {"$defs": {"x": {"$id": "Node", "properties": {"a": {"$ref": "No
         ({"$dynamicAnchor": "n", "properties": {"a": {"$dynamicRef": "#n"}}, "required": []}, {"a": {"a": {}}}, True),
         ({"$defs": {"s": {"$anchor": "s", "type": "string"}}, "properties": {"a": {"$ref": "#s"}}}, {"a": 1}, False),
         ({"$defs": {"a/b": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/a~1b"}}}, {"a": 1}, False),
+        ({"$defs": {"\u00e4 b": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/%C3%A4%20b"}}}, {"a": 1}, False),
         ({"prefixItems": [{"$ref": "#/prefixItems/1"}, {"type": "object"}], "type": "object"}, {}, True),
         ({"$schema": DRAFT_2019, "properties": {"a": {"$recursiveRef": "#"}}, "type": "object"}, {"a": {"a": 1}}, False),
     ],
