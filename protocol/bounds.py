@@ -163,8 +163,7 @@ _REQUESTS: tuple[Bound, ...] = (
         "tests/unit/test_anthropic_turn.py::test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect",
     ),
 )  # fmt: skip
-# --- answers: blocks, calls, text ---
-_ANSWERS: tuple[Bound, ...] = (
+_SIZES: tuple[Bound, ...] = (
     Bound(
         "answer_bytes", "upstream", "all that an upstream sends in a call", MAX_OUTPUT_BYTES, "bytes", "gateway.calls",
         "the answer ends with an error", "tests/e2e/test_timers.py::test_output_past_the_limit_ends_the_call", "limits.output_bytes",
@@ -191,8 +190,7 @@ _ANSWERS: tuple[Bound, ...] = (
         "tests/e2e/test_continued_turns.py::test_a_turn_that_never_ends_stops_after_eight_segments",
     ),
 )  # fmt: skip
-# --- policies and rules ---
-_POLICIES: tuple[Bound, ...] = (
+_CONFIGURED: tuple[Bound, ...] = (
     Bound(
         "patterns", "configuration", "an RE2 pattern of a rule", MAX_PATTERN_CHARS, "characters", "policy.patterns",
         "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
@@ -206,14 +204,7 @@ _POLICIES: tuple[Bound, ...] = (
         "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
     ),
 )  # fmt: skip
-# --- judges ---
-_JUDGES: tuple[Bound, ...] = ()
-# --- gateway ---
-_GATEWAY: tuple[Bound, ...] = ()
-# --- workers ---
-_WORKERS: tuple[Bound, ...] = ()
-# --- the record ---
-_RECORD: tuple[Bound, ...] = (
+_LISTED: tuple[Bound, ...] = (
     Bound(
         "audit_page", "client", "rows of one page of the audit API", MAX_PAGE, "rows", "db.filters", "400",
         "tests/unit/test_bounds.py::test_past_its_bound_an_audit_filter_is_refused",
@@ -223,5 +214,17 @@ _RECORD: tuple[Bound, ...] = (
         "tests/unit/test_bounds.py::test_past_its_bound_an_audit_filter_is_refused",
     ),
 )  # fmt: skip
+# --- answers: blocks, calls, text ---
+_ANSWERS: tuple[Bound, ...] = ()
+# --- policies and rules ---
+_POLICIES: tuple[Bound, ...] = ()
+# --- judges ---
+_JUDGES: tuple[Bound, ...] = ()
+# --- gateway ---
+_GATEWAY: tuple[Bound, ...] = ()
+# --- workers ---
+_WORKERS: tuple[Bound, ...] = ()
+# --- the record ---
+_RECORD: tuple[Bound, ...] = ()
 
-BOUNDS: tuple[Bound, ...] = _REQUESTS + _ANSWERS + _POLICIES + _JUDGES + _GATEWAY + _WORKERS + _RECORD
+BOUNDS: tuple[Bound, ...] = _REQUESTS + _SIZES + _ANSWERS + _CONFIGURED + _POLICIES + _JUDGES + _GATEWAY + _WORKERS + _RECORD + _LISTED
