@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from db.text import words
-from protocol.bounds import MAX_FILTER_CHARS
+from protocol.bounds import MAX_FILTER_CHARS, MAX_PAGE
 from protocol.errors import InvalidRequest
 from protocol.records import VerdictName
 
@@ -29,7 +29,7 @@ CHUNK_FILTERS = frozenset({"verdict", "limit", "cursor", "order"})
 EXPORT_FILTERS = LIST_FILTERS - {"limit", "cursor", "order"}
 VERIFY_FILTERS = frozenset({"call_id", "since", "until"})
 DEFAULT_LIMIT = 50
-MAX_LIMIT = 1000
+MAX_LIMIT = MAX_PAGE
 MAX_TEXT = MAX_FILTER_CHARS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID_MS = 1 << 48

@@ -9,7 +9,7 @@ Must not know: events, encoders.
 
 from policy.base import shown
 from policy.chain import Decided
-from policy.schemas import compile_client_schema
+from policy.schemas import ToolSchemas
 from protocol.json_strict import loads_arguments, normal_arguments
 from protocol.request import ChatRequest, Tool
 
@@ -22,6 +22,7 @@ class Approved:
         self._one = client.legacy_functions or request.parallel_tool_calls is False
         self._choice = request.tool_choice
         self._changed: dict[str, Tool] = {}
+        self._schemas = ToolSchemas()
         self._names: frozenset[str] | None = None
         if request.tools != client.tools:
             offered = {t.name: t for t in client.tools}
@@ -49,9 +50,9 @@ class Approved:
         if tool is None or not tool.schema:
             return None
         try:
-            fits = bool(compile_client_schema(tool.schema).is_valid(loads_arguments(normal_arguments(arguments))))
+            # a policy's schema that is none allows nothing, nor does one that takes too long
+            fits = self._schemas.is_valid(tool, loads_arguments(normal_arguments(arguments))) is True
         except ValueError:
-            # a policy's schema that is none allows nothing
             fits = False
         return None if fits else _block("schema", f"[Sluice: the tool call {shown(name)} was blocked: its arguments do not fit its schema]")
 

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from policy.base import ToolCall
+from policy.schema_work import Budget
 from policy.sql import Kind, NotOneStatement, kinds_of
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
 from protocol.folding import fold, is_plain, without_unseen
@@ -24,6 +25,8 @@ class Looks:
     def __init__(self, call: ToolCall) -> None:
         self._call = call
         self._kinds: dict[tuple[str, str], set[Kind] | None] = {}
+        self.budget = Budget()
+        """What all rules together may spend on schemas."""
 
     def kinds(self, text: str, dialect: str) -> set[Kind] | None:
         """The kinds of the one statement in `text`, parsed once whatever the rules; None where it is not one."""

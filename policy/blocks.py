@@ -19,7 +19,7 @@ from policy.chain import Chain, Decided
 from policy.effects import Ask
 from policy.outbox import Outbox
 from policy.pairs import Pairs
-from policy.schemas import AnswerCheck
+from policy.schemas import AnswerCheck, ToolSchemas
 from policy.slots import Continue, End, Mark, Slot, Slots
 from policy.text_flow import TextFlow
 from protocol.bounds import MAX_BLOCKS, MAX_OPEN_ASKS, MAX_TOOL_CALLS
@@ -59,7 +59,7 @@ class Blocks:
         self.is_cut = self._at_end = False
         self._ledger = 0
         self._held = 0
-        self._schemas = toolcalls.Schemas()
+        self._schemas = ToolSchemas()
         self._pairs = Pairs()
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
@@ -71,7 +71,7 @@ class Blocks:
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
         """Do arguments fit their tool's schema, as far as there is one?"""
-        return self._schemas.is_valid(tool, value) is not False
+        return self._schemas.fits(tool, value)
 
     def look_at(self, sent: ChatRequest, dialect: Dialect) -> None:
         """Take the request as it goes upstream: the answer is held to it, and may hold results of provider-run calls in it."""

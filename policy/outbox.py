@@ -6,11 +6,12 @@ import msgspec
 
 from policy.effects import Ask, CallInfo, Output, Respond, Taken
 from policy.slots import Slot
+from protocol import bounds
 from protocol.events import BlockKind, BlockStart, Event
 from protocol.records import BlockRecord, EventRecord, Record, VerdictName, to_bytes
 
 _encode = msgspec.msgpack.Encoder().encode
-_MAX_OPAQUE = 100
+_MAX_OPAQUE = bounds.MAX_OPAQUE_NOTES
 _BLOCK_NOTES = 1_000_000_000
 
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import re2
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from protocol.bounds import MAX_PATTERN_CHARS
 from protocol.folding import fold
 
-MAX_PATTERN = 10_000
 _VENDOR = re.compile(r"(?:to=)?(?:(?:functions?|tools?|default_api|multi_tool_use|antml)[.:/])+")
 """What models and servers put before a tool's name: chat templates' namespaces, Gemini's `default_api`, leaked markup."""
 _TAIL = re.compile(r"(?::\d+|<\|.*)\Z", re.DOTALL)
@@ -17,8 +17,8 @@ _TAIL = re.compile(r"(?::\d+|<\|.*)\Z", re.DOTALL)
 
 def compile_re2(pattern: str, *, any_case: bool = False) -> Any:
     """Compile for RE2. Raises ValueError with the reason; nothing is logged."""
-    if len(pattern) > MAX_PATTERN:
-        raise ValueError(f"a pattern is longer than {MAX_PATTERN} characters")
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ValueError(f"a pattern is longer than {MAX_PATTERN_CHARS} characters")
     options = re2.Options()
     options.log_errors = False
     options.case_sensitive = not any_case

@@ -1,31 +1,85 @@
-"""JSON Schemas as conditions. They come from clients too, so none may fetch anything or run a pattern that never ends."""
+"""JSON Schemas as conditions. They come from clients too, so none may fetch anything, run a pattern that never ends or take long.
+
+The validator works in one step that nothing interrupts; so the work is estimated first, and what takes too much is not begun.
+"""
 
 from typing import Any, NoReturn
 
 import jsonschema_rs
 import msgspec
 
-_BACKTRACKS = 10_000
-_MAX_ANSWER = 1 << 20
+from policy.schema_work import Budget, Estimate, TooMuchWork
+from protocol import bounds
+from protocol.request import Tool
+from protocol.schema_graph import MAX_BACKTRACKS
+
+__all__ = ["AnswerCheck", "Budget", "Schema", "TooMuchWork", "ToolSchemas", "compile_client_schema", "compile_schema"]
+_MAX_ANSWER = bounds.MAX_CHECKED_CHARS
 
 
 def _refuse(uri: str) -> NoReturn:
     raise ValueError("a schema may not refer to other documents")
 
 
-def compile_schema(schema: dict[str, Any]) -> Any:
+class Schema:
+    """A compiled schema."""
+
+    def __init__(
+        self, schema: dict[str, Any], estimate: Estimate, options: jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions
+    ) -> None:
+        self._estimate = estimate
+        try:
+            self._validator: Any = jsonschema_rs.validator_for(schema, retriever=_refuse, pattern_options=options)
+        except jsonschema_rs.ReferencingError as error:
+            raise ValueError("a reference in it leads nowhere") from error
+
+    def is_valid(self, value: Any, budget: Budget | None = None) -> bool:
+        """Does `value` fit? Raises TooMuchWork where it would take too long to say; without a `budget`, each time for itself."""
+        self._estimate.check(value, Budget() if budget is None else budget)
+        return bool(self._validator.is_valid(value))
+
+
+def compile_schema(schema: dict[str, Any]) -> Schema:
     """Compile a schema whose patterns all run in linear time. Raises ValueError with the reason."""
-    return jsonschema_rs.validator_for(schema, retriever=_refuse, pattern_options=jsonschema_rs.RegexOptions())
+    return Schema(schema, Estimate(schema, Budget()), jsonschema_rs.RegexOptions())
 
 
-def compile_client_schema(schema: dict[str, Any]) -> Any:
+def compile_client_schema(schema: dict[str, Any], budget: Budget | None = None) -> Schema:
     """Compile a client's schema: patterns that need backtracking are allowed few steps. Raises ValueError."""
+    estimate = Estimate(schema, Budget() if budget is None else budget)
     try:
-        return compile_schema(schema)
+        return Schema(schema, estimate, jsonschema_rs.RegexOptions())
     except ValueError:
-        return jsonschema_rs.validator_for(
-            schema, retriever=_refuse, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)
-        )
+        return Schema(schema, estimate, jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS))
+
+
+class ToolSchemas:
+    """The client's schemas of its tools, compiled once per call, which has one budget for all of them."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, Schema | None] = {}
+        self._budget = Budget()
+
+    def is_valid(self, tool: Tool | None, value: dict[str, Any]) -> bool | None:
+        """Do the arguments fit the tool's schema? None where there is no schema, or none that is one. Raises TooMuchWork."""
+        if tool is None or not tool.schema:
+            return None
+        if tool.name not in self._compiled:
+            try:
+                self._compiled[tool.name] = compile_client_schema(tool.schema, self._budget)
+            except TooMuchWork:
+                raise
+            except ValueError:
+                self._compiled[tool.name] = None
+        schema = self._compiled[tool.name]
+        return None if schema is None else schema.is_valid(value, self._budget)
+
+    def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
+        """Do the arguments fit, as far as there is a schema? Not where it would take too long to say."""
+        try:
+            return self.is_valid(tool, value) is not False
+        except TooMuchWork:
+            return False
 
 
 class AnswerCheck:
@@ -45,11 +99,13 @@ class AnswerCheck:
         if self._size > _MAX_ANSWER:
             return "too large to be checked"
         try:
-            validator = compile_client_schema(self._schema)
-            return "" if validator.is_valid(msgspec.json.decode("".join(self._parts))) else "it does not fit its schema"
+            value, budget = msgspec.json.decode("".join(self._parts)), Budget()
+            return "" if compile_client_schema(self._schema, budget).is_valid(value, budget) else "it does not fit its schema"
         except UnicodeEncodeError:
             return "it is not JSON"
         except msgspec.DecodeError:
             return "it is not JSON"
+        except TooMuchWork:
+            return "too large to be checked"
         except ValueError:
             return "its schema is none"

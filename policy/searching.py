@@ -7,13 +7,12 @@ beginning in front; a call that is found so is decided whole, and what of it is 
 from collections.abc import Sequence
 
 from policy.slots import TextRun
-from protocol.bounds import TEXT_STEP_CHARS
+from protocol.bounds import MAX_CARRIED_CHARS, TEXT_STEP_CHARS
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart
 from protocol.request import Dialect
 from protocol.text_calls import CallScanner, FoundCall, Piece
 
-_MAX_CARRIED = 4 * 1024 * 1024
 """Characters that are searched once more; over that the upstream means harm."""
 
 
@@ -54,7 +53,7 @@ class Search:
             raise RemoteProtocolError("upstream began a block of text inside another")
         carry = self._carry
         self._carried += len(carry)
-        if self._carried > _MAX_CARRIED:
+        if self._carried > MAX_CARRIED_CHARS:
             raise RemoteProtocolError("upstream spread what may be a tool call over too many blocks")
         known = len(carry) - sum(len(raw_of(piece)) for piece in self._scanner.feed(carry))
         self._open, self._carry = event.index, ""

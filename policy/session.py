@@ -20,7 +20,7 @@ from policy.chain import Chain
 from policy.effects import CallInfo, Respond, State, Taken
 from policy.outbox import Outbox
 from policy.slots import Continue, Mark
-from protocol import anthropic_turn, codecs, count_tokens, errors_wire
+from protocol import anthropic_turn, bounds, codecs, count_tokens, errors_wire
 from protocol.anthropic_turn import StoredTurn, TurnBuilder
 from protocol.config import Config
 from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError
@@ -44,7 +44,7 @@ from protocol.restore import Restorer
 from protocol.target import Restore
 
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
-MAX_SEGMENTS = 8
+MAX_SEGMENTS = bounds.MAX_SEGMENTS
 _PAUSES = (StopReason.PAUSE_TURN, StopReason.COMPACTION)
 
 

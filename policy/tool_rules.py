@@ -14,8 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from policy.arguments import Looks, Undecidable, plain_values, schema_of
 from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names, Pattern, compile_re2
-from policy.schemas import compile_client_schema, compile_schema
+from policy.schemas import Budget, Schema, TooMuchWork, compile_client_schema, compile_schema
 from policy.sql import Kind, check_dialect
+from protocol.bounds import MAX_RULES
 from protocol.folding import fold
 
 
@@ -85,8 +86,8 @@ class Options(_Strict):
     of calls that the client runs: providers check the arguments of their own tools.
     """
 
-    allow: tuple[Rule, ...] | None = None
-    deny: tuple[DenyRule, ...] = ()
+    allow: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
+    deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
     validate_schema: bool = False
 
 
@@ -148,7 +149,7 @@ class _Compiled:
 class _Schema:
     """A schema ready to be asked. Keys that only look like one it names count as that one where it forbids."""
 
-    def __init__(self, schema: dict[str, Any], compiled: Any = None) -> None:
+    def __init__(self, schema: dict[str, Any], compiled: Schema | None = None) -> None:
         self._compiled = compile_schema(schema) if compiled is None else compiled
         self._names = frozenset(_names_in(schema))
         self._by_form = {fold(name): name for name in self._names}
@@ -157,15 +158,21 @@ class _Schema:
         return {key: self._by_form[form] for key, form in looks.keys.items() if form in self._by_form and key not in self._names}
 
     def fits(self, value: dict[str, Any], looks: Looks) -> bool:
-        """Is `value` valid, whatever reads its keys?"""
-        return bool(self._compiled.is_valid(value)) and not self._lookalikes(looks)
+        """Is `value` valid, whatever reads its keys? What takes too long to say is not."""
+        try:
+            return self._compiled.is_valid(value, looks.budget) and not self._lookalikes(looks)
+        except TooMuchWork:
+            return False
 
     def may_fit(self, value: dict[str, Any], looks: Looks) -> bool:
-        """Is `value` valid for some reader?"""
-        if self._compiled.is_valid(value):
+        """Is `value` valid for some reader? What takes too long to say is."""
+        try:
+            if self._compiled.is_valid(value, looks.budget):
+                return True
+            alike = self._lookalikes(looks)
+            return bool(alike) and self._compiled.is_valid(_renamed(value, alike), looks.budget)
+        except TooMuchWork:
             return True
-        alike = self._lookalikes(looks)
-        return bool(alike) and bool(self._compiled.is_valid(_renamed(value, alike)))
 
 
 def _names_in(schema: Any) -> Iterator[str]:
@@ -215,11 +222,12 @@ class ToolRules(Policy):
         self._allow = None if allow is None else [_Compiled(rule) for rule in allow]
         self._deny = [(_Compiled(rule), rule) for rule in self.options.deny]
         self._schemas: dict[str, _Schema] = {}
+        self._budget = Budget()
 
     def for_call(self, context: Context) -> Self:
-        """Give the call its own compiled tool schemas."""
+        """Give the call its own compiled tool schemas, and what compiling them may take in all."""
         mine = super().for_call(context)
-        mine._schemas = {}
+        mine._schemas, mine._budget = {}, Budget()
         return mine
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
@@ -243,7 +251,7 @@ class ToolRules(Policy):
             return False
         if call.name not in self._schemas:
             try:
-                self._schemas[call.name] = _Schema(schema, compile_client_schema(schema))
+                self._schemas[call.name] = _Schema(schema, compile_client_schema(schema, self._budget))
             except ValueError:
                 return False
         return self._schemas[call.name].fits(call.value, looks)

@@ -5,31 +5,12 @@ from typing import Any, NamedTuple
 from policy.base import AnswerSoFar, Executor, Judgement, SaidCall, ToolCall, shown
 from policy.chain import Chain, Decided, Decision
 from policy.effects import CallInfo
-from policy.schemas import compile_client_schema
+from policy.schemas import ToolSchemas, TooMuchWork
 from policy.slots import Slot
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, dumps, normal_arguments
 from protocol.records import JudgementRecord, ToolCallRecord, to_bytes
-from protocol.request import ChatRequest, Dialect, OtherPart, Tool
-
-
-class Schemas:
-    """Validators of the client's original tool schemas, compiled once per call."""
-
-    def __init__(self) -> None:
-        self._compiled: dict[str, Any] = {}
-
-    def is_valid(self, tool: Tool | None, value: dict[str, Any]) -> bool | None:
-        """Do the arguments fit the tool's schema? None where there is no schema, or none that is one."""
-        if tool is None or not tool.schema:
-            return None
-        if tool.name not in self._compiled:
-            try:
-                self._compiled[tool.name] = compile_client_schema(tool.schema)
-            except ValueError:
-                self._compiled[tool.name] = None
-        validator = self._compiled[tool.name]
-        return None if validator is None else bool(validator.is_valid(value))
+from protocol.request import ChatRequest, Dialect, OtherPart
 
 
 def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int, before: AnswerSoFar) -> None:
@@ -63,21 +44,25 @@ def said(slot: Slot) -> SaidCall:
     return SaidCall(slot.name, text, slot.executor, blocked)
 
 
-def settle(slot: Slot, schemas: Schemas) -> bool | None:
+def settle(slot: Slot, schemas: ToolSchemas) -> bool | None:
     """Take the decision's result into the slot; a replacement must still fit the schema. Returns whether the arguments fit.
 
+    None: there is no schema, or it would take too long to say; then no replacement counts as fitting.
     The parsed arguments go: nobody looks at them after this.
     """
     decision = slot.decision
     if decision is None:
         return None
-    valid = schemas.is_valid(decision.call.tool, decision.call.value)
+    try:
+        valid, fits = schemas.is_valid(decision.call.tool, decision.call.value), True
+    except TooMuchWork:
+        valid, fits = None, False
     slot.decided, slot.decision = decision.decided, None
     if slot.decided is not None and slot.decided.verdict == "replace":
         if slot.executor != "client" or slot.result:
             # it runs, or stands in the text, with the arguments it has
             slot.decided = Decided("block", "cannot_replace", slot.decided.policy, "", None)
-        elif valid is False:
+        elif valid is False or not fits:
             slot.decided = Decided("block", "schema", slot.decided.policy, "", None)
     return valid
 

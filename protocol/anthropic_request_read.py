@@ -6,9 +6,9 @@ What is modelled for policies and for the other dialect (`thinking`, `output_con
 
 from typing import Any
 
-from protocol import fields
+from protocol import body_bounds, fields
 from protocol.fields import invalid
-from protocol.json_strict import dumps, loads_body
+from protocol.json_strict import dumps
 from protocol.request import (
     ChatRequest,
     OtherPart,
@@ -42,7 +42,7 @@ _OF_BLOCKS = ("type", "text", "source", "content", "tool", "input", "id", "name"
 
 def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
     """Read a client's body; count_tokens needs no max_tokens. Raises InvalidRequest naming the parameter."""
-    data = loads_body(body)
+    data = body_bounds.load(body)
     fields.refuse_routing(data)
     if fields.integer(data, "n", 1) != 1:
         invalid("n must be 1: every choice would have to be decided on", "n")

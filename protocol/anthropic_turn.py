@@ -10,13 +10,16 @@ from typing import Any
 
 import msgspec
 
+from protocol import bounds
+from protocol.errors import RemoteProtocolError
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact, normal_arguments
 from protocol.request import ChatRequest, OtherPart, Part, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.sse import parse_event
+from protocol.value_count import count_values
 
-MAX_LOOKUPS = 256
+MAX_LOOKUPS = bounds.MAX_LOOKUPS
 """Tool calls of a request that are looked up: the last ones."""
-MAX_TURN_BYTES = 32 * 2**20
+MAX_TURN_BYTES = bounds.MAX_TURN_BYTES
 """Raw bytes of one turn, all segments together."""
 _PAUSES = frozenset(("pause_turn", "compaction"))
 _THINKING = frozenset(("thinking", "redacted_thinking"))
@@ -131,13 +134,15 @@ class TurnBuilder:
                 _, data = parse_event(chunk)
                 if data:
                     self._take(_read_frame(data))
-            except (ValueError, msgspec.MsgspecError):
+            except (ValueError, msgspec.MsgspecError, RemoteProtocolError):
                 self.is_broken = True
 
     def body(self, raw: bytes) -> None:
         """Take a whole answer."""
         if self._grown(raw):
             try:
+                if count_values(raw, bounds.MAX_ANSWER_VALUES) > bounds.MAX_ANSWER_VALUES:
+                    raise ValueError("too many values")
                 message = _mapping(loads_exact(raw))
                 if message.get("type") != "message":
                     raise ValueError("not a message")

@@ -8,9 +8,12 @@ for a stream, the whole body at the end when it did not. Both keep state per cal
 from collections.abc import Sequence
 from typing import Protocol
 
+from protocol import bounds
+from protocol.errors import RemoteProtocolError
 from protocol.events import Event, UpstreamFailed
 from protocol.request import ChatRequest, Dialect, Endpoint
 from protocol.target import Target, Translated
+from protocol.value_count import count_values
 
 
 class Decoder(Protocol):
@@ -54,6 +57,8 @@ def decode_whole(dialect: Dialect, body: bytes, unknown: frozenset[str] = frozen
     """Decode a body of an upstream that did not stream (status 200). Raises RemoteProtocolError."""
     from protocol import anthropic_decode, openai_decode
 
+    if (values := count_values(body, bounds.MAX_ANSWER_VALUES)) > bounds.MAX_ANSWER_VALUES:
+        raise RemoteProtocolError(f"upstream's answer has {values:,} JSON values; one may have {bounds.MAX_ANSWER_VALUES:,}")
     return anthropic_decode.decode_whole(body, unknown) if dialect == "anthropic" else openai_decode.decode_whole(body, unknown)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from protocol.added_tools import check_families, check_servers, check_tools
+from protocol.bounds import MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_OUTPUT_BYTES, MAX_SERIES
 from protocol.request import Dialect
 from protocol.target import Guided
 
@@ -107,11 +108,11 @@ class Key(_Strict):
 class Limits(_Strict):
     """Every bound and timer, with its default. `_s` seconds, `_bytes` bytes; documented in docs/operations.md."""
 
-    body_bytes: int = 16 * 2**20
+    body_bytes: int = MAX_BODY_BYTES
     """A request body past this is refused with 413."""
-    output_bytes: int = 32 * 2**20
+    output_bytes: int = MAX_OUTPUT_BYTES
     """What upstream may send in one call; past it the call ends."""
-    event_bytes: int = 8 * 2**20
+    event_bytes: int = MAX_EVENT_BYTES
     """One SSE event (or one tool call's arguments) past this ends the call."""
     upload_bytes: int = 256 * 2**20
     """Request bodies of one gateway that come in or wait for a worker; past it 503. A key may have as much as is free, past it 429."""
@@ -186,7 +187,7 @@ class Config(_Strict):
 
     upstreams: dict[Name, Upstream] = {}
     models: tuple[ModelRoute, ...] = ()
-    policies: dict[Name, tuple[PolicyStep, ...]] = {"default": (PolicyStep(use="noop"),)}
+    policies: dict[Name, Annotated[tuple[PolicyStep, ...], Field(max_length=MAX_SERIES)]] = {"default": (PolicyStep(use="noop"),)}
     limits: Limits = Limits()
     durability: Durability = "default"
     keys: tuple[Key, ...] = ()

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Any, NoReturn, overload
 
+from protocol import bounds
 from protocol.errors import InvalidRequest
 from protocol.request import NOTHING, Tool
 
@@ -69,8 +70,10 @@ def refuse_lookalikes(data: dict[str, Any], known: Collection[str]) -> None:
 def model(data: dict[str, Any]) -> str:
     """Return the model's name."""
     name = data.get("model")
-    if not isinstance(name, str) or not name or len(name) > 200:
+    if not isinstance(name, str) or not name:
         invalid("model must be a name", "model")
+    if len(name) > bounds.MAX_MODEL_CHARS:
+        invalid(f"model has {len(name):,} characters; one request may have {bounds.MAX_MODEL_CHARS}", "model")
     return name
 
 

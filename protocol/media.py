@@ -7,9 +7,10 @@ import base64
 import binascii
 from typing import Any
 
+from protocol import bounds
 from protocol.fields import invalid
 
-MAX_IMAGE_BYTES = 20 * 1024 * 1024
+MAX_IMAGE_BYTES = bounds.MAX_IMAGE_BYTES
 _MAGIC = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"), (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"))
 
 

@@ -7,9 +7,8 @@ gets it as it came, and the writer for the other one refuses it by name.
 import functools
 from typing import Any
 
-from protocol import fields, openai_messages_read, openai_tools_read
+from protocol import body_bounds, fields, openai_messages_read, openai_tools_read
 from protocol.fields import invalid
-from protocol.json_strict import loads_body
 from protocol.request import ChatRequest, Reasoning
 from protocol.server_tool_data import table
 
@@ -43,7 +42,7 @@ def _known() -> frozenset[str]:
 
 def decode(body: bytes) -> ChatRequest:
     """Read a client's body. Raises InvalidRequest naming the parameter."""
-    data = loads_body(body)
+    data = body_bounds.load(body)
     fields.refuse_routing(data)
     fields.refuse_lookalikes(data, _known())
     _refuse_many_answers(data)

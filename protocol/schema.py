@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from protocol import bounds
+
 SchemaTarget = Literal["anthropic_tool", "anthropic_output", "openai_tool", "openai_strict"]
-MAX_DEPTH = 100
-_MAX_MERGED = 2000
+MAX_DEPTH = bounds.MAX_SCHEMA_DEPTH
+_MAX_MERGED = bounds.MAX_SCHEMA_MERGED
 """Properties looked at while alternatives are merged: references may multiply them."""
 
 _COMBINED = ("allOf", "anyOf", "oneOf")

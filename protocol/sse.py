@@ -6,8 +6,12 @@ split on U+2028 and tear JSON. What the splitter returns, joined, is what it was
 
 import re
 
+from protocol import bounds
 from protocol.errors import RemoteProtocolError
+from protocol.value_count import count_values
 
+_LARGE = 32 * 1024
+"""Bytes up to which an event is read without a look at how much is in it."""
 _BOM = b"\xef\xbb\xbf"
 # atomic groups: a CRLF must never be read as CR and LF, which would be a blank line
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
@@ -119,7 +123,9 @@ def escape_breaks(data: bytes) -> bytes:
 
 
 def parse_event(chunk: bytes) -> tuple[str, bytes]:
-    """Return the event's name ("" for none) and its data; a comment gives neither."""
+    """Return the event's name ("" for none) and its data; a comment gives neither. Raises RemoteProtocolError past a bound."""
+    if len(chunk) > _LARGE:
+        _check(chunk)
     if b"\r" not in chunk and chunk.endswith(b"\n\n"):
         last = len(chunk) - 2
         line = chunk.find(b"\n")
@@ -129,6 +135,14 @@ def parse_event(chunk: bytes) -> tuple[str, bytes]:
         elif chunk.startswith(b"event: ") and chunk.startswith(b"data: ", line + 1) and chunk.find(b"\n", line + 7) == last:
             return chunk[7:line].decode("utf-8", "replace"), chunk[line + 7 : -2]
     return _parse_lines(chunk)
+
+
+def _check(chunk: bytes) -> None:
+    """Refuse what takes long to read though it is no larger than others."""
+    if (lines := chunk.count(b"\n") + chunk.count(b"\r")) > bounds.MAX_EVENT_LINES:
+        raise RemoteProtocolError(f"upstream sent an event of {lines:,} lines; one may have {bounds.MAX_EVENT_LINES:,}")
+    if (values := count_values(chunk, bounds.MAX_EVENT_VALUES)) > bounds.MAX_EVENT_VALUES:
+        raise RemoteProtocolError(f"upstream sent an event of {values:,} JSON values; one may have {bounds.MAX_EVENT_VALUES:,}")
 
 
 def _parse_lines(chunk: bytes) -> tuple[str, bytes]:

@@ -8,12 +8,14 @@ import re
 from math import isfinite
 from typing import Any
 
+from protocol import bounds
+
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # ids, models, tiers, paths like messages.1.content.0, times; no blank and no "//", so neither a sentence nor an address
 _WORD = re.compile(r"(?!.*//)[A-Za-z0-9_][A-Za-z0-9_.:/@+=-]{0,127}")
-_MAX_DEPTH = 6
-_MAX_VALUES = 1_000
-_MAX_CHARACTERS = 4_096
+_MAX_DEPTH = bounds.MAX_EXTRA_DEPTH
+_MAX_VALUES = bounds.MAX_EXTRA_VALUES
+_MAX_CHARACTERS = bounds.MAX_EXTRA_CHARS
 _MAX_INT = 1 << 63
 _MAX_NAME = 60
 

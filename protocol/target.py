@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from protocol import bounds
 from protocol.request import ChatRequest, Dialect, Tool
 
 Guided = Literal["", "ollama", "vllm", "openai"]
@@ -59,7 +60,7 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
     """The anthropic-beta names for upstream, each once."""
 
 
-MAX_DROPPED = 200
+MAX_DROPPED = bounds.MAX_DROPPED
 """Names of left-out parameters that are noted for one request."""
 MORE = "..."
 

@@ -13,10 +13,9 @@ from policy import sql
 from policy.arguments import plain_values, spellings, texts
 from policy.base import ALLOW, Block, Context, Executor, Replace, ToolCall, Verdict
 from policy.patterns import Names
-from policy.schemas import compile_client_schema, compile_schema
+from policy.schemas import Budget, ToolSchemas, compile_client_schema, compile_schema
 from policy.sql import NotOneStatement, check_dialect, kinds_of
 from policy.tool_rules import ToolRules
-from policy.toolcalls import Schemas
 from protocol.request import ChatRequest, Tool
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
@@ -154,9 +153,9 @@ def test_a_schema_is_compiled_once_per_call_and_not_shared() -> None:
 
 @pytest.mark.parametrize("uri", ["http://127.0.0.1:1/schema", "file:///etc/passwd", "other.json"])
 def test_schemas_fetch_nothing(uri: str) -> None:
-    with pytest.raises(ValueError, match="retriev"):
-        compile_client_schema({"$ref": uri})
-    assert Schemas().is_valid(Tool("bash", schema={"$ref": uri}), {}) is None
+    with pytest.raises(ValueError, match="another document"):
+        compile_client_schema({"$ref": uri}, Budget())
+    assert ToolSchemas().is_valid(Tool("bash", schema={"$ref": uri}), {}) is None
 
 
 @pytest.mark.case("J9")
@@ -165,7 +164,7 @@ def test_a_clients_pattern_cannot_run_for_long() -> None:
     with pytest.raises(ValueError, match="regex"):
         compile_schema(schema)
     began = time.process_time()
-    assert compile_client_schema(schema).is_valid({"a": "a" * 60 + "!"}) is False
+    assert compile_client_schema(schema, Budget()).is_valid({"a": "a" * 60 + "!"}, Budget()) is False
     assert time.process_time() - began < 1
 
 

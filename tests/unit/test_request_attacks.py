@@ -74,10 +74,10 @@ def test_a_server_tool_under_another_name_is_refused() -> None:
 
 
 def test_many_names_that_become_one_cost_linear_time() -> None:
-    tools = [{"type": "function", "function": {"name": "ä" * 130 + chr(0x4E00 + n)}} for n in range(8000)]
+    tools = [{"type": "function", "function": {"name": "ä" * 130 + chr(0x4E00 + n)}} for n in range(1000)]
     began = time.process_time()
     send("openai", "anthropic", tools=tools)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 0.5
 
 
 def test_what_was_left_out_is_noted_up_to_a_bound() -> None:

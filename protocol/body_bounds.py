@@ -1,0 +1,188 @@
+"""The bounds of a client's request: what can be repeated is counted before anything is made of it.
+
+Checked twice: the bytes, before they are parsed, because parsing a body of nothing but commas takes seconds; and what was
+parsed, before it is read. A message says what there is too much of, where, how many, and what the bound is.
+
+Must not know: what a request means.
+"""
+
+from typing import Any
+
+import msgspec
+
+from protocol import bounds
+from protocol.errors import InvalidRequest
+from protocol.fields import invalid
+from protocol.json_strict import loads_body
+from protocol.schema_graph import Graph, Unclear, bounds_of
+from protocol.value_count import count_values
+
+_REFERS = (b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
+_PATHS = 1.4447
+"""e^(1/e): a product of numbers that add up to n is at most this to the power of n."""
+
+
+def load(body: bytes) -> dict[str, Any]:
+    """Return the object in a client's body. Raises InvalidRequest."""
+    if (count := count_values(body, bounds.MAX_BODY_VALUES)) > bounds.MAX_BODY_VALUES:
+        raise InvalidRequest(_said("the request body", count, "JSON values", bounds.MAX_BODY_VALUES))
+    data = loads_body(body)
+    _fields(data)
+    _messages(data)
+    schemas = _Schemas()
+    _tools(data, schemas)
+    _options(data, schemas)
+    return data
+
+
+def _said(where: str, count: int, what: str, bound: int) -> str:
+    return f"{where} has {count:,} {what}; one request may have {bound:,}"
+
+
+def _refuse(where: str, count: int, what: str, bound: int) -> None:
+    if count > bound:
+        invalid(_said(where, count, what, bound), where.partition(".")[0].partition("[")[0])
+
+
+def _fields(data: dict[str, Any]) -> None:
+    if len(data) > bounds.MAX_FIELDS:
+        raise InvalidRequest(_said("the request body", len(data), "fields", bounds.MAX_FIELDS))
+
+
+def _messages(data: dict[str, Any]) -> None:
+    messages = data.get("messages")
+    if not isinstance(messages, list):
+        return
+    _refuse("messages", len(messages), "messages", bounds.MAX_MESSAGES)
+    said = _Said()
+    said.parts = len(system) if isinstance(system := data.get("system"), list) else 0
+    for position, message in enumerate(messages):
+        if type(message) is dict:
+            said.take_message(message, f"messages[{position}]")
+    _refuse("messages", said.parts, "parts", bounds.MAX_PARTS)
+
+
+class _Said:
+    """What the messages of a request have together. Raises InvalidRequest for an id or a name that is too long."""
+
+    def __init__(self) -> None:
+        self.parts = self._values = self._characters = 0
+
+    def take_message(self, message: dict[str, Any], where: str) -> None:
+        """Count what is in a message."""
+        if type(value := message.get("tool_call_id")) is str and len(value) > bounds.MAX_REQUEST_ID_CHARS:
+            _refuse(f"{where}.tool_call_id", len(value), "characters", bounds.MAX_REQUEST_ID_CHARS)
+        if type(called := message.get("function_call")) is dict:
+            self._take_called(called, where, "function_call")
+        for name in ("content", "tool_calls"):
+            if type(inner := message.get(name)) is list:
+                self._take(inner, f"{where}.{name}")
+
+    def _take(self, parts: list[Any], where: str) -> None:
+        """Count parts, those in results and documents too."""
+        self.parts += len(parts)
+        for position, part in enumerate(parts):
+            if type(part) is not dict:
+                continue
+            for name, bound in _LENGTHS:
+                if type(value := part.get(name)) is str and len(value) > bound:
+                    _refuse(f"{where}[{position}].{name}", len(value), "characters", bound)
+            if type(called := part.get("function")) is dict:
+                self._take_called(called, f"{where}[{position}]", "function")
+            for name in ("content", "source"):
+                inner = part.get(name)
+                if type(inner) is dict:
+                    inner = inner.get("content")
+                if type(inner) is list:
+                    self._take(inner, f"{where}[{position}].{name}")
+
+    def _take_called(self, called: dict[str, Any], where: str, name: str) -> None:
+        """Count the values in arguments: JSON text, which is parsed where another dialect wants an object."""
+        if type(value := called.get("name")) is str and len(value) > bounds.MAX_REQUEST_NAME_CHARS:
+            _refuse(f"{where}.{name}.name", len(value), "characters", bounds.MAX_REQUEST_NAME_CHARS)
+        if type(arguments := called.get("arguments")) is str:
+            # two characters make a value at most: nearly always nothing more is counted
+            self._characters += len(arguments)
+            if self._characters > 2 * bounds.MAX_BODY_VALUES:
+                self._values += count_values(arguments.encode("utf-8", "surrogatepass"), bounds.MAX_BODY_VALUES - self._values)
+                _refuse(f"{where}.{name}.arguments", self._values, "JSON values (with those before)", bounds.MAX_BODY_VALUES)
+
+
+_LENGTHS = (("id", bounds.MAX_REQUEST_ID_CHARS), ("tool_use_id", bounds.MAX_REQUEST_ID_CHARS), ("name", bounds.MAX_REQUEST_NAME_CHARS))
+
+
+class _Schemas:
+    """The schemas of a request together."""
+
+    def __init__(self) -> None:
+        self._unfolded = self._references = 0
+
+    def take(self, schema: dict[str, Any], where: str) -> None:
+        """Count what a schema unfolds to, as far as it refers to anything. Raises InvalidRequest for one that is too large."""
+        text = msgspec.json.encode(schema)
+        _refuse(where, len(text), "bytes", bounds.MAX_SCHEMA_BYTES)
+        references, objects = text.count(b'"$ref"'), text.count(b"{")
+        self._references += references
+        _refuse(where, self._references, "references (with those before)", bounds.MAX_REFERENCES)
+        # so many paths there are at most where each of so many references goes on to others
+        few = references < 64 and objects * (references + 1) * _PATHS**references <= bounds.MAX_SCHEMA_EXPANSION
+        if few and not any(word in text for word in _REFERS):
+            return
+        _refuse(where, objects, "schemas", bounds.MAX_SCHEMA_EXPANSION)
+        try:
+            count = bounds_of(Graph(schema).root).expansions
+        except Unclear:
+            # nothing is checked by it
+            return
+        _refuse(where, count, "schemas (references unfolded)", bounds.MAX_SCHEMA_EXPANSION)
+        self._unfolded += count
+        _refuse(where, self._unfolded, "schemas (references unfolded, with those before)", bounds.MAX_SCHEMAS_EXPANSION)
+
+
+def _tools(data: dict[str, Any], schemas: _Schemas) -> None:
+    for name in ("tools", "functions"):
+        tools = data.get(name)
+        if isinstance(tools, list):
+            _refuse(name, len(tools), "tools", bounds.MAX_TOOLS)
+            for position, tool in enumerate(tools):
+                if type(tool) is dict:
+                    _tool(tool, f"{name}[{position}]", schemas)
+
+
+def _tool(tool: dict[str, Any], where: str, schemas: _Schemas) -> None:
+    for kind in ("function", "custom", ""):
+        inner = tool.get(kind) if kind else tool
+        if type(inner) is not dict:
+            continue
+        at = f"{where}.{kind}" if kind else where
+        for name, bound in (("name", bounds.MAX_REQUEST_NAME_CHARS), ("description", bounds.MAX_DESCRIPTION_CHARS)):
+            if type(value := inner.get(name)) is str:
+                _refuse(f"{at}.{name}", len(value), "characters", bound)
+        for name in ("parameters", "input_schema"):
+            if type(schema := inner.get(name)) is dict:
+                schemas.take(schema, f"{at}.{name}")
+
+
+def _options(data: dict[str, Any], schemas: _Schemas) -> None:
+    for name in ("stop", "stop_sequences"):
+        if isinstance(stops := data.get(name), list):
+            _refuse(name, len(stops), "stop sequences", bounds.MAX_STOPS)
+            for position, stop in enumerate(stops):
+                if isinstance(stop, str):
+                    _refuse(f"{name}[{position}]", len(stop), "characters", bounds.MAX_STOP_CHARS)
+    if isinstance(metadata := data.get("metadata"), dict):
+        _refuse("metadata", len(metadata), "entries", bounds.MAX_METADATA)
+    if isinstance(servers := data.get("mcp_servers"), list):
+        _refuse("mcp_servers", len(servers), "MCP servers", bounds.MAX_MCP_SERVERS)
+    match data:
+        case {"tool_choice": {"allowed_tools": {"tools": list(allowed)}}}:
+            _refuse("tool_choice.allowed_tools.tools", len(allowed), "tools", bounds.MAX_TOOLS)
+    match data:
+        case {"response_format": {"json_schema": {"schema": dict(schema)}}}:
+            schemas.take(schema, "response_format.json_schema.schema")
+    match data:
+        case {"output_config": {"format": {"schema": dict(schema)}}}:
+            schemas.take(schema, "output_config.format.schema")
+    match data:
+        case {"output_format": {"schema": dict(schema)}}:
+            schemas.take(schema, "output_format.schema")

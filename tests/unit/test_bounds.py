@@ -1,0 +1,384 @@
+"""Every bound of protocol/bounds.py multiplied: cheap at the bound, in proportion below it, a clear error past it.
+
+A bound has a maker here, or names a test elsewhere that multiplies it. To add one: write a row in protocol/bounds.py, and a
+maker below whose key is the row's name, or the test that the row names.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.filters import parse_filters
+from policy.effects import CallInfo, Respond
+from policy.session import Session
+from policy.tool_rules import ToolRules
+from protocol import codecs
+from protocol.bounds import MAX_BODY_BYTES
+from protocol.bounds_table import BOUNDS, Bound
+from protocol.config import Config, Limits
+from protocol.errors import InvalidRequest
+from protocol.request import Dialect, Endpoint
+from scripts.bounds import PAGE, page
+from streams import layout
+from tests.unit.test_linear import counted
+
+ROOT = Path(__file__).parents[2]
+HERE = "tests/unit/test_bounds.py"
+BY_NAME = {bound.name: bound for bound in BOUNDS}
+STEP_S = 0.5
+"""CPU at a bound: twice the 250 ms that a step may take, for slow machines. The watchdog ends a worker at 1 s."""
+_CLEAR = re.compile(r"has [\d,]+ .+; one request may have [\d,]+")
+Json = dict[str, Any]
+CALL = layout.new_call_id()
+
+# --- requests, with `n` of something ---
+
+
+def openai(**body: Any) -> Json:
+    return {"model": "demo", "messages": [{"role": "user", "content": "hi"}]} | body
+
+
+def anthropic(**body: Any) -> Json:
+    return openai(max_tokens=9) | body
+
+
+def called(arguments: str = "{}", identity: str = "c") -> list[Json]:
+    call = {"id": identity, "type": "function", "function": {"name": "f", "arguments": arguments}}
+    result = {"role": "tool", "tool_call_id": identity, "content": "x"}
+    return [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]}, result]
+
+
+def used(identity: str) -> list[Json]:
+    use, result = {"type": "tool_use", "id": identity, "name": "f", "input": {}}, {"type": "tool_result", "tool_use_id": identity}
+    return [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+
+
+def function(name: str = "f", schema: Json | None = None, **more: Any) -> Json:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object"} if schema is None else schema} | more}
+
+
+def tool(name: str = "f", schema: Json | None = None, **more: Any) -> Json:
+    return {"name": name, "input_schema": {"type": "object"} if schema is None else schema} | more
+
+
+def unfolding(n: int) -> Json:
+    """A schema that unfolds to about `n`."""
+    part = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(100)}}
+    return {"type": "object", "$defs": {"d": part}, "properties": {f"r{i}": {"$ref": "#/$defs/d"} for i in range(n // 102)}}
+
+
+def referring(n: int) -> Json:
+    return {"type": "object", "$defs": {"d": {"type": "string"}}, "properties": {f"r{i}": {"$ref": "#/$defs/d"} for i in range(n)}}
+
+
+def described(n: int) -> Json:
+    return {"type": "object", "description": "x" * (n - 40)}
+
+
+def answered(schema: Json) -> Json:
+    return {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+
+
+def spoken(n: int) -> list[Json]:
+    return [{"role": ("user", "assistant")[i % 2], "content": "a"} for i in range(n)]
+
+
+Maker = Callable[[int], Json]
+REQUESTS: dict[str, list[tuple[Dialect, Maker]]] = {
+    "request_values": [
+        ("openai", lambda n: openai(x=[1] * (n - 20))),
+        ("anthropic", lambda n: anthropic(x=[{}] * (n - 20))),
+    ],
+    "request_fields": [(d, lambda n: anthropic(**{f"x{i}": 1 for i in range(n - 3)})) for d in ("openai", "anthropic")],
+    "messages": [
+        ("openai", lambda n: openai(messages=spoken(n))),
+        ("anthropic", lambda n: anthropic(messages=spoken(n))),
+    ],
+    "parts": [
+        (d, lambda n: anthropic(messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * n}]))
+        for d in ("openai", "anthropic")
+    ],
+    "history_values": [
+        ("openai", lambda n: openai(model="demo-anthropic", messages=called(json.dumps({"a": [1] * (n - 5)})))),
+    ],
+    "history_ids": [
+        ("openai", lambda n: openai(messages=called(identity="c" * n))),
+        ("anthropic", lambda n: anthropic(messages=used("c" * n))),
+    ],
+    "tools": [
+        ("openai", lambda n: openai(tools=[function(f"f{i}") for i in range(n)])),
+        ("openai", lambda n: openai(functions=[function(f"f{i}")["function"] for i in range(n)])),
+        ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}") for i in range(n)])),
+        ("openai", lambda n: openai(tools=[function()], tool_choice=allowed(n))),
+    ],
+    "tool_names": [
+        ("openai", lambda n: openai(tools=[function("f" * n)])),
+        ("anthropic", lambda n: anthropic(tools=[tool("f" * n)])),
+    ],
+    "tool_descriptions": [
+        ("openai", lambda n: openai(tools=[function(description="d" * n)])),
+        ("anthropic", lambda n: anthropic(tools=[tool(description="d" * n)])),
+    ],
+    "schema_bytes": [
+        ("openai", lambda n: openai(tools=[function(schema=described(n))])),
+        ("anthropic", lambda n: anthropic(tools=[tool(schema=described(n))])),
+        ("openai", lambda n: openai(response_format=answered(described(n)))),
+    ],
+    "schema_expansion": [
+        ("openai", lambda n: openai(tools=[function(schema=unfolding(n - 200))])),
+        ("anthropic", lambda n: anthropic(tools=[tool(schema=unfolding(n - 200))])),
+        ("openai", lambda n: openai(response_format=answered(unfolding(n - 200)))),
+    ],
+    "references": [
+        ("openai", lambda n: openai(tools=[function(f"f{i}", referring(n // 10)) for i in range(10)])),
+        ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}", referring(n // 10)) for i in range(10)])),
+    ],
+    "schemas_expansion": [
+        ("openai", lambda n: openai(tools=[function(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)])),
+        ("anthropic", lambda n: anthropic(tools=[tool(f"f{i}", unfolding(n // 20 - 200)) for i in range(20)])),
+    ],
+    "stop_sequences": [
+        ("openai", lambda n: openai(stop=[f"s{i}" for i in range(n)])),
+        ("anthropic", lambda n: anthropic(stop_sequences=[f"s{i}" for i in range(n)])),
+    ],
+    "stop_chars": [
+        ("openai", lambda n: openai(stop=["s" * n])),
+        ("anthropic", lambda n: anthropic(stop_sequences=["s" * n])),
+    ],
+    "metadata": [
+        ("openai", lambda n: openai(metadata={f"k{i}": "v" for i in range(n)})),
+    ],
+    "mcp_servers": [
+        ("anthropic", lambda n: anthropic(mcp_servers=[{"type": "url", "url": "https://x", "name": f"s{i}"} for i in range(n)])),
+    ],
+    "model_chars": [(d, lambda n: anthropic(model="m" * n)) for d in ("openai", "anthropic")],
+}  # fmt: skip
+
+
+def allowed(n: int) -> Json:
+    tools = [{"type": "function", "function": {"name": f"f{i}"}} for i in range(n)]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools}}
+
+
+def session(dialect: Dialect) -> Session:
+    endpoint: Endpoint = "messages" if dialect == "anthropic" else "chat"
+    return Session(CallInfo(CALL, 1, dialect, endpoint, "k", "", "n", "g", "p", "r", True, 8 << 20), [], Config())
+
+
+def took(work: Callable[[], object]) -> float:
+    """The CPU of the quickest of three."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+        if times[-1] < 0.8 * STEP_S:
+            break
+    return min(times)
+
+
+CASES = [(name, place) for name, makers in REQUESTS.items() for place in range(len(makers))]
+
+
+def begun(name: str, place: int, n: int) -> tuple[Dialect, bytes]:
+    dialect, make = REQUESTS[name][place]
+    return dialect, json.dumps(make(n), separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_at_its_bound_a_request_is_read_in_little_time(name: str, place: int) -> None:
+    bound = int(BY_NAME[name].limit)
+    dialect, body = begun(name, place, bound)
+    codecs.decode_request(dialect, body)
+    seconds = took(lambda: session(dialect).begin(body))
+    print(f"{name} ({dialect}): {seconds:.3f} s")
+    assert seconds < STEP_S
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_below_its_bound_work_grows_with_the_size(name: str, place: int) -> None:
+    bound = int(BY_NAME[name].limit)
+    (dialect, less), (_, more) = (begun(name, place, n) for n in (bound // 2, bound))
+    session(dialect).begin(less)
+    few, many = counted(lambda: session(dialect).begin(less)), counted(lambda: session(dialect).begin(more))
+    assert many < 1_000 or many < 3 * few
+
+
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_past_its_bound_a_request_is_refused_with_a_clear_error(name: str, place: int) -> None:
+    bound = int(BY_NAME[name].limit)
+    size = 0
+    for n in (bound * 10, bound * 100, bound * 1_000):
+        if max(n, 10 * size) > MAX_BODY_BYTES:
+            # the gateway refuses it
+            break
+        dialect, body = begun(name, place, n)
+        size = len(body)
+        asked = session(dialect)
+        seconds = took(lambda: asked.begin(body))  # noqa: B023 - called at once
+        answer = asked.take().outputs[0]
+        assert isinstance(answer, Respond)
+        error = json.loads(answer.body)["error"]
+        assert (answer.status, error["type"]) == (400, "invalid_request_error")
+        # or that of something that it is made of
+        assert _CLEAR.search(error["message"]), error["message"]
+        assert seconds < STEP_S
+
+
+def test_one_more_than_the_bound_is_refused() -> None:
+    for name in ("messages", "parts", "tools", "stop_sequences", "metadata", "model_chars", "tool_names", "history_ids"):
+        dialect, body = begun(name, 0, int(BY_NAME[name].limit) + 1)
+        with pytest.raises(InvalidRequest, match=f"may have {BY_NAME[name].limit:,}"):
+            codecs.decode_request(dialect, body)
+
+
+def test_commas_and_brackets_in_strings_are_no_values() -> None:
+    text = '[{,"\\' * 2_000_000
+    request = codecs.decode_request("openai", json.dumps(openai(messages=[{"role": "user", "content": text}])).encode())
+    assert len(request.turns) == 1
+
+
+@pytest.mark.parametrize("end", ["1e999", "NaN", '"\\ud800"', '{"a":1,"a":2}', "x"])
+def test_a_large_body_that_is_refused_at_its_end_is_cheap(end: str) -> None:
+    for many in ('{"role":"user","content":"a"},' * 480_000, '"' + "x" * 15_000_000 + '",', "1," * 190_000):
+        body = f'{{"model":"demo","messages":[{many}{end}]}}'.encode()
+        asked = session("openai")
+        asked.begin(body)
+        assert asked.status == 400
+        assert took(lambda: session("openai").begin(body)) < STEP_S  # noqa: B023 - called at once
+
+
+def test_what_is_wrong_is_named_with_its_place() -> None:
+    tools = [tool("a"), tool("b", {"type": "object", "description": "x" * 2_000_000})]
+    with pytest.raises(InvalidRequest) as refused:
+        codecs.decode_request("anthropic", json.dumps(anthropic(tools=tools)).encode())
+    assert refused.value.message == "tools[1].input_schema has 2,000,034 bytes; one request may have 1,048,576"
+    assert refused.value.param == "tools"
+
+
+# --- answers ---
+
+
+def event_of_lines(n: int) -> bytes:
+    return b"data: 1\n" * (n - 1) + b": " + b"x" * 40_000 + b"\n\n"
+
+
+def event_of_values(n: int) -> bytes:
+    return b'data: {"choices":[],"x":[' + b"1," * (n - 10) + b"1]}\n\n"
+
+
+ANSWERS: dict[str, Callable[[int], bytes]] = {"event_lines": event_of_lines, "event_values": event_of_values}
+
+
+def streamed(chunk: bytes) -> Session:
+    one = session("openai")
+    one.begin(json.dumps(openai(stream=True)).encode())
+    one.take()
+    one.chunks(1, [chunk])
+    return one
+
+
+def whole(n: int) -> Session:
+    one = session("openai")
+    one.begin(json.dumps(openai()).encode())
+    one.take()
+    choice = '{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"a"}}'
+    one.body(1, f'{{"id":"a","choices":[{choice}],"x":[{"1," * (n - 30)}1]}}'.encode())
+    return one
+
+
+@pytest.mark.parametrize("times", [10, 40])
+@pytest.mark.parametrize("name", [*ANSWERS, "whole_values"])
+def test_past_its_bound_an_answer_ends_with_a_clear_error(name: str, times: int) -> None:
+    bound = int(BY_NAME[name].limit)
+    make: Callable[[int], Session] = whole if name == "whole_values" else lambda n: streamed(ANSWERS[name](n))
+    assert took(lambda: make(bound)) < 2 * STEP_S
+    n = min(bound * times, 4_000_000 if name != "whole_values" else 16_000_000)
+    failed = make(n)
+    assert failed.state == "FAILED"
+    assert re.search(rf"[\d,]+ (lines|JSON values); one may have {bound:,}", repr(failed.take().outputs))
+    assert took(lambda: make(n)) < STEP_S
+
+
+# --- configuration ---
+
+
+def rule_of(n: int) -> object:
+    return ToolRules(deny=[{"tool": "x", "argument_matches": "a" * n}])
+
+
+CONFIGURATIONS: dict[str, Callable[[int], object]] = {
+    "patterns": rule_of,
+    "rules": lambda n: ToolRules(deny=[{"tool": "x"}] * n),
+    "series": lambda n: Config.model_validate({"policies": {"default": [{"use": "noop"}] * n}}),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_past_its_bound_a_configuration_is_refused(name: str) -> None:
+    bound, make = int(BY_NAME[name].limit), CONFIGURATIONS[name]
+    make(bound)
+    for times in (10, 100):
+        with pytest.raises(ValueError, match=f"{bound}|{bound:,}"):
+            make(bound * times)
+
+
+@pytest.mark.parametrize("name", ["audit_page", "audit_filter"])
+def test_past_its_bound_an_audit_filter_is_refused(name: str) -> None:
+    bound = int(BY_NAME[name].limit)
+
+    def given(n: int) -> list[tuple[str, str]]:
+        return [("limit", str(n))] if name == "audit_page" else [("q", "w" * n)]
+
+    parse_filters(given(bound), of="calls")
+    for times in (10, 100, 1_000):
+        with pytest.raises(InvalidRequest, match=str(bound)):
+            parse_filters(given(bound * times), of="calls")
+        with pytest.raises(InvalidRequest):
+            parse_filters([("cursor", "A" * bound * times)], of="calls")
+
+
+# --- the table ---
+
+
+def _is_missing(bound: Bound) -> str:
+    """What the row has no test for, or an empty string."""
+    path, _, name = bound.test.partition("::")
+    file = ROOT / path
+    if not file.is_file() or not re.search(rf"^(async )?def {re.escape(name)}\(", file.read_text(), re.MULTILINE):
+        return f"{bound.name}: there is no test {bound.test}"
+    makers = REQUESTS.keys() | ANSWERS.keys() | CONFIGURATIONS.keys() | {"whole_values", "audit_page", "audit_filter"}
+    if path == HERE and bound.name not in makers:
+        return f"{bound.name}: no maker in {HERE}"
+    return ""
+
+
+def test_every_bound_is_multiplied_by_a_test() -> None:
+    assert [missing for bound in BOUNDS if (missing := _is_missing(bound))] == []
+
+
+def test_every_maker_has_a_bound() -> None:
+    assert (REQUESTS.keys() | ANSWERS.keys() | CONFIGURATIONS.keys()) <= BY_NAME.keys()
+
+
+def test_names_are_unique_and_keepers_exist() -> None:
+    assert len(BY_NAME) == len(BOUNDS)
+    missing = [b.keeper for b in BOUNDS if not (ROOT / (b.keeper.replace(".", "/") + ".py")).is_file() and not (ROOT / b.keeper).exists()]
+    assert missing == []
+
+
+def test_settings_have_the_bounds_of_the_table() -> None:
+    for bound in BOUNDS:
+        if bound.setting:
+            section, _, name = bound.setting.partition(".")
+            assert section == "limits"
+            assert getattr(Limits(), name) == bound.limit
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    assert PAGE.read_text() == page(), "run python -m scripts.bounds"
