@@ -339,9 +339,9 @@ _JUDGES: tuple[Bound, ...] = (
         "tests/unit/test_judging.py::test_a_large_schema_is_not_judged_and_an_undeclared_tool_has_none",
     ),
     Bound(
-        "judge_conversation", "client", "turns, parts and texts of a conversation that a judge is shown", 32_768, "bytes",
+        "judge_conversation", "client", "turns, parts and texts of a conversation that a judge is shown, by tool_judge's option tail_bytes", 32_768, "bytes",
         "policy/judge_view.py", "the rest is cut or left out, and counted",
-        "tests/unit/test_judge_view.py::test_any_conversation_has_a_bounded_view", setting="tool_judge: tail_bytes",
+        "tests/unit/test_judge_view.py::test_any_conversation_has_a_bounded_view",
     ),
     Bound(
         "judge_queue", "client", "questions that wait for a judge, of all keys", MAX_JUDGE_QUEUE, "questions", "workers/judge_queue.py",
@@ -497,7 +497,7 @@ _RECORD: tuple[Bound, ...] = (
     ),
     Bound(
         "record-searched-text", "policy", "characters of a block's reason, and of a tool call that the text search sees",
-        MAX_SEARCHED_CHARS, "characters", "db.fit, db.text", "kept cut with its SHA-256, whole in an event `unfit`; arguments are whole",
+        MAX_SEARCHED_CHARS, "characters", "db.fit", "kept cut with its SHA-256, whole in an event `unfit`; arguments are whole",
         "tests/service/test_audit_insert.py::test_whatever_is_too_long_or_too_large_is_found_and_kept_whole",
     ),
     Bound(

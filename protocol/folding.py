@@ -1,6 +1,6 @@
 """Text as a lenient reader may take it: compatibility forms folded, and what nobody sees removed. Linear, whatever the text.
 
-`unicodedata.normalize` sorts combining marks by insertion: 64 kB of marks of two classes in turn take it a minute, in one
+`unicodedata.normalize` sorts combining marks by insertion: marks of two classes in turn take it quadratic time, in one
 step of C. So runs of marks are cut (UAX 15, "Stream-Safe Text Format", allows 30), and long texts are folded in pieces.
 Linear pieces also let other threads run in between.
 
@@ -60,8 +60,11 @@ def is_plain(text: str) -> bool:
 
 
 def _has_controls(text: str) -> bool:
-    data = text.encode("ascii")
-    return len(data.translate(None, _NOT_PLAIN)) != len(data)
+    if len(text) <= _PIECE:
+        data = text.encode("ascii")
+        return len(data.translate(None, _NOT_PLAIN)) != len(data)
+    # without a copy of all of it
+    return any(_has_controls(text[start : start + _PIECE]) for start in range(0, len(text), _PIECE))
 
 
 def nfkc(text: str) -> str:

@@ -4,11 +4,11 @@ import itertools
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
-from policy.base import ALLOW, Block, OtherBlock, Policy, TextBlock, Verdict
+from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Verdict
 from policy.echo import Echo
 from policy.text_replace import TextReplace
 from protocol.events import BlockKind
@@ -185,12 +185,16 @@ def test_own_policies_are_told_what_text_is_joined_to(client: Dialect) -> None:
         def __init__(self) -> None:
             self.seen: list[tuple[str, str]] = []
 
+        def for_call(self, context: Context) -> Self:
+            mine = super().for_call(context)
+            mine.seen = self.seen  # the test's own list, not one of the call's
+            return mine
+
         def on_text(self, text: str, block: TextBlock) -> str:
             self.seen.append((block.field, text))
             return text
 
     policy = Sees()
-    policy.for_call = lambda context: policy  # type: ignore[method-assign]
     answered("openai", client, completion({"content": "a"}, {"reasoning": "b"}, {"refusal": "c"}, {"content": "d"}), policy)
     refusal = "refusal" if client == "openai" else "content"
     assert policy.seen == [("content", "a"), ("reasoning", "b"), (refusal, "c"), ("content", "d")]
