@@ -181,13 +181,13 @@ def test_images_and_files_go_on_and_are_not_fetched(place: tuple[Product, Replay
     parts: Any = [
         {"type": "text", "text": "What is this?"},
         {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{data}"}},
-        {"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/never-fetched.png"}},
+        {"type": "image_url", "image_url": {"url": "https://images.example/never-fetched.png"}},
         {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{pdf}"}},
     ]
     gpt.chat.completions.create(model=CLAUDE, messages=[{"role": "user", "content": parts}])
     text, image, link, document = asked(place)["messages"][0]["content"]
     assert image["source"] == {"type": "base64", "media_type": "image/png", "data": data}
-    assert link["source"] == {"type": "url", "url": "http://127.0.0.1:9/never-fetched.png"}
+    assert link["source"] == {"type": "url", "url": "https://images.example/never-fetched.png"}
     assert (document["type"], document["title"], document["source"]["media_type"]) == ("document", "a.pdf", "application/pdf")
     assert text == {"type": "text", "text": "What is this?"}
 

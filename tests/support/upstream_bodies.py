@@ -12,8 +12,8 @@ def mended(recording: Recording) -> bytes:
     """The stream with what the official helper or an application cannot read put right, so that they can say what the message is.
 
     Tool calls get their place among the tool calls as index (a vendor leaves it out, another counts content blocks, one says 0 for
-    all), and "{}" where no arguments came; the role comes once, and the finish reason; Azure's first chunk, without choices, gets the id
-    and model of the next one. A message that begins twice begins once.
+    all), and "{}" where no arguments came; the role comes once, and the finish reason; annotations, which have no index either, come all
+    at once; Azure's first chunk, without choices, gets the id and model of the next one. A message that begins twice begins once.
     """
     if not recording.is_stream:
         return recording.body
@@ -28,6 +28,8 @@ def mended(recording: Recording) -> bytes:
     calls = _Calls()
     finished = False
     choices = [choice for value in values for choice in value.get("choices") or ()]
+    if annotations := [page for choice in choices for page in choice.get("delta", {}).pop("annotations", None) or ()]:
+        choices[-1].setdefault("delta", {})["annotations"] = annotations
     for value in values:
         value |= {field: named[field] for field in ("id", "model", "created") if not value.get(field) and named.get(field)}
     for number, choice in enumerate(choices):
