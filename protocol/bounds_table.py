@@ -339,7 +339,8 @@ _JUDGES: tuple[Bound, ...] = (
         "tests/unit/test_judging.py::test_a_large_schema_is_not_judged_and_an_undeclared_tool_has_none",
     ),
     Bound(
-        "judge_conversation", "client", "turns, parts and texts of a conversation that a judge is shown, by tool_judge's option tail_bytes", 32_768, "bytes",
+        "judge_conversation", "client", "turns, parts and texts of a conversation that a judge is shown (tool_judge: tail_bytes)",
+        32_768, "bytes",
         "policy/judge_view.py", "the rest is cut or left out, and counted",
         "tests/unit/test_judge_view.py::test_any_conversation_has_a_bounded_view",
     ),
@@ -483,9 +484,9 @@ _WORKERS: tuple[Bound, ...] = (
         "tests/chaos/test_hooks.py::test_w8_a_hook_that_never_lets_go_costs_its_call_and_two_workers",
     ),
     Bound(
-        "worker calls", "client", "calls of one API key at a policy worker", 0.8, "of max_calls",
+        "worker calls", "client", "calls at a policy worker; one API key: four fifths of them", 500, "calls",
         "workers/policy.py", "new ones wait for another worker; after claim_s 503 no_worker",
-        "tests/service/test_takeover_path.py::test_one_key_never_has_all_places_of_a_worker", setting="max_calls",
+        "tests/service/test_takeover_path.py::test_one_key_never_has_all_places_of_a_worker", setting="limits.max_calls",
     ),
 )  # fmt: skip
 # --- the record ---

@@ -20,7 +20,7 @@ from policy.tool_rules import ToolRules
 from protocol import codecs
 from protocol.bounds import MAX_BODY_BYTES
 from protocol.bounds_table import BOUNDS, Bound
-from protocol.config import Config, Limits
+from protocol.config import Config, Limits, Upstream
 from protocol.errors import InvalidRequest
 from protocol.request import Dialect, Endpoint
 from scripts.bounds import PAGE, page
@@ -375,9 +375,9 @@ def test_names_are_unique_and_keepers_exist() -> None:
 def test_settings_have_the_bounds_of_the_table() -> None:
     for bound in BOUNDS:
         if bound.setting:
-            section, _, name = bound.setting.partition(".")
-            assert section == "limits"
-            assert getattr(Limits(), name) == bound.limit
+            section, _, name = bound.setting.rpartition(".")
+            where = {"limits": Limits(), "upstreams.X": Upstream(dialect="openai", base_url="http://127.0.0.1")}[section]
+            assert (getattr(where, name) or 0) == bound.limit
 
 
 def test_the_page_is_what_the_table_says() -> None:
