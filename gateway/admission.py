@@ -6,6 +6,7 @@ at once, half of them for one key, and who waits is served key by key. Measured 
 """
 
 import asyncio
+import time
 from collections import OrderedDict
 from typing import Literal
 
@@ -13,6 +14,8 @@ from protocol.bounds import BEGINNING_CALLS
 from protocol.config import Key, Limits
 from protocol.errors import Overloaded, RateLimited
 
+OTHERS_S = 60.0
+"""So long after its last call a key counts as one that others must leave room for."""
 Refusal = Literal["full", "share"]
 """Nothing is left for anybody; this key has its share."""
 
@@ -152,11 +155,15 @@ class Admission:
         self._key_calls, self.claim_s = limits.key_calls, limits.claim_s
         self.calls, self.uploads = Shares(limits.open_calls), Shares(limits.upload_bytes)
         self.beginnings = RoundRobin(BEGINNING_CALLS)
+        self._came = dict[str, float]()
+        """When each key last asked for a place, on the monotonic clock."""
 
     def take(self, key: Key) -> Place:
         """Return a place for one more call of `key`. Raises RateLimited where it has all that it may, Overloaded where none is left."""
-        most, own = key.calls or self._key_calls, self.calls.of(key.name)
-        if own >= most:
+        most, own, now = key.calls or self._key_calls, self.calls.of(key.name), time.monotonic()
+        self._came[key.name] = now
+        # the general bound is for the sake of others: a key that has the gateway to itself has its share of all places
+        if own >= most and (key.calls or self._has_others(key.name, now)):
             raise RateLimited(f"this key has {own} calls open here, the most it may have; try again", code="key_calls", retry_after_s=1)
         if refused := self.calls.take(key.name):
             if refused == "share":
@@ -165,3 +172,7 @@ class Admission:
                 )
             raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
         return Place(self, key.name)
+
+    def _has_others(self, name: str, now: float) -> bool:
+        """Did another key use this gateway just now?"""
+        return any(other != name and now - came < OTHERS_S for other, came in self._came.items())

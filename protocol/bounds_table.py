@@ -417,7 +417,8 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_admission.py::test_one_key_alone_takes_half_and_the_next_half_of_the_rest", "limits.open_calls",
     ),
     Bound(
-        "key_calls", "client", "open calls of one key on one gateway", 100, "calls", "gateway.admission", "429 key_calls with retry-after",
+        "key_calls", "client", "open calls of one key on one gateway that other keys use", 100, "calls",
+        "gateway.admission", "429 key_calls with retry-after",
         "tests/faults/test_attackers.py::test_one_key_with_a_thousand_calls_at_once", "limits.key_calls",
     ),
     Bound(

@@ -121,7 +121,7 @@ class Limits(_Strict):
     open_calls: int = 5_000
     """Open calls of one gateway; past it 503. A key may have as many as are still free; past it 429."""
     key_calls: int = 100
-    """Open calls of one key on one gateway; past it 429. A key's own `calls` goes before."""
+    """Open calls of one key on one gateway that other keys used in the last minute; past it 429. A key's own `calls` holds always."""
     queue: int = 2_000
     """Calls on the dispatch stream (open and waiting) per shard; past it 503."""
     backlog: int = 1_000_000

@@ -151,7 +151,7 @@ def test_c2_clients_that_do_not_read_do_not_slow_others(tmp_path: Path, redis_ur
                     under_way([last], 1)
                     refused = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS]
                     joined(refused)
-                    assert_refused(refused, b"the most it may have", status=429)
+                    assert_refused(refused, b"its share of 24", status=429)
                     joined([last])
             hold_invariants(product, [last, *refused])
 
@@ -163,7 +163,7 @@ def test_c2_clients_that_do_not_read_do_not_slow_others(tmp_path: Path, redis_ur
 def test_c11_a_slow_judge(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
     with judge_model() as model:
         config = judged_by(base_config(), model, deadline_s=60.0)
-        config["limits"] |= {"key_calls": 12}
+        config["limits"] |= {"open_calls": 24}
         with running(tmp_path, redis_url, database_url, config) as product:
             asked: list[Reader] = []
 
@@ -185,7 +185,7 @@ def test_c11_a_slow_judge(tmp_path: Path, redis_url: str, database_url: str, fig
 
 
 def many(product: Product, model: JudgeModel, figure: Figure) -> None:
-    """As many calls as may be open wait for the judge: the next are refused, and all are served once it answers."""
+    """As many calls as one key may have open wait for the judge: the next are refused, and all are served once it answers."""
     wait_for(lambda: open_calls(product) == 0, what="no call from before is open")
     with bounded(product, figure, "12 calls that wait for a judge"):
         model.open.clear()
@@ -193,7 +193,7 @@ def many(product: Product, model: JudgeModel, figure: Figure) -> None:
         wait_for(lambda: open_calls(product) == 12, what="all are open")
         refused = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS]
         joined(refused)
-        assert_refused(refused, b"the most it may have", status=429)
+        assert_refused(refused, b"its share of 24", status=429)
         model.open.set()
         joined(waiting)
         assert all(b"ls -la" in r.received for r in waiting)

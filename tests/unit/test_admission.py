@@ -1,12 +1,13 @@
 """Places of a gateway: no key takes all, whoever waits to begin is served key by key, and what was taken comes back."""
 
 import asyncio
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admission import Admission, Place, RoundRobin, Shares
+from gateway.admission import OTHERS_S, Admission, Place, RoundRobin, Shares
 from protocol.bounds import BEGINNING_CALLS
 from protocol.config import Key, Limits
 from protocol.errors import Overloaded, RateLimited
@@ -34,6 +35,7 @@ def test_one_key_alone_takes_half_and_the_next_half_of_the_rest() -> None:
 
 def test_a_key_has_a_bound_of_its_own() -> None:
     admission = Admission(Limits(key_calls=3))
+    admission.take(KEYS["b"]).close()
     (first, *_) = found = places(admission, "a")
     assert len(found) == 3
     with pytest.raises(RateLimited, match="this key has 3 calls open here, the most it may have"):
@@ -45,6 +47,18 @@ def test_a_key_has_a_bound_of_its_own() -> None:
         admission.take(more)
     with pytest.raises(RateLimited):
         admission.take(more)
+
+
+def test_a_key_alone_is_not_bounded_for_the_sake_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    admission = Admission(Limits(key_calls=3))
+    for _ in range(20):
+        admission.take(KEYS["a"])
+    admission.take(KEYS["b"]).close()
+    with pytest.raises(RateLimited, match="this key has 20 calls open here, the most it may have"):
+        admission.take(KEYS["a"])
+    later = time.monotonic() + OTHERS_S
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    admission.take(KEYS["a"])
 
 
 def test_bodies_have_a_budget() -> None:
