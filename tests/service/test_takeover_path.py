@@ -403,13 +403,16 @@ async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
 
 
 @pytest.mark.case("W8")
-async def test_w8_a_call_whose_records_cannot_be_written_ends_all_the_same(redis: Connection, worker: PolicyWorker) -> None:
+async def test_w8_a_call_with_a_record_that_is_none_ends_like_others(redis: Connection, worker: PolicyWorker) -> None:
     call = await dispatched(redis, worker)
-    call.note("no record", 1, object(), 1)  # type: ignore[arg-type]
+    call.note("more than msgpack holds", 2**70, "", 1)
+    call.note("no text", 1, object(), 1)  # type: ignore[arg-type]
     call.closed = Entry(1, 1, "closed", text="complete", number=1)
     worker._finish(call, "complete", 1)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
-    assert [(r.state, r.reason) for r in await recorded(redis) if isinstance(r, EndRecord)] == [("FAILED", "policy_failed")]
+    found = await recorded(redis)
+    assert [(r.state, r.reason) for r in found if isinstance(r, EndRecord)] == [("FAILED", "unfinished")]
+    assert {"more than msgpack holds", "no text"} <= {r.kind for r in found if isinstance(r, EventRecord)}
 
 
 @pytest.mark.case("W8")

@@ -325,7 +325,8 @@ class Lane:
             seen.whole = not message.get("more_body", False)
 
         headers = [(b"authorization", b"Bearer " + KEY.encode()), (b"x-sluice-policy", kind.policy.encode())]
-        scope = {"type": "http", "path": PATHS[kind.client], "method": "POST", "headers": headers}
+        path = PATHS[kind.client]
+        scope = {"type": "http", "path": path, "raw_path": path.encode(), "query_string": b"", "method": "POST", "headers": headers}
         began = time.monotonic()
         task = asyncio.get_running_loop().create_task(gateway.gateway(scope, receive, send), name="client")
         self._clients.add(task)
