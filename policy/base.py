@@ -219,6 +219,10 @@ class Policy:
     """False where nothing but options and tools of `context.request` is looked at once the request is sent: where all policies of a
     series say so, its history, which may be megabytes, is forgotten then. Not inherited: each class says it of itself."""
 
+    weight: int = 1
+    """How many times longer than rules and patterns its hooks take for a byte of a tool call's arguments: so many times sooner calls are
+    decided beside the worker's loop, where they cannot delay others."""
+
     context: Context
 
     def for_call(self, context: Context) -> Self:

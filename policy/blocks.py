@@ -83,8 +83,8 @@ class Blocks:
 
     @property
     def held_bytes(self) -> int:
-        """The largest that was held of one tool call."""
-        return self._held
+        """What is held of tool calls that are not complete, weighed by how long the policies take for it: one step may decide on all."""
+        return self._held * self._chain.weight
 
     # --- events ---
 
@@ -158,6 +158,7 @@ class Blocks:
             self._text.stop(slot, slot.run)
             return "allow", event.index
         if slot.kind in _CALLS or slot.result:
+            self._held -= slot.size
             self._decide(slot)
             return "hold", event.index
         if not slot.blocked:
@@ -245,8 +246,7 @@ class Blocks:
         if slot is None or slot.kind not in _CALLS or slot.done:
             raise RemoteProtocolError(f"upstream sent arguments for block {event.index}, which is no open tool call")
         slot.size += len(event.text)
-        if slot.size > self._held:
-            self._held = slot.size
+        self._held += len(event.text)
         if slot.size <= self.call.max_arguments_bytes and slot.ordinal < _LISTED:
             slot.arguments.append(event.text)
         return "hold", event.index

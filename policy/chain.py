@@ -127,6 +127,7 @@ class Chain:
         decides = self._decides = [_decides_about(type(p)) for p in self.policies]
         self._text = [p for p, about in zip(self.policies, decides, strict=True) if about.text]
         self.deciders = [p for p, about in zip(self.policies, decides, strict=True) if about.calls]
+        self.weight = max((p.weight for p in self.deciders), default=1)
         self.reads_text = bool(self._text)
         self.may_search = searches
         self.searches = searches and bool(self.deciders)

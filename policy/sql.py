@@ -12,8 +12,8 @@ from protocol.bounds import MAX_SQL_CHARS
 if TYPE_CHECKING:
     from sqlglot import exp
 
-_STEPS_PER_TOKEN = 3
-_MORE_STEPS = 3_000
+_STEPS_PER_TOKEN = 2
+_MORE_STEPS = 1_000
 """The parser takes one or two steps for a token of ordinary SQL; `struct(` in itself 40 times, 280 characters, would take 2^40."""
 _MAX_DEPTH = 32
 """Of brackets: each takes the parser some 20 calls of functions, of which Python allows 1,000 in one another."""

@@ -65,7 +65,7 @@ MAX_JUDGE_QUEUE = 2_000
 LARGE_STEP_BYTES = 32 * 1024
 """What a policy worker takes in one step on its event loop; more is taken beside it (workers/lane.py)."""
 HEAVY_BYTES = 128 * 1024
-"""Of one tool call's arguments, past which every step of its call is taken there: one of them decides."""
+"""Of arguments of tool calls that are not complete, past which every step of their answer is taken there: one of them decides."""
 STEP_CPU_S = 2.0
 """CPU of one such step, past which its call ends."""
 MAX_INDEXED_CHARS = 300
@@ -74,7 +74,7 @@ MAX_TRIED_RECORDS = 32
 MAX_ODD_KEY_CHARS = 200_000
 MAX_RULE_TEXTS = 20_000
 MAX_FOLDED_BYTES = 512 * 1024
-MAX_SQL_CHARS = 16_384
+MAX_SQL_CHARS = 8_192
 MAX_BODY_BYTES = 16 * 2**20
 MAX_OUTPUT_BYTES = 32 * 2**20
 MAX_EVENT_BYTES = 8 * 2**20

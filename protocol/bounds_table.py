@@ -314,7 +314,7 @@ _POLICIES: tuple[Bound, ...] = (
         "deny rules apply, allow rules do not", "tests/unit/test_sql_kinds.py::test_a_text_over_the_bound_is_refused",
     ),
     Bound(
-        "sql_steps", "upstream", "steps of the SQL parser", 3, "steps a token, and 3,000", "policy/sql.py",
+        "sql_steps", "upstream", "steps of the SQL parser", 2, "steps a token, and 1,000", "policy/sql.py",
         "deny rules apply, allow rules do not", "tests/unit/test_sql_kinds.py::test_no_text_takes_the_parser_long",
     ),
 )  # fmt: skip
@@ -465,7 +465,7 @@ _WORKERS: tuple[Bound, ...] = (
         "tests/faults/test_large_steps.py::test_a_policy_that_hangs_in_a_request_costs_its_call_alone",
     ),
     Bound(
-        "heavy call", "upstream", "bytes of one tool call's arguments, decided on the loop", HEAVY_BYTES, "bytes",
+        "heavy call", "upstream", "arguments of incomplete tool calls decided on the loop; an eighth of it with SQL", HEAVY_BYTES, "bytes",
         "workers/call.py", "the call's further steps are taken beside the loop",
         "tests/faults/test_large_steps.py::test_a_policy_that_hangs_in_a_large_tool_call_costs_its_call_alone",
     ),
