@@ -202,6 +202,8 @@ class _Shown:
 
     def _share(self, places: list[tuple[int, int]], room: int) -> tuple[int, bool]:
         """Give parts their room; returns what they take, and whether all of them are whole."""
+        if not places:
+            return 0, True
         chosen = places[: max(0, room) // _LEAST]
         sizes = [size_of(self._texts[place]) + _OVERHEAD for place in chosen]
         limit = level(sizes, room)

@@ -124,7 +124,9 @@ def sealed(text: str) -> Shown:
 def without(text: str, nonce: str) -> str:
     """Return JSON text with the same meaning in which the nonce does not occur."""
     # all of it: the digits of one escape and the rest of the nonce could make it up again
-    return text.replace(nonce, "".join(f"\\u{ord(character):04x}" for character in nonce)) if nonce else text
+    if not nonce or nonce not in text:
+        return text
+    return text.replace(nonce, "".join(f"\\u{ord(character):04x}" for character in nonce))
 
 
 def readings(text: str) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ _BOM = b"\xef\xbb\xbf"
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _DEL, _A8, _A9, _C2, _E2 = 0x7F, 0xA8, 0xA9, 0xC2, 0xE2
-_BREAK = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
-"""DEL, U+0080 to U+009F, U+2028, U+2029 in UTF-8."""
+_CONTROL = re.compile(rb"\xc2[\x80-\x9f]")
+"""U+0080 to U+009F in UTF-8."""
 
 
 class EventSplitter:
@@ -112,13 +112,12 @@ def escape_breaks(data: bytes) -> bytes:
     # looked for as numbers first: 0.02 us each, as bytes 0.13
     if data.isascii() and _DEL not in data:
         return data
-    is_found = (
-        _DEL in data
-        or (_C2 in data and _has_control(data))
-        or (_E2 in data and (_A8 in data or _A9 in data) and (b"\xe2\x80\xa8" in data or b"\xe2\x80\xa9" in data))
-    )
-    if is_found:
-        return _BREAK.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
+    if _E2 in data and (_A8 in data or _A9 in data):
+        data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    if _DEL in data:
+        data = data.replace(b"\x7f", b"\\u007f")
+    if _C2 in data and _has_control(data):
+        data = _CONTROL.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
     return data
 
 
