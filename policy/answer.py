@@ -63,7 +63,7 @@ class Answer:
         self.join()
 
     def pieces(self, kind: BlockKind) -> list[str]:
-        """Where to put text of a kind a piece at a time, with a `join` where there are more than MOST_HEARD: most cost no more than that."""
+        """Where to put text of a kind a piece at a time, with a `join` where there are more than MOST_HEARD."""
         return next(pieces for of, pieces in self._heard if of is kind)
 
     def join(self) -> None:

@@ -24,6 +24,7 @@ class Looks:
 
     def __init__(self, call: ToolCall) -> None:
         self._call = call
+        self._everywhere: list[str] | None = None
         self._kinds: dict[tuple[str, str], set[Kind] | None] = {}
         self.budget = Budget()
         """What all rules together may spend on schemas."""
@@ -37,10 +38,12 @@ class Looks:
                 self._kinds[text, dialect] = None
         return self._kinds[text, dialect]
 
-    @cached_property
+    @property
     def everywhere(self) -> list[str]:
         """All texts, and the arguments' exact text. Raises Undecidable."""
-        return [*dict.fromkeys((*spellings(self._call.arguments), *texts(self._call.value)))]
+        if self._everywhere is None:
+            self._everywhere = [*dict.fromkeys((*spellings(self._call.arguments), *texts(self._call.value)))]
+        return self._everywhere
 
     def under(self, key: str) -> list[str]:
         """The texts under one top-level key, or what a lenient reader takes for it, and their JSON text. Raises Undecidable."""
@@ -111,11 +114,13 @@ def texts(value: Json) -> list[str]:
             stack += item
         if count > MAX_RULE_TEXTS or len(words) > MAX_RULE_TEXTS:
             raise Undecidable("too many values")
-    odd = [word for word in words if not is_plain(word)]
-    _check_size("".join(odd))
     found = dict.fromkeys((*words, *_joined(value, {})))
+    odd = [word for word in words if not is_plain(word)]
+    if not odd:
+        return list(found)
+    _check_size("".join(odd))
     spelt = {word: without_unseen(word) for word in odd}
-    for way in (0, -1) if odd else ():
+    for way in 0, -1:
         table = {word: forms[way] for word, forms in spelt.items()}
         found |= dict.fromkeys((*table.values(), *_joined(value, table)))
     return list(found)

@@ -238,7 +238,7 @@ class Chain:
         return None if isinstance(said, Block) or isinstance(rest, Block) else said + rest
 
     def on_text(self, text: str, block: TextBlock, behind: int = 0) -> tuple[str | Block, str]:
-        """Pass a piece of text through the series, or what is `behind` so many; returns what may be released, or the block and who blocked."""
+        """Pass a piece of text through the series, or what is `behind` so many; returns what may be released, or the block, and who."""
         for policy in self._text[behind:] if behind else self._text:
             if not text:
                 return "", ""
