@@ -130,26 +130,24 @@ def _joined(value: Json, spelt: dict[str, str]) -> list[str]:
     everything: list[str] = []
     joins = [everything]
 
-    def walk(item: Json, outer: list[str] | None, near: list[str] | None, owner: list[str] | None) -> None:
+    # no function that calls itself: it would be a cycle, in which the texts stay until the garbage collector comes
+    stack: list[tuple[Json, list[str] | None, list[str] | None, list[str] | None]] = [(value, None, None, None)]
+    while stack:
+        item, outer, near, owner = stack.pop()
         if isinstance(item, dict | list):
             mine: list[str] = []
             joins.append(mine)
-            if isinstance(item, list):
-                flat = outer
-                if flat is None:
-                    joins.append(flat := [])
-                for inner in item:
-                    walk(inner, flat, mine, owner)
-            else:
-                for inner in item.values():
-                    walk(inner, outer, None, mine)
-            return
+            if isinstance(item, dict):
+                stack += [(inner, outer, None, mine) for inner in reversed(item.values())]
+                continue
+            if outer is None:
+                joins.append(outer := [])
+            stack += [(inner, outer, mine, owner) for inner in reversed(item)]
+            continue
         text = spelt.get(item, item) if isinstance(item, str) else json.dumps(item)
-        everything.append(text)
-        for join in {id(j): j for j in (outer, near, owner) if j is not None}.values():
-            join.append(text)
-
-    walk(value, None, None, None)
+        for join in (everything, outer, near, owner):
+            if join is not None:
+                join.append(text)
     return [" ".join(join) for join in joins if len(join) > 1]
 
 

@@ -248,7 +248,7 @@ class Chain:
                 raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
                 said = _fault(policy, "on_text", self.context.call_id)
-            if not isinstance(said, str):
+            if type(said) is not str and not isinstance(said, str):
                 return self.blocked(policy, "on_text", said), policy_name(policy)
             text = said
         return text, ""
