@@ -130,7 +130,8 @@ class Chain:
         self.reads_text = bool(self._text)
         self.may_search = searches
         self.searches = searches and bool(self.deciders)
-        self.reads_other = any(about.other for about in decides)
+        self._other = [(p, about.own) for p, about in zip(self.policies, decides, strict=True) if about.other]
+        self.reads_other = bool(self._other)
         self.asks = any(p.asks for p in self.policies)
         self._looks_back = any(about.past for about in decides)
 
@@ -280,10 +281,8 @@ class Chain:
 
     def on_other(self, block: OtherBlock) -> tuple[Allow | Block, str]:
         """Ask every policy about a block carried whole."""
-        for policy, about in zip(self.policies, self._decides, strict=True):
-            if not about.other:
-                continue
-            given = msgspec.structs.replace(block, body=copied_json(block.body)) if about.own else block
+        for policy, own in self._other:
+            given = msgspec.structs.replace(block, body=copied_json(block.body)) if own else block
             try:
                 said: object = policy.on_other(given)
             except TookTooLong:

@@ -18,8 +18,8 @@ from protocol.schema_graph import Graph, Unclear, bounds_of
 from protocol.value_count import count_values
 
 _REFERS = (b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
-_SMALL = min(bounds.MAX_SCHEMA_BYTES // 8, bounds.MAX_SCHEMA_EXPANSION)
-"""Bytes of a body in which no schema is larger than one may be, however its numbers are written."""
+_SMALL = min(bounds.MAX_SCHEMA_BYTES // 8, bounds.MAX_SCHEMA_EXPANSION, bounds.MAX_DESCRIPTION_CHARS)
+"""Bytes of a body in which no schema is larger than one may be, however its numbers are written, and no description longer."""
 _PATHS = 1.4447
 """e^(1/e): a product of numbers that add up to n is at most this to the power of n."""
 
@@ -163,7 +163,8 @@ def _tool(tool: dict[str, Any], tools: str, position: int, schemas: _Schemas) ->
         inner = tool.get(kind) if kind else tool
         if type(inner) is not dict:
             continue
-        for name, bound in _TOOL_LENGTHS:
+        # a small body holds no description that is too long
+        for name, bound in _TOOL_LENGTHS[:1] if schemas.are_small else _TOOL_LENGTHS:
             if type(value := inner.get(name)) is str and len(value) > bound:
                 _refuse(f"{tools}[{position}]{kind and '.'}{kind}.{name}", len(value), "characters", bound)
         if schemas.are_small:
