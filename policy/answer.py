@@ -11,6 +11,8 @@ from protocol.events import BlockKind
 
 _CHARS = 2_048
 """Of a text its first and its last so many characters are kept."""
+MOST_HEARD = 32
+"""Pieces that are heard before they are joined."""
 _TEXTS = (BlockKind.THINKING, BlockKind.TEXT)
 
 
@@ -50,18 +52,30 @@ class Answer:
     """What one answer said, in order, over all its segments."""
 
     def __init__(self) -> None:
+        self._heard = tuple((kind, list[str]()) for kind in _TEXTS)
         self._said: list[SaidText | SaidCall] = []
         self._texts: dict[BlockKind, _Text] = {}
         self._calls = self._size = 0
 
     def text(self, kind: BlockKind, text: str) -> None:
         """Take some text as upstream sent it, before any policy."""
-        if (open_ := self._texts.get(kind)) is None:
-            open_ = self._texts[kind] = _Text()
-        open_.add(text)
+        self.pieces(kind).append(text)
+        self.join()
+
+    def pieces(self, kind: BlockKind) -> list[str]:
+        """Where to put text of a kind a piece at a time, with a `join` where there are more than MOST_HEARD."""
+        return next(pieces for of, pieces in self._heard if of is kind)
+
+    def join(self) -> None:
+        """Take in the pieces, and let the middle of the text go."""
+        for kind, pieces in self._heard:
+            if pieces:
+                self._texts.setdefault(kind, _Text()).add("".join(pieces))
+                pieces.clear()
 
     def call(self, call: SaidCall) -> None:
         """Take a complete call, with what the rules said of it."""
+        self.join()
         self._calls += 1
         self._size += size_of(call.arguments) + size_of(call.name)
         if self._is_whole:
@@ -77,4 +91,5 @@ class Answer:
 
     def so_far(self) -> AnswerSoFar:
         """What was said until now."""
+        self.join()
         return AnswerSoFar((*self._said, *self._gap()), self._size, self._is_whole)

@@ -24,6 +24,7 @@ class Looks:
 
     def __init__(self, call: ToolCall) -> None:
         self._call = call
+        self._everywhere: list[str] | None = None
         self._kinds: dict[tuple[str, str], set[Kind] | None] = {}
         self.budget = Budget()
         """What all rules together may spend on schemas."""
@@ -37,10 +38,12 @@ class Looks:
                 self._kinds[text, dialect] = None
         return self._kinds[text, dialect]
 
-    @cached_property
+    @property
     def everywhere(self) -> list[str]:
         """All texts, and the arguments' exact text. Raises Undecidable."""
-        return [*dict.fromkeys((*spellings(self._call.arguments), *texts(self._call.value)))]
+        if self._everywhere is None:
+            self._everywhere = [*dict.fromkeys((*spellings(self._call.arguments), *texts(self._call.value)))]
+        return self._everywhere
 
     def under(self, key: str) -> list[str]:
         """The texts under one top-level key, or what a lenient reader takes for it, and their JSON text. Raises Undecidable."""
@@ -111,11 +114,13 @@ def texts(value: Json) -> list[str]:
             stack += item
         if count > MAX_RULE_TEXTS or len(words) > MAX_RULE_TEXTS:
             raise Undecidable("too many values")
-    odd = [word for word in words if not is_plain(word)]
-    _check_size("".join(odd))
     found = dict.fromkeys((*words, *_joined(value, {})))
+    odd = [word for word in words if not is_plain(word)]
+    if not odd:
+        return list(found)
+    _check_size("".join(odd))
     spelt = {word: without_unseen(word) for word in odd}
-    for way in (0, -1) if odd else ():
+    for way in 0, -1:
         table = {word: forms[way] for word, forms in spelt.items()}
         found |= dict.fromkeys((*table.values(), *_joined(value, table)))
     return list(found)
@@ -125,26 +130,24 @@ def _joined(value: Json, spelt: dict[str, str]) -> list[str]:
     everything: list[str] = []
     joins = [everything]
 
-    def walk(item: Json, outer: list[str] | None, near: list[str] | None, owner: list[str] | None) -> None:
+    # no function that calls itself: it would be a cycle, in which the texts stay until the garbage collector comes
+    stack: list[tuple[Json, list[str] | None, list[str] | None, list[str] | None]] = [(value, None, None, None)]
+    while stack:
+        item, outer, near, owner = stack.pop()
         if isinstance(item, dict | list):
             mine: list[str] = []
             joins.append(mine)
-            if isinstance(item, list):
-                flat = outer
-                if flat is None:
-                    joins.append(flat := [])
-                for inner in item:
-                    walk(inner, flat, mine, owner)
-            else:
-                for inner in item.values():
-                    walk(inner, outer, None, mine)
-            return
+            if isinstance(item, dict):
+                stack += [(inner, outer, None, mine) for inner in reversed(item.values())]
+                continue
+            if outer is None:
+                joins.append(outer := [])
+            stack += [(inner, outer, mine, owner) for inner in reversed(item)]
+            continue
         text = spelt.get(item, item) if isinstance(item, str) else json.dumps(item)
-        everything.append(text)
-        for join in {id(j): j for j in (outer, near, owner) if j is not None}.values():
-            join.append(text)
-
-    walk(value, None, None, None)
+        for join in (everything, outer, near, owner):
+            if join is not None:
+                join.append(text)
     return [" ".join(join) for join in joins if len(join) > 1]
 
 

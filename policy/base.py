@@ -7,7 +7,7 @@ hooks are given is theirs too: nothing they change in it reaches others but by w
 after a takeover, so they must be deterministic in their inputs: no clock, no randomness, no IO.
 """
 
-import copy
+import functools
 import re
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -203,6 +203,7 @@ HOOKS = frozenset(("for_call", "on_request", "on_text", "on_text_end", "on_tool_
 """What a policy overrides as methods of its class."""
 
 
+@functools.cache
 def is_built_in(kind: type) -> bool:
     """Is this one of ours, which change nothing of what they are given, and keep what a call changes apart themselves?"""
     return kind.__module__.startswith("policy.")
@@ -227,7 +228,11 @@ class Policy:
 
     def for_call(self, context: Context) -> Self:
         """Return this policy's copy for one call: it shares nothing that can change. Override to look at the call; call super."""
-        mine = copy.copy(self) if is_built_in(type(self)) else call_state.copy_for_call(self, last=Policy)
+        if is_built_in(kind := type(self)):
+            mine = kind.__new__(kind)
+            vars(mine).update(vars(self))
+        else:
+            mine = call_state.copy_for_call(self, last=Policy)
         mine.context = context
         return mine
 

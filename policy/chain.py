@@ -131,7 +131,8 @@ class Chain:
         self.reads_text = bool(self._text)
         self.may_search = searches
         self.searches = searches and bool(self.deciders)
-        self.reads_other = any(about.other for about in decides)
+        self._other = [(p, about.own) for p, about in zip(self.policies, decides, strict=True) if about.other]
+        self.reads_other = bool(self._other)
         self.asks = any(p.asks for p in self.policies)
         self._looks_back = any(about.past for about in decides)
 
@@ -166,7 +167,8 @@ class Chain:
         for policy, about in zip(self.policies, self._decides, strict=True):
             if not about.requests:
                 continue
-            given = copied(request)
+            # ours change nothing
+            given = copied(request) if about.own else request
             said = self._on_request(policy, given, request)
             if said is None:
                 continue
@@ -195,6 +197,8 @@ class Chain:
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the request is blocked
             return _fault(policy, "on_request", self.context.call_id)
         said = given if said is None else said
+        if said is request:
+            return None
         if type(said) is ChatRequest and said == request and _options(said) == _options(request):
             return None
         if isinstance(said, ChatRequest):
@@ -235,12 +239,9 @@ class Chain:
         rest, _ = fresh.on_text_end(block)
         return None if isinstance(said, Block) or isinstance(rest, Block) else said + rest
 
-    def on_text(self, text: str, block: TextBlock) -> tuple[str | Block, str]:
-        """Pass a piece of text through the series; returns what may be released, or the block, and who blocked."""
-        return self._pass(text, block, self._text)
-
-    def _pass(self, text: str, block: TextBlock, policies: Sequence[Policy]) -> tuple[str | Block, str]:
-        for policy in policies:
+    def on_text(self, text: str, block: TextBlock, behind: int = 0) -> tuple[str | Block, str]:
+        """Pass a piece of text through the series, or what is `behind` so many; returns what may be released, or the block, and who."""
+        for policy in self._text[behind:] if behind else self._text:
             if not text:
                 return "", ""
             try:
@@ -249,7 +250,7 @@ class Chain:
                 raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
                 said = _fault(policy, "on_text", self.context.call_id)
-            if not isinstance(said, str):
+            if type(said) is not str and not isinstance(said, str):
                 return self.blocked(policy, "on_text", said), policy_name(policy)
             text = said
         return text, ""
@@ -273,7 +274,7 @@ class Chain:
                 said = _fault(policy, "on_text_end", self.context.call_id)
             if not isinstance(said, str):
                 return self.blocked(policy, "on_text_end", said), policy_name(policy)
-            passed, who = self._pass(said, block, self._text[position + 1 :])
+            passed, who = self.on_text(said, block, position + 1)
             if isinstance(passed, Block):
                 return passed, who
             released += passed
@@ -281,10 +282,8 @@ class Chain:
 
     def on_other(self, block: OtherBlock) -> tuple[Allow | Block, str]:
         """Ask every policy about a block carried whole."""
-        for policy, about in zip(self.policies, self._decides, strict=True):
-            if not about.other:
-                continue
-            given = msgspec.structs.replace(block, body=copied_json(block.body)) if about.own else block
+        for policy, own in self._other:
+            given = msgspec.structs.replace(block, body=copied_json(block.body)) if own else block
             try:
                 said: object = policy.on_other(given)
             except TookTooLong:
@@ -362,6 +361,9 @@ class Decision:
             return _fault(policy, hook, call_id)
         if isinstance(verdict, AskJudge) and not policy.asks:
             return _fault(policy, hook, call_id, "asked a judge without `asks = True`")
+        if verdict is ALLOW or (isinstance(verdict, AskJudge) and is_built_in(type(policy)) and call.name.isascii()):
+            # nearly always: what ours ask is sound, but that the provider chooses the name
+            return verdict
         wrong = checked.problem(verdict)
         return _fault(policy, hook, call_id, wrong) if wrong else verdict
 

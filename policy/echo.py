@@ -9,47 +9,48 @@ from collections import deque
 class Echo:
     """Compares what came with what was released. Holds only what was not released yet."""
 
-    __slots__ = ("_at", "_held", "has_changed")
+    __slots__ = ("_at", "has_changed", "held")
 
     def __init__(self) -> None:
         self.has_changed = False
-        self._held: deque[str] = deque()
+        self.held: deque[str] = deque()
+        """What is not released yet."""
         self._at = 0
         """Characters of the first held piece that are out."""
 
     @property
     def is_behind(self) -> bool:
         """Is something not released yet?"""
-        return bool(self._held)
+        return bool(self.held)
 
     def take(self, came: str, said: str) -> None:
         """Take what came, and what was released for it and for what came before."""
         if self.has_changed:
             return
         if came:
-            self._held.append(came)
+            self.held.append(came)
         at = 0
         while at < len(said):
-            if not self._held:
+            if not self.held:
                 return self._change()
-            piece = self._held[0]
+            piece = self.held[0]
             size = min(len(piece) - self._at, len(said) - at)
             if not said.startswith(piece[self._at : self._at + size], at):
                 return self._change()
             at += size
             self._at += size
             if self._at == len(piece):
-                self._held.popleft()
+                self.held.popleft()
                 self._at = 0
 
     def finish(self) -> None:
         """Nothing more is released: what is held never will be."""
-        if self._held:
+        if self.held:
             self._change()
 
     def _change(self) -> None:
         self.has_changed = True
-        self._held.clear()
+        self.held.clear()
 
 
 def joined(text: str) -> str:

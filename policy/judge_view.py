@@ -24,6 +24,7 @@ _LEAST = 200
 """No text is cut to less: rather are older ones left out."""
 _SYSTEM_TEXTS = 64
 _NAME = 128
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 RUN_BY: dict[Executor, str] = {
     "client": "the client",
     "provider": "the model's provider, while it answers",
@@ -88,7 +89,7 @@ def view(kept: Kept, room: int) -> View:
 
 def dumps(value: Any) -> str:
     """JSON text, as short as it can be, with every character as it is."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _written(value)
 
 
 def level(sizes: Iterable[int], room: int) -> int:
@@ -117,12 +118,13 @@ def _ends(begins: str, ends: str, limit: int) -> tuple[str, str]:
     return first[:half].decode("utf-8", "ignore"), last[max(0, len(last) - half) :].decode("utf-8", "ignore")
 
 
-def arguments(name: str, text: str) -> dict[str, Any]:
-    """Return arguments as what they mean, and where escapes may have hidden that, as they are written too."""
-    try:
-        value: Any = loads_arguments(text)
-    except AmbiguousJson:
-        return {f"{name}_unreadable": text}
+def arguments(name: str, text: str, value: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return arguments as what they mean, and where escapes may have hidden that, as they are written too. `value`: what `text` means."""
+    if value is None:
+        try:
+            value = loads_arguments(text)
+        except AmbiguousJson:
+            return {f"{name}_unreadable": text}
     return {name: value, f"{name}_as_written": text} if "\\u" in text else {name: value}
 
 
@@ -202,6 +204,8 @@ class _Shown:
 
     def _share(self, places: list[tuple[int, int]], room: int) -> tuple[int, bool]:
         """Give parts their room; returns what they take, and whether all of them are whole."""
+        if not places:
+            return 0, True
         chosen = places[: max(0, room) // _LEAST]
         sizes = [size_of(self._texts[place]) + _OVERHEAD for place in chosen]
         limit = level(sizes, room)

@@ -10,10 +10,9 @@ import re
 from typing import Any, NamedTuple
 
 from policy import judge_view
-from policy.answer import size_of
 from policy.base import ToolCall
 from protocol.errors import JudgeUnavailable
-from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
 from protocol.request import Tool
 
 MAX_REPLY = 16_384
@@ -95,10 +94,11 @@ class Shown(NamedTuple):
 
 def subject(call: ToolCall) -> str:
     """Return the members of a JSON object: what the answer said before the call, the call's tool and the call."""
+    said = judge_view.arguments("arguments", call.arguments, call.value)
     shown = {
         "answer": judge_view.before(call.before),
         "tool": _tool(call.tool),
-        "call": {"name": call.name, **judge_view.arguments("arguments", call.arguments), "run_by": judge_view.RUN_BY[call.executor]},
+        "call": {"name": call.name, **said, "run_by": judge_view.RUN_BY[call.executor]},
     }
     return judge_view.dumps(shown)[1:-1]
 
@@ -124,11 +124,15 @@ def sealed(text: str) -> Shown:
 def without(text: str, nonce: str) -> str:
     """Return JSON text with the same meaning in which the nonce does not occur."""
     # all of it: the digits of one escape and the rest of the nonce could make it up again
-    return text.replace(nonce, "".join(f"\\u{ord(character):04x}" for character in nonce)) if nonce else text
+    if not nonce or nonce not in text:
+        return text
+    return text.replace(nonce, "".join(f"\\u{ord(character):04x}" for character in nonce))
 
 
 def readings(text: str) -> tuple[str, ...]:
     """Return JSON text as it is, and as it reads where escapes of hex digits are taken for what they mean, however often."""
+    if "\\" not in text:
+        return (text,)
     found = [text]
     while len(found) <= _ESCAPED_DEEP and (plain := _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), found[-1])) != found[-1]:
         found.append(plain)
@@ -137,7 +141,7 @@ def readings(text: str) -> tuple[str, ...]:
 
 def size_of_tool(tool: Tool | None) -> int:
     """Bytes of a tool's definition as a judge is shown it."""
-    return size_of(judge_view.dumps(_tool(tool)))
+    return len(dumps(_tool(tool)))
 
 
 def _tool(tool: Tool | None) -> dict[str, Any] | None:

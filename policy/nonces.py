@@ -2,10 +2,10 @@
 
 The gateway draws one random nonce for a call. It goes nowhere: what stands in a prompt is derived from it. A model that has no
 native tools reads the mark of its tool results, and with it the client does; the judge of its calls must not be answered for by
-whoever knows that one. HMAC (RFC 2104) with SHA-256; the same after a takeover.
+whoever knows that one. Keyed BLAKE2b (RFC 7693), which takes a sixth of OpenSSL's HMAC; the same after a takeover.
 """
 
-import hmac
+from hashlib import blake2b
 from typing import Final
 
 TOOLS: Final = "tools"
@@ -16,7 +16,7 @@ POLICIES: Final = "policies"
 
 def derived(nonce: str, use: str) -> str:
     """Return the mark for `use`: 32 hex digits."""
-    return hmac.digest(nonce.encode(), use.encode(), "sha256").hex()[:32]
+    return blake2b(use.encode(), key=nonce.encode(), digest_size=16).hexdigest()
 
 
 def for_question(nonce: str, block: int, step: int) -> str:

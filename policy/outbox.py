@@ -32,6 +32,7 @@ class Outbox:
         self.checkpoint, self.checkpoint_digest = 0, ""
         self._outputs: list[Output] = []
         self._hash = blake2b(digest_size=16)
+        self._digest = self._hash.hexdigest()
         self._number = self._taken = self._notes = 0
         self._opaque: set[str] = set()
         self.recorded: set[int] = set()
@@ -92,9 +93,9 @@ class Outbox:
 
     def take(self) -> Taken:
         """Return what is wanted since the last time."""
-        taken = Taken(
-            self._taken, self._number, self._hash.hexdigest(), self._outputs, self.records, self.asks, self.waits, self.end, self.lookups
-        )
+        if self._outputs:
+            self._digest = self._hash.hexdigest()
+        taken = Taken(self._taken, self._number, self._digest, self._outputs, self.records, self.asks, self.waits, self.end, self.lookups)
         self._taken = self._number
         self._outputs, self.records, self.asks, self.waits, self.lookups = [], [], [], [], ()
         return taken

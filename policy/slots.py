@@ -42,6 +42,7 @@ class TextRun:
         "calls",
         "echo",
         "half",
+        "heard",
         "held",
         "is_suspect",
         "kept",
@@ -61,6 +62,8 @@ class TextRun:
         """The first half of a character, whose second half is still to come."""
         self.held, self.known = 0, known
         """Characters that the scanner holds of this text, and those before it of an earlier one, which went out."""
+        self.heard: list[str] | None = None
+        """Takes the text as it comes, where judges are shown it."""
         self.calls = 0
         """Calls that were found in it."""
         self.kept: list[Event] = []

@@ -8,7 +8,7 @@ citations, log probabilities) goes only where the text goes unchanged.
 from collections.abc import Callable
 
 from policy import extras
-from policy.answer import Answer
+from policy.answer import MOST_HEARD, Answer
 from policy.base import Block, OtherBlock
 from policy.chain import Chain, Decided
 from policy.echo import joined
@@ -47,6 +47,7 @@ class TextFlow:
     def start(self, event: BlockStart, slot: Slot) -> None:
         """Take the beginning of a block."""
         run = slot.run = self._search.begin(event)
+        run.heard = None if self._heard is None else self._heard.pieces(event.kind)
         if self._chain.reads_text:
             if run.about.field in self._open:
                 # policies would read the two as they come, clients read them one after the other
@@ -58,29 +59,32 @@ class TextFlow:
 
     def take(self, event: TextDelta) -> Mark:
         """Take some text. Raises RemoteProtocolError."""
-        index = event.index
+        index, text = event.index, event.text
         slot = self._slots.by_index.get(index)
-        if slot is None or slot.run is None or slot.done:
+        if slot is None or (run := slot.run) is None or slot.done:
             raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
-        run = slot.run
-        if self._heard is not None and slot.kind is not None:
-            self._heard.text(slot.kind, event.text)
+        if len(text) > TEXT_STEP_CHARS:
+            return self._take_in_steps(event)
+        if (heard := run.heard) is not None:
+            heard.append(text)
+            if len(heard) > MOST_HEARD and self._heard is not None:
+                self._heard.join()
         if run.blocked:
             return "block", index
-        if len(event.text) > TEXT_STEP_CHARS:
-            return self._take_in_steps(event)
         if not self._chain.reads_text:
-            return ("allow" if self._say(slot, run, event.text) else "hold"), index
-        text = event.text
-        if run.half or "\ud800" <= text[-1:] <= "\udbff":
+            return ("allow" if self._say(slot, run, text) else "hold"), index
+        if run.half or (not text.isascii() and "\ud800" <= text[-1:] <= "\udbff"):
             text = self._whole(run, text)
         said, who = self._chain.on_text(text, run.about)
         if isinstance(said, Block):
             self._block_text(slot, run, said, who)
             return "block", index
-        if said == text and not run.echo.is_behind and not run.waiting:
-            # nearly every piece
-            self._say(slot, run, said)
+        if said == text and not run.echo.held and not run.waiting:
+            # nearly every piece, and as most prose without a character at which a call may begin
+            if run.scanner is None or (not run.held and not run.known and run.scanner.passes(text)):
+                self._release_text(slot, run, text)
+            else:
+                self._say(slot, run, text)
             return ("hold" if run.half else "allow"), index
         return self._compare(slot, run, text, said), index
 
@@ -103,12 +107,10 @@ class TextFlow:
         return text[:-1] if run.half else text
 
     def _take_in_steps(self, event: TextDelta) -> Mark:
-        """Take long text so that no hook and no search sees all of it at once, and nothing is looked at once the block is denied."""
+        """Take long text so that no hook and no search sees all of it at once; once the block is denied, it is only heard."""
         text, marks = event.text, set[VerdictName]()
         for at in range(0, len(text), TEXT_STEP_CHARS):
             marks.add(self.take(TextDelta(event.index, text[at : at + TEXT_STEP_CHARS]))[0])
-            if "block" in marks:
-                break
         return next(verdict for verdict in _RANKED if verdict in marks), event.index
 
     def _say(self, slot: Slot, run: TextRun, text: str) -> bool:

@@ -13,7 +13,6 @@ would have replaced something in it.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -25,6 +24,7 @@ from protocol.events import BlockKind
 _GROUP = re.compile(r"\\([0-9])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SEALED = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature"})
+_SEALED_DATA = _SEALED | {"data"}
 """Fields that only the provider can read: their letters mean nothing, as long as they are base64."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*")
 Match = tuple[int, int, str]
@@ -140,8 +140,13 @@ class TextReplace(Policy):
 
     def on_other(self, block: OtherBlock) -> Verdict:
         """Withhold what holds a text that would have been replaced."""
-        sealed = _SEALED | {"data"} if block.type == "redacted_thinking" else _SEALED
-        return Block("text") if any(self._matches(text) for text in _texts(block.body, sealed)) else ALLOW
+        sealed = _SEALED_DATA if block.type == "redacted_thinking" else _SEALED
+        begins = None if self._has_patterns else self._beginning.search
+        for text in _texts(block.body, sealed):
+            # in nearly every text no literal begins
+            if (begins is None or begins(text) is not None) and self._matches(text):
+                return Block("text")
+        return ALLOW
 
     def _matches(self, text: str) -> bool:
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
@@ -236,18 +241,25 @@ def _beginnings(literals: list[str], depth: int = 4) -> str:
     )
 
 
-def _texts(body: dict[str, Any], sealed: frozenset[str]) -> Iterator[str]:
-    """Give every string and key in `body`, but for what sealed fields hold. JSON may be deeper than Python's stack."""
+def _texts(body: dict[str, Any], sealed: frozenset[str]) -> list[str]:
+    """Return every string and key in `body`, but for what sealed fields hold. JSON may be deeper than Python's stack."""
+    found: list[str] = []
     waiting: list[Any] = [body]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
+        kind = type(value)
+        if kind is str:
+            found.append(value)
+        elif kind is list:
             waiting += value
-        elif isinstance(value, dict):
-            yield from value
-            waiting += [inner for key, inner in value.items() if not (key in sealed and _is_sealed(inner))]
+        elif kind is dict:
+            found += value
+            waiting += (
+                value.values()
+                if sealed.isdisjoint(value)
+                else [inner for key, inner in value.items() if not (key in sealed and _is_sealed(inner))]
+            )
+    return found
 
 
 def _is_sealed(value: object) -> bool:

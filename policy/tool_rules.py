@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from policy.arguments import Looks, Undecidable, plain_values, schema_of
 from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict, shown
-from policy.patterns import NamePattern, Names, Pattern, compile_re2
+from policy.patterns import NamePattern, Names, Pattern, compile_re2, literal
 from policy.schemas import Budget, Schema, TooMuchWork, compile_client_schema, compile_schema
 from policy.sql import Kind, check_dialect
 from protocol.bounds import MAX_RULES
@@ -101,6 +101,7 @@ class _Compiled:
         self._executors = None if executors is None else frozenset(executors)
         self._servers = None if rule.server is None else Names(rule.server)
         self._pattern = compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
+        self._literal = literal(rule.argument_matches)
         self._schema = _Schema(rule.schema_) if rule.schema_ is not None else None
 
     def denies(self, call: ToolCall, looks: Looks) -> bool:
@@ -131,9 +132,12 @@ class _Compiled:
         key, pattern = self.rule.argument, self._pattern
         assert pattern is not None
         try:
-            return any(pattern.search(text) is not None for text in (looks.everywhere if key is None else looks.under(key)))
+            texts = looks.everywhere if key is None else looks.under(key)
         except Undecidable:
             return True
+        if self._literal is not None:
+            return any(self._literal in text for text in texts)
+        return any(pattern.search(text) is not None for text in texts)
 
     def _covers(self, call: ToolCall, looks: Looks) -> bool:
         key, pattern = self.rule.argument, self._pattern

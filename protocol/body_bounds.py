@@ -18,6 +18,8 @@ from protocol.schema_graph import Graph, Unclear, bounds_of
 from protocol.value_count import count_values
 
 _REFERS = (b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')
+_SMALL = min(bounds.MAX_SCHEMA_BYTES // 8, bounds.MAX_SCHEMA_EXPANSION, bounds.MAX_DESCRIPTION_CHARS)
+"""Bytes of a body in which no schema is larger than one may be, however its numbers are written, and no description longer."""
 _PATHS = 1.4447
 """e^(1/e): a product of numbers that add up to n is at most this to the power of n."""
 
@@ -29,7 +31,7 @@ def load(body: bytes) -> dict[str, Any]:
     data = loads_body(body)
     _fields(data)
     _messages(data)
-    schemas = _Schemas()
+    schemas = _Schemas(body)
     _tools(data, schemas)
     _options(data, schemas)
     return data
@@ -114,11 +116,15 @@ _LENGTHS = (("id", bounds.MAX_REQUEST_ID_CHARS), ("tool_use_id", bounds.MAX_REQU
 class _Schemas:
     """The schemas of a request together."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: bytes) -> None:
         self._unfolded = self._references = 0
+        # nothing in a body so small, in which nothing refers to anything and no escape hides that it does, can be too large
+        self.are_small = len(body) <= _SMALL and all(body.find(word) < 0 for word in (b'"$ref"', b"\\u", *_REFERS))
 
     def take(self, schema: dict[str, Any], where: str) -> None:
         """Count what a schema unfolds to, as far as it refers to anything. Raises InvalidRequest for one that is too large."""
+        if self.are_small:
+            return
         text = msgspec.json.encode(schema)
         _refuse(where, len(text), "bytes", bounds.MAX_SCHEMA_BYTES)
         references, objects = text.count(b'"$ref"'), text.count(b"{")
@@ -126,7 +132,7 @@ class _Schemas:
         _refuse(where, self._references, "references (with those before)", bounds.MAX_REFERENCES)
         # so many paths there are at most where each of so many references goes on to others
         few = references < 64 and objects * (references + 1) * _PATHS**references <= bounds.MAX_SCHEMA_EXPANSION
-        if few and not any(word in text for word in _REFERS):
+        if few and all(text.find(word) < 0 for word in _REFERS):
             return
         _refuse(where, objects, "schemas", bounds.MAX_SCHEMA_EXPANSION)
         try:
@@ -146,21 +152,26 @@ def _tools(data: dict[str, Any], schemas: _Schemas) -> None:
             _refuse(name, len(tools), "tools", bounds.MAX_TOOLS)
             for position, tool in enumerate(tools):
                 if type(tool) is dict:
-                    _tool(tool, f"{name}[{position}]", schemas)
+                    _tool(tool, name, position, schemas)
 
 
-def _tool(tool: dict[str, Any], where: str, schemas: _Schemas) -> None:
+_TOOL_LENGTHS = (("name", bounds.MAX_REQUEST_NAME_CHARS), ("description", bounds.MAX_DESCRIPTION_CHARS))
+
+
+def _tool(tool: dict[str, Any], tools: str, position: int, schemas: _Schemas) -> None:
     for kind in ("function", "custom", ""):
         inner = tool.get(kind) if kind else tool
         if type(inner) is not dict:
             continue
-        at = f"{where}.{kind}" if kind else where
-        for name, bound in (("name", bounds.MAX_REQUEST_NAME_CHARS), ("description", bounds.MAX_DESCRIPTION_CHARS)):
-            if type(value := inner.get(name)) is str:
-                _refuse(f"{at}.{name}", len(value), "characters", bound)
+        # a small body holds no description that is too long
+        for name, bound in _TOOL_LENGTHS[:1] if schemas.are_small else _TOOL_LENGTHS:
+            if type(value := inner.get(name)) is str and len(value) > bound:
+                _refuse(f"{tools}[{position}]{kind and '.'}{kind}.{name}", len(value), "characters", bound)
+        if schemas.are_small:
+            continue
         for name in ("parameters", "input_schema"):
             if type(schema := inner.get(name)) is dict:
-                schemas.take(schema, f"{at}.{name}")
+                schemas.take(schema, f"{tools}[{position}]{kind and '.'}{kind}.{name}")
 
 
 def _options(data: dict[str, Any], schemas: _Schemas) -> None:

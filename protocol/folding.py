@@ -56,7 +56,8 @@ def mark_points() -> Iterable[int]:
 
 def is_plain(text: str) -> bool:
     """Is it ASCII without controls but tab and line ends, so that folding changes nothing?"""
-    return text.isascii() and not _has_controls(text)
+    # no copy of it is made where there is no line end either
+    return text.isascii() and (text.isprintable() or not _has_controls(text))
 
 
 def _has_controls(text: str) -> bool:

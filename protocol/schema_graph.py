@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from protocol.json_strict import MAX_DEPTH
 
 _REFS = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
+_NAMING = frozenset(("$anchor", "$dynamicAnchor", "$recursiveAnchor", "$id", "$schema", "id"))
 _LISTS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _MAPS = frozenset(("dependentSchemas", "dependencies", "patternProperties"))
 _GROUPS = {
@@ -144,12 +145,9 @@ class Node:
         self.is_unique = False
         """Are all values inside compared? That is work for each of them."""
 
-    def inside(self) -> Iterator["Node"]:
+    def inside(self) -> list["Node"]:
         """Those for values inside."""
-        yield from self.by_name.values()
-        for group in (self.by_pattern, self.other, self.names, self.by_place, self.items, self.each):
-            if group:
-                yield from group
+        return [*self.by_name.values(), *self.by_pattern, *self.other, *self.names, *self.by_place, *self.items, *self.each]
 
     def add(self, value: float, text: float = 0) -> None:
         """Add to its own work."""
@@ -224,6 +222,8 @@ class Graph:
             raise Unclear("too many of its parts have a name of their own")
 
     def _look_at(self, value: dict[str, Any], *, is_root: bool) -> None:
+        if _NAMING.isdisjoint(value):
+            return
         for name in ("$anchor", "$dynamicAnchor"):
             if isinstance(value.get(name), str):
                 self._anchors.setdefault(value[name], []).append(value)
@@ -397,8 +397,9 @@ _CUT = _Sums(1, 0, _LEAF, _NONE, _NONE, _NONE)
 def _sum(node: Node, sums: dict[Node, _Sums]) -> _Sums:
     own = node.own.plus(Work(UNIQUE * MAX_DEPTH, 0)) if node.is_unique else node.own
     unfolded, again = 1.0, 0.0
-    here, here_again, inside, inside_again = own, _NONE, _most_inside(node, sums), _NONE
-    for child in node.inside():
+    children = node.inside()
+    here, here_again, inside, inside_again = own, _NONE, _most_inside(node, sums) if children else _NONE, _NONE
+    for child in children:
         unfolded += sums.get(child, _CUT).unfolded
     for child in node.same:
         its = sums.get(child, _CUT)

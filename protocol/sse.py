@@ -16,9 +16,10 @@ _BOM = b"\xef\xbb\xbf"
 # atomic groups: a CRLF must never be read as CR and LF, which would be a blank line
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-_DEL, _A8, _A9, _C2, _E2 = 0x7F, 0xA8, 0xA9, 0xC2, 0xE2
-_BREAK = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
-"""DEL, U+0080 to U+009F, U+2028, U+2029 in UTF-8."""
+_CR, _DEL, _A8, _A9, _C2, _E2 = 0x0D, 0x7F, 0xA8, 0xA9, 0xC2, 0xE2
+"""Looked for as numbers: 0.02 us each, as bytes 0.13, because `in` raises and drops an exception first."""
+_CONTROL = re.compile(rb"\xc2[\x80-\x9f]")
+"""U+0080 to U+009F in UTF-8."""
 
 
 class EventSplitter:
@@ -35,13 +36,13 @@ class EventSplitter:
         if not data:
             return []
         if not self._has_cr:
-            self._has_cr = b"\r" in data
+            self._has_cr = _CR in data
             # what providers send: whole events, LF only, and mostly one at a time
             if not self._has_cr and not self._held and data[0] != 10:
                 first = data.find(b"\n\n")
                 if 0 < first == len(data) - 2 and len(data) <= self._max:
                     return [data]
-                if data.endswith(b"\n\n") and b"\n\n\n" not in data:
+                if data.endswith(b"\n\n") and data.find(b"\n\n\n") < 0:
                     return self._bounded([part + b"\n\n" for part in data[:-2].split(b"\n\n")])
         self._held += data
         return self._bounded(self._cut_any() if self._has_cr else self._cut_lf())
@@ -109,16 +110,14 @@ def escape_breaks(data: bytes) -> bytes:
     `str.splitlines`, and so the line iterators of HTTP clients, split at U+0085, U+2028 and U+2029: a model that wrote one into an
     argument could choose what of it, and of the rest of the stream, its client reads. They can stand in strings only.
     """
-    # looked for as numbers first: 0.02 us each, as bytes 0.13
     if data.isascii() and _DEL not in data:
         return data
-    is_found = (
-        _DEL in data
-        or (_C2 in data and _has_control(data))
-        or (_E2 in data and (_A8 in data or _A9 in data) and (b"\xe2\x80\xa8" in data or b"\xe2\x80\xa9" in data))
-    )
-    if is_found:
-        return _BREAK.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
+    if _E2 in data and (_A8 in data or _A9 in data):
+        data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    if _DEL in data:
+        data = data.replace(b"\x7f", b"\\u007f")
+    if _C2 in data and _has_control(data):
+        data = _CONTROL.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
     return data
 
 
@@ -126,7 +125,7 @@ def parse_event(chunk: bytes) -> tuple[str, bytes]:
     """Return the event's name ("" for none) and its data; a comment gives neither. Raises RemoteProtocolError past a bound."""
     if len(chunk) > _LARGE:
         _check(chunk)
-    if b"\r" not in chunk and chunk.endswith(b"\n\n"):
+    if _CR not in chunk and chunk.endswith(b"\n\n"):
         last = len(chunk) - 2
         line = chunk.find(b"\n")
         if line == last:

@@ -12,6 +12,7 @@ another's. What is no call is text. Bounded: past MAX_HELD a candidate is decide
 """
 
 import re
+from collections import deque
 
 from protocol.text_reading import Reader
 from protocol.text_words import (
@@ -63,22 +64,26 @@ class CallScanner:
     def __init__(self, names: frozenset[str] | None, *, reasoning: bool) -> None:
         self._names, self._reasoning = names, reasoning
         self._held = ""
-        self._gone: list[str] = []
-        """What is before `_held`: at least its last _BEFORE characters."""
+        self._gone = deque[str](maxlen=_BEFORE)
+        """What is before `_held`, in pieces of a character at least: so its last _BEFORE characters, or more."""
         self._candidate: Candidate | None = None
         self._thinking = ""
         self._reader = Reader(names, self._within)
 
     def feed(self, text: str) -> list[Piece]:
         """Take more text; returns what is decided. The pieces' texts, joined, are the text."""
-        if not self._held and not self._thinking and _OPENER.search(text) is None:
-            # `_note`, without the call: most chunks end here
-            self._gone.append(text if len(text) < _BEFORE else text[-_BEFORE:])
-            if len(self._gone) > 64:
-                self._note("")
+        if self.passes(text):
             return [text] if text else []
         self._held += text
         return self._advance(final=False)
+
+    def passes(self, text: str) -> bool:
+        """Take text in which nothing begins that may become a call, while nothing is held: nearly every chunk. Else nothing is taken."""
+        if self._held or self._thinking or _OPENER.search(text) is not None:
+            return False
+        if text:
+            self._gone.append(text if len(text) < _BEFORE else text[-_BEFORE:])
+        return True
 
     def finish(self) -> list[Piece]:
         """The text is over."""
@@ -89,10 +94,8 @@ class CallScanner:
         return pieces
 
     def _note(self, text: str) -> None:
-        self._gone.append(text[-_BEFORE:])
-        # seldom, so that a chunk costs one append
-        if len(self._gone) > 64:
-            self._gone = ["".join(self._gone)[-_BEFORE:]]
+        if text:
+            self._gone.append(text[-_BEFORE:])
 
     def _advance(self, *, final: bool) -> list[Piece]:
         pieces: list[Piece] = []
@@ -176,6 +179,10 @@ class CallScanner:
     def _before(self, at: int, count: int) -> str:
         if at >= count:
             return self._held[at - count : at]
+        if len(self._gone) > 1:
+            gone = "".join(self._gone)[-_BEFORE:]
+            self._gone.clear()
+            self._gone.append(gone)
         return ("".join(self._gone) + self._held[:at])[-count:]
 
     def _window(self, at: int) -> str:

@@ -24,7 +24,7 @@ _SEPARATORS = re.compile(r"[\s_-]+")
 def without_tokens(body: bytes) -> bytes:
     """Return the body without the values of keys that hold tokens; the same bytes where there are none."""
     # 1 ms for the 1 MB of an agent; a search without regard to case is 30
-    if b"authori" not in body.lower() and _ESCAPED.search(body) is None:
+    if body.lower().find(b"authori") < 0 and _ESCAPED.search(body) is None:
         return body
     return _MEMBER.sub(_noted, body)
 
