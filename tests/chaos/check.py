@@ -66,7 +66,7 @@ def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *,
         yield f"upstream was asked {upstream.asked[done.number]} times"
     yield from line_faults(seen)
     if done.attack:
-        yield from hostile_faults(done, recorded, upstream)
+        yield from hostile_faults(done, upstream.fields.get(done.number, set()))
     may_fail = breaker.may_be_seen(done.began, done.ended)
     if recorded.call is None and recorded.end is None:
         # of a hostile call that is refused, or never comes to its end, nothing may have begun
@@ -78,12 +78,12 @@ def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *,
     yield from call_faults(seen, recorded, upstream=sent, unapproved=hidden, deadline_s=DEADLINE_S)
     if done.attack:
         return
-    yield from _innocent_faults(done, recorded, breaker)
+    yield from innocent_faults(done, recorded, breaker)
     if said == "served" and with_sdk and not _blocked_for_lack_of(recorded):
         yield from _sdk_faults(done)
 
 
-def _innocent_faults(done: Done, recorded: Recorded, breaker: Breaker) -> Iterator[str]:
+def innocent_faults(done: Done, recorded: Recorded, breaker: Breaker) -> Iterator[str]:
     """An innocent call is ended, or a tool call of its blocked for lack of time, by what the breaker did alone."""
     said, takeovers = outcome(done), sum(kind == "takeover" for kind, _ in recorded.events)
     broken = breaker.near(done.began, done.ended)
