@@ -43,6 +43,8 @@ _ESCAPE = re.compile(r"\\u00([0-7][0-9a-fA-F])")
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _THOUGHTS = ("think", "thinking", "thought", "reasoning")
 _OPENER = re.compile(r"""[{<`"'\[]""")
+_LIKELY = re.compile(rf"""["'`\[]|<(?=[\w|\uff5c-]|\Z)|\{{(?:(?<=[\s\w(>:\]`+-]\{{)|(?<=\A\{{)|(?=[\s\w\\"'{CURLY}]|\Z))""")
+"""The openers behind which something may begin, by the characters beside them: of text made to be looked at, few are left."""
 _STRUCTURE = re.compile(r"""[{}\[\]"'\\]""")
 _KEY = re.compile(rf"""(["'])(?:{_KEYS})\1{_COLON}""", re.IGNORECASE)
 _OBJECT = re.compile(rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|[{CURLY}]?(?:{_KEYS})[{CURLY}]?){_COLON}""", re.IGNORECASE)
@@ -115,7 +117,7 @@ class CallScanner:
     def _look(self, pieces: list[Piece], *, final: bool) -> bool:
         """Let go what begins no candidate; False where more text must say what it is."""
         held, start = self._held, 0
-        while (opener := _OPENER.search(held, start)) is not None:
+        while (opener := _LIKELY.search(held, start)) is not None:
             at = opener.start()
             head = self._head(at)
             if head == "more" and not final and len(held) - at < _LONGEST_HEAD:

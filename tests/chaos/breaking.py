@@ -46,6 +46,10 @@ class Breaker:
         """Was anything broken in that time that a client may notice?"""
         return any(f.visible and f.began < ended and began < f.ended + GRACE_S for f in self.faults)
 
+    def near(self, began: float, ended: float) -> list[str]:
+        """What was broken in that time, or shortly before, that a client may notice or not."""
+        return [f.name for f in self.faults if f.began < ended and began < f.ended + GRACE_S]
+
     def run(self, is_over: Callable[[], bool]) -> None:
         """Break until it is over. In the main thread: servers started by another would end with it (sluice/processes.py)."""
         actions: list[tuple[int, Callable[[], bool]]] = [

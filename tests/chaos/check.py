@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.chaos.breaking import Breaker
+from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import FORBIDDEN, WORDS, Done
 from tests.chaos.upstream import Upstream
 from tests.support.invariants import Connection, Recorded, call_faults, read_call
@@ -15,11 +16,17 @@ from workers.claims import MAX_TAKEOVERS
 DEADLINE_S = 60.0
 MAY_FAIL = ("error", "broken", "leaves", "hostile")
 """Kinds that end with an error, or without an end, by themselves."""
+ERRORS = {
+    "error": ("rate_limit_error", "rate_limit_exceeded"),
+    "broken": ("api_error", "overloaded", "overloaded_error"),
+    "leaves": ("left",),
+}
+"""How these end where nothing else ends them."""
 NEVER = ("policy_failed",)
 """Reasons for which no innocent call ends, whatever is broken: they are of what a call itself says."""
 LATE = ("audit_unavailable", "judge_deadline", "judge_unavailable")
-HARMLESS_TAKEOVERS = MAX_TAKEOVERS + 1
-"""A call taken over this often without progress ends by design, whatever its workers died of."""
+"""Why a tool call is blocked that waited too long: a fault of the breaker must have been near."""
+TAKEOVER_FAULTS = ("policy", "Valkey", "gateway")
 
 
 def outcome(done: Done) -> str:
@@ -57,6 +64,9 @@ def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *,
     seen, said = done.seen, outcome(done)
     if upstream.asked[done.number] > 1:
         yield f"upstream was asked {upstream.asked[done.number]} times"
+    yield from line_faults(seen)
+    if done.attack:
+        yield from hostile_faults(done, upstream.fields.get(done.number, set()))
     may_fail = breaker.may_be_seen(done.began, done.ended)
     if recorded.call is None and recorded.end is None:
         # of a hostile call that is refused, or never comes to its end, nothing may have begun
@@ -66,17 +76,29 @@ def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *,
     hidden = [FORBIDDEN] if "rm -rf" in WORDS[done.kind] else []
     sent = None if done.model == "demo" else upstream.sent.get(done.number, b"")
     yield from call_faults(seen, recorded, upstream=sent, unapproved=hidden, deadline_s=DEADLINE_S)
-    if done.kind != "hostile" and recorded.end is not None and recorded.end[1] in NEVER and not _died_of_takeovers(recorded):
+    if done.attack:
+        return
+    yield from innocent_faults(done, recorded, breaker)
+    if said == "served" and with_sdk and not _blocked_for_lack_of(recorded):
+        yield from _sdk_faults(done)
+
+
+def innocent_faults(done: Done, recorded: Recorded, breaker: Breaker) -> Iterator[str]:
+    """An innocent call is ended, or a tool call of its blocked for lack of time, by what the breaker did alone."""
+    said, takeovers = outcome(done), sum(kind == "takeover" for kind, _ in recorded.events)
+    broken = breaker.near(done.began, done.ended)
+    if recorded.end is not None and recorded.end[1] in NEVER and takeovers <= MAX_TAKEOVERS:
         yield f"an innocent call was ended; the record says {recorded.end}, {recorded.events}"
-    if said == "served":
-        if with_sdk and done.kind != "hostile" and not _blocked_for_lack_of(recorded):
-            yield from _sdk_faults(done)
-    elif done.kind not in MAY_FAIL and not may_fail and not _died_of_takeovers(recorded):
+    if takeovers and not any(name.startswith(TAKEOVER_FAULTS) for name in broken):
+        yield f"taken over {takeovers} times though nothing was broken that a worker may notice"
+    if _blocked_for_lack_of(recorded) and not broken:
+        yield f"a tool call was blocked for lack of time though nothing was broken: {[t['reason'] for t in recorded.tools]}"
+    if said == "served" and done.kind not in MAY_FAIL:
+        return
+    expected = said in ERRORS.get(done.kind, ()) or (done.kind == "broken" and said == "broken off" and not done.seen.streams)
+    # a call taken over too often without progress ends by design, whatever its workers died of: that the breaker killed them is above
+    if not expected and not breaker.may_be_seen(done.began, done.ended) and takeovers <= MAX_TAKEOVERS:
         yield f"failed though nothing was broken that a client may notice; the record says {recorded.end}"
-
-
-def _died_of_takeovers(recorded: Recorded) -> bool:
-    return sum(kind == "takeover" for kind, _ in recorded.events) >= HARMLESS_TAKEOVERS
 
 
 def _blocked_for_lack_of(recorded: Recorded) -> bool:
@@ -116,16 +138,18 @@ def report(
         row = connection.execute(query.encode()).fetchone()
         return int(row[0]) if row else 0
 
-    served = [d for d in all_done if outcome(d) == "served"]
-    stalls = sorted(d.longest_s for d in served)
+    stalls = sorted(d.longest_s for d in all_done if outcome(d) == "served" and not d.attack)
+    counted = [d for d in all_done if not d.is_extra]
     return {
         "seed": seed,
         "seconds": round(seconds, 1),
-        "calls": len(all_done),
-        "calls_by_kind": dict(sorted(Counter(d.kind for d in all_done).items())),
-        "attacks": dict(sorted(Counter(d.attack for d in all_done if d.attack).items())),
+        "calls": len(counted),
+        "calls_by_kind": dict(sorted(Counter(d.kind for d in counted).items())),
+        "attacks": dict(sorted(Counter(d.attack for d in counted if d.attack).items())),
+        "calls_of_bursts_besides": len(all_done) - len(counted),
         "attacks_ended": dict(Counter(outcome(d) for d in all_done if d.attack).most_common()),
-        "outcomes": dict(Counter(outcome(d) for d in all_done).most_common()),
+        "outcomes": dict(Counter(outcome(d) for d in counted).most_common()),
+        "outcomes_of_innocents": dict(Counter(outcome(d) for d in counted if not d.attack).most_common()),
         "connections_refused": refused,
         "faults": sum(breaker.counts.values()),
         "faults_by_kind": dict(sorted(breaker.counts.items())),

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import aiohttp
 
 from protocol.request import Dialect
-from tests.chaos.hostile import ATTACKS
+from tests.chaos.hostile import ATTACKS, Attack
 from tests.support.invariants import Seen
 from tests.support.product import KEY
 
@@ -41,9 +41,13 @@ FORBIDDEN = b"rm -rf"
 POLICY: dict[Kind, str] = {"judged": "judged", "text": "noop", "leaves": "noop"}
 MODELS = ("up-openai", "up-anthropic")
 _TOOLS = ("bash", {"command": {"type": "string"}}), ("get_weather", {"city": {"type": "string"}})
+_SQL = ("query", {"sql": {"type": "string"}})
 _PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 _LEAVES_AFTER = 600
+_UNREAD_S = 1.0, 6.0
 TIMEOUT_S = 90.0
+EXTRA = 10**9
+"""Numbers of calls past this are of bursts, beside those that are counted."""
 
 
 @dataclass
@@ -59,7 +63,8 @@ class Done:
     longest_s: float
     left: bool = False
     attack: str = ""
-    """Which one, of a hostile call."""
+    """Which one, of a hostile call; `is_extra` where it is of a burst and not its first."""
+    is_extra: bool = False
 
 
 def body_of(number: int, kind: Kind, dialect: Dialect, model: str) -> dict[str, Any]:
@@ -68,7 +73,9 @@ def body_of(number: int, kind: Kind, dialect: Dialect, model: str) -> dict[str, 
     body: dict[str, Any] = {"model": model, "max_tokens": 4096, "stream": not kind.startswith("whole")}
     body["messages"] = [{"role": "user", "content": words}]
     if kind in ("allowed", "judged", "blocked", "parallel", "whole blocked", "hostile"):
-        schemas = [(name, {"type": "object", "properties": properties}) for name, properties in _TOOLS]
+        schemas = [
+            (name, {"type": "object", "properties": properties}) for name, properties in (*_TOOLS, _SQL)[: 3 if kind == "hostile" else 2]
+        ]
         body["tools"] = [
             {"type": "function", "function": {"name": name, "parameters": schema}}
             if dialect == "openai"
@@ -104,7 +111,7 @@ async def _drop_by_drop(body: dict[str, Any], lasts_s: float) -> AsyncIterator[b
 class Load:
     """`at_once` clients on a thread of their own, each calling again and again until `calls` were made or `stop`.
 
-    A share of the calls is of a hostile client, which has a key of its own; `attacks` are those it knows.
+    A share of the calls is of a hostile client, which has a key of its own; `attacks` are those it knows. A burst counts as one call.
     """
 
     def __init__(
@@ -122,7 +129,7 @@ class Load:
         """Connections that no gateway took: nothing was begun."""
         self._urls, self._at_once, self._calls = list(urls), at_once, calls
         self._random, self._number = random.Random(seed), 0
-        self._hostile, self._attacks = hostile, list(attacks)
+        self._hostile, self._attacks, self._deck, self._extra = hostile, list(attacks), list[str](), 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
 
@@ -135,6 +142,10 @@ class Load:
         """Were all calls made?"""
         return not self._thread.is_alive()
 
+    def wait(self, timeout_s: float) -> None:
+        """Wait until all calls were made, so long at most."""
+        self._thread.join(timeout_s)
+
     def stop(self, timeout_s: float) -> None:
         """Make no more calls, and wait for those under way. Raises AssertionError where one hangs."""
         self._stopping.set()
@@ -143,53 +154,68 @@ class Load:
 
     async def _main(self) -> None:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=timeout, headers={"authorization": f"Bearer {KEY}"}
-        ) as session:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=timeout) as session:
             await asyncio.gather(*(self._client(session) for _ in range(self._at_once)))
 
     async def _client(self, session: aiohttp.ClientSession) -> None:
         while not self._stopping.is_set() and self._number < self._calls:
-            self._number += 1
-            done = await self._call(session, self._number)
-            if done is None:
-                self.refused += 1
-                await asyncio.sleep(0.05)
+            if self._attacks and self._random.random() < self._hostile:
+                await self._attack(session, self._next_attack())
                 continue
-            self.done.append(done)
-            if done.seen.status == 503:
-                await asyncio.sleep(0.2)
+            self._number += 1
+            await self._one(session, self._number, "")
 
-    async def _call(self, session: aiohttp.ClientSession, number: int) -> Done | None:
+    def _next_attack(self) -> str:
+        """Each of them in turn, in another order each time."""
+        if not self._deck:
+            self._deck = self._random.sample(self._attacks, len(self._attacks))
+        return self._deck.pop()
+
+    async def _attack(self, session: aiohttp.ClientSession, name: str) -> None:
+        self._number += 1
+        calls = [self._one(session, self._number, name)]
+        for _ in range(ATTACKS[name].at_once - 1):
+            # numbers of their own, past those that are counted
+            self._extra += 1
+            calls.append(self._one(session, EXTRA + self._extra, name))
+        await asyncio.gather(*calls)
+
+    async def _one(self, session: aiohttp.ClientSession, number: int, attack: str) -> None:
+        done = await self._call(session, number, attack)
+        if done is None:
+            self.refused += 1
+            await asyncio.sleep(0.05)
+            return
+        done.is_extra = number > EXTRA
+        self.done.append(done)
+        if done.seen.status == 503:
+            await asyncio.sleep(0.2)
+
+    async def _call(self, session: aiohttp.ClientSession, number: int, name: str) -> Done | None:
         kind, model = self._random.choice(KINDS), self._random.choice(MODELS)
         dialect: Dialect = self._random.choice(("openai", "anthropic"))
         url = self._random.choice(self._urls)
-        attack = self._random.choice(self._attacks) if self._attacks and self._random.random() < self._hostile else ""
-        if attack:
-            kind, body = "hostile", attack_of(number, attack, dialect, model, self._random)
+        headers: list[tuple[str, str]] = [("x-sluice-policy", POLICY.get(kind, "default")), ("authorization", f"Bearer {KEY}")]
+        if name:
+            kind, body = "hostile", attack_of(number, name, dialect, model, self._random)
+            headers = _hostile_headers(ATTACKS[name], self._random)
         else:
             body = body_of(number, kind, dialect, model)
         seen, began = Seen(dialect, body["stream"]), time.monotonic()
-        done = Done(number, kind, body["model"], seen, began, began, 0.0, attack=attack)
-        last = began
+        done = Done(number, kind, body["model"], seen, began, began, 0.0, attack=name)
+        sent: dict[str, Any] = {"json": body}
+        if name and ATTACKS[name].slow:
+            done.left = True
+            sent = {"data": _drop_by_drop(body, self._random.uniform(0.5, 5.0))}
         try:
-            headers = {"x-sluice-policy": POLICY.get(kind, "default")}
-            sent: dict[str, Any] = {"json": body}
-            if attack:
-                headers["authorization"] = f"Bearer {HOSTILE_KEY}"
-                if ATTACKS[attack].slow:
-                    done.left = True
-                    sent = {"data": _drop_by_drop(body, self._random.uniform(0.5, 5.0))}
             async with session.post(url + _PATHS[dialect], **sent, headers=headers) as answer:
                 seen.status, seen.call_id = answer.status, answer.headers.get("x-sluice-call-id", "")
-                async for data in answer.content.iter_any():
-                    now = time.monotonic()
-                    done.longest_s, last = max(done.longest_s, now - last), now
-                    seen.body += data
-                    if kind == "leaves" and len(seen.body) > _LEAVES_AFTER:
-                        done.left, seen.whole = True, False
-                        answer.close()
-                        break
+                if name and ATTACKS[name].unread and seen.status == 200:
+                    await asyncio.sleep(self._random.uniform(*_UNREAD_S))
+                    done.left, seen.whole = True, False
+                    answer.close()
+                else:
+                    await self._read(answer, done)
         except aiohttp.ClientConnectorError:
             return None
         except (aiohttp.ClientError, OSError, TimeoutError):
@@ -197,3 +223,22 @@ class Load:
         done.ended = time.monotonic()
         seen.elapsed_s = done.ended - began
         return done
+
+    async def _read(self, answer: aiohttp.ClientResponse, done: Done) -> None:
+        last = done.began
+        async for data in answer.content.iter_any():
+            now = time.monotonic()
+            done.longest_s, last = max(done.longest_s, now - last), now
+            done.seen.body += data
+            if done.kind == "leaves" and len(done.seen.body) > _LEAVES_AFTER:
+                done.left, done.seen.whole = True, False
+                answer.close()
+                break
+
+
+def _hostile_headers(attack: Attack, source: random.Random) -> list[tuple[str, str]]:
+    headers = [("x-sluice-policy", attack.policy), ("authorization", f"Bearer {HOSTILE_KEY}")]
+    if attack.twice:
+        again = source.choice((("x-sluice-policy", "asked"), ("authorization", "Bearer sk-other"), ("x-sluice-timeout-s", "5")))
+        headers += [again, again]
+    return headers

@@ -20,8 +20,8 @@ from typing import Any
 
 from tests.chaos import check
 from tests.chaos.breaking import Breaker
-from tests.chaos.hostile import ATTACKS
-from tests.chaos.load import HOSTILE_KEY, Load
+from tests.chaos.hostile import ATTACKS, POLICIES
+from tests.chaos.load import HOSTILE_KEY, HOSTILE_SHARE, Load
 from tests.chaos.upstream import Upstream, upstream
 from tests.support.invariants import settle
 from tests.support.ports import free_port
@@ -46,7 +46,8 @@ def config(server: Upstream) -> dict[str, Any]:
     made["models"] = [{"match": name, "upstream": name} for name in made["upstreams"]]
     made["policies"]["judged"] = [{"use": "tool_judge", "model": "demo-judge", "threshold": 0.6}]
     made["keys"][0]["policies"].append("judged")
-    made["keys"].append({"name": "hostile", "sha256": digest(HOSTILE_KEY), "roles": ["client"], "policies": ["default"]})
+    made["policies"] |= POLICIES
+    made["keys"].append({"name": "hostile", "sha256": digest(HOSTILE_KEY), "roles": ["client"], "policies": ["default", *POLICIES]})
     made["limits"] |= {"redis_silent_s": 2.0, "keepalive_s": 1.0, "activity_s": 20.0, "drain_s": 7.0}
     return made
 
@@ -75,15 +76,31 @@ def stage(folder: Path) -> Iterator[tuple[Product, Server, Server, dict[str, Pro
 
 
 def run(
-    folder: Path, *, seed: int, seconds: float, calls: int, at_once: int, attacks: Sequence[str] = tuple(ATTACKS)
+    folder: Path,
+    *,
+    seed: int,
+    seconds: float,
+    calls: int,
+    at_once: int,
+    attacks: Sequence[str] = tuple(ATTACKS),
+    hostile: float = HOSTILE_SHARE,
+    breaks: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Run until `seconds` are over or `calls` were made; returns the report and what is wrong. Without `attacks` nobody is hostile."""
+    """Run until `seconds` are over or `calls` were made; returns the report and what is wrong.
+
+    Without `attacks` nobody is hostile; where nothing `breaks`, every innocent call must be served as it should, whatever the hostile do.
+    """
     with stage(folder) as (product, valkey, postgres, proxies, ports, server):
-        load = Load([f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls, attacks=attacks)
+        load = Load(
+            [f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls, hostile=hostile, attacks=attacks
+        )
         breaker = Breaker(product, valkey, postgres, proxies, ports, seed)
         began = time.monotonic()
         load.start()
-        breaker.run(lambda: time.monotonic() - began > seconds or load.is_over)
+        if breaks:
+            breaker.run(lambda: time.monotonic() - began > seconds or load.is_over)
+        else:
+            load.wait(seconds)
         load.stop(timeout_s=120)
         breaker.replace_ended()
         lasted = time.monotonic() - began
@@ -111,6 +128,8 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=24)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--attacks", nargs="*", choices=list(ATTACKS), default=list(ATTACKS), help="what the hostile client knows")
+    parser.add_argument("--hostile", type=float, default=HOSTILE_SHARE, help="their share of all calls")
+    parser.add_argument("--no-faults", action="store_true", help="break nothing: whatever an innocent call suffers is the hostile client's")
     parser.add_argument("--json", type=Path, help="write the report there")
     parser.add_argument("--keep", type=Path, help="keep logs and data in this folder")
     given = parser.parse_args()
@@ -119,7 +138,16 @@ def main() -> None:
         folder = given.keep or Path(made)
         folder.mkdir(parents=True, exist_ok=given.keep is None)
         folder.chmod(0o711)
-        said, found = run(folder, seed=given.seed, seconds=given.seconds, calls=given.calls, at_once=given.at_once, attacks=given.attacks)
+        said, found = run(
+            folder,
+            seed=given.seed,
+            seconds=given.seconds,
+            calls=given.calls,
+            at_once=given.at_once,
+            attacks=given.attacks,
+            hostile=given.hostile,
+            breaks=not given.no_faults,
+        )
     print(json.dumps(said, indent=1))
     for sentence in found[:200]:
         print(sentence)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import threading
 from collections import Counter
@@ -12,6 +13,7 @@ from aiohttp import web
 from gateway import demo
 from protocol.request import Dialect
 from tests.chaos import hostile
+from tests.chaos.hostile_wire import in_anthropic, in_openai
 
 _NUMBER = re.compile(rb"call (\d+):(?: attack ([a-z ]+)!)?")
 PATHS: dict[str, Dialect] = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
@@ -23,6 +25,8 @@ class Upstream:
     def __init__(self) -> None:
         self.sent: dict[int, bytes] = {}
         self.asked = Counter[int]()
+        self.fields: dict[int, set[str]] = {}
+        """The fields of the requests of attacks."""
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._ready, self._closing = threading.Event(), asyncio.Event()
@@ -67,9 +71,11 @@ class Upstream:
         assert found is not None
         number = int(found[1])
         self.asked[number] += 1
-        script = (
-            _hostile(PATHS[request.path], found[2].decode(), number, body) if found[2] else demo.script(PATHS[request.path], "chat", body)
-        )
+        if found[2]:
+            self.fields[number] = set(json.loads(body))
+            script = _hostile(PATHS[request.path], found[2].decode(), number, body)
+        else:
+            script = demo.script(PATHS[request.path], "chat", body)
         headers = {"content-type": script.content_type} | ({"retry-after": script.retry_after} if script.retry_after else {})
         response = web.StreamResponse(status=script.status, headers=headers)
         await response.prepare(request)
@@ -85,7 +91,7 @@ class Upstream:
 
 def _hostile(dialect: Dialect, name: str, number: int, body: bytes) -> demo.Script:
     streams = b'"stream":true' in body.replace(b'"stream": ', b'"stream":')
-    said = (hostile.in_openai if dialect == "openai" else hostile.in_anthropic)(hostile.answered(name, number), stream=streams)
+    said = (in_openai if dialect == "openai" else in_anthropic)(hostile.answered(name, number), stream=streams)
     script = demo.Script(content_type="text/event-stream" if streams else "application/json")
     # as it is read from a network: in pieces that know nothing of events
     script.steps = [(0.0, said[n : n + 16_384]) for n in range(0, len(said), 16_384)]

@@ -23,6 +23,7 @@ in their logs. How often upstreams and judges were asked, only the test that pla
 """
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,9 @@ from tests.support.order import check_chat_frames, check_messages_frames
 Connection = psycopg.Connection[Any]
 _CHAT_END = b"data: [DONE]"
 _KEEPALIVES = (b": keepalive", b'event: ping\ndata: {"type": "ping"}')
+_ID = re.compile(r"[A-Za-z0-9_./~-][\w.:/@+=~-]{0,255}", re.ASCII)
+_MADE_ID = re.compile("call_[0-9a-f]{24}")
+"""What a client gets for an id that is none, which is on record as it came."""
 _DECIDED = ("allow", "block", "replace", "withheld")
 
 
@@ -184,8 +188,10 @@ def _chunk_faults(recorded: Recorded, upstream: bytes | None) -> list[str]:
 def _tool_faults(seen: Seen, recorded: Recorded) -> list[str]:
     found = []
     approved = {t["id"]: t for t in recorded.tools if t["verdict"] in ("allow", "replace") and t["executor"] == "client"}
-    for identity, name, arguments, whole in _calls(seen):
+    for identity, name, arguments, whole in calls_of(seen):
         row = approved.get(identity)
+        if row is None and _MADE_ID.fullmatch(identity):
+            row = next((t for key, t in approved.items() if not _ID.fullmatch(key or "") and t["name"] == name), None)
         if row is None or row["name"] != name:
             found.append(f"I4: the client got a call of {name!r} that is on record as {[t['verdict'] for t in recorded.tools]}")
         elif not _same(arguments, to_text(bytes(row["released"] or b"")), whole=whole):
@@ -209,7 +215,7 @@ def _same(arguments: str, released: str, *, whole: bool) -> bool:
         return False
 
 
-def _calls(seen: Seen) -> list[tuple[str, str, str, bool]]:
+def calls_of(seen: Seen) -> list[tuple[str, str, str, bool]]:
     """Id, name, arguments of each call the client has, and whether all of it came."""
     if seen.status != 200:
         return []
@@ -248,6 +254,16 @@ def _whole_calls(seen: Seen) -> list[tuple[str, str, str]]:
         return [(b["id"], b["name"], json.dumps(b["input"])) for b in answer.get("content", ()) if b["type"] == "tool_use"]
     calls = [c for choice in answer.get("choices", ()) for c in choice["message"].get("tool_calls") or ()]
     return [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls]
+
+
+def frames_of(seen: Seen) -> list[dict[str, Any]]:
+    """The JSON of a stream's frames, or of a whole answer; what is cut is left out."""
+    if seen.streams:
+        return _values(seen)
+    try:
+        return [json.loads(seen.body)]
+    except ValueError:
+        return []
 
 
 def _values(seen: Seen) -> list[dict[str, Any]]:

@@ -1,0 +1,110 @@
+"""The checker of the chaos run finds what it looks for: a hostile client that got something, an innocent one that was ended."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.chaos.breaking import Breaker, Fault
+from tests.chaos.check import innocent_faults
+from tests.chaos.check_hostile import hostile_faults, line_faults
+from tests.chaos.load import Done
+from tests.support.invariants import Recorded, Seen
+
+
+def openai(*deltas: dict[str, Any]) -> bytes:
+    frames = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    return b"".join(b"data: " + json.dumps(f).encode() + b"\n\n" for f in frames) + b"data: [DONE]\n\n"
+
+
+def anthropic(*events: dict[str, Any]) -> bytes:
+    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
+
+
+def call(name: str, arguments: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": name, "arguments": arguments}}]}
+
+
+def found(attack: str, body: bytes, *, dialect: Any = "openai", status: int = 200) -> list[str]:
+    seen = Seen(dialect, streams=True, status=status, body=body)
+    return list(hostile_faults(Done(1, "hostile", "m", seen, 0, 1, 0, attack=attack), set()))
+
+
+BAD = {
+    "text in pieces": ("harm", openai({"content": "rm "}, {"content": "-rf"})),
+    "a phrase over reasoning": ("phrases over blocks", openai({"content": "Project F"}, {"reasoning": "x"}, {"content": "alcon"})),
+    "a split character": ("split characters", openai({"content": "\ud83e"}, {"content": "\udd85 plan"})),
+    "a key": ("phrases over blocks", openai({"content": "sk-abcdefghij"}, {"content": "abcdefghij"})),
+    "prose in an id": ("prose in names", openai({"x": "Project Falcon"})),
+    "prose in escapes": ("prose in names", openai().replace(b"data", b"Project\\u0020Falcon", 1)),
+    "a tool that was not offered": ("a tool that was not offered", openai(call("deploy", "{}"))),
+    "a second call": ("a second call", openai(call("bash", "{}"), {"tool_calls": [{"index": 1, "id": "2", "function": {"name": "bash"}}]})),
+    "a statement": ("statements", openai(call("query", '{"sql":"SELECT 1 DELETE FROM users"}'))),
+    "an unseen character": ("odd commands", openai(call("bash", '{"command":"r\\u0000m -rf /"}'))),
+    "a separator": ("odd commands", openai(call("bash", '{"command":"rm\\u2028-rf /"}'))),
+    "a list": ("odd commands", openai(call("bash", '{"command":"rm","args":["-rf"]}'))),
+    "full-width letters": ("odd commands", openai(call("bash", '{"command":"\uff52\uff4d -rf"}'))),
+    "what is refused": ("headers twice", openai({"content": "hello"})),
+}
+
+
+@pytest.mark.parametrize(("attack", "body"), BAD.values(), ids=BAD)
+def test_what_a_hostile_client_may_not_have_is_found(attack: str, body: bytes) -> None:
+    assert found(attack, body)
+    assert not found(attack, openai({"content": "fine"}), status=400 if attack == "headers twice" else 200)
+
+
+def test_texts_of_blocks_are_joined_as_clients_do() -> None:
+    deltas = [{"type": "content_block_delta", "index": n, "delta": {"type": "text_delta", "text": t}} for n, t in enumerate(("rm ", "-rf"))]
+    assert found("harm", anthropic(*deltas), dialect="anthropic")
+
+
+def test_a_field_that_upstream_may_not_see_is_found() -> None:
+    done = Done(1, "hostile", "m", Seen("openai", streams=True, status=200, body=openai()), 0, 1, 0, attack="routing")
+    assert list(hostile_faults(done, {"model", "lora"}))
+    assert not list(hostile_faults(done, {"model"}))
+
+
+@pytest.mark.parametrize("sign", "\u2028\u2029\u0085\x0b\x0c\x1c\x1e")
+def test_a_line_that_some_readers_split_is_found(sign: str) -> None:
+    body = openai({"content": "fine"})
+    assert not list(line_faults(Seen("openai", streams=True, status=200, body=body)))
+    assert list(line_faults(Seen("openai", streams=True, status=200, body=body.replace(b"fine", sign.encode()))))
+
+
+class Nothing(Breaker):
+    """A breaker that broke what it is told, and is never run."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self.faults = list(faults)
+
+
+JUDGE = Fault("judge SIGKILL", 0.0, 1.0, visible=False)
+GATEWAY = Fault("gateway SIGKILL", 0.0, 1.0, visible=True)
+ERROR = b'{"error":{"code":"no_worker","type":"overloaded"}}'
+SERVED = Seen("openai", streams=True, status=200, body=openai())
+ENDED = {
+    "no worker took it": (Seen("openai", streams=True, status=503, body=ERROR), Recorded(), GATEWAY),
+    "its step was ended": (
+        Seen("openai", streams=True, status=200, body=openai()),
+        Recorded(end=("FAILED", "policy_failed", 200, 1)),
+        None,
+    ),
+    "it was taken over": (SERVED, Recorded(events=[("takeover", "")]), GATEWAY),
+    "a judge came late": (SERVED, Recorded(tools=[{"reason": "judge_deadline"}]), JUDGE),
+}
+
+
+@pytest.mark.parametrize(("seen", "recorded", "excuse"), ENDED.values(), ids=ENDED)
+def test_an_innocent_call_that_suffers_is_found(seen: Seen, recorded: Recorded, excuse: Fault | None) -> None:
+    done = Done(1, "judged", "m", seen, 0.5, 2.0, 0.0)
+    assert list(innocent_faults(done, recorded, Nothing()))
+    if excuse is not None:
+        assert not list(innocent_faults(done, recorded, Nothing(excuse)))
+        later = Done(1, "judged", "m", seen, 30.0, 31.0, 0.0)
+        assert list(innocent_faults(later, recorded, Nothing(excuse)))
+
+
+def test_an_innocent_call_that_is_served_is_not() -> None:
+    seen = Seen("openai", streams=True, status=200, body=openai({"content": "fine"}))
+    assert not list(innocent_faults(Done(1, "judged", "m", seen, 0.5, 2.0, 0.0), Recorded(), Nothing()))
