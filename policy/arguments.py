@@ -127,7 +127,7 @@ def texts(value: Json) -> list[str]:
 
 
 def _joined(value: Json, spelt: dict[str, str]) -> list[str]:
-    if type(value) is dict and len(value) == 1 and not isinstance(*value.values(), dict | list):
+    if type(value) is dict and len(value) == 1 and type(next(iter(value.values()))) not in (dict, list):
         # one text, which is nothing to join, as most commands are
         return []
     everything: list[str] = []
