@@ -127,6 +127,9 @@ def texts(value: Json) -> list[str]:
 
 
 def _joined(value: Json, spelt: dict[str, str]) -> list[str]:
+    if type(value) is dict and len(value) == 1 and type(next(iter(value.values()))) not in (dict, list):
+        # one text, which is nothing to join, as most commands are
+        return []
     everything: list[str] = []
     joins = [everything]
 

@@ -7,7 +7,6 @@ hooks are given is theirs too: nothing they change in it reaches others but by w
 after a takeover, so they must be deterministic in their inputs: no clock, no randomness, no IO.
 """
 
-import functools
 import re
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -203,7 +202,6 @@ HOOKS = frozenset(("for_call", "on_request", "on_text", "on_text_end", "on_tool_
 """What a policy overrides as methods of its class."""
 
 
-@functools.cache
 def is_built_in(kind: type) -> bool:
     """Is this one of ours, which change nothing of what they are given, and keep what a call changes apart themselves?"""
     return kind.__module__.startswith("policy.")

@@ -255,14 +255,15 @@ class Blocks:
         if slot.ordinal >= MAX_TOOL_CALLS:
             self._leave_out(slot)
             return
-        if not slot.result and not extras.is_name(slot.name, offered=self._approved.request.tool(slot.name) is not None):
+        tool = self._approved.request.tool(slot.name)
+        if not slot.result and not extras.is_name(slot.name, offered=tool is not None):
             slot.decided = Decided("block", "name", "", "", None)
         elif slot.kind is BlockKind.TOOL_USE and slot.decided is None:
             toolset = (slot.body or {}).get("toolset_name")
             slot.decided = self._approved.refused(slot.name, toolset, is_first=slot.key == self._first_call)
         before = NOTHING_BEFORE if self._answer is None else self._answer.so_far()
         if slot.decided is None:
-            toolcalls.decide(slot, self._chain, self._approved.request, self.call.max_arguments_bytes, before)
+            toolcalls.decide(slot, self._chain, tool, self.call.max_arguments_bytes, before)
         if self._answer is not None:
             self._answer.call(toolcalls.said(slot))
         if slot.decision is not None and slot.decision.may_ask_next:

@@ -350,7 +350,7 @@ class Decision:
     def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
         self.question = None
         hook, call_id = "on_tool_call" if judgement is None else "on_judgement", self._chain.context.call_id
-        call = self._given(policy)
+        call = self._given(policy, is_asked=judgement is None)
         try:
             verdict: object = policy.on_tool_call(call) if judgement is None else policy.on_judgement(call, judgement)
         except TookTooLong:
@@ -367,13 +367,15 @@ class Decision:
         wrong = checked.problem(verdict)
         return _fault(policy, hook, call_id, wrong) if wrong else verdict
 
-    def _given(self, policy: Policy) -> ToolCall:
+    def _given(self, policy: Policy, *, is_asked: bool) -> ToolCall:
         """The call as a policy gets it. A rule behind one that changes `value` must read what is released, so each has its own."""
         call = self._call
-        if policy.asks:
+        own = not is_built_in(type(policy))
+        # none of ours asks once more when the judge has answered
+        if policy.asks and (own or is_asked):
             nonce = nonces.for_question(self._chain.context.nonce, call.block, self.step + 1)
             call = msgspec.structs.replace(call, nonce=nonce)
-        if is_built_in(type(policy)):
+        if not own:
             return call
         tool = None if call.tool is None else copied_tool(call.tool)
         return msgspec.structs.replace(call, value=copied_json(call.value), tool=tool)

@@ -141,12 +141,11 @@ class TextReplace(Policy):
     def on_other(self, block: OtherBlock) -> Verdict:
         """Withhold what holds a text that would have been replaced."""
         sealed = _SEALED_DATA if block.type == "redacted_thinking" else _SEALED
-        begins = None if self._has_patterns else self._beginning.search
-        for text in _texts(block.body, sealed):
-            # in nearly every text no literal begins
-            if (begins is None or begins(text) is not None) and self._matches(text):
-                return Block("text")
-        return ALLOW
+        texts = _texts(block.body, sealed)
+        if not self._has_patterns and self._beginning.search("\0".join(texts)) is None:
+            # nearly always: no literal begins in any of them
+            return ALLOW
+        return Block("text") if any(map(self._matches, texts)) else ALLOW
 
     def _matches(self, text: str) -> bool:
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text

@@ -10,10 +10,10 @@ from policy.slots import Slot
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, dumps, normal_arguments
 from protocol.records import JudgementRecord, ToolCallRecord, to_bytes
-from protocol.request import ChatRequest, Dialect, OtherPart
+from protocol.request import ChatRequest, Dialect, OtherPart, Tool
 
 
-def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int, before: AnswerSoFar) -> None:
+def decide(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar) -> None:
     """Begin the decision on a complete call: by rules, not yet by judges.
 
     Arguments that two parsers could read differently are blocked under every policy.
@@ -30,7 +30,7 @@ def decide(slot: Slot, chain: Chain, request: ChatRequest, max_bytes: int, befor
         slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {shown(slot.name)} were blocked: {error}]", None)
         return
     call = ToolCall(
-        slot.key, slot.ordinal, slot.id, slot.name, text, value, request.tool(slot.name), slot.executor, slot.server, before=before
+        slot.key, slot.ordinal, slot.id, slot.name, text, value, tool, slot.executor, slot.server, before=before
     )  # fmt: skip
     slot.decision = Decision(chain, call)
     slot.decision.advance(may_ask=False)

@@ -150,11 +150,13 @@ def _loads_fast(text: str | bytes, max_depth: int) -> Any:
         return _UNSURE
     items: list[Any] = [value]
     for _ in range(max_depth + 1):
-        if math.inf in items or -math.inf in items:
+        # nearly all values are leaves, and few are floats: comparing each with infinity takes three times as long
+        kinds = {*map(type, items)}
+        if float in kinds and (math.inf in items or -math.inf in items):
             break
-        level = [v for v in items if type(v) is dict or type(v) is list]
-        if not level:
+        if dict not in kinds and list not in kinds:
             return value
+        level = [v for v in items if type(v) is dict or type(v) is list]
         items = []
         for v in level:
             items += v.values() if type(v) is dict else v

@@ -13,7 +13,7 @@ from policy.effects import Ask, CallInfo, Dispatch, Taken
 from policy.session import Session
 from policy.tool_judge import ToolJudge
 from policy.tool_rules import ToolRules
-from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS
+from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
 from protocol.config import Config
 from protocol.events import BlockKind
 from protocol.records import JudgementRecord, ToolCallRecord
@@ -229,6 +229,27 @@ def test_what_is_kept_of_a_text_depends_on_the_text_alone() -> None:
         assert isinstance(one, SaidText)
         assert len(one.begins) + one.left_out + len(one.ends) == size
         assert text.startswith(one.begins) and text.endswith(one.ends)
+
+
+@pytest.mark.parametrize("size", [10, TEXT_STEP_CHARS + 10])
+def test_a_text_is_heard_once_whatever_its_size(size: int) -> None:
+    """Text that is taken in steps was heard whole, and once more in its steps."""
+    session = judged()
+    answer = feed(
+        session,
+        chunk({"content": "a" + "b" * (size - 2) + "c"}),
+        call_chunk(0, "bash", '{"command": "ls"}'),
+        chunk(finish="tool_calls"),
+        DONE,
+    )
+    [ask] = answer.asks
+    shown = json.loads(ask.question.prompt.split("\n")[1])["answer"]
+    if size < TEXT_STEP_CHARS:
+        assert shown == [{"text": "abbbbbbbbc"}]
+        return
+    [said] = shown
+    assert said["text_begins"].startswith("ab") and said["text_ends"].endswith("bc")
+    assert len(said["text_begins"]) + said["characters_left_out"] + len(said["text_ends"]) == size
 
 
 @pytest.mark.parametrize("times", [1, 10, 100])

@@ -12,7 +12,7 @@ from sqlglot import exp
 from policy import sql
 from policy.arguments import plain_values, spellings, texts
 from policy.base import ALLOW, Block, Context, Executor, Replace, ToolCall, Verdict
-from policy.patterns import Names
+from policy.patterns import Names, compile_re2, literal
 from policy.schemas import Budget, ToolSchemas, compile_client_schema, compile_schema
 from policy.sql import NotOneStatement, check_dialect, kinds_of
 from policy.tool_rules import ToolRules
@@ -51,6 +51,24 @@ def reason(verdict: Verdict) -> str:
 )
 def test_a_pattern_finds_every_decoded_string_and_key(arguments: str) -> None:
     assert reason(decide(arguments, deny=[{"argument_matches": RM}])) == "rule"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["rm -rf", "a|b", "a.b", "(?i)rm", "x{2}", "a\\b", "^rm", "caf\u00e9", "[rm]", "100%", "a/b'c\"d;e", "it*", "$(x)", "a+b", "ab?"],
+)
+def test_a_pattern_that_is_a_plain_text_finds_what_re2_finds(pattern: str) -> None:
+    plain, compiled = literal(pattern), compile_re2(pattern)
+    assert (plain is not None) == (pattern in ("rm -rf", "100%", "a/b'c\"d;e"))
+    for text in (pattern, f"x{pattern}y", pattern.upper(), "ab", "sudo rm  -rf", "xx", "", "100", "a/b'c\"d;"):
+        assert plain is None or (plain in text) == (compiled.search(text) is not None)
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=8), st.text(max_size=20))
+def test_plain_patterns_mean_themselves(pattern: str, around: str) -> None:
+    if literal(pattern) is not None:
+        for text in around, around + pattern + around, pattern.swapcase():
+            assert (pattern in text) == (compile_re2(pattern).search(text) is not None)
 
 
 def test_a_pattern_sees_the_exact_text_too() -> None:
