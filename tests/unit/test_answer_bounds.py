@@ -80,8 +80,8 @@ def test_slots_are_put_into_a_long_queue_without_a_search() -> None:
     began = time.process_time()
     for _ in range(5_000):
         slots.insert_after(queue[-1], Slot(0, BlockKind.TOOL_USE, key=slots.new_key()))
-    # a search through the queue takes 5 s
-    assert time.process_time() - began < 0.5
+    # 0.05 s; a search through the queue takes 5 s
+    assert time.process_time() - began < 1.5
     assert len(slots.unfinished()) == 55_000 and slots.cut_after(queue[-2])[0] is queue[-1]
 
 

@@ -206,7 +206,7 @@ def test_scripts_are_bounded_before_they_are_made(dialect: Dialect, times: int) 
         began = time.process_time()
         script = demo.script(dialect, "chat", body)
         taken = steps(script) if b"long" not in body else list(islice(script.steps, 1000))
-        assert time.process_time() - began < 0.25
+        assert time.process_time() - began < 1.0
         assert script.status == 200
         data = b"".join(piece for _, piece in taken)
         assert data.count(b'"type":"tool_use"') <= DEMO_CALLS and data.count(b'"type":"function"') <= DEMO_CALLS

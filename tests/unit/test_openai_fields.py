@@ -632,14 +632,14 @@ def test_many_calls_cost_what_they_are() -> None:
             + b"\n\n"
         )
         best = 9.0
-        for _ in range(3):
-            decoder, before = codecs.make_decoder("openai"), time.perf_counter()
+        for _ in range(5):
+            decoder, before = codecs.make_decoder("openai"), time.process_time()
             decoder.feed(data)
             decoder.feed(more)
-            best = min(best, time.perf_counter() - before)
+            best = min(best, time.process_time() - before)
         return best
 
-    assert cost(8_000) < 24 * cost(1_000)
+    assert cost(8_000) < 32 * cost(1_000)
 
 
 # --- the other dialect's blocks ---
