@@ -63,12 +63,12 @@ class TextFlow:
         if slot is None or slot.run is None or slot.done:
             raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
         run = slot.run
+        if len(event.text) > TEXT_STEP_CHARS:
+            return self._take_in_steps(event)
         if self._heard is not None and slot.kind is not None:
             self._heard.text(slot.kind, event.text)
         if run.blocked:
             return "block", index
-        if len(event.text) > TEXT_STEP_CHARS:
-            return self._take_in_steps(event)
         if not self._chain.reads_text:
             return ("allow" if self._say(slot, run, event.text) else "hold"), index
         text = event.text
@@ -103,12 +103,10 @@ class TextFlow:
         return text[:-1] if run.half else text
 
     def _take_in_steps(self, event: TextDelta) -> Mark:
-        """Take long text so that no hook and no search sees all of it at once, and nothing is looked at once the block is denied."""
+        """Take long text so that no hook and no search sees all of it at once; once the block is denied, none sees any."""
         text, marks = event.text, set[VerdictName]()
         for at in range(0, len(text), TEXT_STEP_CHARS):
             marks.add(self.take(TextDelta(event.index, text[at : at + TEXT_STEP_CHARS]))[0])
-            if "block" in marks:
-                break
         return next(verdict for verdict in _RANKED if verdict in marks), event.index
 
     def _say(self, slot: Slot, run: TextRun, text: str) -> bool:

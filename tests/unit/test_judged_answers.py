@@ -13,7 +13,7 @@ from policy.effects import Ask, CallInfo, Dispatch, Taken
 from policy.session import Session
 from policy.tool_judge import ToolJudge
 from policy.tool_rules import ToolRules
-from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS
+from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
 from protocol.config import Config
 from protocol.events import BlockKind
 from protocol.records import JudgementRecord, ToolCallRecord
@@ -229,6 +229,13 @@ def test_what_is_kept_of_a_text_depends_on_the_text_alone() -> None:
         assert isinstance(one, SaidText)
         assert len(one.begins) + one.left_out + len(one.ends) == size
         assert text.startswith(one.begins) and text.endswith(one.ends)
+
+
+@pytest.mark.parametrize("size", [TEXT_STEP_CHARS, TEXT_STEP_CHARS + 1, 3 * TEXT_STEP_CHARS])
+def test_text_that_is_looked_at_in_steps_is_heard_once(size: int) -> None:
+    [ask] = feed(judged(), chunk({"content": "x" * size}), call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE).asks
+    [text] = [item for item in shown(ask)["answer"] if "text_begins" in item]
+    assert len(text["text_begins"]) + text["characters_left_out"] + len(text["text_ends"]) == size
 
 
 @pytest.mark.parametrize("times", [1, 10, 100])
