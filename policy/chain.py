@@ -75,6 +75,10 @@ def _options(request: ChatRequest) -> bytes:
     return dumps(msgspec.structs.replace(request, turns=(), system=(), system_messages=()))
 
 
+def _calls_allowed(request: ChatRequest) -> tuple[object, ...]:
+    return request.tools, request.tool_choice, request.parallel_tool_calls
+
+
 class _Decides(NamedTuple):
     text: bool
     calls: bool
@@ -107,7 +111,8 @@ def _decides_about(kind: type[Policy]) -> _Decides:
 class Chain:
     """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
     `reads_other` likewise for blocks carried whole, `asks` where one may ask judges. `searches`: text is searched for calls, if a
-    policy decides about calls. `exact`: the tools that read keys, and those that read integers, exactly (see `Config`).
+    policy decides about calls. `exact`: the tools that read keys, and those that read integers, exactly (see `Config`). `given`:
+    each policy's context, where it has one.
 
     Raises PolicyFailed where a policy cannot be made ready for the call.
     """
@@ -119,11 +124,13 @@ class Chain:
         *,
         searches: bool = True,
         exact: tuple[Collection[str], Collection[str]] = ((), ()),
+        given: Sequence[Context] | None = None,
     ) -> None:
         self._series = policies
         self._exact_keys, self._exact_integers = exact
         self.context = context
-        self.policies = [self._for_call(p) for p in policies]
+        contexts = [self._given(p) for p in policies] if given is None else given
+        self.policies = [self._for_call(p, of) for p, of in zip(policies, contexts, strict=True)]
         decides = self._decides = [_decides_about(type(p)) for p in self.policies]
         self._text = [p for p, about in zip(self.policies, decides, strict=True) if about.text]
         self.deciders = [p for p, about in zip(self.policies, decides, strict=True) if about.calls]
@@ -140,9 +147,7 @@ class Chain:
         """Return what a call of the tool `name` asks for. Raises AmbiguousJson."""
         return loads_call(text, exact_keys=name in self._exact_keys, exact_integers=name in self._exact_integers)
 
-    def _for_call(self, policy: Policy) -> Policy:
-        own = _decides_about(type(policy)).own
-        context = self._given(self.context) if own else self.context
+    def _for_call(self, policy: Policy, context: Context) -> Policy:
         try:
             mine: object = policy.for_call(context)
         except TookTooLong:
@@ -155,9 +160,11 @@ class Chain:
             raise PolicyFailed(f"the policy {policy_name(policy)!r} failed")
         return mine
 
-    @staticmethod
-    def _given(context: Context) -> Context:
-        """The context as a policy of somebody's own gets it."""
+    def _given(self, policy: Policy) -> Context:
+        """The context as a policy gets it: one of somebody's own may change what it holds."""
+        context = self.context
+        if not _decides_about(type(policy)).own:
+            return context
         request = copied(context.request)
         approved = request if context.approved is context.request else copied(context.approved)
         return msgspec.structs.replace(context, request=request, approved=approved)
@@ -211,10 +218,10 @@ class Chain:
         return said
 
     def approve(self, request: ChatRequest) -> None:
-        """Tell the policies what was approved; text is searched for calls where a policy left fewer than the client offered."""
+        """Tell the policies what was approved; text is searched for calls where a policy changed which of them may be made."""
         self.context = msgspec.structs.replace(self.context, approved=request)
         if request is not self.context.request:
-            self.searches = self.searches or (self.may_search and request.tools != self.context.request.tools)
+            self.searches = self.searches or (self.may_search and _calls_allowed(request) != _calls_allowed(self.context.request))
             self._tell()
 
     def _tell(self) -> None:
@@ -232,9 +239,12 @@ class Chain:
     def read(self, text: str) -> str | None:
         """Pass a text that is no block of the answer (a notice, an error's sentence) through the series; None where it is blocked.
 
-        By copies of their own: what the policies keep of the answer must not depend on when a notice came.
+        By copies of their own: what the policies keep of the answer must not depend on when a notice came. Only those that look at text,
+        with the request that they have: an answer may have a hundred notices, and a request megabytes.
         """
-        fresh, block = Chain(self._series, self.context), TextBlock(-1, BlockKind.TEXT)
+        readers = {i: p for i, (p, about) in enumerate(zip(self.policies, self._decides, strict=True)) if about.text}
+        fresh = Chain([self._series[i] for i in readers], self.context, given=[p.context for p in readers.values()])
+        block = TextBlock(-1, BlockKind.TEXT)
         said, _ = fresh.on_text(text, block)
         rest, _ = fresh.on_text_end(block)
         return None if isinstance(said, Block) or isinstance(rest, Block) else said + rest

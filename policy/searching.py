@@ -13,8 +13,6 @@ from protocol.events import BlockKind, BlockStart
 from protocol.request import Dialect
 from protocol.text_calls import CallScanner, FoundCall, Piece
 
-"""Characters that are searched once more; over that the upstream means harm."""
-
 
 def raw_of(piece: Piece) -> str:
     """The text that a piece is."""

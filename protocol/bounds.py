@@ -87,7 +87,8 @@ MAX_DROPPED = 200
 MAX_LOOKUPS = 256
 MAX_TURN_BYTES = 32 * 2**20
 MAX_SEGMENTS = 8
-MAX_CARRIED_CHARS = 4 * 2**20
+MAX_CARRIED_CHARS = 2**20
+"""Of what may be a call over the border of two texts, searched once more at each border."""
 MAX_OPAQUE_NOTES = 100
 MAX_CHECKED_CHARS = 1 << 20
 MAX_EXTRA_DEPTH, MAX_EXTRA_VALUES, MAX_EXTRA_CHARS = 6, 1_000, 4_096

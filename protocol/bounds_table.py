@@ -28,6 +28,7 @@ from protocol.bounds import (
     MAX_BLOCKS,
     MAX_BODY_BYTES,
     MAX_BODY_VALUES,
+    MAX_CARRIED_CHARS,
     MAX_CHANGED_ITEMS,
     MAX_DESCRIPTION_CHARS,
     MAX_DROPPED,
@@ -249,6 +250,11 @@ _ANSWERS: tuple[Bound, ...] = (
     Bound(
         "answer_text_step", "upstream", "text that a hook or the search for calls takes at once", TEXT_STEP_CHARS, "characters",
         "policy.text_flow", "longer text comes in steps", _TESTS + "test_long_text_reaches_hooks_in_steps",
+    ),
+    Bound(
+        "answer_carried", "upstream", "text that may be a call over the border of two texts, searched once more at each", MAX_CARRIED_CHARS,
+        "characters", "policy.searching", "the answer ends with an error",
+        _TESTS + "test_what_is_searched_again_at_each_border_has_an_end",
     ),
     Bound(
         "answer_ids", "upstream", "an id: of a message, model or tool call", MAX_ID_CHARS, "characters", "policy.extras",

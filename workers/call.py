@@ -225,7 +225,8 @@ class OwnedCall:
 
     def _note_lost(self, entry: Entry) -> None:
         """Record the chunks of an entry at which the session broke: whatever came is on record."""
-        noted = self._chunks[-1].seq if self._chunks else self.sending.seq if self.sending is not None else self.recorded
+        last = self._chunks[-1] if self._chunks else None
+        noted = last.seq + len(last.raw) - 1 if last is not None else self.sending.seq if self.sending is not None else self.recorded
         if not entry.chunks or entry.next_seq <= noted + 1:
             return
         verdicts: list[VerdictName] = ["withheld"] * len(entry.chunks)

@@ -156,6 +156,10 @@ class Feeder:
         left = iter(entries)
         while True:
             entry = None
+            # a fact may be on the lane since this was read, or since the last slice
+            await call.until_free()
+            if call.finishing or not self._is_mine(call):
+                return True
             with self._inside(call) if call.replaying else contextlib.nullcontext():
                 until = time.monotonic() + SLICE_S
                 for _, fields in left:
@@ -202,6 +206,9 @@ class Feeder:
     async def _apart(self, call: OwnedCall, step: Callable[[], object], entry: Entry | None = None) -> None:
         """Take a step of a call on the lane, with what it gives to be released. One that takes too long ends the call."""
         await call.until_free()
+        if call.finishing or not self._is_mine(call):
+            # its end is written meanwhile, or another has it
+            return
         call.busy, was = asyncio.get_running_loop().create_future(), call.from_stream
         call.from_stream = True
         try:

@@ -126,6 +126,21 @@ def test_too_many_calls_at_the_end_of_a_text_end_it(text: str, policies: list[Po
     assert len(calls(answer)) == MAX_TEXT_CALLS + 1 and (b"behind" in answer.data) is bool(behind)
 
 
+def test_what_is_searched_again_at_each_border_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """29 kB of blocks with nothing in them, behind 56 kB of what may begin a call: 4 MiB searched again took 0.7 s in one step."""
+    feed, fed = CallScanner.feed, list[int]()
+
+    def counting(self: CallScanner, text: str) -> list[Piece]:
+        fed.append(len(text))
+        return feed(self, text)
+
+    monkeypatch.setattr(CallScanner, "feed", counting)
+    text = "<tool_call>" + '"name":}' * 7_000
+    answer = whole(message([{"type": "text", "text": text}, *[{"type": "text", "text": ""}] * 300]), "anthropic", "anthropic")
+    assert [r.status for r in answer.refused] == [500] and b"too many blocks" in answer.refused[0].body
+    assert sum(fed) <= 2**20 + 2 * len(text)
+
+
 def test_text_that_a_policy_gives_at_once_is_searched_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is searched as one is copied for each candidate in it: 0.4 MB took 3 s."""
     sizes: list[int] = []

@@ -177,13 +177,22 @@ def test_nor_is_it_in_text(change: str, text: str, client: Dialect, upstream: Di
 
 
 @every_way
-@pytest.mark.parametrize("change", ["bash is taken away", "all tools are taken away"])
+@pytest.mark.parametrize("change", CHANGES)
 def test_text_is_searched_for_what_was_taken_away_though_no_policy_decides_about_calls(
     change: str, client: Dialect, upstream: Dialect
 ) -> None:
     text = '<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'
-    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text=text), approving(CHANGES[change][0]))
-    assert said.verdicts == [("bash", "block", "not_offered")] and "rm -rf" not in said.text
+    how, reason = CHANGES[change]
+    said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text=text), approving(how))
+    assert said.verdicts == [("bash", "block", reason)] and "rm -rf" not in said.text
+
+
+@every_way
+def test_text_is_searched_for_a_second_call_where_a_policy_allows_one(client: Dialect, upstream: Dialect) -> None:
+    text = '<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'
+    frames = frames_of(upstream, (("read", "{}"),), text=text)
+    said = Said(client, upstream, body_of(client, upstream), frames, replaced(parallel_tool_calls=False))
+    assert [(name, reason) for name, _, reason in said.verdicts if reason] == [(said.verdicts[1][0], "one_call")]
 
 
 @every_way

@@ -60,6 +60,16 @@ def test_a_bug_breaks_its_call_and_is_not_raised(monkeypatch: pytest.MonkeyPatch
     assert type(records[-1]).__name__ == "EndRecord"
 
 
+@pytest.mark.parametrize("entry", [Entry(1, 1, "chunks", [chunk("a"), chunk("b"), chunk("c")]), Entry(1, 1, "chunks", [chunk("a")])])
+def test_chunks_of_a_broken_step_are_on_record_once(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = make()
+    # the session took them, and what it wants cannot be had
+    monkeypatch.setattr(call.session, "take", lambda: 1 / 0)
+    assert call.take_entry(entry) and call.broken
+    chunks = [r for r in call.end_records("policy_failed", -1, 5) if isinstance(r, ChunksRecord)]
+    assert [(r.seq, list(r.raw)) for r in chunks] == [(1, list(entry.chunks))]
+
+
 def test_a_bug_in_encoding_gives_no_release(monkeypatch: pytest.MonkeyPatch) -> None:
     call = make()
     monkeypatch.setattr(call, "_render", lambda *_: 1 / 0)

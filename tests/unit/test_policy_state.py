@@ -1,7 +1,7 @@
 """What a policy object holds is a call's own; what cannot be is refused when it is loaded."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -139,3 +139,35 @@ def test_a_hook_that_for_call_sets_refuses_the_call(tmp_path: Path) -> None:
     body = "    def for_call(self, context):\n        mine = super().for_call(context)\n        mine.on_text = str\n        return mine\n"
     with pytest.raises(PolicyFailed):
         Chain([loaded(tmp_path, f"class Mine(Policy):\n{body}")], CONTEXT)
+
+
+class Reader(Policy):
+    """Notes the request of each of its copies."""
+
+    def __init__(self, made: list[ChatRequest]) -> None:
+        self.made = made
+
+    def for_call(self, context: Context) -> Self:
+        mine = super().for_call(context)
+        mine.made = self.made
+        self.made.append(context.request)
+        return mine
+
+    def on_text(self, text: str, block: TextBlock) -> str:
+        return text
+
+
+class Decider(Reader):
+    """Looks at no text."""
+
+    on_text = Policy.on_text
+
+
+def test_what_is_no_block_is_read_with_the_request_that_is_there() -> None:
+    """An answer may have a hundred notices: each copied a request of 10,000 messages for each policy, 0.2 s of CPU."""
+    reading, deciding = list[ChatRequest](), list[ChatRequest]()
+    chain = Chain([Decider(deciding), Reader(reading)], CONTEXT)
+    assert chain.read("a notice") == "a notice"
+    assert len(deciding) == 1
+    first, second = reading
+    assert first is second is not CONTEXT.request

@@ -1,0 +1,112 @@
+"""What calls are fed with comes from the loop and from the lane; only one of them is ever in a call's session."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from policy.base import AskJudge, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
+from policy.effects import CallInfo
+from policy.session import Session
+from protocol.bounds import LARGE_STEP_BYTES
+from protocol.config import Config
+from streams import layout
+from streams.connection import Connection
+from streams.layout import Entry, Start
+from tests.support.dispatch import empty
+from workers.call import OwnedCall
+from workers.feeding import Feeder
+from workers.lane import Lane
+from workers.release import Releaser
+
+START = Start(
+    call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",
+    nonce="n", deadline=2,
+)  # fmt: skip
+BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
+CALLED = {"index": 0, "id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+LATE = b'{"error":"invalid","prompt":"' + b"x" * LARGE_STEP_BYTES + b'"}'
+
+
+INSIDE, GO_ON = threading.Event(), threading.Event()
+
+
+class Slow(Policy):
+    """Its decision on a judgement takes until it is told to go on."""
+
+    asks = True
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return AskJudge(JudgeQuestion("m", "s", "p", "n", 0.5, None, {}))
+
+    def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
+        INSIDE.set()
+        assert GO_ON.wait(10)
+        return super().on_judgement(call, judgement)
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Connection]:
+    async with empty(redis_url) as connection:
+        yield connection
+
+
+def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode() + b"\n\n"
+
+
+async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
+    INSIDE.clear()
+    GO_ON.clear()
+    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000)
+    call = OwnedCall(START, "t", "1-0", Session(info, [Slow()], Config()), policy_header="p@r", released=0, digest="", recorded=0)
+    call.begin(BODY)
+    feeder = Feeder(
+        redis, redis, Lane(blocked_s=60), Releaser(redis, max_reply=1000, strict=False, on_refused=lambda *_: None),
+        is_mine=lambda _: True, after=lambda _: None, close=lambda *_: None,
+    )  # fmt: skip
+    assert call.take_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")]))
+    [field] = call.open_asks
+    await redis.call("XADD", call.call_key, "3-0", layout.BLOB, layout.pack(Entry(3, 1, "eof", [])))
+    reading = asyncio.create_task(feeder.read(call))
+    # the read is under way when the fact comes to the lane
+    await asyncio.sleep(0)
+    feeding = asyncio.create_task(feeder.feed(call, field, LATE))
+    while not INSIDE.is_set():
+        await redis.call("PING")
+    for _ in range(3):
+        # answered behind the read
+        await redis.call("PING")
+    taken = call.expected
+    GO_ON.set()
+    await asyncio.gather(reading, feeding)
+    assert (taken, call.expected) == (3, 4)
+
+
+async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Connection) -> None:
+    """Its records are being written."""
+    INSIDE.clear()
+    GO_ON.clear()
+    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000)
+    call = OwnedCall(START, "t", "1-0", Session(info, [Slow()], Config()), policy_header="p@r", released=0, digest="", recorded=0)
+    call.begin(BODY)
+    feeder = Feeder(
+        redis, redis, Lane(blocked_s=60), Releaser(redis, max_reply=1000, strict=False, on_refused=lambda *_: None),
+        is_mine=lambda _: True, after=lambda _: None, close=lambda *_: None,
+    )  # fmt: skip
+    calls = [chunk({"tool_calls": [CALLED]}), chunk({"tool_calls": [{**CALLED, "index": 1, "id": "d"}]}), chunk({}, "tool_calls")]
+    assert call.take_entry(Entry(1, 1, "chunks", calls))
+    first, second = call.open_asks
+    async with feeder.lane.turn("other"), feeder.lane.turn("other"):
+        feeding = [asyncio.create_task(feeder.feed(call, field, LATE)) for field in (first, second)]
+        # both are free to go on, but for their turns
+        await redis.call("PING")
+    while not INSIDE.is_set():
+        await redis.call("PING")
+    call.finishing = True
+    GO_ON.set()
+    await asyncio.gather(*feeding)
+    assert list(call.facts) == [first]
