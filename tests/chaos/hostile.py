@@ -154,6 +154,7 @@ ATTACKS: dict[str, Attack] = {
     "a call that was ruled out": Attack(_ruled_out, answers.harmless, tools=()),
     "a second call": Attack(_one_alone, answers.several, tools=("bash",)),
     "statements": Attack(answer=answers.sql, policy="selects", tools=()),
+    "odd frames": Attack(answer=answers.odd_frames),
     "routing": Attack(_routing, answers.harmless),
     "private addresses": Attack(_private_address, answers.harmless, refused=True),
     "headers twice": Attack(answer=answers.harmless, twice=True, refused=True),

@@ -147,6 +147,16 @@ def several(source: random.Random) -> Answer:
     return _calls(*((_id(source), "bash", json.dumps({"command": f"ls {n}"})) for n in range(source.randrange(2, 9))))
 
 
+def odd_frames(source: random.Random) -> Answer:
+    count = source.randrange(500, 100_000)
+    frames = source.choice((
+        "data:\n" * count + "\n", ": x\n\n" * count, "\r\n" * count, "event: x\n" * count + "\n", "data: " + "[" * count + "\n\n",
+        'data: {"choices":[' + ",".join(["1"] * count) + "]}\n\n", "data: {}\n\n" * min(count, 9_000),
+        "id: \x00\nretry: 1\ndata: x\n\n",
+    ))  # fmt: skip
+    return [("raw", {"frames": frames}), *_calls((_id(source), "bash", _harmful(source)))]
+
+
 def sql(source: random.Random) -> Answer:
     text = source.choice((
         "SELECT 1 DELETE FROM users", "SELECT 1 AS x, 2 DELETE FROM users WHERE 1=1", "SELECT 1 /* /* */ ; DROP TABLE t; /* */ */",

@@ -5,9 +5,10 @@ from typing import Any
 
 Json = dict[str, Any]
 Answer = list[tuple[str, Json]]
-"""The parts of an answer in order: (`text`, {"pieces"}), (`thinking`, {"text", "signature"}) or (`call`, {"id", "name", "arguments"}).
+"""The parts of an answer in order: (`text`, {"pieces"}), (`thinking`, {"text", "signature"}), (`call`, {"id", "name", "arguments"}) or
+(`raw`, {"frames"}).
 
-`pieces` are the deltas of one text block, `arguments` is JSON text or what should be.
+`pieces` are the deltas of one text block, `arguments` is JSON text or what should be; `frames` stand before all others, as they are.
 """
 
 
@@ -21,7 +22,7 @@ def in_openai(said: Answer, *, stream: bool) -> bytes:
         elif kind == "thinking":
             details = [{"type": "reasoning.text", "index": 0, "text": what["text"], "signature": what["signature"]}]
             deltas.append({"reasoning": what["text"], "reasoning_details": details})
-        else:
+        elif kind == "call":
             call = {"id": what["id"], "type": "function", "function": {"name": what["name"], "arguments": what["arguments"]}}
             calls.append(call)
             deltas.append({"tool_calls": [{"index": len(calls) - 1, **call}]})
@@ -36,7 +37,8 @@ def in_openai(said: Answer, *, stream: bool) -> bytes:
         return json.dumps(head | {"object": "chat.completion", "choices": [choice]}).encode()
     choices: list[Json] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": stop})
-    frames = [f"data: {json.dumps(head | {'object': 'chat.completion.chunk', 'choices': [choice]})}\n\n" for choice in choices]
+    frames = _raw(said)
+    frames += [f"data: {json.dumps(head | {'object': 'chat.completion.chunk', 'choices': [choice]})}\n\n" for choice in choices]
     return "".join([*frames, "data: [DONE]\n\n"]).encode()
 
 
@@ -45,6 +47,7 @@ def in_anthropic(said: Answer, *, stream: bool) -> bytes:
     stop = "tool_use" if any(kind == "call" for kind, _ in said) else "end_turn"
     head = {"id": "msg_hostile", "type": "message", "role": "assistant", "model": "hostile", "stop_sequence": None}
     usage = {"input_tokens": 1, "output_tokens": 1}
+    frames, said = _raw(said), [(kind, what) for kind, what in said if kind != "raw"]
     if not stream:
         blocks = [_whole(kind, what) for kind, what in said]
         return json.dumps(head | {"content": blocks, "stop_reason": stop, "usage": usage}).encode()
@@ -56,7 +59,11 @@ def in_anthropic(said: Answer, *, stream: bool) -> bytes:
         events.append({"type": "content_block_stop", "index": index})
     events.append({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": usage})
     events.append({"type": "message_stop"})
-    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events).encode()
+    return "".join([*frames, *(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)]).encode()
+
+
+def _raw(said: Answer) -> list[str]:
+    return [what["frames"] for kind, what in said if kind == "raw"]
 
 
 def _whole(kind: str, what: Json) -> Json:

@@ -46,6 +46,7 @@ def config(server: Upstream) -> dict[str, Any]:
     made["models"] = [{"match": name, "upstream": name} for name in made["upstreams"]]
     made["policies"]["judged"] = [{"use": "tool_judge", "model": "demo-judge", "threshold": 0.6}]
     made["keys"][0]["policies"].append("judged")
+    made["demo"] = True
     made["policies"] |= POLICIES
     made["keys"].append({"name": "hostile", "sha256": digest(HOSTILE_KEY), "roles": ["client"], "policies": ["default", *POLICIES]})
     made["limits"] |= {"redis_silent_s": 2.0, "keepalive_s": 1.0, "activity_s": 20.0, "drain_s": 7.0}

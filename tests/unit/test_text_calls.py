@@ -186,6 +186,16 @@ def test_hostile_text_takes_linear_time(unit: str, step: int) -> None:
     assert joined(out) == text
 
 
+@pytest.mark.parametrize("unit", ["<", "{", "<<{", "< "])
+def test_openers_that_begin_nothing_take_next_to_no_time(unit: str) -> None:
+    text = unit * (500_000 // len(unit))
+    began = time.process_time()
+    pieces = scan(*(text[i : i + 16_384] for i in range(0, len(text), 16_384)))
+    # 1 us a character; they took 1.5 to 6, of which a large answer dies by the step's bound
+    assert time.process_time() - began < 0.5
+    assert joined(pieces) == text
+
+
 def test_parameters_that_are_never_closed_take_linear_time() -> None:
     text = '<invoke name="a"><parameter name="b">' * 14_000
     began = time.process_time()
