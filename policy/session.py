@@ -20,8 +20,9 @@ from policy.chain import Chain
 from policy.effects import CallInfo, Respond, State, Taken
 from policy.outbox import Outbox
 from policy.slots import Continue, Mark
-from protocol import anthropic_turn, bounds, codecs, count_tokens, errors_wire
+from protocol import anthropic_turn, codecs, count_tokens, errors_wire
 from protocol.anthropic_turn import StoredTurn, TurnBuilder
+from protocol.bounds import MAX_SEGMENTS
 from protocol.config import Config
 from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError
 from protocol.events import (
@@ -44,7 +45,6 @@ from protocol.restore import Restorer
 from protocol.target import Restore
 
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
-MAX_SEGMENTS = bounds.MAX_SEGMENTS
 _PAUSES = (StopReason.PAUSE_TURN, StopReason.COMPACTION)
 
 
@@ -388,8 +388,7 @@ class Session:
 
     def _continue(self) -> None:
         """Send the turn back as it is: every segment is a request of its own, under the policy."""
-        assert self._chain is not None and self.request is not None and self._turn is not None and self._blocks is not None
-        assert self._approved is not None
+        assert self._chain and self.request and self._turn and self._blocks and self._approved
         parts = tuple(OtherPart(str(b.get("type")), b, "anthropic") for b in self._turn.content())
         model = self._approved.model
         # the client's request, not what the hooks made of it: they would do it twice

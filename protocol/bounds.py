@@ -1,4 +1,33 @@
-"""The numbers of all bounds, each once: who keeps one imports it from here; `protocol.bounds_table` says what each is for."""
+"""What a bound is, and the numbers of all bounds, each once: who keeps one imports it from here.
+
+`protocol.bounds_table` says what each is for.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+From = Literal["client", "upstream", "policy", "configuration"]
+"""Who can multiply it; `policy` is a policy's author."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One bound. `limit` counts `unit`; `setting` is its name in the configuration, where it has one."""
+
+    name: str
+    """A stable word, unique in the table."""
+    by: From
+    what: str
+    limit: float
+    unit: str
+    keeper: str
+    """The module that refuses more."""
+    past: str
+    """What happens then, as the one who did it sees it."""
+    test: str
+    """`tests/...py::test_name`, which multiplies it."""
+    setting: str = ""
+
 
 MAX_MESSAGES = 10_000
 MAX_PARTS = 25_000

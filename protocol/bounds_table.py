@@ -7,9 +7,6 @@ that an operator may change stand in `protocol.config.Limits`; the table names t
 Must not know: who keeps them.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 from protocol.bounds import (
     BEGINNING_CALLS,
     DEMO_BODY_BYTES,
@@ -88,30 +85,8 @@ from protocol.bounds import (
     MAX_TRIED_RECORDS,
     STEP_CPU_S,
     TEXT_STEP_CHARS,
+    Bound,
 )
-
-From = Literal["client", "upstream", "policy", "configuration"]
-"""Who can multiply it; `policy` is a policy's author."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """One bound. `limit` counts `unit`; `setting` is its name in the configuration, where it has one."""
-
-    name: str
-    """A stable word, unique in the table."""
-    by: From
-    what: str
-    limit: float
-    unit: str
-    keeper: str
-    """The module that refuses more."""
-    past: str
-    """What happens then, as the one who did it sees it."""
-    test: str
-    """`tests/...py::test_name`, which multiplies it."""
-    setting: str = ""
-
 
 # --- requests ---
 _BODY = "protocol.body_bounds"

@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from protocol.bounds_table import BOUNDS, Bound
+from protocol.bounds import Bound
+from protocol.bounds_table import BOUNDS
 
 PAGE = Path(__file__).parents[1] / "docs" / "bounds.md"
 _WHO = {

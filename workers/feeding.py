@@ -148,6 +148,9 @@ class Feeder:
         finally:
             self._reading.discard(call.id)
 
+    def _is_over(self, call: OwnedCall) -> bool:
+        return call.finishing or not self._is_mine(call)
+
     async def _take_all(self, call: OwnedCall, entries: list[Any]) -> bool:
         """Feed entries of the stream; False where one before is missing, or where one cannot be read.
 
@@ -158,7 +161,7 @@ class Feeder:
             entry = None
             # a fact may be on the lane since this was read, or since the last slice
             await call.until_free()
-            if call.finishing or not self._is_mine(call):
+            if self._is_over(call):
                 return True
             with self._inside(call) if call.replaying else contextlib.nullcontext():
                 until = time.monotonic() + SLICE_S
@@ -181,7 +184,7 @@ class Feeder:
                 await asyncio.sleep(0)
                 continue
             async with self.lane.turn(call.start.key):
-                if call.finishing or not self._is_mine(call):
+                if self._is_over(call):
                     return True
                 more = [fields[1] for _, fields in itertools.islice(left, TOGETHER)] if call.is_heavy else []
                 await self._apart(call, partial(_take_together, call, entry, more), entry)
@@ -206,7 +209,7 @@ class Feeder:
     async def _apart(self, call: OwnedCall, step: Callable[[], object], entry: Entry | None = None) -> None:
         """Take a step of a call on the lane, with what it gives to be released. One that takes too long ends the call."""
         await call.until_free()
-        if call.finishing or not self._is_mine(call):
+        if self._is_over(call):
             # its end is written meanwhile, or another has it
             return
         call.busy, was = asyncio.get_running_loop().create_future(), call.from_stream

@@ -18,8 +18,8 @@ from policy.effects import CallInfo, Respond
 from policy.session import Session
 from policy.tool_rules import ToolRules
 from protocol import codecs
-from protocol.bounds import MAX_BODY_BYTES
-from protocol.bounds_table import BOUNDS, Bound
+from protocol.bounds import MAX_BODY_BYTES, Bound
+from protocol.bounds_table import BOUNDS
 from protocol.config import Config, Limits, Upstream
 from protocol.errors import InvalidRequest
 from protocol.request import Dialect, Endpoint
