@@ -13,7 +13,7 @@ import aiohttp
 
 from protocol.request import Dialect
 from tests.chaos.hostile import ATTACKS, Attack
-from tests.support.invariants import Seen
+from tests.support.invariants import KEEPALIVES, Seen
 from tests.support.product import KEY
 
 Kind = Literal[
@@ -52,7 +52,10 @@ EXTRA = 10**9
 
 @dataclass
 class Done:
-    """One call that is over for its client. `left`: it went away by itself. Times are of the monotonic clock."""
+    """One call that is over for its client. `left`: it went away by itself. Times are of the monotonic clock.
+
+    `longest_s` is the longest time in which nothing but keepalives came.
+    """
 
     number: int
     kind: Kind
@@ -227,8 +230,9 @@ class Load:
     async def _read(self, answer: aiohttp.ClientResponse, done: Done) -> None:
         last = done.began
         async for data in answer.content.iter_any():
-            now = time.monotonic()
-            done.longest_s, last = max(done.longest_s, now - last), now
+            if any(frame not in KEEPALIVES for frame in data.split(b"\n\n") if frame):
+                now = time.monotonic()
+                done.longest_s, last = max(done.longest_s, now - last), now
             done.seen.body += data
             if done.kind == "leaves" and len(done.seen.body) > _LEAVES_AFTER:
                 done.left, done.seen.whole = True, False
