@@ -1,6 +1,7 @@
 """The clients of the chaos run: many calls at once, of mixed kinds, in both dialects, and what each of them saw."""
 
 import asyncio
+import io
 import json
 import random
 import threading
@@ -134,7 +135,9 @@ class Load:
         self._random, self._number = random.Random(seed), 0
         self._hostile, self._attacks, self._deck, self._extra = hostile, list(attacks), list[str](), 0
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+        self.failures: list[str] = []
+        """What ended the clients before their time, which nothing should."""
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -154,6 +157,12 @@ class Load:
         self._stopping.set()
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "a call hangs"
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except Exception as error:  # noqa: BLE001 - a run whose clients are gone is no run
+            self.failures.append(f"the clients ended by themselves: {error!r}")
 
     async def _main(self) -> None:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
@@ -204,9 +213,11 @@ class Load:
             headers = _hostile_headers(ATTACKS[name], self._random)
         else:
             body = body_of(number, kind, dialect, model)
+        headers.append(("content-type", "application/json"))
         seen, began = Seen(dialect, body["stream"]), time.monotonic()
         done = Done(number, kind, body["model"], seen, began, began, 0.0, attack=name)
-        sent: dict[str, Any] = {"json": body}
+        # as a file: aiohttp warns of large bodies as bytes
+        sent: dict[str, Any] = {"data": io.BytesIO(json.dumps(body).encode())}
         if name and ATTACKS[name].slow:
             done.left = True
             sent = {"data": _drop_by_drop(body, self._random.uniform(0.5, 5.0))}
