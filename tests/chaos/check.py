@@ -139,6 +139,7 @@ def report(
         return int(row[0]) if row else 0
 
     stalls = sorted(d.longest_s for d in all_done if outcome(d) == "served" and not d.attack)
+    attacks = [(max(d.longest_s for d in all_done if d.attack == name), name) for name in {d.attack for d in all_done} - {""}]
     counted = [d for d in all_done if not d.is_extra]
     return {
         "seed": seed,
@@ -159,5 +160,6 @@ def report(
         "tool_calls_on_record": count("SELECT count(*) FROM tool_calls"),
         "tool_calls_blocked_because_the_record_was_away": count("SELECT count(*) FROM tool_call_log WHERE reason = 'audit_unavailable'"),
         "longest_stall_s": round(stalls[-1], 2) if stalls else 0.0,
+        "longest_stalls_of_attacks_s": {name: round(longest, 2) for longest, name in sorted(attacks, reverse=True)[:5]},
         "stall_p99_s": round(stalls[int(len(stalls) * 0.99)], 2) if stalls else 0.0,
     }

@@ -110,7 +110,7 @@ def run(
             every = 1 if len(load.done) < 2000 else SDK_EVERY
             found += check.faults(load.done, server, breaker, connection, every=every)
             said = check.report(load.done, breaker, connection, seed=seed, seconds=lasted, refused=load.refused)
-        found += breaker.ended
+        found += load.failures + breaker.ended
         found += [
             f"{child.log.name}: {line[:300]}"
             for child in product.children

@@ -39,7 +39,7 @@ from tests.support.order import check_chat_frames, check_messages_frames
 
 Connection = psycopg.Connection[Any]
 _CHAT_END = b"data: [DONE]"
-_KEEPALIVES = (b": keepalive", b'event: ping\ndata: {"type": "ping"}')
+KEEPALIVES = (b": keepalive", b'event: ping\ndata: {"type": "ping"}')
 _ID = re.compile(r"[A-Za-z0-9_./~-][\w.:/@+=~-]{0,255}", re.ASCII)
 _MADE_ID = re.compile("call_[0-9a-f]{24}")
 """What a client gets for an id that is none, which is on record as it came."""
@@ -78,9 +78,9 @@ class Seen:
 
 def _without_keepalives(body: bytes) -> bytes:
     *frames, rest = body.split(b"\n\n")
-    if any(keepalive.startswith(rest) for keepalive in _KEEPALIVES):
+    if any(keepalive.startswith(rest) for keepalive in KEEPALIVES):
         rest = b""
-    return b"".join(f + b"\n\n" for f in frames if f not in _KEEPALIVES) + rest
+    return b"".join(f + b"\n\n" for f in frames if f not in KEEPALIVES) + rest
 
 
 @dataclass
