@@ -36,7 +36,7 @@ from protocol.errors import PolicyFailed, TookTooLong
 from protocol.events import BlockKind
 from protocol.json_strict import AmbiguousJson, dumps, loads_call
 from protocol.records import VerdictName
-from protocol.request import ChatRequest
+from protocol.request import ChatRequest, Tool
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +141,8 @@ class Chain:
         self._other = [(p, about.own) for p, about in zip(self.policies, decides, strict=True) if about.other]
         self.reads_other = bool(self._other)
         self.asks = any(p.asks for p in self.policies)
+        self._tools: dict[tuple[int, str], tuple[Tool, Tool]] = {}
+        """For each policy of somebody's own its copy of a tool: a schema may be a megabyte, and be called a hundred times."""
         self._looks_back = any(about.past for about in decides)
 
     def loads_call(self, name: str, text: str) -> dict[str, Any]:
@@ -159,6 +161,15 @@ class Chain:
             _fault(policy, "for_call", self.context.call_id, "returned no copy for the call")
             raise PolicyFailed(f"the policy {policy_name(policy)!r} failed")
         return mine
+
+    def tool_for(self, policy: Policy, tool: Tool | None) -> Tool | None:
+        """A tool as a policy of somebody's own gets it."""
+        if tool is None:
+            return None
+        known = self._tools.get((id(policy), tool.name))
+        if known is None or known[0] is not tool:
+            known = self._tools[id(policy), tool.name] = (tool, copied_tool(tool))
+        return known[1]
 
     def _given(self, policy: Policy) -> Context:
         """The context as a policy gets it: one of somebody's own may change what it holds."""
@@ -387,8 +398,7 @@ class Decision:
             call = msgspec.structs.replace(call, nonce=nonce)
         if not own:
             return call
-        tool = None if call.tool is None else copied_tool(call.tool)
-        return msgspec.structs.replace(call, value=copied_json(call.value), tool=tool)
+        return msgspec.structs.replace(call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool))
 
     def _block(self, policy: Policy, block: Block) -> None:
         self.decided = Decided("block", block.reason, policy_name(policy), block.message, None)

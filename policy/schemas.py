@@ -58,16 +58,21 @@ class ToolSchemas:
 
     def __init__(self) -> None:
         self._compiled: dict[str, Schema | None] = {}
+        self._too_large: set[str] = set()
+        """Tools whose schema took too long to compile: an answer may call one a hundred times."""
         self._budget = Budget()
 
     def is_valid(self, tool: Tool | None, value: dict[str, Any]) -> bool | None:
         """Do the arguments fit the tool's schema? None where there is no schema, or none that is one. Raises TooMuchWork."""
         if tool is None or not tool.schema:
             return None
+        if tool.name in self._too_large:
+            raise TooMuchWork("compiling it takes too much work")
         if tool.name not in self._compiled:
             try:
                 self._compiled[tool.name] = compile_client_schema(tool.schema, self._budget)
             except TooMuchWork:
+                self._too_large.add(tool.name)
                 raise
             except ValueError:
                 self._compiled[tool.name] = None

@@ -9,7 +9,7 @@ from policy.answer import size_of
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, Policy, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_BYTES
-from protocol.request import ChatRequest
+from protocol.request import ChatRequest, Tool
 
 
 class Options(BaseModel):
@@ -53,11 +53,13 @@ class ToolJudge(Policy):
         self._tools = Names(self.options.tools)
         self._kept: judge_view.Kept | None = None
         self._view: _Conversation | None = None
+        self._sizes: dict[str, tuple[Tool, int]] = {}
 
     def for_call(self, context: Context) -> Self:
         """Give the call the end of its conversation."""
         mine = super().for_call(context)
         mine._keep(context.request)
+        mine._sizes = {}
         return mine
 
     def on_request(self, request: ChatRequest) -> None:
@@ -84,7 +86,7 @@ class ToolJudge(Policy):
             return ALLOW
         if size_of(call.arguments) > options.max_arguments_bytes:
             return _blocked(call, "too_large", "its arguments are too large to be judged")
-        if judging.size_of_tool(call.tool) > MAX_TOOL_BYTES:
+        if self._size_of(call.tool) > MAX_TOOL_BYTES:
             return _blocked(call, "tool_too_large", "its tool's description is too large to be judged")
         if not call.before.is_whole or call.before.size > options.answer_bytes:
             return _blocked(call, "answer_too_large", "the calls before it are too large to be judged with it")
@@ -108,6 +110,15 @@ class ToolJudge(Policy):
                 call={"name": call.name, "arguments": call.arguments},
             )
         )
+
+    def _size_of(self, tool: Tool | None) -> int:
+        """What a tool's definition takes; made once, for it may be a megabyte and be called a hundred times."""
+        if tool is None:
+            return 0
+        known = self._sizes.get(tool.name)
+        if known is None or known[0] is not tool:
+            known = self._sizes[tool.name] = (tool, judging.size_of_tool(tool))
+        return known[1]
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
         """Allow only on a probability below the threshold. The judge's words stay in the record: they may quote the attack."""

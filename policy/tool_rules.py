@@ -225,7 +225,7 @@ class ToolRules(Policy):
         allow = self.options.allow
         self._allow = None if allow is None else [_Compiled(rule) for rule in allow]
         self._deny = [(_Compiled(rule), rule) for rule in self.options.deny]
-        self._schemas: dict[str, _Schema] = {}
+        self._schemas: dict[str, _Schema | None] = {}
         self._budget = Budget()
         if any(rule.sql is not None for rule in (*(allow or ()), *self.options.deny)):
             # 8 KiB of the worst SQL take 0.1 s, everything else a tenth of that
@@ -260,5 +260,7 @@ class ToolRules(Policy):
             try:
                 self._schemas[call.name] = _Schema(schema, compile_client_schema(schema, self._budget))
             except ValueError:
-                return False
-        return self._schemas[call.name].fits(call.value, looks)
+                # not tried again: an answer may call it a hundred times
+                self._schemas[call.name] = None
+        compiled = self._schemas[call.name]
+        return compiled is not None and compiled.fits(call.value, looks)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Verdict
+from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, ToolCall, Verdict
 from policy.slots import Slot, Slots
 from policy.text_replace import TextReplace
+from policy.tool_judge import ToolJudge
+from policy.tool_rules import ToolRules
 from protocol.bounds import MAX_BLOCKS, MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS, MAX_TEXT_CALLS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
@@ -338,3 +340,27 @@ def test_policies_are_shown_ids() -> None:
             return Block("secret") if block.type == "tool call id" and block.body["id"].startswith("hunter") else ALLOW
 
     assert b"hunter2" not in whole(called("hunter2"), "openai", "openai", NoSecretIds()).data
+
+
+class Allows(Policy):
+    """Somebody's own: what it is given is a copy."""
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return ALLOW
+
+
+@pytest.mark.parametrize(
+    "values", [{"enum": [[n] for n in range(80_000)]}, {"examples": [[] for _ in range(160_000)]}], ids=["enum", "other"]
+)
+@pytest.mark.parametrize("series", ["none", "own", "judge", "rules"])
+def test_a_large_definition_of_a_tool_is_worked_on_once_however_often_it_is_called(values: dict[str, Any], series: str) -> None:
+    """A hundred calls are decided in one step: 34 s of CPU where each policy got a copy of the tool for each call."""
+    own = {"none": None, "own": Allows(), "judge": ToolJudge(model="demo-judge"), "rules": ToolRules(validate_schema=True)}[series]
+    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"a": values}}}}]
+    taken = []
+    for count in (1, 100):
+        answer = Answer("openai", "openai", streams=False, policies=[own] if own else [], tools=tools)
+        began = time.process_time()
+        answer.feed(completion(calls=count), streams=False)
+        taken.append(time.process_time() - began)
+    assert taken[1] < 5 * taken[0] + 0.25

@@ -141,8 +141,8 @@ def test_a_hook_that_for_call_sets_refuses_the_call(tmp_path: Path) -> None:
         Chain([loaded(tmp_path, f"class Mine(Policy):\n{body}")], CONTEXT)
 
 
-class Reader(Policy):
-    """Notes the request of each of its copies."""
+class Decider(Policy):
+    """Notes the request of each of its copies. Looks at no text."""
 
     def __init__(self, made: list[ChatRequest]) -> None:
         self.made = made
@@ -153,14 +153,12 @@ class Reader(Policy):
         self.made.append(context.request)
         return mine
 
+
+class Reader(Decider):
+    """Looks at text, too."""
+
     def on_text(self, text: str, block: TextBlock) -> str:
         return text
-
-
-class Decider(Reader):
-    """Looks at no text."""
-
-    on_text = Policy.on_text  # type: ignore[assignment]
 
 
 def test_what_is_no_block_is_read_with_the_request_that_is_there() -> None:
