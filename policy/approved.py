@@ -24,12 +24,14 @@ class Approved:
         self._changed: dict[str, Tool] = {}
         self._schemas = ToolSchemas()
         self._names: frozenset[str] | None = None
+        self._taken = frozenset[str]()
         if request.tools != client.tools:
             offered = {t.name: t for t in client.tools}
             # those that a policy narrowed; of what it left alone the client knows what it wants
             self._changed = {t.name: t for t in request.tools if t.name not in offered or offered[t.name].schema != t.schema}
             if offered.keys() - {t.name for t in request.tools}:
                 self._names = frozenset(name for t in request.tools for name in _names(t))
+                self._taken = frozenset(name for t in client.tools for name in _names(t)) - self._names
 
     def refused(self, name: str, toolset: object, *, is_first: bool) -> Decided | None:
         """The block of a call of `name` that nobody may make, whatever its arguments. `toolset` is what the call names as its tool set."""
@@ -43,6 +45,12 @@ class Approved:
         if self._names is not None and name not in self._names and toolset not in self._names:
             return _block("not_offered", f"[Sluice: the tool call {shown(name)} was blocked: a policy took this tool out of the request]")
         return None
+
+    def took(self, name: str) -> Decided | None:
+        """The block of a provider-run call of a tool that a policy took out: those of other names are told apart by their families."""
+        if name not in self._taken:
+            return None
+        return _block("not_offered", f"[Sluice: the tool call {shown(name)} was blocked: a policy took this tool out of the request]")
 
     def misfit(self, name: str, arguments: str) -> Decided | None:
         """The block of arguments, as they are to go out, that do not fit a schema that a policy changed."""

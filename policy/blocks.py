@@ -42,6 +42,8 @@ from protocol.records import ToolReleaseRecord
 from protocol.request import ChatRequest, Dialect, Tool
 
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
+_CALL_BYTES = 4 * 1024
+"""What a decision takes beside what the size of the arguments makes it take, as bytes of them."""
 _LISTED = 2 * MAX_TOOL_CALLS
 """Calls of one answer that have rows of their own: those past the bound that are listed all the same; of the others only their number."""
 
@@ -144,6 +146,7 @@ class Blocks:
     def _number(self, slot: Slot) -> None:
         slot.ordinal = self._ledger
         self._ledger += 1
+        self._held += _CALL_BYTES
         if slot.executor != "client":
             self._pairs.may_cut(slot)
         if slot.kind is BlockKind.TOOL_USE:
@@ -158,7 +161,7 @@ class Blocks:
             self._text.stop(slot, slot.run)
             return "allow", event.index
         if slot.kind in _CALLS or slot.result:
-            self._held -= slot.size
+            self._held -= slot.size + _CALL_BYTES
             self._decide(slot)
             return "hold", event.index
         if not slot.blocked:
@@ -261,6 +264,8 @@ class Blocks:
         elif slot.kind is BlockKind.TOOL_USE and slot.decided is None:
             toolset = (slot.body or {}).get("toolset_name")
             slot.decided = self._approved.refused(slot.name, toolset, is_first=slot.key == self._first_call)
+        elif slot.kind is BlockKind.SERVER_TOOL_USE and slot.decided is None:
+            slot.decided = self._approved.took(slot.name)
         before = NOTHING_BEFORE if self._answer is None else self._answer.so_far()
         if slot.decided is None:
             toolcalls.decide(slot, self._chain, tool, self.call.max_arguments_bytes, before)

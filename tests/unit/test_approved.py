@@ -348,3 +348,15 @@ def test_a_model_changed_in_the_middle_of_a_turn_ends_it() -> None:
     answer.feed(paused())
     assert len(answer.outputs) and answer.session.state == "ENDED"
     assert b"changed the model in the middle of a turn" in answer.data
+
+
+@pytest.mark.parametrize(("policies", "verdict"), [((), ("allow", "")), ((replaced(tools=()),), ("block", "not_offered"))])
+def test_what_a_provider_runs_is_held_to_it_too(policies: tuple[Policy, ...], verdict: tuple[str, str]) -> None:
+    """A provider cannot run what it was not offered: an upstream that says it did is cut off there."""
+    use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+    said = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn", "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1}, "content": [use, {"type": "text", "text": "what builds on it"}]}  # fmt: skip
+    tools = [{"type": "web_search_20250305", "name": "web_search"}]
+    answer = Answer("anthropic", "anthropic", streams=False, policies=policies, tools=tools).feed(json.dumps(said).encode(), streams=False)
+    assert [(r.verdict, r.reason) for r in answer.records if isinstance(r, ToolCallRecord)] == [verdict]
+    assert (b"what builds on it" in answer.data) == (verdict[0] == "allow")

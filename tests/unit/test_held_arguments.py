@@ -30,6 +30,6 @@ def test_arguments_of_all_open_calls_count_until_they_are_decided(policy: Policy
         session.chunks(index, [chunk(delta={"tool_calls": [call]}, finish_reason=None)])
         held.append(session.held_bytes)
         size = len(function["arguments"])
-    assert held == [n * size * weight for n in range(1, 6)]
+    assert held == [n * (size + 4_096) * weight for n in range(1, 6)]
     session.chunks(5, [chunk(delta={}, finish_reason="tool_calls")])
     assert session.held_bytes == 0
