@@ -9,6 +9,7 @@ What a step holds is what one call holds, and a call has one step at most: the q
 """
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import os
@@ -17,7 +18,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
 from queue import SimpleQueue
 from types import CodeType, FrameType
 
@@ -47,15 +47,15 @@ class Lane:
         self._steps: SimpleQueue[tuple[Step, asyncio.AbstractEventLoop, asyncio.Future[bool]]] = SimpleQueue()
         self._ident = 0
         self._edge = threading.Lock()
-        self._is_inside = False
-        """Is a step under way? Changed with `_edge` held, so that nothing is raised outside."""
+        self._is_inside = self._has_raised = False
+        """Is a step under way, and was it interrupted? Changed with `_edge` held, so that nothing is raised outside."""
 
     @property
     def is_busy(self) -> bool:
         """Is a step under way?"""
         return self._is_inside
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:
         """Hold one of the turns; waiting keys get theirs round robin."""
         if self._free:
@@ -121,6 +121,7 @@ class Lane:
                 again = now + AGAIN_S
                 with self._edge:
                     if self._is_inside:
+                        self._has_raised = True
                         _raise_in(self._ident)
             if still * LOOK_S > self._blocked_s or now - began > 3 * self._cpu_s + AGAIN_S:
                 log.error("a step hangs in a hook: this worker ends so that others take its calls")
@@ -150,8 +151,15 @@ class Lane:
     def _leave(self) -> None:
         with self._edge:
             self._is_inside = False
-            # one that was raised and has not arrived
-            _raise_in(self._ident, None)
+            raised, self._has_raised = self._has_raised, False
+        if not raised:
+            return
+        # One may have been raised that has not arrived. It is not taken back: the interpreter would go on looking for it at each call
+        # and loop of the process, for ever. Another takes its place, and arrives here.
+        with contextlib.suppress(TookTooLong):
+            _raise_in(threading.get_ident())
+            while True:
+                pass
 
 
 def interrupt(thread: int, steps: Collection[CodeType]) -> bool:
@@ -164,9 +172,9 @@ def interrupt(thread: int, steps: Collection[CodeType]) -> bool:
     return frame is not None
 
 
-def _raise_in(thread: int, what: type[BaseException] | None = TookTooLong) -> None:
-    """Let an exception be raised at the thread's next instruction of Python; None takes it back."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None if what is None else ctypes.py_object(what))
+def _raise_in(thread: int) -> None:
+    """Let TookTooLong be raised at the thread's next call or loop."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(TookTooLong))
 
 
 def _tell(done: "asyncio.Future[bool]", in_time: bool, error: Exception | None) -> None:

@@ -128,6 +128,30 @@ async def test_a_step_that_catches_its_exception_gets_another(lane: Lane, monkey
     assert caught == 2
 
 
+@pytest.mark.parametrize("cpu_s", [0.0, 0.3])
+async def test_the_interpreter_does_not_go_on_looking_for_exceptions(lane: Lane, cpu_s: float) -> None:
+    """One that was taken back made it look at each call and loop for ever, and a traced program never got further (CPython 3.11)."""
+
+    def step() -> None:
+        until = time.thread_time() + cpu_s
+        while time.thread_time() < until:
+            pass
+
+    assert await lane.run(step) is (cpu_s == 0.0)
+    calls = 0
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(note)
+    try:
+        (lambda: None)()
+    finally:
+        sys.setprofile(None)
+    assert calls == 1
+
+
 async def test_nothing_is_raised_behind_a_step(lane: Lane) -> None:
     """An exception that was thrown as the step ended must not reach the next one."""
 
