@@ -54,29 +54,38 @@ def compile_client_schema(schema: dict[str, Any], budget: Budget | None = None) 
 
 
 class ToolSchemas:
-    """The client's schemas of its tools, compiled once per call, which has one budget for all of them."""
+    """The client's schemas of its tools, compiled once for a call, which has one budget for all of them."""
 
     def __init__(self) -> None:
-        self._compiled: dict[str, Schema | None] = {}
-        self._too_large: set[str] = set()
-        """Tools whose schema took too long to compile: an answer may call one a hundred times."""
+        self._compiled: dict[str, tuple[dict[str, Any], Schema | TooMuchWork | None]] = {}
+        """By the tool's name: its schema, and what came of it. Failures too: an answer may call a tool a hundred times."""
         self._budget = Budget()
+
+    def compiled(self, name: str, schema: dict[str, Any]) -> Schema | None:
+        """Return the schema of the tool `name`, compiled; None where it is none. Raises TooMuchWork.
+
+        Where a turn goes on, a policy may give the tool another schema.
+        """
+        known = self._compiled.get(name)
+        if known is None or (known[0] is not schema and known[0] != schema):
+            known = self._compiled[name] = schema, self._compile(schema)
+        if isinstance(known[1], TooMuchWork):
+            raise known[1]
+        return known[1]
+
+    def _compile(self, schema: dict[str, Any]) -> Schema | TooMuchWork | None:
+        try:
+            return compile_client_schema(schema, self._budget)
+        except TooMuchWork as error:
+            return error
+        except ValueError:
+            return None
 
     def is_valid(self, tool: Tool | None, value: dict[str, Any]) -> bool | None:
         """Do the arguments fit the tool's schema? None where there is no schema, or none that is one. Raises TooMuchWork."""
         if tool is None or not tool.schema:
             return None
-        if tool.name in self._too_large:
-            raise TooMuchWork("compiling it takes too much work")
-        if tool.name not in self._compiled:
-            try:
-                self._compiled[tool.name] = compile_client_schema(tool.schema, self._budget)
-            except TooMuchWork:
-                self._too_large.add(tool.name)
-                raise
-            except ValueError:
-                self._compiled[tool.name] = None
-        schema = self._compiled[tool.name]
+        schema = self.compiled(tool.name, tool.schema)
         return None if schema is None else schema.is_valid(value, self._budget)
 
     def fits(self, tool: Tool, value: dict[str, Any]) -> bool:

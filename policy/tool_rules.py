@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from policy.arguments import Looks, Undecidable, plain_values, schema_of
 from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict, shown
 from policy.patterns import NamePattern, Names, Pattern, compile_re2, literal
-from policy.schemas import Budget, Schema, TooMuchWork, compile_client_schema, compile_schema
+from policy.schemas import Schema, ToolSchemas, TooMuchWork, compile_schema
 from policy.sql import Kind, check_dialect
 from protocol.bounds import MAX_RULES
 from protocol.folding import fold
@@ -158,6 +158,10 @@ class _Schema:
         self._names = frozenset(_names_in(schema))
         self._by_form = {fold(name): name for name in self._names}
 
+    def is_of(self, compiled: Schema) -> bool:
+        """Was it made of this schema?"""
+        return self._compiled is compiled
+
     def _lookalikes(self, looks: Looks) -> dict[str, str]:
         return {key: self._by_form[form] for key, form in looks.keys.items() if form in self._by_form and key not in self._names}
 
@@ -225,16 +229,16 @@ class ToolRules(Policy):
         allow = self.options.allow
         self._allow = None if allow is None else [_Compiled(rule) for rule in allow]
         self._deny = [(_Compiled(rule), rule) for rule in self.options.deny]
-        self._schemas: dict[str, _Schema | None] = {}
-        self._budget = Budget()
+        self._schemas: dict[str, _Schema] = {}
+        self._compiled = ToolSchemas()
         if any(rule.sql is not None for rule in (*(allow or ()), *self.options.deny)):
             # 8 KiB of the worst SQL take 0.1 s, everything else a tenth of that
             self.weight = 8
 
     def for_call(self, context: Context) -> Self:
-        """Give the call its own compiled tool schemas, and what compiling them may take in all."""
+        """Give the call its own compiled tool schemas."""
         mine = super().for_call(context)
-        mine._schemas, mine._budget = {}, Budget()
+        mine._schemas, mine._compiled = {}, ToolSchemas()
         return mine
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
@@ -256,11 +260,13 @@ class ToolRules(Policy):
         schema = None if call.tool is None else schema_of(call.tool)
         if schema is None:
             return False
-        if call.name not in self._schemas:
-            try:
-                self._schemas[call.name] = _Schema(schema, compile_client_schema(schema, self._budget))
-            except ValueError:
-                # not tried again: an answer may call it a hundred times
-                self._schemas[call.name] = None
-        compiled = self._schemas[call.name]
-        return compiled is not None and compiled.fits(call.value, looks)
+        try:
+            compiled = self._compiled.compiled(call.name, schema)
+        except TooMuchWork:
+            return False
+        if compiled is None:
+            return False
+        known = self._schemas.get(call.name)
+        if known is None or not known.is_of(compiled):
+            known = self._schemas[call.name] = _Schema(schema, compiled)
+        return known.fits(call.value, looks)

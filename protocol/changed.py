@@ -14,6 +14,7 @@ import msgspec
 
 from protocol import anthropic_request_read, openai_messages_read, openai_request_read, openai_tools_read
 from protocol.errors import InvalidRequest
+from protocol.fields import refuse_twins
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, OtherPart, Part, Reasoning, ResponseFormat, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 
@@ -216,6 +217,7 @@ def _system(before: ChatRequest, after: ChatRequest) -> ChatRequest:
 
 
 def _check_tools(request: ChatRequest) -> None:
+    refuse_twins(request.tools)
     for position, tool in enumerate(request.tools):
         at = f"tools[{position}]"
         if not tool.name:

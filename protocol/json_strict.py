@@ -9,7 +9,6 @@ programs behind the parsers (`loads_call`): Go and .NET match names without case
 `__proto__` for more than a name and rounds whole numbers past 2^53, C ends a name at NUL.
 """
 
-import itertools
 import json
 import math
 import re
@@ -23,6 +22,7 @@ from jiter import from_json
 from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_ODD_KEY_CHARS
 from protocol.errors import InvalidRequest
 from protocol.folding import is_plain, nfkc
+from protocol.value_count import count_values
 
 MAX_DEPTH = 64
 """Of tool arguments."""
@@ -31,8 +31,6 @@ MAX_BODY_DEPTH = 128
 _MAX_EXACT = 2**53 - 1
 """JavaScript's Number.MAX_SAFE_INTEGER: RFC 8259 section 6 promises no more."""
 _UNSURE: Any = object()
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
-"""A string, also one that never ends, or what comes before a value."""
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -53,11 +51,10 @@ def loads_call(text: str, *, exact_keys: bool = False, exact_integers: bool = Fa
 
 
 def _has_too_many_values(text: str) -> bool:
-    """Before they are made: 8 MB of `[],` take seconds to parse and walk. Strings are skipped whole, and it ends at the bound."""
+    """Before they are made: 8 MB of `[],` take seconds to parse and walk. Text without so many commas and brackets is not copied."""
     if text.count(",") + text.count("[") + text.count("{") <= MAX_ARGUMENT_VALUES:
         return False
-    tokens = (found[0] for found in _TOKEN.finditer(text))
-    return sum(1 for _ in itertools.islice((t for t in tokens if t in ",[{"), MAX_ARGUMENT_VALUES + 1)) > MAX_ARGUMENT_VALUES
+    return count_values(text.encode("utf-8", "surrogatepass"), MAX_ARGUMENT_VALUES) > MAX_ARGUMENT_VALUES
 
 
 def _refuse_doubtful(value: dict[str, Any], *, exact_keys: bool, exact_integers: bool) -> None:

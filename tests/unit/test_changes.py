@@ -493,3 +493,10 @@ def test_copies_for_policies_share_what_cannot_change() -> None:
     copy.turns[1].parts[0].extra["x"].append(2)  # type: ignore[union-attr]
     copy.extra["y"].append(3)
     assert request.extra == {"y": [2]} and request.turns[1].parts[0] == TextPart("b", {"x": [1]})
+
+
+@every_way
+def test_two_tools_of_one_name_are_refused_from_a_policy_too(client: Dialect, upstream: Dialect) -> None:
+    """Clients' are refused when they are read: a call could be held against the one and run as the other."""
+    sent = sent_by(client, upstream, approving(lambda request: msgspec.structs.replace(request, tools=request.tools[:1] * 2)))
+    assert isinstance(sent, Respond) and sent.status == 403 and b"two tools have the same name" in sent.body

@@ -382,3 +382,19 @@ def test_size_counts_values_and_characters() -> None:
     assert size_of({"ab": ["cde", 1, {"f": None}]}, 10) == (6, 6)
     with pytest.raises(TooMuchWork):
         size_of([1, 2, 3], 3)
+
+
+def test_a_tool_that_gets_another_schema_is_held_against_that_one() -> None:
+    """A turn that goes on has a request of its own, in which a policy may narrow a tool."""
+    schemas = ToolSchemas()
+    wide, narrow = ({"type": "object", "properties": {"a": {"enum": values}}} for values in (["x", "y"], ["x"]))
+    assert [schemas.is_valid(Tool("f", schema=schema), {"a": "y"}) for schema in (wide, narrow, wide)] == [True, False, True]
+
+
+def test_a_schema_that_takes_too_long_is_not_compiled_again() -> None:
+    schemas, schema = ToolSchemas(), {"type": "object", "properties": {f"p{n}": {"pattern": r"\w" * 400} for n in range(400)}}
+    for _ in range(100):
+        with pytest.raises(TooMuchWork):
+            schemas.is_valid(Tool("f", schema=schema), {"p1": "x"})
+    # what is left of the budget is for the others
+    assert len(schemas._compiled) == 1
