@@ -63,7 +63,12 @@ class Outbox:
 
     def note(self, kind: str, seq: int, detail: str) -> None:
         """Record something that happened at chunk `seq`."""
+        if self._notes > bounds.MAX_NOTES:
+            # each chunk has its own mark all the same
+            return
         self._notes += 1
+        if self._notes > bounds.MAX_NOTES:
+            kind, detail = "too_many", f"more than {bounds.MAX_NOTES} things were to be noted"
         detail = f"{seq}: {detail}"
         self.records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=self._notes, at=self.at, detail=detail))
 

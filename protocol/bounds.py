@@ -119,6 +119,7 @@ MAX_SEGMENTS = 8
 MAX_CARRIED_CHARS = 2**20
 """Of what may be a call over the border of two texts, searched once more at each border."""
 MAX_OPAQUE_NOTES = 100
+MAX_NOTES = 1_000
 MAX_CHECKED_CHARS = 1 << 20
 MAX_EXTRA_DEPTH, MAX_EXTRA_VALUES, MAX_EXTRA_CHARS = 6, 1_000, 4_096
 MAX_PATTERN_CHARS = 10_000

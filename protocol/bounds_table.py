@@ -49,6 +49,7 @@ from protocol.bounds import (
     MAX_METADATA,
     MAX_MODEL_CHARS,
     MAX_NAME_CHARS,
+    MAX_NOTES,
     MAX_ODD_KEY_CHARS,
     MAX_OPEN_ASKS,
     MAX_OUTPUT_BYTES,
@@ -243,6 +244,10 @@ _ANSWERS: tuple[Bound, ...] = (
     Bound(
         "answer_signatures", "upstream", "the signature of reasoning", MAX_SIGNATURE_CHARS, "characters", "policy.extras",
         "withheld", _TESTS + "test_a_signature_that_is_none_is_withheld",
+    ),
+    Bound(
+        "answer_notes", "upstream", "things about an answer that are noted, beside the mark of each chunk", MAX_NOTES, "events of a call",
+        "policy.outbox", "one more says that there are others", _TESTS + "test_notes_about_an_answer_have_an_end",
     ),
 )  # fmt: skip
 # --- policies and rules ---

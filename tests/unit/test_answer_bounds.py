@@ -13,13 +13,23 @@ from policy.slots import Slot, Slots
 from policy.text_replace import TextReplace
 from policy.tool_judge import ToolJudge
 from policy.tool_rules import ToolRules
-from protocol.bounds import MAX_BLOCKS, MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS, MAX_TEXT_CALLS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
+from protocol.bounds import (
+    MAX_BLOCKS,
+    MAX_ID_CHARS,
+    MAX_NAME_CHARS,
+    MAX_NOTES,
+    MAX_SIGNATURE_CHARS,
+    MAX_TEXT_CALLS,
+    MAX_TOOL_CALLS,
+    TEXT_STEP_CHARS,
+)
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord
 from protocol.request import Dialect
 from protocol.text_calls import CallScanner, Piece
 from tests.support.answering import Answer, Watch
+from tests.support.recordings import framed
 
 WRITTEN = '{"name":"bash","arguments":{"a":1}}'
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
@@ -326,6 +336,16 @@ def test_a_signature_that_is_none_is_withheld(signature: str, streams: bool) -> 
     answer = Answer("anthropic", "anthropic", streams=streams, policies=[Watch()]).feed(message([block]), streams=False)
     assert json.dumps(signature)[1:-1] not in answer.data.decode()
     assert [r.detail for r in answer.records if isinstance(r, EventRecord)] == ["1: signature"]
+
+
+def test_notes_about_an_answer_have_an_end() -> None:
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": PROSE}}
+    start = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}
+    frames = [{"type": "message_start", "message": json.loads(message([]))}, start, *[delta] * (2 * MAX_NOTES)]
+    answer = Answer("anthropic", "anthropic").feed(b"".join(framed("anthropic", [json.dumps(f)]) for f in frames))
+    noted = [r for r in answer.records if isinstance(r, EventRecord)]
+    assert len(noted) == MAX_NOTES + 1
+    assert [r.kind for r in noted[-2:]] == ["withheld", "too_many"]
 
 
 def test_an_ordinary_signature_stays() -> None:
