@@ -241,12 +241,14 @@ class Gateway:
     # --- timers of all calls, in one place ---
 
     async def watch_timers(self) -> None:
-        """Twice a second: unclaimed, silent and overdue calls. Runs until cancelled."""
+        """Twice a second: unclaimed, silent and overdue calls, and keepalives that waited. Runs until cancelled."""
         limits = self.limits
         while True:
             await asyncio.sleep(0.5)
             now = time.monotonic()
             for call in list(self.bus.calls.values()):
+                call.show_life(now)
+                call.relay()
                 if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
                     call.fail(Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1))
                 elif now - call.last_reply > call.activity_s and self.bus.is_refused:

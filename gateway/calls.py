@@ -20,6 +20,9 @@ from streams.layout import Dispatch, Entry, EntryKind, Reply
 CHANNEL_MAX = 64 * 1024
 """Entries above this are only announced on the channel; workers read them from the stream."""
 
+KEEPALIVE_AFTER_S = 15.0
+"""Until then headers wait for a true status; from then on errors are frames. Coding agents give a silent answer up at 20 s."""
+
 ENTRY_CHUNKS = 64
 """A worker decides on an entry in one go: of a fast upstream, thousands of chunks that wait for Redis would look like a hook that hangs."""
 
@@ -51,6 +54,8 @@ class OpenCall:
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._wake: asyncio.Future[None] | None = None
+        self._keepalive: Reply | None = None
+        """The worker's last one, where it came too early to be written and nothing else came since."""
         self.write: Callable[[bytes], bool] | None = None
         """Writes to the client without waking its handler, while that waits; False: not now, wake it."""
         # towards the stream
@@ -79,7 +84,11 @@ class OpenCall:
         if reply.number > self.expected:
             self.fail(StreamProtocolError("the reply stream skipped a number"))
             return
-        if reply.keepalive and not self._takes_keepalive():
+        if reply.keepalive:
+            # without bytes: how far the worker is, or life shown for a client that gets one body
+            if reply.data:
+                self._keepalive = reply
+                self.show_life(self.last_reply)
             return
         self.expected = reply.next
         if reply.dispatch is not None:
@@ -88,6 +97,7 @@ class OpenCall:
             self.status, self.headers = reply.status, reply.headers
         data = reply.late if self.head_sent and reply.late else reply.data
         if data:
+            self._keepalive = None
             self._out.append(data)
             self._out_bytes += len(data)
         self.end = reply.end
@@ -120,9 +130,18 @@ class OpenCall:
         body, self.body = self.body, b""
         return body
 
-    def _takes_keepalive(self) -> bool:
-        # headers wait 15 s for a true status; from then on errors are frames
-        return self.head_sent or time.monotonic() - self.started > 15.0
+    def show_life(self, now: float) -> None:
+        """Write the worker's keepalive as soon as one may be written; `relay` afterwards sends it. `now` is on the monotonic clock."""
+        if (reply := self._keepalive) is not None and (self.head_sent or now - self.started >= KEEPALIVE_AFTER_S):
+            self._keepalive = None
+            self._write_keepalive(reply)
+
+    def _write_keepalive(self, reply: Reply) -> None:
+        """The one place where bytes go to the client that are no output of the session."""
+        if not self.status:
+            self.status, self.headers = reply.status, reply.headers
+        self._out.append(reply.data)
+        self._out_bytes += len(reply.data)
 
     def fail(self, error: PipelineError) -> None:
         """End the call from the gateway's side: the client gets `error`."""

@@ -7,6 +7,7 @@ no answer is repeated as it was: the script knows it by its numbers (DUP).
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -91,7 +92,8 @@ class OwnedCall:
         self.sending: Release | None = None
         self.retry_at = 0.0
         self.closed: Entry | None = None
-        self.last_sign = time.monotonic()
+        self.last_sign = -math.inf if released else time.monotonic()
+        """When the client was last sent something, or the call was begun. Whoever takes one over knows not, and shows life at once."""
         self.last_heard = time.monotonic()
         self.last_looked = time.monotonic()
         """When what the call waits for was last looked after."""
@@ -382,6 +384,9 @@ class OwnedCall:
         if has_head and not rendered.status:
             rendered.status = 200
             rendered.headers = {"content-type": self._make_encoder().content_type if self.session.request else "application/json"}
+        if rendered.data:
+            # a dispatch, or how far this worker is, shows a client nothing
+            self.last_sign = time.monotonic()
         headers = {**rendered.headers, "x-sluice-policy": self.policy_header} if rendered.status else {}
         if headers and self.session.dropped:
             headers[dropped.HEADER] = dropped.header_value(self.session.dropped)
@@ -421,8 +426,6 @@ class OwnedCall:
         assert self.sending is not None
         self.released, self.recorded = self.sending.next, self.sending.seq
         self.last_owned, self.pin = time.monotonic(), ("", "")
-        if self.sending.reply:
-            self.last_sign = self.last_owned
         self.sending = None
 
     def end_records(self, reason: str, relayed: int, now_ms: int) -> list[Record]:
