@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
+from gateway.lost import LostCalls
 from gateway.starts import Starts
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost, StreamProtocolError
@@ -42,6 +43,7 @@ class Bus:
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
         self._starts = Starts(self.redis, self._bodies, limits)
+        self._lost = LostCalls(self.redis, gateway, shards)
         self._readers = [Connection(url, name="gateway-replies", silent_s=limits.redis_silent_s) for _ in range(shards)]
         self._last = ["0-0"] * shards
         self._dirty: dict[str, OpenCall] = {}
@@ -109,6 +111,18 @@ class Bus:
             return
         self._push(call)
 
+    def end(self, call: OpenCall, reason: str) -> None:
+        """Say that a call is over."""
+        call.close(reason)
+        self.append(call)
+        if call.is_lost:
+            self._lost.tell(call)
+
+    def _lose(self, call: OpenCall) -> None:
+        call.lose()
+        # one that is open still is told of at its end
+        self._lost.tell(call)
+
     def _push(self, call: OpenCall) -> None:
         self._dirty[call.id] = call
         if not self._scheduled:
@@ -145,13 +159,15 @@ class Bus:
             added = [(next(said), next(said))[0] for _ in entries]
             if None in added:
                 self._sending.discard(call.id)
-                call.lose()
+                self._lose(call)
                 continue
             if not all(not isinstance(one, Exception) or "equal or smaller" in str(one) for one in added):
                 self._later(call)
                 continue
             call.unanswered = []
             self._sending.discard(call.id)
+            if call.closed and entries[-1].kind == "closed":
+                self._lost.remember(call)
             self.append(call)
 
     def _send_last(self, call: OpenCall, entries: list[Entry]) -> None:
@@ -169,9 +185,10 @@ class Bus:
             return
         self._sending.discard(call.id)
         if done.result() == b"GONE":
-            call.lose()
+            self._lose(call)
         else:
             call.unanswered = []
+            self._lost.remember(call)
 
     def _later(self, call: OpenCall) -> None:
         asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)
@@ -256,6 +273,7 @@ class Bus:
             await asyncio.sleep(BEAT_S)
 
     async def _beat(self) -> None:
+        known = await self._lost.is_known()
         for shard in range(self.shards):
             await self.redis.script(scripts.BEAT, [layout.gateway_key(shard, self.gateway)], [self._last[shard], ALIVE_MS])
         if self.gate is not None:
@@ -264,6 +282,7 @@ class Bus:
         found = (await self.redis.call("INFO")).decode()
         self.info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
         self.memory_full = fitness.memory_share(self.info) > self.limits.memory_share
+        await self._lost.look(self.info.get("run_id", ""), known=known)
 
 
 def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:

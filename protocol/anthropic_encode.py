@@ -30,7 +30,7 @@ from protocol.events import (
 )
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.request import ChatRequest
-from protocol.sse import escape_breaks
+from protocol.sse import KEEPALIVES, escape_breaks
 
 _json = msgspec.json.encode
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'
@@ -261,7 +261,7 @@ class StreamEncoder(_Encoder):
 
     def keepalive(self) -> bytes:
         """The dialect's own ping."""
-        return b'event: ping\ndata: {"type": "ping"}\n\n'
+        return KEEPALIVES["anthropic"]
 
 
 class WholeEncoder(_Encoder):

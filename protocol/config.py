@@ -135,7 +135,8 @@ class Limits(_Strict):
     activity_s: float = 30.0
     """Worker silence (no output, no keepalive) after which the gateway ends a call."""
     keepalive_s: float = 10.0
-    """How often a worker shows life for a call without output; after 15 s of it the client sees a keepalive."""
+    """How often a worker shows life for a call of which its client was sent nothing. The client sees the first in the 16th second (until
+    then headers wait for a true status), then one each 10 to 11 s."""
     first_byte_s: float = 600.0
     """Upstream's time to the first byte."""
     idle_s: float = 600.0

@@ -29,7 +29,7 @@ from protocol.json_strict import dumps
 from protocol.openai_encode_whole import WholeEncoder
 from protocol.openai_message import Message, Tool, custom_input, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
-from protocol.sse import escape_breaks
+from protocol.sse import KEEPALIVES, escape_breaks
 
 _json = msgspec.json.encode
 _NOT_FINISHED = b',"finish_reason":null}]}\n\n'
@@ -207,7 +207,7 @@ class StreamEncoder:
 
     def keepalive(self) -> bytes:
         """A comment: SDKs skip it."""
-        return b": keepalive\n\n"
+        return KEEPALIVES["openai"]
 
 
 def make(request: ChatRequest, *, call_id: str, created: int) -> StreamEncoder | WholeEncoder:

@@ -7,6 +7,7 @@ moves no open call.
     call:ID      stream   START (0-1), then what the gateway appends, each id being `seq-0`; read by workers
     body:ID      string   the request body; read by workers and the audit writer, which deletes it after the call's end
     ctl:ID       hash     the lease: t owner token, n next output, h hash at n, s last recorded seq, e dispatch entry,
+                          w how many releases with bytes there are at n, `N:COUNT`,
                           p policy, r revision, k takeovers without an output, kn the n of the last,
                           i the owner is in a step of it that may be the owner's end,
                           o since when it waits for a worker that has its revision
@@ -18,6 +19,8 @@ moves no open call.
     audit-trimmed string  how many audit entries were trimmed because they were committed: what else is missing, somebody took
     dispatch     stream   calls to claim; group `policy`
     audit        stream   records; group `audit`
+    ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
+                          A gateway adds calls that Redis lost under it, with their packed `closed` entry (field `b`)
 
 Channels (a hint; the stream or key is the truth): `in:ID` carries the bytes of each entry of `call:ID`;
 `fact:ID` carries the field of a new fact; `waiting` says that a call begins to wait for its commit.
@@ -28,7 +31,7 @@ import re
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -179,9 +182,14 @@ def trimmed_key(shard: int) -> str:
     return f"{tag(shard)}audit-trimmed"
 
 
+def ended_key(shard: int) -> str:
+    """The stream of calls that ended."""
+    return f"{tag(shard)}ended"
+
+
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
-    of_shard = (dispatch_key, audit_key, trimmed_key)
+    of_shard = (dispatch_key, audit_key, trimmed_key, ended_key)
     return {WORKERS_KEY, JUDGE_QUEUE} | {key(shard) for shard in range(shards) for key in of_shard}
 
 
@@ -215,8 +223,9 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Families of server tools that the key may use."""
     key_id: str = ""
     """`Key.id`; gateways of the version before send none."""
-    body_sha256: bytes = b""
-    """Of the request body; gateways of the version before send none."""
+    body_sha256: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    """Of the request body, in hex (the claim script reads this struct, and its msgpack knows no bytes); gateways of the version before
+    send none."""
     policy_sets: tuple[str, ...] = ()
     """Under which sets of policies the call may begin: first the gateway's own. Empty: any (gateways of the version before)."""
 
@@ -254,8 +263,8 @@ class Relayed(msgspec.Struct, frozen=True, array_like=True):
     """Before which session output keepalives were written, and how many."""
     own: bytes = b""
     """What the gateway wrote at the end that no reply's `data` held: its own error, or the last reply's `late`."""
-    is_late: bool = False
-    """`own` stands in place of the last release."""
+    late: int = -1
+    """The number of the release in whose place `own` was written; below 0: `own` came after what was relayed."""
 
 
 class Dispatch(msgspec.Struct, frozen=True, array_like=True):
@@ -293,8 +302,9 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     failed: str = ""
     """The owner gave the call up for this reason: the gateway ends it with an error of the client's dialect."""
     sha256: bytes = b""
-    """Of `data`, as the record has it; empty where there is none, and from workers of the version before."""
+    """Of `data`, as the record has it; empty where there is none, of keepalives, and from workers of the version before."""
     late_sha256: bytes = b""
+    """Of `late`."""
 
 
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -303,6 +313,7 @@ _encoder = msgspec.msgpack.Encoder()
 _entry = msgspec.msgpack.Decoder(Entry)
 _start = msgspec.msgpack.Decoder(Start)
 _reply = msgspec.msgpack.Decoder(Reply)
+_relayed = msgspec.msgpack.Decoder(Relayed)
 
 
 def pack(value: Any) -> bytes:
@@ -323,6 +334,11 @@ def unpack_start(blob: bytes) -> Start:
 def unpack_reply(blob: bytes) -> Reply:
     """Raises StreamProtocolError."""
     return _unpack(_reply, blob)
+
+
+def unpack_relayed(blob: bytes) -> Relayed:
+    """Raises StreamProtocolError."""
+    return _unpack(_relayed, blob)
 
 
 def unpack_dispatch(fields: Sequence[bytes]) -> tuple[str, int]:
