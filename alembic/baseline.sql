@@ -1,4 +1,4 @@
--- Migrations: c72a82c4e752099d719bd8acc57b2cf5d4e079d365abec2fc55d868406f30206
+-- Migrations: 6a12acea93eaaa885f28095cb59c40d257484f9944f8318775af0d40f683cdec
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -305,6 +305,17 @@ PARTITION BY RANGE (call_id);
 
 
 
+CREATE TABLE public.events (
+    call_id uuid NOT NULL,
+    kind text NOT NULL,
+    number bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    detail text NOT NULL
+)
+PARTITION BY RANGE (call_id);
+
+
+
 CREATE TABLE public.tool_calls (
     call_id uuid NOT NULL,
     block integer NOT NULL,
@@ -354,7 +365,11 @@ CREATE VIEW public.call_log AS
     e.thinking_tokens,
     n.tool_calls,
     n.tool_calls_blocked,
-    c.key_id
+    c.key_id,
+    c.policy_set,
+    (EXISTS ( SELECT
+           FROM public.events v
+          WHERE ((v.call_id = c.call_id) AND (v.kind = 'incomplete'::text)))) AS incomplete
    FROM ((public.calls c
      LEFT JOIN public.ends e ON ((e.call_id = c.call_id)))
      CROSS JOIN LATERAL ( SELECT (count(*))::integer AS tool_calls,
@@ -415,17 +430,6 @@ CREATE TABLE public.dead_letters (
     reason text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL
 );
-
-
-
-CREATE TABLE public.events (
-    call_id uuid NOT NULL,
-    kind text NOT NULL,
-    number bigint NOT NULL,
-    at timestamp with time zone NOT NULL,
-    detail text NOT NULL
-)
-PARTITION BY RANGE (call_id);
 
 
 
@@ -1201,6 +1205,10 @@ CREATE INDEX dead_letters_call_id_idx ON public.dead_letters USING btree ("left"
 
 
 
+CREATE INDEX events_incomplete_idx ON ONLY public.events USING btree (call_id) WHERE (kind = 'incomplete'::text);
+
+
+
 CREATE INDEX judgements_policy_idx ON ONLY public.judgements USING btree (policy, call_id);
 
 
@@ -1274,6 +1282,10 @@ CREATE INDEX calls_default_policy_idx ON sluice_parts.calls_default USING btree 
 
 
 CREATE INDEX calls_default_session_call_id_idx ON sluice_parts.calls_default USING btree (session, call_id);
+
+
+
+CREATE INDEX events_default_incomplete_idx ON sluice_parts.events_default USING btree (call_id) WHERE (kind = 'incomplete'::text);
 
 
 
@@ -1358,6 +1370,10 @@ ALTER INDEX public.chunks_pkey ATTACH PARTITION sluice_parts.chunks_default_pkey
 
 
 ALTER INDEX public.ends_pkey ATTACH PARTITION sluice_parts.ends_default_pkey;
+
+
+
+ALTER INDEX public.events_incomplete_idx ATTACH PARTITION sluice_parts.events_default_incomplete_idx;
 
 
 
@@ -1467,6 +1483,11 @@ GRANT SELECT ON TABLE public.ends TO sluice_reader;
 
 
 
+GRANT SELECT,INSERT ON TABLE public.events TO sluice_writer;
+GRANT SELECT ON TABLE public.events TO sluice_reader;
+
+
+
 GRANT SELECT,INSERT ON TABLE public.tool_calls TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_calls TO sluice_reader;
 
@@ -1494,11 +1515,6 @@ GRANT SELECT ON TABLE public.chunk_log TO sluice_reader;
 
 GRANT SELECT,INSERT ON TABLE public.dead_letters TO sluice_writer;
 GRANT SELECT ON TABLE public.dead_letters TO sluice_reader;
-
-
-
-GRANT SELECT,INSERT ON TABLE public.events TO sluice_writer;
-GRANT SELECT ON TABLE public.events TO sluice_reader;
 
 
 

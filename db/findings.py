@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 MAX_FINDINGS = 100
+MAX_INCOMPLETE = 10_000
 
 
 class Damage(StrEnum):
@@ -66,6 +67,10 @@ class Report:
     """Records of these calls that are in no table of theirs."""
     dead_calls: list[str] = field(default_factory=list)
     """The first calls that they are of; a record whose call is not known is of none."""
+    incomplete_calls: set[UUID] = field(default_factory=set)
+    """Calls with holes: as the record says itself, or as was found now. Past 10,000 they are not counted on."""
+    holes: list[tuple[UUID, str]] = field(default_factory=list)
+    """The first of them, each with one sentence."""
     size: int = 0
     """Seals in the tree; 0 where only a part of it was looked at."""
     checkpoints: int = 0
@@ -95,6 +100,13 @@ class Report:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
 
+    def add_hole(self, call_id: UUID, detail: str) -> None:
+        """Add a hole of a call; the same sentence twice is one."""
+        if len(self.incomplete_calls) < MAX_INCOMPLETE:
+            self.incomplete_calls.add(call_id)
+        if len(self.holes) < MAX_FINDINGS and (call_id, detail) not in self.holes:
+            self.holes.append((call_id, detail))
+
     def item(self) -> dict[str, Any]:
         """As JSON."""
         of_calls = ("calls", "rows", "redacted", "extended", "dropped", "unsealed", "dead_letters")
@@ -104,6 +116,9 @@ class Report:
             "first": self.findings[0].item() if self.findings else None,
             **{name: getattr(self, name) for name in numbers},
             "dead_letter_calls": self.dead_calls,
+            "incomplete": len(self.incomplete_calls),
+            "incomplete_calls": [str(call_id) for call_id in sorted(self.incomplete_calls)[:MAX_FINDINGS]],
+            "holes": [{"call_id": str(call_id), "detail": detail} for call_id, detail in self.holes],
             "checkpoint": self.checkpoint or None,
             "findings": [finding.item() for finding in self.findings],
         }

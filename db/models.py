@@ -207,10 +207,10 @@ class End(Base):
 
 
 class Event(Base):
-    """Something worth knowing about a call: takeover, fenced, withheld, fault."""
+    """Something worth knowing about a call: takeover, fenced, withheld, fault, incomplete."""
 
     __tablename__ = "events"
-    __table_args__ = (PARTITIONED,)
+    __table_args__ = (Index("events_incomplete_idx", "call_id", postgresql_where=text("kind = 'incomplete'")), PARTITIONED)
 
     call_id: Mapped[UUID] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)

@@ -1,8 +1,9 @@
 """Seals of calls and checkpoints over the seals: the writing side of the tamper-evident record.
 
 A seal covers all rows of a call that are there; rows that come later are covered by a further part, which covers the others
-again, so that parts may only grow. Rows are hashed where they lie (`db.canonical` in SQL): sealing moves no content. Whoever
-adds a seal holds one advisory lock, so positions follow each other without a gap; inserts take no part in it.
+again, so that parts may only grow. Rows are hashed where they lie (`db.canonical` in SQL): sealing moves no content. What a call
+lacks (`db.holes`) is recorded first, so that no seal says of a call with holes that it is whole. Whoever adds a seal holds one
+advisory lock, so positions follow each other without a gap; inserts take no part in it.
 Synchronous, for a thread: it is background work, and the same connection must not serve two rounds at once.
 Must not know: Redis.
 """
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from db import checkpoints
 from db.canonical import BESIDE, FORMS, HASH, VERSION, Form, call_hash, leaf_data, marks
 from db.checkpoints import Checkpoint
+from db.holes import SUMS, Found, find_holes, mark, values_of
 from db.link import conninfo, cut
 from db.merkle import Tree
 from protocol.errors import AuditUnavailable
@@ -84,7 +86,9 @@ SELECT call_id, string_agg(h, ''::bytea ORDER BY {form.order}) FROM (
 """.encode()
 
 
+_EVENTS = [form.table for form in FORMS].index("events")
 _STATEMENTS = {redacted: [_hashes(form, redacted=redacted) for form in FORMS] for redacted in (False, True)}
+_REDACTED: LiteralString = "SELECT DISTINCT call_id FROM redactions WHERE call_id = ANY(%(calls)s) AND call_id BETWEEN %(low)s AND %(high)s"
 _COUNTS = " UNION ALL ".join(
     f"SELECT {i} AS place, call_id, count(*) FROM {form.table} "
     "WHERE call_id = ANY(%(calls)s) AND call_id BETWEEN %(low)s AND %(high)s GROUP BY call_id"
@@ -228,19 +232,21 @@ class Sealer:
 
     def _read(self, connection: psycopg.Connection, calls: Sequence[UUID], parts: dict[UUID, int]) -> list[_New]:
         """What seals of these calls would hold now."""
-        within: dict[str, Any] = {"calls": list(calls), "low": min(calls), "high": max(calls)}
+        within = values_of(calls)
         salts: dict[UUID, bytes] = dict(connection.execute(_SALTS, within, binary=True).fetchall()) if parts else {}
         fresh = {call: os.urandom(_SALT) for call in calls if call not in salts}
         within["salts"] = [salts.get(call) or fresh[call] for call in calls]
-        redacted = connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM redactions WHERE call_id = ANY(%(calls)s) AND call_id BETWEEN %(low)s AND %(high)s)", within
-        ).fetchone()
+        redacted = {row[0] for row in connection.execute(_REDACTED, within)}
+        statements = _STATEMENTS[bool(redacted)]
         with connection.pipeline():
-            found = [connection.execute(statement, within, binary=True) for statement in _STATEMENTS[bool(redacted and redacted[0])]]
+            # first, because what comes in the same step as an end is there when that is
+            sums = connection.execute(SUMS, within, binary=True)
+            found = [connection.execute(statement, within, binary=True) for statement in statements]
         by_call: dict[UUID, list[bytes]] = {call: [b""] * len(FORMS) for call in calls}
         for place, cursor in enumerate(found):
-            for call, hashes in cursor.fetchall():
-                by_call[call][place] = hashes
+            _note(by_call, place, cursor)
+        if mark(connection, _holes(sums, by_call, redacted)):
+            _note(by_call, _EVENTS, connection.execute(statements[_EVENTS], within, binary=True))
         return [
             _New(
                 call, parts.get(call, -1) + 1, fresh.get(call), [len(h) // HASH for h in of], call_hash(call, of), b"".join(map(marks, of))
@@ -270,6 +276,21 @@ def seal_leaf(call_id: UUID, part: int, at: datetime, counts: Sequence[int], dig
     """Return the leaf of a row of `seals`."""
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
     return leaf_data(call_id, part, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds, counts, digest, note)
+
+
+def _note(by_call: dict[UUID, list[bytes]], place: int, cursor: psycopg.Cursor[Any]) -> None:
+    for call, hashes in cursor.fetchall():
+        by_call[call][place] = hashes
+
+
+def _holes(sums: psycopg.Cursor[Any], by_call: dict[UUID, list[bytes]], redacted: set[UUID]) -> list[Found]:
+    """What these calls lack; a redacted one was looked at before, and cannot be now."""
+    found: list[Found] = []
+    for row in sums.fetchall():
+        of = by_call[row[0]]
+        if any(of) and row[0] not in redacted:
+            found += find_holes(row, [len(hashes) // HASH for hashes in of])
+    return found
 
 
 def _lock(connection: psycopg.Connection) -> None:

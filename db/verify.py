@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from db.checkpoints import Checkpoint
 from db.findings import Finding, Report
+from db.holes import read_marks
 from db.letters import find_letters
 from db.link import conninfo, cut
 from db.verify_rows import HIGHEST, LOWEST, check_rows
@@ -46,6 +47,7 @@ def verify(
             _check_known(connection, call_id)
         check_tree(connection, report, against=against, key=key, progress=progress)
         check_rows(connection, report, find_dropped(connection), low=low, high=high, progress=progress)
+        _read_holes(connection, report, low, high)
         everything = (low, high) == (LOWEST, HIGHEST)
         report.dead_letters, _, report.dead_calls = find_letters(connection, *(() if everything else (low, high)))
     return report
@@ -73,6 +75,7 @@ def verify_part(database_url: str, *, call_id: UUID | None, low: UUID | None, hi
                 param="since",
             )
         report.dead_letters, _, report.dead_calls = find_letters(connection, low, high)
+        _read_holes(connection, report, low, high)
         check_near(connection, report, check_rows(connection, report, find_dropped(connection), low=low, high=high))
     return report
 
@@ -94,6 +97,11 @@ def newest_checkpoint(database_url: str) -> str | None:
     with _snapshot(database_url, statement_timeout_ms=15_000) as connection:
         found = connection.execute("SELECT text FROM checkpoints ORDER BY size DESC LIMIT 1").fetchone()
     return None if found is None else str(found[0])
+
+
+def _read_holes(connection: psycopg.Connection, report: Report, low: UUID, high: UUID) -> None:
+    for found in read_marks(connection, low, high):
+        report.add_hole(found.call_id, found.detail)
 
 
 def _after(call_id: UUID) -> UUID:

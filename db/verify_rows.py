@@ -1,10 +1,10 @@
-"""Verification of rows: what each sealed call holds now against its seals, in constant memory.
+"""Verification of rows: what each sealed call holds now against its seals, and against what its end says, in constant memory.
 
 Calls are taken in the order of their ids, some thousand rows at a time; each table's rows come as COPY BINARY and are hashed as
 they come. Only what does not fit is read again, to say which row it is and what was done to it (`db.localise`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import LiteralString
@@ -16,6 +16,7 @@ from db import checkpoints
 from db.canonical import BESIDE, FORMS, HASH, MARK, VERSION, Form, Row, call_hash, holds_later, marks, row_hash
 from db.filters import first_id
 from db.findings import Damage, Finding, Report
+from db.holes import SUMS, find_holes, values_of
 from db.localise import Bad, copy_rows, find_damage, find_exchanged
 from db.verify_tree import Dropped
 
@@ -163,6 +164,18 @@ class _Checker:
             progress(rows % RANGE_ROWS)
         for sealed in calls:
             self._check_call(sealed, redacted.get(sealed.call_id.bytes, {}))
+        self._find_holes(
+            {call.call_id: call for call in calls if call.is_known and not call.is_empty and call.call_id.bytes not in redacted}
+        )
+
+    def _find_holes(self, calls: Mapping[UUID, Sealed]) -> None:
+        """Compare what whoever sealed these calls compared, or did not know to compare."""
+        if not calls:
+            return
+        for row in self._connection.execute(SUMS, values_of(list(calls)), binary=True):
+            hashes = next(iter(calls[row[0]].hashes.values()))
+            for found in find_holes(row, [len(of_table) // HASH for of_table in hashes]):
+                self._report.add_hole(found.call_id, found.detail)
 
     def _redactions(self, low: UUID, high: UUID) -> dict[bytes, dict[tuple[str, bytes], bytes]]:
         found: dict[bytes, dict[tuple[str, bytes], bytes]] = {}

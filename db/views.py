@@ -96,6 +96,8 @@ CALL_LOG = _view(
     thinking_tokens=Integer,
     tool_calls=Integer,
     tool_calls_blocked=Integer,
+    policy_set=StoredText,
+    incomplete=Boolean,
     **_OF_CALL,
 )
 TOOL_CALL_LOG = _view("tool_call_log", **_TOOL_CALL)
@@ -107,7 +109,8 @@ _CALLS = """
 SELECT c.call_id, sluice_call_at(c.call_id) AS created_at, c.at AS claimed_at, e.at AS ended_at, c.dialect, c.endpoint, c.key, c.key_id,
     c.session, c.model, c.upstream, c.policy, c.policy_revision, c.stream, c.gateway, coalesce(e.state, 'ACTIVE') AS state,
     e.reason, e.status, e.stop_reason, e.relayed, e.input_tokens, e.output_tokens, e.cache_read_tokens, e.cache_write_tokens,
-    e.thinking_tokens, n.tool_calls, n.tool_calls_blocked
+    e.thinking_tokens, n.tool_calls, n.tool_calls_blocked, c.policy_set,
+    EXISTS (SELECT FROM events v WHERE v.call_id = c.call_id AND v.kind = 'incomplete' AND v.call_id = ANY (:ids)) AS incomplete
 FROM calls c
 LEFT JOIN ends e ON e.call_id = c.call_id AND e.call_id = ANY (:ids)
 CROSS JOIN LATERAL (

@@ -93,13 +93,14 @@ def check_database_live(url: str) -> list[tuple[str, str, str]]:
     return found + [(name, "ok", "") for name in _DATABASE_CHECKS if name not in names]
 
 
-_DATABASE_CHECKS = ("database clock", "database rights", "database durability", "dead letters")
+_DATABASE_CHECKS = ("database clock", "database rights", "database durability", "dead letters", "incomplete calls")
 _DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit": "warning"}
 """Settings that keep what was committed when the machine fails. Writers say the last one themselves."""
 
 
 def _look_at_record(url: str) -> list[tuple[str, str, str]]:
     from db import migrate
+    from db.holes import incomplete_at, say_incomplete
     from db.letters import letters_at, say_letters
 
     values = migrate.settings(url, _DURABLE)
@@ -111,6 +112,8 @@ def _look_at_record(url: str) -> list[tuple[str, str, str]]:
             if state == "warning":
                 said = f"PostgreSQL has {name} off by default; Sluice's writers say on for themselves, others that write there do not"
             found.append(("database durability", state, said))
+    if incomplete := incomplete_at(url):
+        found.append(("incomplete calls", "warning", say_incomplete(len(incomplete), incomplete, most=5)))
     if count:
         found.append(("dead letters", "warning", f"{say_letters(count, calls)}; the last at {last:%Y-%m-%d %H:%M:%SZ}"))
     return found

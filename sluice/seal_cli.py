@@ -2,7 +2,7 @@
 that it shows.
 
 Exit codes: 0 done, and for `verify` nothing was found; 1 the record was tampered with, or no such call; 2 wrong use; 3 the database
-is away; 4 from `verify`: the record is as it was written, but not whole, because some records are dead letters.
+is away; 4 from `verify`: the record is as it was written, but not whole, because calls are incomplete or records are dead letters.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from db import checkpoints
 from db.filters import VERIFY_FILTERS, parse_filters
+from db.holes import say_incomplete
 from db.letters import say_letters
 from db.redact import drop_before
 from db.redact import redact as redact_call
@@ -46,7 +47,7 @@ def verify(
 ) -> None:
     """Verify that the record is as it was written: every row, seal and checkpoint. Exit 1 and the first damage when it is not.
 
-    Exit 4 when it is, but some records are dead letters, in no table of their call.
+    Exit 4 when it is, but calls are incomplete, or some records are dead letters, in no table of their call.
     """
 
     def work() -> Report:
@@ -68,7 +69,7 @@ def verify(
         print_json(report.item())
     else:
         _tell(report)
-    raise typer.Exit(1 if not report.ok else 4 if report.dead_letters else 0)
+    raise typer.Exit(1 if not report.ok else 4 if report.dead_letters or report.incomplete_calls else 0)
 
 
 @app.command("checkpoint")
@@ -162,6 +163,10 @@ def _tell(report: Report) -> None:
         )
         if count
     ]  # fmt: skip
+    for call_id, detail in report.holes:
+        typer.echo(printable(f"incomplete: call {call_id}: {detail}"))
+    if report.incomplete_calls:
+        typer.echo(say_incomplete(len(report.incomplete_calls), list(map(str, sorted(report.incomplete_calls)))))
     if report.dead_letters:
         typer.echo(printable(say_letters(report.dead_letters, report.dead_calls)))
     typer.echo(f"{'ok' if report.ok else 'NOT OK'}: {', '.join(told)}")

@@ -1,0 +1,146 @@
+"""Holes in the record of a call: what its end says of it, and its own hashes, against what is there.
+
+Whoever seals calls compares them first and writes what is wrong as events of the kind `incomplete`, one for each kind of hole, so that the
+seal covers them; verification compares again. What an end says came with version 3 of the form (`db.canonical`): of calls of before
+little is known, and nothing is said. A redacted call is not judged anew: what could be compared is gone.
+Must not know: Redis.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, LiteralString, NamedTuple
+from uuid import UUID
+
+import psycopg
+
+from db.canonical import FORMS
+from db.link import conninfo
+from protocol.tokens import NOTE
+
+KIND = "incomplete"
+"""The kind of the events; `number` is a `Hole`, `detail` one sentence with figures."""
+MANY = 10_000
+"""What is counted is counted up to here."""
+UNCLAIMED = "unclaimed"
+"""The reason of a call that no worker began: nothing of it but its end is on record."""
+STREAM_LOST = "stream_lost"
+
+
+class Hole(IntEnum):
+    """What is missing or is not what it was; the numbers are in the record, and stay."""
+
+    BEGINNING = 1
+    """The call's own row."""
+    END = 2
+    """The end: Redis says that it was written, or nobody will write one."""
+    LOST = 3
+    """Redis lost the call's stream while it ran: what was on it and not recorded yet nobody knows."""
+    SUMS = 4
+    """The end does not say what the record should hold, though the call began with a version that does."""
+    CHUNKS = 5
+    RELEASES = 6
+    DECISIONS = 7
+    """Rows of `blocks`, `tool_calls`, `tool_releases` and `judgements`."""
+    RELAYED = 8
+    """The releases are not those that the gateway relayed."""
+    PAYLOAD = 9
+    """A release's bytes are not those that the policy worker hashed."""
+    BODY = 10
+    """The request body is not there, or not what the gateway took."""
+
+
+class Found(NamedTuple):
+    """A hole of a call."""
+
+    call_id: UUID
+    hole: Hole
+    detail: str
+
+
+_WITHIN: LiteralString = "BETWEEN %(low)s AND %(high)s"
+SUMS: LiteralString = f"""
+SELECT g.call_id, e.call_id IS NOT NULL, coalesce(e.reason, ''), e.chunks, e.releases, e.decisions, e.relayed_sha256,
+    coalesce(r.chain, sha256(''::bytea)), coalesce(r.altered, 0), coalesce(r.relayed, 0), c.call_id IS NOT NULL, c.body_sha256 IS NOT NULL,
+    b.call_id IS NOT NULL, coalesce(sha256(b.body) <> c.body_sha256 AND position(%(token)s::bytea IN b.body) = 0, false)
+FROM unnest(%(calls)s::uuid[]) AS g (call_id)
+LEFT JOIN ends e ON e.call_id = g.call_id AND e.call_id {_WITHIN}
+LEFT JOIN calls c ON c.call_id = g.call_id AND c.call_id {_WITHIN}
+LEFT JOIN request_bodies b ON b.call_id = g.call_id AND b.call_id {_WITHIN}
+LEFT JOIN LATERAL (
+    SELECT sha256(string_agg(t.sha256, ''::bytea ORDER BY t.number) FILTER (WHERE t.number_next <= e.relayed)) AS chain,
+        count(*) FILTER (WHERE t.number_next <= e.relayed) AS relayed, count(*) FILTER (WHERE t.sha256 <> sha256(t.payload)) AS altered
+    FROM releases t WHERE t.call_id = g.call_id AND t.call_id {_WITHIN}
+) r ON true
+"""
+"""What is compared of each of `calls`, beside the numbers of its rows; `values_of` gives the parameters. One statement for a batch."""
+_MARK: LiteralString = """
+INSERT INTO events (call_id, kind, number, at, detail)
+SELECT call_id, %s, number, now(), detail FROM unnest(%s::uuid[], %s::bigint[], %s::text[]) AS n (call_id, number, detail)
+ON CONFLICT DO NOTHING RETURNING call_id
+"""
+_INCOMPLETE: LiteralString = f"""
+SELECT call_id, number, detail FROM events
+WHERE kind = '{KIND}' AND call_id >= %s AND call_id < %s ORDER BY call_id, number LIMIT {MANY}
+"""
+_NEWEST: LiteralString = f"SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' ORDER BY call_id DESC LIMIT {MANY}"
+COUNT: LiteralString = f"SELECT count(*) AS count FROM (SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' LIMIT {MANY}) i"
+_DECISIONS = ("blocks", "tool_calls", "tool_releases", "judgements")
+_PLACES = {form.table: place for place, form in enumerate(FORMS)}
+
+
+def values_of(calls: Sequence[UUID]) -> dict[str, Any]:
+    """Return the parameters of `SUMS`."""
+    return {"calls": list(calls), "low": min(calls), "high": max(calls), "token": NOTE}
+
+
+def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
+    """Return the holes of a call: `row` is its row of `SUMS`, `counts` how many rows of it each table of `FORMS` holds."""
+    call, ended, reason, chunks, releases, decisions, relayed_sha256, chain, altered, relayed, begun, hashed, with_body, other_body = row
+    found: list[tuple[Hole, str]] = []
+    if not begun and reason != UNCLAIMED:
+        found.append((Hole.BEGINNING, "the call's beginning is not on record"))
+    if not ended:
+        found.append((Hole.END, "the call's end is not on record"))
+    elif reason == STREAM_LOST:
+        found.append((Hole.LOST, "Redis lost the call while it ran: what was not recorded by then is not known"))
+    elif chunks is None and hashed:
+        found.append((Hole.SUMS, "the call's end does not say what the record should hold: whether all of it is here is not known"))
+    there = {table: counts[place] for table, place in _PLACES.items()}
+    for hole, table, said, is_there in (
+        (Hole.CHUNKS, "chunks", chunks, there["chunks"]),
+        (Hole.RELEASES, "releases", releases, there["releases"]),
+        (Hole.DECISIONS, "rows of decisions", decisions, sum(there[name] for name in _DECISIONS)),
+    ):
+        if said is not None and said != is_there:
+            found.append((hole, f"{is_there:,} {table} are on record, the call's end says {said:,}"))
+    if relayed_sha256 and relayed_sha256 != chain:
+        found.append((Hole.RELAYED, f"the {relayed:,} releases on record up to its end are not those that the gateway relayed"))
+    if altered:
+        found.append((Hole.PAYLOAD, f"{altered:,} of {there['releases']:,} releases are not the bytes that the policy worker hashed"))
+    if hashed and (other_body or not with_body):
+        found.append((Hole.BODY, f"the request body is not {'the one that the gateway took' if with_body else 'on record'}"))
+    return [Found(call, hole, detail) for hole, detail in found]
+
+
+def mark(connection: psycopg.Connection, found: Sequence[Found]) -> set[UUID]:
+    """Write what was found as events; returns the calls that did not have them all. What was said of a kind of hole first stays."""
+    calls, numbers, details = [f.call_id for f in found], [int(f.hole) for f in found], [f.detail for f in found]
+    return {row[0] for row in connection.execute(_MARK, (KIND, calls, numbers, details), binary=True)} if found else set()
+
+
+def read_marks(connection: psycopg.Connection, low: UUID, high: UUID) -> list[Found]:
+    """Return what is on record of holes, of the calls from `low` to before `high`, up to `MANY`."""
+    return [Found(call, number, detail) for call, number, detail in connection.execute(_INCOMPLETE, (low, high), binary=True)]
+
+
+def incomplete_at(url: str) -> list[str]:
+    """Return the incomplete calls, the newest first, up to `MANY`, over a connection of its own."""
+    with psycopg.connect(conninfo(url)) as connection:
+        return [str(row[0]) for row in connection.execute(_NEWEST)]
+
+
+def say_incomplete(count: int, calls: Sequence[str], most: int = 3) -> str:
+    """Return the sentence for people."""
+    more = f" and {count - most:,} more" if count > most else ""
+    what = "1 call is" if count == 1 else f"{count:,} calls are"
+    return f"{what} incomplete on record: {', '.join(calls[:most])}{more}: see its events (`sluice audit show`) and docs/audit.md"
