@@ -183,7 +183,9 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
         settings = load_settings(**given)
         logs.set_up(role, settings.log)
         config = load_config(settings.config)
-        runtime = settings.runtime(config, ready_fd=ready_fd, concurrency=concurrency, needs_database=role != "judge")
+        runtime = settings.runtime(
+            config, ready_fd=ready_fd, concurrency=concurrency, needs_database=role != "judge", names_set=role in ("gateway", "policy")
+        )
         if ready_fd is None:
             _check(role, runtime)
         try:

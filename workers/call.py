@@ -22,6 +22,7 @@ from protocol.errors import PipelineError, PolicyFailed, TookTooLong
 from protocol.events import Event, TextDelta
 from protocol.records import (
     BlockRecord,
+    CallRecord,
     ChunksRecord,
     EndRecord,
     EventRecord,
@@ -357,6 +358,11 @@ class OwnedCall:
         self._records, self._chunks, self._held_bytes = [], [], 0
         self._base, self._outputs = following, []
         return built
+
+    def forget_own_record(self) -> None:
+        """Let a call's own record not be written again: it came with its pin, and says under which policy set the call began, which need
+        not be this worker's."""
+        self._records = [r for r in self._records if not isinstance(r, CallRecord)]
 
     def skip_released(self) -> None:
         """Let the encoder take what the last owner released, as it comes in a replay: all of it at once would take long."""
