@@ -32,6 +32,7 @@ from db.link import conninfo, cut
 from db.packing import Packed, PackedDumper, column
 from db.pipeline import Pipeline, Statement
 from db.rows import PARTITIONED, Rows, pack
+from db.schema import IDENTITY
 from db.text import to_column
 from protocol.bounds import MAX_TRIED_RECORDS
 from protocol.errors import AuditUnavailable
@@ -185,6 +186,16 @@ class AuditInserter:
         """Return calls from the id `since` on that have no end on record, the oldest first. Raises AuditUnavailable."""
         found = await self._rows(_OPEN_CALLS, (since, most))
         return [row[0] for row in found]
+
+    async def identity(self) -> str:
+        """Return the database's id, empty where it has none yet. Raises AuditUnavailable."""
+        try:
+            found = await self._rows(IDENTITY, ())
+        except AuditUnavailable as error:
+            if isinstance(error.__cause__, psycopg.errors.UndefinedTable):
+                return ""
+            raise
+        return str(found[0][0]) if found else ""
 
     async def close(self) -> None:
         """Close the connection; the next use opens another."""

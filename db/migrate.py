@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from db.engine import engine_url
 from db.models import Base
-from db.schema import FIRST_DAYS, MIGRATION_LOCK, SCRIPTS
+from db.schema import FIRST_DAYS, IDENTITY, MIGRATION_LOCK, SCRIPTS
 
 WAIT_S = 120
 _PAUSE_S = 0.1
@@ -135,6 +135,14 @@ def clock_offset_s(url: str) -> float:
         before = time.time()
         theirs = float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
         return theirs - (before + time.time()) / 2
+
+
+def identity(url: str) -> str:
+    """Return the database's own id, empty where it has none yet."""
+    with _plain_connection(url) as connection:
+        if connection.execute(text("SELECT to_regclass('identity')")).scalar_one() is None:
+            return ""
+        return str(connection.execute(text(IDENTITY)).scalar_one())
 
 
 def settings(url: str, names: Iterable[str]) -> dict[str, str]:

@@ -3,12 +3,15 @@
 import functools
 import hashlib
 from pathlib import Path
+from typing import LiteralString
 
 _HERE = Path(__file__).resolve().parent
 SCRIPTS = next((path for path in (_HERE / "scripts", _HERE.parent / "alembic") if path.is_dir()), _HERE / "scripts")
 """In a checkout `alembic/`; a wheel carries it as `db/scripts`."""
 MIGRATION_LOCK = 7_310_581_201
 """The advisory lock of who changes the tables."""
+IDENTITY: LiteralString = "SELECT id FROM identity"
+"""Which database this is."""
 FIRST_DAYS = 2
 """Days whose partitions are made with the tables."""
 

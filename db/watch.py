@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from db.letters import COUNT
 from db.link import TimedConnection, conninfo, statement_timeout_ms
+from db.schema import IDENTITY
 from protocol.config import Key
 from protocol.errors import AuditUnavailable
 
@@ -52,6 +53,14 @@ class Watch:
         except psycopg.errors.UndefinedTable:
             return ""
         return str(rows[0]["version_num"]) if rows else ""
+
+    async def identity(self) -> str:
+        """Return the database's id, empty where it has none yet."""
+        try:
+            rows = await self._ask(IDENTITY)
+        except psycopg.errors.UndefinedTable:
+            return ""
+        return str(rows[0]["id"]) if rows else ""
 
     async def dead_letters(self) -> int:
         """Return how many records were set aside, up to `db.letters.MANY`; 0 where there are no tables."""

@@ -20,6 +20,7 @@ from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.heads import LINK, Link, Write
 from gateway.keyring import KeyRing
+from gateway.sets import PolicySets
 from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol import errors_wire
@@ -30,6 +31,7 @@ from protocol.errors import (
     Forbidden,
     InvalidRequest,
     NotFound,
+    OtherDatabase,
     Overloaded,
     PipelineError,
     StreamConnectionLost,
@@ -40,6 +42,7 @@ from protocol.errors import (
 )
 from protocol.request import Dialect, Endpoint
 from streams import layout
+from streams.identity import Identity
 from streams.layout import Start
 
 log = logging.getLogger(__name__)
@@ -60,8 +63,12 @@ _NO_SNIFF = (b"x-content-type-options", b"nosniff")
 class Gateway:
     """The application. `audit` is mounted for /audit and /debug and does its own authentication."""
 
-    def __init__(self, config: Config, bus: Bus, keys: KeyRing, upstreams: Upstreams, status: Status, audit: ASGI) -> None:
+    def __init__(
+        self, config: Config, bus: Bus, keys: KeyRing, upstreams: Upstreams, status: Status, audit: ASGI, identity: Identity,
+        sets: PolicySets,
+    ) -> None:  # fmt: skip
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
+        self._identity, self._sets = identity, sets
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self.draining = False
         self._admission = Admission(self.limits)
@@ -143,6 +150,8 @@ class Gateway:
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
         if self.draining:
             raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+        if self._identity.fault:
+            raise OtherDatabase("this gateway has lost its streams to another one; try again", retry_after_s=5)
         place = self._admission.take(key)
         try:
             body, digest = await self._body(named, receive, link, place)
@@ -192,7 +201,7 @@ class Gateway:
                 self.bus.end(call, reason)
                 del self.bus.calls[call.id]
 
-    async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place) -> tuple[bytes, str]:
+    async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place) -> tuple[bytes, bytes]:
         """Returns the request body and its hash: what policies read, what is recorded and what is sent is held to it."""
         limit = self.limits.body_bytes
         too_large = TooLarge(f"the request body is past {limit} bytes")
@@ -218,7 +227,7 @@ class Gateway:
             parts.append(part)
             digest.update(part)
             if not message.get("more_body"):
-                return b"".join(parts), digest.hexdigest()
+                return b"".join(parts), digest.digest()
 
     async def _next_of_body(self, receive: Receive, until: float) -> MutableMapping[str, Any]:
         try:
@@ -228,7 +237,7 @@ class Gateway:
             raise TooSlow("the request body did not come in time", retry_after_s=1) from None
 
     def _start(
-        self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...], digest: str
+        self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...], digest: bytes
     ) -> Start:
         at = time.time_ns() // 1_000_000
         return Start(
@@ -236,7 +245,7 @@ class Gateway:
             policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), MAX_POLICY_CHARS),
             session=_text(named.get(b"x-sluice-session"), MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
-            key_id=key.id, body_sha256=digest,
+            key_id=key.id, policy_sets=self._sets.named, body_sha256=digest,
         )  # fmt: skip
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:
@@ -256,7 +265,8 @@ class Gateway:
                 call.show_life(now)
                 call.relay()
                 if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
-                    call.fail(Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1))
+                    why = self._sets.fault or "no worker took the call"
+                    call.fail(Overloaded(f"{why}; try again", code="no_worker", retry_after_s=1))
                 elif now - call.last_reply > call.activity_s and self.bus.is_refused:
                     call.fail(StreamConnectionLost("the streams cannot be written now", code="streams_unavailable", retry_after_s=2))
                 elif now - call.last_reply > call.activity_s and self.bus.gate is not None and self.bus.gate.is_waiting:

@@ -19,13 +19,19 @@ from gateway.bus import Bus
 from gateway.heads import bounded_connection
 from gateway.keyring import KeyRing
 from gateway.lazy_audit import LazyAudit
+from gateway.sets import PolicySets
 from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol.config import Runtime
+from protocol.errors import AuditUnavailable, StreamConnectionLost
+from streams.connection import RedisError
+from streams.identity import Identity
 
 log = logging.getLogger(__name__)
 KEYS_S = 3.0
 """How long the start waits for the keys in Postgres."""
+IDENTITY_S = 2.0
+"""How often a gateway looks whether Redis holds its database's calls."""
 
 
 class _Server(uvicorn.Server):
@@ -58,19 +64,25 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         return await watch.revision() < newest()
 
     upstreams, status = Upstreams(config, bus), Status(bus)
-    app = Gateway(config, bus, keys, upstreams, status, audit)
+    identity, sets = Identity(bus.redis, watch.identity), PolicySets(bus.redis, name, settings.policy_sets)
+    status.faults = [lambda: identity.fault, lambda: sets.fault]
+    app = Gateway(config, bus, keys, upstreams, status, audit, identity, sets)
     try:
         await bus.open()
         # a Postgres that says nothing must not hold up who has a key of the file; `refresh` goes on trying
-        loading = asyncio.create_task(keys.refresh_once(), name="first keys")
-        loading.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.wait({loading}, timeout=KEYS_S)
+        first = {asyncio.create_task(keys.refresh_once(), name="first keys"), asyncio.create_task(identity.holds(), name="first look")}
+        for one in first:
+            one.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait(first, timeout=KEYS_S)
+        identity.check()
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(bus.run(), name="bus"),
                 group.create_task(keys.refresh(), name="keys"),
                 group.create_task(app.watch_timers(), name="timers"),
                 group.create_task(status.watch(schema_is_behind, watch.dead_letters), name="schema"),
+                group.create_task(_watch_identity(identity), name="identity"),
+                group.create_task(sets.watch(), name="policy sets"),
             ]
             yield app
             for task in background:
@@ -80,6 +92,13 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         await bus.close()
         await audit.close()
         await watch.close()
+
+
+async def _watch_identity(identity: Identity) -> None:
+    while True:
+        with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
+            await identity.holds()
+        await asyncio.sleep(IDENTITY_S)
 
 
 async def run(settings: Runtime) -> None:
@@ -100,7 +119,7 @@ async def run(settings: Runtime) -> None:
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
         _tell_ready(settings)
-        log.info("gateway ready", extra={"gateway": app.bus.gateway, "port": bound.getsockname()[1]})
+        log.info("gateway ready", extra={"gateway": app.bus.gateway, "port": bound.getsockname()[1], "policy_set": settings.policy_set})
         await stopping.wait()
         await app.drain(max(1.0, limits.drain_s - 5))
         server.should_exit = True

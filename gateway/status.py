@@ -25,6 +25,8 @@ class Status:
         self._bus = bus
         self._schema_is_behind = False
         self._dead_letters = 0
+        self.faults: list[Callable[[], str]] = []
+        """What else may keep calls from being served, each as a sentence, empty when it does not."""
         self.registry = CollectorRegistry()
         self.calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
         self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
@@ -76,6 +78,9 @@ class Status:
             return False, "Redis is nearly full: give it more memory, or see what `sluice doctor` finds"
         if max(depths) >= self._bus.limits.backlog:
             return False, "the record is too far behind: start more audit writers, or see what keeps Postgres"
+        for said in (fault() for fault in self.faults):
+            if said:
+                return False, f"{said}: see what `sluice doctor` says"
         if self._schema_is_behind:
             return False, "the database is not set up for this version: run `sluice migrate`"
         return True, ""

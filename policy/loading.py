@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from importlib import metadata, resources
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -24,6 +23,7 @@ from policy.base import HOOKS, Context, Policy, is_built_in
 from protocol.bounds import MAX_NAME_CHARS
 from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
+from protocol.policy_set import module_of, places_of, read_by_sessions
 from protocol.request import ChatRequest
 
 BUILT_IN = {
@@ -49,7 +49,7 @@ def load(
     names the policy and the option.
     """
     digest = hashlib.sha256(session_version.encode())
-    digest.update(json.dumps([_read_by_sessions(config or Config()), _versions()], sort_keys=True).encode())
+    digest.update(json.dumps([read_by_sessions(config or Config()), _versions()], sort_keys=True).encode())
     policies = []
     for step in series:
         kind = _find(step.use, search_path)
@@ -58,22 +58,6 @@ def load(
         for source in _sources(kind):
             digest.update(source)
     return sorted(policies, key=lambda policy: policy.asks), digest.hexdigest()[:12]
-
-
-def _read_by_sessions(config: Config) -> dict[str, Any]:
-    """What sessions decide and write by. Not: keys and their rights, which come with each call; URLs, secrets, timers and capacities,
-    which decide nothing about content and change from host to host or while everything runs."""
-    return {
-        "unknown": sorted(set(config.unknown)),
-        "betas": sorted(set(config.betas)),
-        "text_calls": config.text_calls,
-        "private_urls": config.private_urls,
-        "durability": config.durability,
-        "event_bytes": config.limits.event_bytes,
-        # in their order: the first match counts
-        "models": [route.model_dump(mode="json") for route in config.models],
-        "upstreams": {n: [u.dialect, u.native_tools, u.guided] for n, u in config.upstreams.items()},
-    }
 
 
 def _versions() -> dict[str, str]:
@@ -91,8 +75,8 @@ def _versions() -> dict[str, str]:
 
 def _find(use: str, search_path: Sequence[str]) -> type[Policy]:
     place = BUILT_IN.get(use, use)
-    module_name, separator, class_name = place.rpartition(":" if ":" in place else ".")
-    if not separator or not all(part.isidentifier() for part in [*module_name.split("."), class_name]):
+    module_name, class_name = module_of(place), place[len(module_of(place)) + 1 :]
+    if not module_name or not all(part.isidentifier() for part in [*module_name.split("."), class_name]):
         raise PolicyFailed(f"the policy {use!r} is neither built in ({', '.join(BUILT_IN)}) nor of the form module:Class")
     try:
         module = importlib.import_module(module_name) if use in BUILT_IN else _import(module_name, search_path)
@@ -106,8 +90,7 @@ def _find(use: str, search_path: Sequence[str]) -> type[Policy]:
 
 def _import(name: str, search_path: Sequence[str]) -> ModuleType:
     """Import from a file under `search_path` (which never goes to sys.path), else an installed module."""
-    for folder in search_path:
-        path = Path(folder, *name.split(".")).with_suffix(".py")
+    for path in map(Path, places_of(name, search_path)):
         if path.is_file():
             return _import_file(path)
     return importlib.import_module(name)

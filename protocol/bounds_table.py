@@ -17,6 +17,7 @@ from protocol.bounds import (
     HEAD_S,
     HEAVY_BYTES,
     LARGE_STEP_BYTES,
+    MAX_ACCEPTED_SETS,
     MAX_ANSWER_BYTES,
     MAX_ANSWER_VALUES,
     MAX_ARGUMENT_VALUES,
@@ -187,6 +188,10 @@ _SIZES: tuple[Bound, ...] = (
 _CONFIGURED: tuple[Bound, ...] = (
     Bound(
         "patterns", "configuration", "an RE2 pattern of a rule", MAX_PATTERN_CHARS, "characters", "policy.patterns",
+        "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
+    ),
+    Bound(
+        "accepted_sets", "configuration", "policy sets that a gateway accepts beside its own", MAX_ACCEPTED_SETS, "sets", "protocol.config",
         "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
     ),
     Bound(

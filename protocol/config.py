@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from protocol.added_tools import check_families, check_servers, check_tools
-from protocol.bounds import MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_OUTPUT_BYTES, MAX_SERIES
+from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_OUTPUT_BYTES, MAX_SERIES
 from protocol.request import Dialect
 from protocol.target import Guided
 
@@ -19,6 +19,7 @@ Role = Literal["client", "auditor", "monitor"]
 """client: makes calls. auditor: reads the record. monitor: reads figures (/metrics) and nothing that anybody said; auditors may too."""
 Durability = Literal["default", "relaxed", "strict"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+PolicySet = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
 
 
@@ -207,6 +208,8 @@ class Config(_Strict):
     exact_integers: tuple[str, ...] = ()
     """Tools whose programs read integers beyond 2^53 - 1 exactly."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
+    accept_policy_sets: Annotated[tuple[PolicySet, ...], Field(max_length=MAX_ACCEPTED_SETS)] = ()
+    """Policy sets under which calls of this gateway may begin besides its own: for the time of a rolling change (docs/operations.md)."""
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Config":
@@ -268,7 +271,14 @@ class Runtime(_Strict):
     """Judgements a judge worker runs at once."""
     search_path: tuple[str, ...] = ()
     """Where policies of the user's own Python files are looked for: the folder of the configuration file."""
+    policy_set: str = ""
+    """The name of the policy set (`protocol.policy_set`), which gateways and policy workers know; empty: calls begin under any."""
     seal_key: str = Field(default="", repr=False)
     """PEM of the Ed25519 key that signs checkpoints; empty: they are not signed."""
     ready_fd: int | None = None
     """A file descriptor to which the process writes one line when it is ready (used by `sluice up`)."""
+
+    @property
+    def policy_sets(self) -> tuple[str, ...]:
+        """Under which sets a gateway's calls may begin: its own first."""
+        return (self.policy_set, *(s for s in self.config.accept_policy_sets if s != self.policy_set)) if self.policy_set else ()

@@ -5,7 +5,7 @@
       UpstreamError   UpstreamStatus | UpstreamTimeout | UpstreamUnreachable
       StreamError     StreamTimeout | StreamConnectionLost | StreamProtocolError
       PolicyError     PolicyFailed | JudgeUnavailable
-      AuditError      AuditUnavailable
+      AuditError      AuditUnavailable | OtherDatabase
       RequestError    InvalidRequest | Unauthenticated | Forbidden | NotFound | TooLarge | TooSlow | RateLimited | Overloaded
 
 A block is a verdict, not an error. Messages are for the client: no keys, no prompts, no paths.
@@ -138,6 +138,12 @@ class AuditUnavailable(AuditError):
     """The backlog of the record is full, or a commit did not come in time."""
 
     code = "audit_unavailable"
+
+
+class OtherDatabase(AuditError):
+    """What Redis holds belongs into another database than this process's."""
+
+    code = "other_database"
 
 
 class RequestError(PipelineError):

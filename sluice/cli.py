@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protocol.errors import PipelineError, PolicyFailed
+from protocol.errors import OtherDatabase, PipelineError, PolicyFailed
 from sluice.errors import Busy, SettingsError, StartError, Unavailable
 
 if TYPE_CHECKING:
@@ -137,7 +137,9 @@ def examine(
     given = load_settings(config=config)
     settings = with_embedded(given)
     runtime = settings.runtime(load_config(settings.config))
-    found = doctor.check_all(runtime.config, runtime.redis_url, runtime.database_url, live=not before_start)
+    found = doctor.check_all(
+        runtime.config, runtime.redis_url, runtime.database_url, live=not before_start, search_path=settings.search_path
+    )
     if not (given.redis_url or given.database_url):
         found = doctor.without_shared_rights(found)
     failed = any(state == "failed" for _, state, _ in found)
@@ -183,7 +185,9 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
         settings = load_settings(**given)
         logs.set_up(role, settings.log)
         config = load_config(settings.config)
-        runtime = settings.runtime(config, ready_fd=ready_fd, concurrency=concurrency, needs_database=role != "judge")
+        runtime = settings.runtime(
+            config, ready_fd=ready_fd, concurrency=concurrency, needs_database=role != "judge", names_set=role in ("gateway", "policy")
+        )
         if ready_fd is None:
             _check(role, runtime)
         try:
@@ -214,6 +218,10 @@ def _start_error(error: OSError | PipelineError, runtime: "Runtime") -> Exceptio
     match error:
         case PolicyFailed():
             return SettingsError(error.message)
+        case OtherDatabase():
+            from sluice.doctor import other_database
+
+            return other_database(runtime.redis_url, runtime.database_url)
         case PipelineError():
             return Unavailable(error.message)
         case ConnectionError() | TimeoutError():

@@ -5,12 +5,13 @@ Used before a process starts and by `sluice doctor`. Heavy libraries are importe
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from protocol.config import Config
 from sluice.errors import NotFit, SettingsError, StartError, Unavailable
+from sluice.policy_set import policy_set
 from streams import fitness
 
 T = TypeVar("T")
@@ -119,6 +120,34 @@ def _look_at_record(url: str) -> list[tuple[str, str, str]]:
     return found
 
 
+def check_identity(redis_url: str, database_url: str) -> list[str]:
+    """Check that what Redis holds belongs into this database. Raises NotFit; what is away is said by the other checks."""
+    import redis
+
+    from db import migrate
+    from streams import layout
+
+    with contextlib.suppress(Unavailable, SettingsError, redis.RedisError, OSError):
+        with redis.Redis.from_url(redis_url, socket_connect_timeout=5, socket_timeout=5) as client:
+            there = client.get(layout.DATABASE_KEY)
+        mine = _ask_database(database_url, lambda: migrate.identity(database_url))
+        if isinstance(there, bytes) and mine and there.decode(errors="replace") != mine:
+            raise other_database(redis_url, database_url)
+    return []
+
+
+def other_database(redis_url: str, database_url: str) -> NotFit:
+    """Return the sentence for a Redis that holds the calls of another database."""
+    from streams import layout
+
+    return NotFit(
+        f"Redis at {place(redis_url)}{urlsplit(redis_url).path} holds the calls of another database than PostgreSQL at "
+        f"{place(database_url)}{urlsplit(database_url).path}, and each would get half of the other's record: correct SLUICE_REDIS_URL or "
+        "SLUICE_DATABASE_URL, or give this Sluice a Redis, or a database number there, of its own. Where the other database is gone "
+        f"for good: stop every process, then `DEL {layout.DATABASE_KEY}` there (docs/operations.md)"
+    )
+
+
 def check_keys(config: Config, database_url: str) -> list[str]:
     """Check that somebody may call: a key in the file or in the database. Raises SettingsError, Unavailable."""
     if config.keys:
@@ -156,14 +185,17 @@ def is_migrated(url: str) -> bool:
     return bool(_ask_database(url, lambda: migrate.is_current(url)))
 
 
-def check_all(config: Config, redis_url: str, database_url: str, *, live: bool = True) -> list[tuple[str, str, str]]:
+def check_all(
+    config: Config, redis_url: str, database_url: str, *, live: bool = True, search_path: Sequence[str] = ()
+) -> list[tuple[str, str, str]]:
     """Run every check; return (what, `ok` or `warning` or `failed`, sentence). `live`: also those of a running product."""
     checks: list[tuple[str, Callable[[], list[str]]]] = [
         ("redis", lambda: check_redis(redis_url)),
         ("database", lambda: check_database(database_url)),
+        ("identity", lambda: check_identity(redis_url, database_url)),
         ("keys", lambda: check_keys(config, database_url)),
     ]
-    found = []
+    found = [_name_set(config, search_path)]
     for name, check in checks:
         try:
             warnings = check()
@@ -178,6 +210,13 @@ def check_all(config: Config, redis_url: str, database_url: str, *, live: bool =
         with contextlib.suppress(StartError):
             found += check_database_live(database_url)
     return found
+
+
+def _name_set(config: Config, search_path: Sequence[str]) -> tuple[str, str, str]:
+    try:
+        return "policy set", "ok", f"of this configuration and these policies: {policy_set(config, search_path)}"
+    except SettingsError as error:
+        return "policy set", "warning", str(error)
 
 
 def without_shared_rights(found: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:

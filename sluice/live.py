@@ -37,7 +37,8 @@ class Live:
     def checks(self) -> list[tuple[str, Callable[[], Found]]]:
         """Every check by name; one that the user may not make says so."""
         every = {
-            "clock": self.clock, "memory": self.memory, "workers": self.workers, "backlog": self.backlog, "record": self.record,
+            "clock": self.clock, "memory": self.memory, "workers": self.workers, "policy sets": self.sets,
+            "backlog": self.backlog, "record": self.record,
             "keys with a TTL": self.keys, "pending entries": self.pending, "redis rights": self.rights,
         }  # fmt: skip
         return [(name, self._allowed(check)) for name, check in every.items()]
@@ -99,6 +100,40 @@ class Live:
             role = who.partition(" ")[0]
             if needed and not present.get(role):
                 found.append(("failed", f"no {who} is running, so {what}: start `sluice worker {role}`"))
+        return found
+
+    def sets(self) -> Found:
+        """Do gateways and policy workers have one policy set? Calls begin under those that their gateway names alone."""
+        gateways, present = self._named_sets(), self._present()
+        workers = {name: one for one, _, name in (shown.partition(":") for shown in present.get("set", set())) if one}
+        unknown = sorted(present.get("policy", set()) - workers.keys())
+        found: Found = []
+        for name, (own, *accepted) in gateways.items():
+            if workers and not unknown and not {own, *accepted} & set(workers.values()):
+                sentence = f"no policy worker has the policy set {own} of the gateway {name}, so its calls get 503"
+                found.append(("failed", f"{sentence}: start workers with its configuration and policies"))
+            if accepted:
+                sentence = f"calls of the gateway {name}, whose policy set is {own}, may begin under {', '.join(accepted)} too"
+                found.append(("warning", f"{sentence}: take that out of accept_policy_sets when the change is over"))
+        if len({own for own, *_ in gateways.values()}) > 1:
+            said = "; ".join(f"{name}: {own}" for name, (own, *_) in sorted(gateways.items())[:NAMED])
+            found.append(("warning", f"gateways have different policy sets ({said}): give all the same configuration and policies"))
+        wanted = {one for named in gateways.values() for one in named}
+        strays = [f"{name}: {one}" for name, one in sorted(workers.items()) if gateways and one not in wanted]
+        if strays:
+            sentence = f"policy workers take no calls, as no gateway names their policy set ({'; '.join(strays[:NAMED])})"
+            found.append(("warning", f"{sentence}: start them again with the gateways' configuration and policies"))
+        if unknown:
+            sentence = f"policy workers of an earlier version ({', '.join(unknown[:NAMED])}) take calls of every policy set"
+            found.append(("warning", f"{sentence}: bring them up to date"))
+        return found or [("ok", ", ".join(sorted(wanted)))]
+
+    def _named_sets(self) -> dict[str, list[str]]:
+        """The policy sets that each living gateway names, its own first."""
+        found = {}
+        for key in cast(Iterator[bytes], self._redis.scan_iter(layout.sets_key("*"), count=1000)):
+            if value := cast(bytes | None, self._redis.get(key)):
+                found[key.decode().rpartition(":")[2]] = value.decode().split()
         return found
 
     # --- streams ---

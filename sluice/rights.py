@@ -64,16 +64,17 @@ _SETS_FACTS: tuple[Command, ...] = (
 )  # fmt: skip
 _CHANGES_FACTS: tuple[Command, ...] = (("HSET", _FACTS, layout.commit_field(0), "1"), ("HDEL", _FACTS, "j:0:0"), ("DEL", _FACTS))
 _HANDLES_QUESTIONS: tuple[Command, ...] = (("ZADD", layout.JUDGE_QUEUE, "1", "job"), ("SET", "arq:job:x", "pickle"), ("GET", "arq:job:x"))
+_NAMES_THE_DATABASE: tuple[Command, ...] = (("SET", layout.DATABASE_KEY, "another"), ("DEL", layout.DATABASE_KEY))
 _READS_REPLIES: tuple[Command, ...] = (("XRANGE", _REPLY, "-", "+"), ("XREAD", "STREAMS", _REPLY, "0"))
 
 FORBIDDEN: dict[str, tuple[Command, ...]] = {
     "gateway": (
         *_SERVER, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), *_SETS_FACTS, *_CHANGES_FACTS, *_READS_CALLS, *_HANDLES_QUESTIONS,
     ),
-    "policy": (*_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_KEEPS_THE_RECORD, *_CHANGES_FACTS, *_READS_REPLIES),
+    "policy": (*_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_KEEPS_THE_RECORD, *_CHANGES_FACTS, *_READS_REPLIES, *_NAMES_THE_DATABASE),
     "judge": (
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), _append(_DISPATCH), *_CHANGES_FACTS,
-        *_READS_CALLS, *_READS_REPLIES,
+        *_READS_CALLS, *_READS_REPLIES, *_NAMES_THE_DATABASE,
     ),
     "audit": (
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, _append(_DISPATCH), *_CHANGES_FACTS, *_READS_REPLIES, *_HANDLES_QUESTIONS,
@@ -82,7 +83,7 @@ FORBIDDEN: dict[str, tuple[Command, ...]] = {
     ),
     "ops": (
         *_SERVER, *_SPEAKS_FOR_A_GATEWAY, *_OWNS_CALLS, *_KEEPS_THE_RECORD, _append(_AUDIT), _append(_DISPATCH), *_SETS_FACTS,
-        *_CHANGES_FACTS, *_READS_CALLS, *_READS_REPLIES, *_HANDLES_QUESTIONS,
+        *_CHANGES_FACTS, *_READS_CALLS, *_READS_REPLIES, *_HANDLES_QUESTIONS, *_NAMES_THE_DATABASE,
     ),
 }  # fmt: skip
 """Role to the commands that its user must be refused, each the shortest form of something that would break a guarantee."""

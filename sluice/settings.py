@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from protocol.config import Config, Runtime
 from sluice.errors import SettingsError
 from sluice.logs import Level
+from sluice.policy_set import policy_set
 
 PREFIX = "SLUICE_"
 URLS_FILE = "urls.json"
@@ -107,9 +108,13 @@ class Settings(BaseSettings):
         return {role: password for role, password in found.items() if password}
 
     def runtime(
-        self, config: Config, *, ready_fd: int | None = None, concurrency: int = 8, name: str = "", needs_database: bool = True
-    ) -> Runtime:
-        """Return what a process is started with. Raises SettingsError when a URL is missing or of the wrong kind."""
+        self, config: Config, *, ready_fd: int | None = None, concurrency: int = 8, name: str = "", needs_database: bool = True,
+        names_set: bool = False,
+    ) -> Runtime:  # fmt: skip
+        """Return what a process is started with. Raises SettingsError when a URL is missing or of the wrong kind.
+
+        `names_set`: it must know the name of the policy set, and so read the files of the user's own policies.
+        """
         redis_url, found_database_url = self.redis_url, self.database_url
         if not redis_url:
             raise SettingsError("SLUICE_REDIS_URL is not set: say where Redis is, or use `sluice up`, which brings one")
@@ -123,11 +128,17 @@ class Settings(BaseSettings):
                 load_private_key(self.seal_key)
             except ValueError as error:
                 raise SettingsError(f"SLUICE_SEAL_KEY: {error}") from None
-        folder = self.policy_path or (self.config.parent if self.config else None)
         return Runtime(
             config=config, redis_url=redis_url, database_url=found_database_url, host=self.host, port=self.port, name=name,
-            concurrency=concurrency, search_path=(str(folder.resolve()),) if folder else (), seal_key=self.seal_key, ready_fd=ready_fd,
+            concurrency=concurrency, search_path=self.search_path, seal_key=self.seal_key, ready_fd=ready_fd,
+            policy_set=policy_set(config, self.search_path) if names_set else "",
         )  # fmt: skip
+
+    @property
+    def search_path(self) -> tuple[str, ...]:
+        """Where the files of the user's own policies are."""
+        folder = self.policy_path or (self.config.parent if self.config else None)
+        return (str(folder.resolve()),) if folder else ()
 
 
 def load_settings(**given: Any) -> Settings:

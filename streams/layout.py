@@ -17,12 +17,15 @@ moves no open call.
     reply:GATEWAY stream  what workers release, for one gateway process
     committed    string   every audit entry below this id is in Postgres; also published on a channel of that name (strict durability)
     audit-trimmed string  how many audit entries were trimmed because they were committed: what else is missing, somebody took
+    sets:GATEWAY string   the policy sets that the gateway names in START, its own first; for `sluice doctor`
+    database     string   the id of the database that this Redis' records go to: who has another one does not work with it
     dispatch     stream   calls to claim; group `policy`
     audit        stream   records; group `audit`
     ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
                           A gateway adds calls that Redis lost under it, with their packed `closed` entry (field `b`)
 
-Channels (a hint; the stream or key is the truth): `in:ID` carries the bytes of each entry of `call:ID`;
+Channels (a hint; the stream or key is the truth, for what is published is heard in every database of a Redis: `SELECT` parts keys and
+not channels): `in:ID` carries the bytes of each entry of `call:ID`;
 `fact:ID` carries the field of a new fact; `waiting` says that a call begins to wait for its commit.
 """
 
@@ -31,7 +34,7 @@ import re
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -60,8 +63,10 @@ BLOB = b"b"
 WORKERS_KEY = "sluice:{00}:workers"
 """Hash: live worker processes, `role:name` to the last sign of life in ms on Redis' clock; every process prunes the old.
 
-Policy workers also show `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls.
+Policy workers also show `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls;
+and `set:SET:NAME`, the policy set under which they begin calls.
 """
+DATABASE_KEY = "sluice:{00}:database"
 
 _CALL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
 
@@ -190,12 +195,17 @@ def ended_key(shard: int) -> str:
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
     of_shard = (dispatch_key, audit_key, trimmed_key, ended_key)
-    return {WORKERS_KEY, JUDGE_QUEUE} | {key(shard) for shard in range(shards) for key in of_shard}
+    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY} | {key(shard) for shard in range(shards) for key in of_shard}
 
 
 def gateway_key(shard: int, gateway: str) -> str:
     """Exists while the gateway lives; holds its last read reply id."""
     return f"{tag(shard)}gw:{gateway}"
+
+
+def sets_key(gateway: str) -> str:
+    """Which policy sets a gateway names, with blanks between them; expires when it is gone."""
+    return f"{tag(0)}sets:{gateway}"
 
 
 def reply_key(shard: int, gateway: str) -> str:
@@ -223,11 +233,10 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Families of server tools that the key may use."""
     key_id: str = ""
     """`Key.id`; gateways of the version before send none."""
-    body_sha256: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
-    """Of the request body, in hex (the claim script reads this struct, and its msgpack knows no bytes); gateways of the version before
-    send none."""
     policy_sets: tuple[str, ...] = ()
     """Under which sets of policies the call may begin: first the gateway's own. Empty: any (gateways of the version before)."""
+    body_sha256: bytes = b""
+    """Of the request body; gateways of the version before send none. After what the claim script reads: Lua cannot unpack bytes."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,8 @@
 
 Outcomes are words: OK, DUP (this very thing was done before), FENCED (another owns the call), SEQ (numbers do not
 follow), CLOSED (the call has ended), GONE (Redis has it no longer), GATEWAY_LOST, FULL, EXPIRED, OWNED, OTHER (of a policy
-revision that the worker does not have), SHARE (of an API key that has its share of the worker), LOST, QUEUE, BACKLOG.
+revision that the worker does not have), SET (it may not begin under the worker's policy set), SHARE (of an API key that has its share of
+the worker), LOST, QUEUE, BACKLOG.
 """
 
 from hashlib import sha1
@@ -60,7 +61,7 @@ return 'OK'
 CLAIM = """#!lua flags=allow-oom
 -- allow-oom: a call whose worker died must find another also while Redis is full, or it would never end
 -- KEYS dispatch (ctl call body facts)..
--- ARGV consumer takeover('1'|'0') call_ttl late('1'|'0') lease patience pins (policy@revision|!key).. (token entry due)..
+-- ARGV consumer takeover('1'|'0') call_ttl late('1'|'0') lease patience pins (policy@revision|!key|=set).. (token entry due)..
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local pins = {}
@@ -68,6 +69,19 @@ local shared = false
 for i = 8, 7 + ARGV[7] do
   pins[ARGV[i]] = true
   shared = shared or string.sub(ARGV[i], 1, 1) == '!'
+end
+-- of START the sixth is the API key, the fifteenth the policy sets under which the call may begin; what follows may be bytes, which Lua
+-- cannot unpack. One that cannot be read is taken, and ended
+local function start_of(entries)
+  local blob = entries[1][2][2]
+  local found = {pcall(cmsgpack.unpack_limit, blob, 15, string.byte(blob) == 0xdc and 3 or 1)}
+  return found[1] and found[8], found[1] and found[17]
+end
+-- gateways of the version before name no sets
+local function may_begin(sets)
+  if type(sets) ~= 'table' or #sets == 0 then return true end
+  for _, set in ipairs(sets) do if pins['=' .. set] then return true end end
+  return false
 end
 -- any worker may take the entry at once, so that one that can soon does
 local function leave(entry) redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', ARGV[5], 'JUSTID') end
@@ -80,17 +94,28 @@ local function claim(ctl, call, body, facts, token, entry, due)
     entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
     if #entries == 0 then return {'CLOSED'} end
     if ARGV[4] == '0' and now > tonumber(due) then return {'EXPIRED'} end
-    -- the sixth of START is the API key
-    if shared and ARGV[4] == '0' and pins['!' .. cmsgpack.unpack(entries[1][2][2])[6]] then
-      leave(entry)
-      return {'SHARE'}
+    if ARGV[4] == '0' then
+      local key, sets = start_of(entries)
+      local may = may_begin(sets)
+      if not may or (shared and pins['!' .. tostring(key)]) then
+        leave(entry)
+        return may and {'SHARE'} or {'SET', table.concat(sets, ' ')}
+      end
     end
     redis.call('HSET', ctl, 't', token, 'n', 0, 'h', '', 's', 0, 'e', entry, 'k', 0, 'kn', -1)
   else
     if c[1] == 'closed' then return {'CLOSED'} end
     if c[1] ~= '' and ARGV[2] == '0' then return {'OWNED'} end
-    -- a refused call has no revision: any worker can say again what was said
-    if not c[6] or c[6] == '' or pins[c[5] .. '@' .. c[6]] then
+    local has
+    if c[6] then
+      -- a refused call has an empty revision: any worker can say again what was said
+      has = c[6] == '' or pins[c[5] .. '@' .. c[6]]
+    else
+      -- nothing of it went out: it begins anew
+      entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
+      has = #entries == 0 or may_begin(select(2, start_of(entries)))
+    end
+    if has then
       redis.call('HDEL', ctl, 'o')
     elseif now - tonumber(c[9] or now) < tonumber(ARGV[6]) then
       leave(entry)
@@ -103,7 +128,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
     redis.call('HSET', ctl, 't', token, 'e', entry, 'k', k, 'kn', c[2])
     redis.call('HDEL', ctl, 'i')
     c[7] = tostring(k)
-    entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
+    entries = entries or redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
   end
   redis.call('PEXPIRE', ctl, ARGV[3])
   local text = redis.call('STRLEN', body)
@@ -124,8 +149,9 @@ return out
 """Take delivered calls: check and touch both truths of each lease, the pending entry and the control key.
 
 A call whose pinned policy and revision are not among the worker's is left to others for `patience`; then it is given all the same, to be
-closed. New calls of a key that has its share of this worker (`!key`) are left to others until they are too late. Of a body over 64 KiB only
-its size comes: a command of its own reads it at half the price.
+closed. So is one that somebody took and had not begun, where it may not begin under the worker's policy set (`=set`); a new one is left to
+others until it is too late, and so are new calls of a key that has its share of this worker (`!key`). Of a body over 64 KiB only its size
+comes: a command of its own reads it at half the price.
 """
 
 REPLAYED = """#!lua flags=allow-oom

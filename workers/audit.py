@@ -25,6 +25,7 @@ from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtoc
 from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, read_records
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
+from streams.identity import Identity
 from workers import process
 from workers.bodies import BATCH_BYTES, LARGE, Bodies
 from workers.lost import LostCalls
@@ -42,6 +43,8 @@ STOP_S = 2.0
 """How long a writer that was told to stop goes on with what is there."""
 RECLAIM_MS = 5_000
 RETRY_S = 0.25
+IDENTITY_S = 3.0
+"""How long the start waits to know whose records Redis holds."""
 PARTITION_DAYS = 7
 PARTITIONS_EVERY_S, PARTITIONS_RETRY_S = 3600.0, 5.0
 MISSING_EVERY_S = 5.0
@@ -83,6 +86,7 @@ class AuditWriter:
         self._again = set(range(self.shards))
         """Shards of which what was delivered to this name and not acknowledged is read again: an earlier process had it, or it failed."""
         self._seals = SealLoop(settings, self._redis)
+        self._identities = [Identity(reader, to.identity) for reader, to in zip(self._blocking, self._inserters, strict=True)]
         self._stopping = asyncio.Event()
         self._stop_by = float("inf")
         self._strict = settings.config.durability == "strict"
@@ -98,6 +102,11 @@ class AuditWriter:
     async def run(self) -> None:
         """Work until `stop`."""
         await asyncio.gather(self._redis.open(), self._bell.open(), *(c.open() for c in self._blocking))
+        # a database that is away is asked before anything is written to it
+        with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError, TimeoutError):
+            async with asyncio.timeout(IDENTITY_S):
+                await asyncio.gather(*(identity.holds() for identity in self._identities))
+        self._identities[0].check()
         for shard in range(self.shards):
             await self._make_group(shard)
         process.tell_ready(self.settings)
@@ -143,6 +152,8 @@ class AuditWriter:
         async with AuditInserter(self.settings.database_url) as inserter:
             while True:
                 await asyncio.sleep(lost.every_s)
+                if any(identity.fault for identity in self._identities):
+                    continue
                 with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
                     ended = await lost.look(inserter)
                     if late := await inserter.sealed_among(ended) if ended else []:
@@ -167,6 +178,12 @@ class AuditWriter:
         told: asyncio.Future[Any] | None = None
         while not self._stopping.is_set() or (not is_empty and time.monotonic() < self._stop_by):
             try:
+                if not await self._until_stored(self._identities[shard].holds):
+                    # another instance's records: they stay for its writers
+                    if self._stopping.is_set():
+                        break
+                    await asyncio.sleep(RETRY_S)
+                    continue
                 now = time.monotonic()
                 rung.clear()
                 reclaims, again = now - reclaimed > RECLAIM_MS / 2000, shard in self._again
@@ -195,6 +212,7 @@ class AuditWriter:
                 if told is not None:
                     Connection.quiet(told)
                 trimmed, told = 0.0, None
+                self._identities[shard].look_anew()
                 self._read_all_again(shard)
                 if "NOGROUP" in str(error):
                     await self._make_group(shard)

@@ -22,6 +22,7 @@ from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, To
 from protocol.events import Event, TextDelta
 from protocol.records import (
     BlockRecord,
+    CallRecord,
     ChunksRecord,
     EndRecord,
     EventRecord,
@@ -138,7 +139,7 @@ class OwnedCall:
     def begin(self, body: bytes | None) -> None:
         """Start the session with the request body. One that takes too long is refused."""
         self.has_begun = True
-        if body is not None and self.start.body_sha256 and digest(body).hex() != self.start.body_sha256:
+        if body is not None and self.start.body_sha256 and digest(body) != self.start.body_sha256:
             self.note("body_changed", 0, "the request body in Redis is not the one that the client sent", self.start.at)
             self.refuse(StreamProtocolError("the request body was changed before a policy worker read it", code="body_changed"))
             return
@@ -389,6 +390,11 @@ class OwnedCall:
         self._records, self._chunks, self._held_bytes = [], [], 0
         self._base, self._outputs = following, []
         return built
+
+    def forget_own_record(self) -> None:
+        """Let a call's own record not be written again: it came with its pin, and says under which policy set the call began, which need
+        not be this worker's."""
+        self._records = [r for r in self._records if not isinstance(r, CallRecord)]
 
     def skip_released(self) -> None:
         """Let the encoder take what the last owner released, as it comes in a replay: all of it at once would take long."""

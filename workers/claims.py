@@ -3,8 +3,9 @@
 A call that its worker had not begun cannot wait for that: its gateway refuses it after `claim_s`, by default no longer than a lease. It
 is taken as soon as that worker shows life no more; should it live after all, the claim script says whose the call is.
 
-One script checks and touches both truths of a lease. A call stays with the policy revision that it began with: a worker
-that does not have it leaves the call to those that do, and only when nobody came for it in time closes it.
+One script checks and touches both truths of a lease. A call begins under a policy set that its START names, or not here. It stays with
+the policy revision that it began with: a worker that does not have it leaves the call to those that do, and only when nobody came for it
+in time closes it.
 
 A call may kill the workers that take it, and with each of them others lose theirs. Workers say so before a step that may be their end
 (INSIDE). A call whose owner died in one is replayed after the rest, alone; the second owner in a row that dies in it is the last.
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
 SLICE_S = 0.002
 """How long calls that were claimed together begin, each 0.3 ms, before other calls' chunks and what these release have their turn."""
+MOST_TOLD = 64
 MAX_TAKEOVERS = 4
 """A call taken over so often without an output in between ends, whatever its owners died of."""
 
@@ -108,6 +110,8 @@ class Claims:
         self._unanswered = set[int]()
         """Shards on which a delivery or a claim was not answered."""
         self._gone = GoneWorkers(redis, name)
+        self._told = set[str]()
+        """Policy sets of calls that were left to others."""
 
     def pause_reclaiming(self, leases: float = 0.25) -> None:
         """After a reconnect: others may not have renewed yet, so take nothing over for a quarter lease."""
@@ -322,7 +326,9 @@ class Claims:
                     None if isinstance(body, int) else body, facts, call_id in expired, isinstance(body, int),
                 ))  # fmt: skip
                 continue
-            if word == b"OTHER":
+            if word == b"SET":
+                self._tell_of(told[0].decode(errors="replace"))
+            elif word == b"OTHER":
                 log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
             elif word == b"CLOSED":
                 self._forget(shard, entry)
@@ -330,6 +336,15 @@ class Claims:
                 self._failed(shard, RedisError(told[0].decode(errors="replace")))
             self._unsubscribe(call_id)
         return claimed
+
+    def _tell_of(self, sets: str) -> None:
+        if sets not in self._told:
+            # once: it is the same for every call of those gateways
+            self._told = {*self._told, sets} if len(self._told) < MOST_TOLD else {sets}
+            log.warning(
+                "calls of another policy set are left to others: `sluice doctor` says which processes have which",
+                extra={"action": "policy_set", "sets": sets, "mine": [pin[1:] for pin in self._pins if pin[0] == "="]},
+            )
 
     async def _run_script(
         self, shard: int, entries: list[Delivery], tokens: dict[str, str], *, takeover: bool, late: bool

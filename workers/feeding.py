@@ -99,6 +99,8 @@ class Feeder:
             if not call.has_begun:
                 await self._begin_again(call, claimed)
             await self._read_all(call)
+        if claimed.policy:
+            call.forget_own_record()
         if not self._is_mine(call) or call.finishing:
             return
         if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:

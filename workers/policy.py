@@ -21,7 +21,7 @@ from policy.loading import load
 from policy.session import Session
 from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Config, Runtime
-from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
+from protocol.errors import Forbidden, NotFound, Overloaded, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import EventRecord, encode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
@@ -54,7 +54,7 @@ class PolicyWorker:
         self.settings, self.config, self.limits = settings, config, config.limits
         self.name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
         self.calls: dict[str, OwnedCall] = {}
-        self._series = series_of(config, settings.search_path)
+        self._series, self._set = series_of(config, settings.search_path), settings.policy_set
         url, silent_s = settings.redis_url, self.limits.redis_silent_s
         self._redis = Connection(url, name="policy", silent_s=silent_s, on_connect=self._restored)
         self._sub = Connection(url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_connect=self._resubscribe)
@@ -76,9 +76,9 @@ class PolicyWorker:
         )  # fmt: skip
         pins = [f"{name}@{rev}" for name, (_, rev) in self._series.items()]
         kind = hashlib.sha256("\n".join(sorted(pins)).encode()).hexdigest()[:12]
-        self._presences = (("policy", self.name), ("policies", f"{kind}:{self.name}"))
+        self._presences = (("policy", self.name), ("policies", f"{kind}:{self.name}"), ("set", f"{self._set}:{self.name}"))
         self._claims = Claims(
-            self._redis, self._blocking, self.limits, self.name, pins,
+            self._redis, self._blocking, self.limits, self.name, [*pins, f"={self._set}"],
             room=self._room, served=self._served, holds=self.calls.__contains__,
             subscribe=self._hears.begin, unsubscribe=self._unsubscribe, adopt=self._adopt,
         )  # fmt: skip
@@ -94,7 +94,7 @@ class PolicyWorker:
         for shard in range(self.config.shards):
             await self._claims.make_group(shard)
         process.tell_ready(self.settings)
-        log.info("policy worker ready", extra={"worker": self.name})
+        log.info("policy worker ready", extra={"worker": self.name, "policy_set": self._set})
         try:
             async with asyncio.TaskGroup() as group:
                 loops = [
@@ -171,6 +171,8 @@ class PolicyWorker:
         if not claimed.policy:
             # pinned with the first release, as the call's own record came with it
             call.pin = (name, revision)
+            if start.policy_sets and self._set != start.policy_sets[0]:
+                call.note("policy_set", moment(), f"began under {self._set}, the gateway's own being {start.policy_sets[0]}", now_ms())
         call.replaying = not claimed.is_fresh
         call.from_stream = call.replaying or claimed.is_large
         if error is not None and claimed.revision:
@@ -217,6 +219,8 @@ class PolicyWorker:
         loaded = self._series[name]
         if pinned and revision != loaded[1]:
             return name, ([], ""), PolicyFailed("no worker has this call's policy revision any more")
+        if not pinned and start.policy_sets and self._set not in start.policy_sets:
+            return name, ([], ""), Overloaded("no worker has this call's policy set any more", code="no_worker", retry_after_s=1)
         return name, loaded, None
 
     def _call_info(self, start: Start, policy: str, revision: str) -> CallInfo:
@@ -224,7 +228,7 @@ class PolicyWorker:
             call_id=start.call_id, at=start.at, dialect=start.dialect, endpoint=start.endpoint, key=start.key, session=start.session,
             nonce=start.nonce, gateway=start.gateway, policy=policy, revision=revision, durable=self.config.durability != "relaxed",
             max_arguments_bytes=self.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
-            key_id=start.key_id, body_sha256=bytes.fromhex(start.body_sha256) or None,
+            key_id=start.key_id, policy_set=self._set, body_sha256=start.body_sha256 or None,
         )  # fmt: skip
 
     # --- entries and facts ---

@@ -315,6 +315,7 @@ def rule_of(n: int) -> object:
 CONFIGURATIONS: dict[str, Callable[[int], object]] = {
     "patterns": rule_of,
     "rules": lambda n: ToolRules(deny=[{"tool": "x"}] * n),
+    "accepted_sets": lambda n: Config.model_validate({"accept_policy_sets": ["0123456789ab"] * n}),
     "series": lambda n: Config.model_validate({"policies": {"default": [{"use": "noop"}] * n}}),
 }
 
