@@ -265,6 +265,7 @@ class Gateway:
                 call.show_life(now)
                 call.relay()
                 if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
+                    self.bus.untaken += call.error is None
                     why = self._sets.fault or "no worker took the call"
                     call.fail(Overloaded(f"{why}; try again", code="no_worker", retry_after_s=1))
                 elif now - call.last_reply > call.activity_s and self.bus.is_refused:
