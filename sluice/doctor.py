@@ -1,10 +1,13 @@
 """Is everything a process needs there, and fit? Each fault is one sentence that says what to do.
 
-Used before a process starts and by `sluice doctor`. Heavy libraries are imported where they are used: a start must be quick.
+Used before a process starts and by `sluice doctor`. What a running product has besides is looked at in `sluice.live` (in Redis) and
+`sluice.live_database`: a new check is a function and a line in a list there. Heavy libraries are imported where they are used: a
+start must be quick.
 """
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -68,51 +71,16 @@ def check_database(url: str) -> list[str]:
 
 
 def check_database_live(url: str) -> list[tuple[str, str, str]]:
-    """Look at the database's clock and at the rights of the roles' logins; like `check_all`."""
+    """Make every check of `sluice.live_database`; like `check_all`. Nothing of a database that is not set up, which `check_all` says."""
     from db import migrate
-    from sluice.live import clock_faults
+    from sluice.live_database import CHECKS
 
     if not _ask_database(url, lambda: migrate.current(url)):
         return []
-    offset_s = _ask_database(url, lambda: migrate.clock_offset_s(url))
-    found = [("database clock", state, sentence) for state, sentence in clock_faults("PostgreSQL", offset_s)]
-    logins = _ask_database(url, lambda: migrate.wide_rights(url))
-    for one in logins:
-        if one.is_superuser:
-            found.append(("database rights", "failed", f"the login {one.login} is a superuser: `ALTER ROLE {one.login} NOSUPERUSER`"))
-        elif one.tables:
-            what = "insert, change or delete" if one.role == migrate.READER else "change or delete"
-            where = f"{one.tables[0]}{f' and {len(one.tables) - 1} more' if len(one.tables) > 1 else ''}"
-            sentence = f"the login {one.login} may {what} rows of {where}: let it have the role {one.role} and nothing else"
-            found.append(("database rights", "failed", sentence))
-    if not any(one.role == migrate.WRITER for one in logins):
-        sentence = "no login has the role sluice_writer, so audit writers use one that may change the record"
-        found.append(("database rights", "warning", f"{sentence}: make it with SLUICE_AUDIT_DATABASE_PASSWORD and `sluice migrate`"))
-    found += _ask_database(url, lambda: _look_at_record(url))
-    names = {name for name, _, _ in found}
-    return found + [(name, "ok", "") for name in _DATABASE_CHECKS if name not in names]
-
-
-_DATABASE_CHECKS = ("database clock", "database rights", "database durability", "dead letters")
-_DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit": "warning"}
-"""Settings that keep what was committed when the machine fails. Writers say the last one themselves."""
-
-
-def _look_at_record(url: str) -> list[tuple[str, str, str]]:
-    from db import migrate
-    from db.letters import letters_at, say_letters
-
-    values = migrate.settings(url, _DURABLE)
-    count, last, calls = letters_at(url)
     found = []
-    for name, state in _DURABLE.items():
-        if values[name] == "off":
-            said = f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was committed: set `{name} = on`"
-            if state == "warning":
-                said = f"PostgreSQL has {name} off by default; Sluice's writers say on for themselves, others that write there do not"
-            found.append(("database durability", state, said))
-    if count:
-        found.append(("dead letters", "warning", f"{say_letters(count, calls)}; the last at {last:%Y-%m-%d %H:%M:%SZ}"))
+    for name, check in CHECKS.items():
+        said = _ask_database(url, functools.partial(check, url))
+        found += [(name, state, sentence) for state, sentence in said or [("ok", "")]]
     return found
 
 
@@ -171,7 +139,7 @@ def check_all(config: Config, redis_url: str, database_url: str, *, live: bool =
     if live:
         # what is away was said above
         with contextlib.suppress(StartError):
-            found += _look_at_redis(config, redis_url)
+            found += _look_at_redis(config, redis_url, database_url)
         with contextlib.suppress(StartError):
             found += check_database_live(database_url)
     return found
@@ -183,14 +151,14 @@ def without_shared_rights(found: list[tuple[str, str, str]]) -> list[tuple[str, 
     return [(n, "ok", said) if s == "warning" and n in ("redis rights", "database rights") else (n, s, m) for n, s, m in found]
 
 
-def _look_at_redis(config: Config, url: str) -> list[tuple[str, str, str]]:
+def _look_at_redis(config: Config, url: str, database_url: str) -> list[tuple[str, str, str]]:
     import redis
 
     from sluice.live import check_live
 
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=15) as client:
-            return list(check_live(config, client))
+            return list(check_live(config, client, database_url))
     except (redis.RedisError, OSError) as error:
         raise Unavailable(f"Redis at {place(url)} went away ({type(error).__name__})") from None
 

@@ -1,7 +1,7 @@
 """What `sluice doctor` sees in a running product: clocks, workers, backlogs, leaked keys, entries without an owner, rights.
 
 Looks and asks, changes nothing; the Redis user `sluice_ops` may do all of it. Each check returns (state, sentence) pairs, none where
-all is well.
+all is well; a new one is a method of `Live` and a line in `Live.checks`. What only the database knows is in `sluice.live_database`.
 """
 
 import time
@@ -27,19 +27,28 @@ Found = list[tuple[str, str]]
 
 
 class Live:
-    """One look at a running product. Raises redis.RedisError when Redis goes away meanwhile."""
+    """One look at a running product. Raises redis.RedisError when Redis goes away meanwhile.
 
-    def __init__(self, config: Config, client: redis.Redis) -> None:
-        self.config, self.limits = config, config.limits
+    `database_url` is for checks that compare Redis with the database; empty: there is none to compare with.
+    """
+
+    def __init__(self, config: Config, client: redis.Redis, database_url: str = "") -> None:
+        self.config, self.limits, self.database_url = config, config.limits, database_url
         self._redis = client
         self._shards = range(config.shards)
 
     def checks(self) -> list[tuple[str, Callable[[], Found]]]:
         """Every check by name; one that the user may not make says so."""
-        every = {
-            "clock": self.clock, "memory": self.memory, "workers": self.workers, "backlog": self.backlog, "record": self.record,
-            "keys with a TTL": self.keys, "pending entries": self.pending, "redis rights": self.rights,
-        }  # fmt: skip
+        every: dict[str, Callable[[], Found]] = {
+            "clock": self.clock,
+            "memory": self.memory,
+            "workers": self.workers,
+            "backlog": self.backlog,
+            "record": self.record,
+            "keys with a TTL": self.keys,
+            "pending entries": self.pending,
+            "redis rights": self.rights,
+        }
         return [(name, self._allowed(check)) for name, check in every.items()]
 
     def _allowed(self, check: Callable[[], Found]) -> Callable[[], Found]:
@@ -270,8 +279,8 @@ def clock_faults(whose: str, offset_s: float) -> Found:
     return [("failed", f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's, so deadlines are wrong: run NTP on both")]
 
 
-def check_live(config: Config, client: redis.Redis) -> Iterator[tuple[str, str, str]]:
+def check_live(config: Config, client: redis.Redis, database_url: str = "") -> Iterator[tuple[str, str, str]]:
     """Make every check; yields (what, `ok` or `warning` or `failed`, sentence)."""
-    for name, check in Live(config, client).checks():
+    for name, check in Live(config, client, database_url).checks():
         for state, sentence in check() or [("ok", "")]:
             yield name, state, sentence
