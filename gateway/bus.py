@@ -256,14 +256,14 @@ class Bus:
             await asyncio.sleep(BEAT_S)
 
     async def _beat(self) -> None:
+        # first, as a Redis that refuses writes says here why. All of it: Redis 6 takes no list of sections
+        found = (await self.redis.call("INFO")).decode()
+        self.info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
+        self.memory_full = fitness.memory_share(self.info) > self.limits.memory_share
         for shard in range(self.shards):
             await self.redis.script(scripts.BEAT, [layout.gateway_key(shard, self.gateway)], [self._last[shard], ALIVE_MS])
         if self.gate is not None:
             self.gate.look()
-        # all of it: what else may be wrong with it is seen without another question, and Redis 6 takes no list of sections
-        found = (await self.redis.call("INFO")).decode()
-        self.info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
-        self.memory_full = fitness.memory_share(self.info) > self.limits.memory_share
 
 
 def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:

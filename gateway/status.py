@@ -69,6 +69,8 @@ class Status:
             return False, "Redis does not answer"
         for fault in fitness.faults_of(self._bus.info):
             return False, f"Redis {fault}"
+        if self._bus.is_refused:
+            return False, "Redis refuses writes: `sluice doctor` and its log say why"
         for role, what in (("policy", "policy worker"), ("audit", "audit writer")):
             if not found.get(role):
                 return False, f"no {what} is running"

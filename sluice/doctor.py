@@ -6,38 +6,35 @@ start must be quick.
 """
 
 import asyncio
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 from protocol.config import Config
 from sluice.errors import NotFit, SettingsError, StartError, Unavailable
+from sluice.settings import place
 from streams import fitness
 
 T = TypeVar("T")
-
-
-def place(url: str) -> str:
-    """Return where `url` points, without user and password."""
-    parts = urlsplit(url)
-    # PostgreSQL's sockets have the folder that holds them in the question
-    where = parts.hostname or parse_qs(parts.query).get("host", [parts.path])[0]
-    return f"{where}:{parts.port}" if parts.port else where
 
 
 def check_redis(url: str) -> list[str]:
     """Return warnings about the Redis at `url`. Raises Unavailable when it is away, NotFit when it may lose what is kept in it."""
     import redis
 
+    refusal = ""
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
-            client.ping()
+            try:
+                client.ping()
+            except redis.ResponseError as error:
+                # what it says to everything that could write when it cannot write its file; INFO it answers all the same
+                if not (refusal := str(error)).startswith("MISCONF"):
+                    raise
             try:
                 info = client.info()
             except redis.exceptions.NoPermissionError:
-                return ["Redis does not let this user see INFO: make sure that it has `appendonly yes` and `maxmemory-policy noeviction`"]
+                info = {}
     except redis.AuthenticationError:
         raise Unavailable(f"Redis at {place(url)} refuses the user or password: correct SLUICE_REDIS_URL") from None
     except redis.exceptions.BusyLoadingError:
@@ -45,15 +42,21 @@ def check_redis(url: str) -> list[str]:
     except (redis.RedisError, OSError, ValueError) as error:
         raise Unavailable(f"Redis at {place(url)} does not answer ({type(error).__name__}): start it or correct SLUICE_REDIS_URL") from None
     assert isinstance(info, dict)
-    return _check_info(info, place(url))
+    return _check_info(info, place(url), refusal)
 
 
-def _check_info(info: Mapping[str, object], where: str) -> list[str]:
-    if faults := fitness.faults_of(info):
+def _check_info(info: Mapping[str, object], where: str, refusal: str = "") -> list[str]:
+    faults = fitness.faults_of(info) if info else []
+    if refusal and not any("refuses writes" in fault for fault in faults):
+        faults.append(f"refuses writes ({refusal}): make room on its disk, then see its log")
+    if faults:
         raise NotFit(f"Redis at {where} {'; it '.join(faults)}")
+    if not info:
+        return ["Redis does not let this user see INFO: make sure that it has `appendonly yes` and `maxmemory-policy noeviction`"]
+    found = [f"Redis at {where} {warning}" for warning in fitness.warnings_of(info)]
     if not int(str(info.get("maxmemory", 0))):
-        return ["Redis has no maxmemory: set one, so that new calls are refused before the machine runs out of memory"]
-    return []
+        found.append("Redis has no maxmemory: set one, so that new calls are refused before the machine runs out of memory")
+    return found
 
 
 def check_database(url: str) -> list[str]:
@@ -136,12 +139,17 @@ def check_all(config: Config, redis_url: str, database_url: str, *, live: bool =
             found.append((name, "failed", str(error)))
         else:
             found += [(name, "warning", sentence) for sentence in warnings] or [(name, "ok", "")]
-    if live:
-        # what is away was said above
-        with contextlib.suppress(StartError):
-            found += _look_at_redis(config, redis_url, database_url)
-        with contextlib.suppress(StartError):
-            found += check_database_live(database_url)
+    away = {name for name, state, _ in found if state == "failed"}
+    looks: dict[str, Callable[[], list[tuple[str, str, str]]]] = {
+        "redis": lambda: _look_at_redis(config, redis_url, database_url),
+        "database": lambda: check_database_live(database_url),
+    }
+    for name, look in looks.items() if live else ():
+        try:
+            found += look()
+        except StartError as error:
+            # what is away or not fit was said above
+            found += [] if name in away else [(name, "failed", str(error))]
     return found
 
 

@@ -67,9 +67,10 @@ class Live:
 
     def clock(self) -> Found:
         """Redis' clock against ours."""
-        before = time.time()
+        before, began = time.time(), time.monotonic()
         theirs = self._now_ms() / 1000
-        return clock_faults("Redis", theirs - (before + time.time()) / 2)
+        way_s = time.monotonic() - began
+        return clock_faults("Redis", theirs - before - way_s / 2, way_s / 2)
 
     def memory(self) -> Found:
         """How full Redis is."""
@@ -98,6 +99,8 @@ class Live:
 
     def workers(self) -> Found:
         """Is somebody there for each role that the configuration needs?"""
+        if any("refuses writes" in fault for fault in fitness.faults_of(cast(dict[str, Any], self._redis.info()))):
+            return [("failed", "no process can show that it lives while Redis refuses writes: what to do about that is said above")]
         present = self._present()
         found: Found = []
         judged = any(step.use == "tool_judge" for steps in self.config.policies.values() for step in steps)
@@ -271,9 +274,9 @@ def _ms(entry: bytes) -> int:
     return int(entry.partition(b"-")[0])
 
 
-def clock_faults(whose: str, offset_s: float) -> Found:
-    """What to say of a clock that is `offset_s` ahead of ours."""
-    if abs(offset_s) <= CLOCK_S:
+def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
+    """What to say of a clock that is `offset_s` ahead of ours, of which `unsure_s` may be the way to it and back."""
+    if abs(offset_s) - unsure_s <= CLOCK_S:
         return []
     how = "ahead of" if offset_s > 0 else "behind"
     return [("failed", f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's, so deadlines are wrong: run NTP on both")]

@@ -1,4 +1,4 @@
-"""What `sluice doctor` sees in the database of a running product: its clock, rights, durability, what is set aside.
+"""What `sluice doctor` sees in the database of a running product: its clock, rights, durability, standbys, what is set aside.
 
 Looks and asks, changes nothing. Each check takes the database's URL and returns (state, sentence) pairs, none where all is well;
 a new one is a function and a line of `CHECKS`. All import `db` where they use it: a start must be quick.
@@ -7,16 +7,17 @@ a new one is a function and a line of `CHECKS`. All import `db` where they use i
 from collections.abc import Callable
 
 from sluice.live import Found, clock_faults
+from sluice.settings import place
 
 _DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit": "warning"}
-"""Settings that keep what was committed when the machine fails. Writers say the last one themselves."""
+"""Settings that keep what was committed when the machine fails. Sluice says the last one for its own connections."""
 
 
 def clock(url: str) -> Found:
     """The server's clock against ours."""
-    from db import migrate
+    from db import server
 
-    return clock_faults("PostgreSQL", migrate.clock_offset_s(url))
+    return clock_faults("PostgreSQL", *server.clock_offset_s(url))
 
 
 def rights(url: str) -> Found:
@@ -40,17 +41,35 @@ def rights(url: str) -> Found:
 
 def durability(url: str) -> Found:
     """Does what was committed outlive the server's machine?"""
-    from db import migrate
+    from db import server
 
     found: Found = []
-    values = migrate.settings(url, _DURABLE)
+    values = server.settings(url, _DURABLE)
     for name, state in _DURABLE.items():
         if values[name] == "off":
             said = f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was committed: set `{name} = on`"
             if state == "warning":
-                said = f"PostgreSQL has {name} off by default; Sluice's writers say on for themselves, others that write there do not"
+                said = f"PostgreSQL has {name} off by default; Sluice says on for itself, others that write there do not: set `{name} = on`"
             found.append((state, said))
     return found
+
+
+def standbys(url: str) -> Found:
+    """Is this the server that is written to, and would another that takes its place have all that was committed?"""
+    from db import server
+
+    one, at = server.standbys(url), f"PostgreSQL at {place(url)}"
+    if one.is_standby:
+        return [("failed", f"{at} is a standby, which takes no writes: let SLUICE_DATABASE_URL name the primary")]
+    if one.is_read_only:
+        return [("failed", f"{at} takes no writes (default_transaction_read_only): see who set that, often for want of disk space")]
+    if not one.names and one.connected:
+        said = f"{at} has {one.connected} standbys and none is synchronous: a failover loses the last commits, tool calls among them"
+        return [("warning", f"{said}: set `synchronous_standby_names`")]
+    if one.names and not one.synchronous and not one.hidden:
+        said = f"{at} lets each commit wait for a standby of `synchronous_standby_names = {one.names}`, and none of them is connected"
+        return [("failed", f"{said}: bring one back, or take it out of that setting")]
+    return []
 
 
 def dead_letters(url: str) -> Found:
@@ -65,5 +84,6 @@ CHECKS: dict[str, Callable[[str], Found]] = {
     "database clock": clock,
     "database rights": rights,
     "database durability": durability,
+    "database standbys": standbys,
     "dead letters": dead_letters,
 }

@@ -154,6 +154,15 @@ def test_doctor_reports_everything(database_url: str, redis_url: str) -> None:
         assert code == 0
 
 
+@pytest.mark.parametrize("name", ["PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO"])
+def test_variables_of_the_database_library_do_not_reach_our_connections(name: str, redis_url: str, database_url: str) -> None:
+    # the server refuses a connection that asks for what there is not
+    wrong = {name: "-c search_path=nowhere -c statement_timeout=wrong" if name == "PGOPTIONS" else "wrong/where"}
+    said = sluice("doctor", "--before-start", "--json", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=database_url)
+    assert sluice("doctor", "--before-start", "--json", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=database_url, **wrong) == said
+    assert sluice("migrate", SLUICE_DATABASE_URL=database_url, **wrong)[0] == 0
+
+
 def test_port_in_use_is_one_sentence(database_url: str, redis_url: str) -> None:
     with fresh_database(database_url) as url, socket.socket() as other:
         assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
