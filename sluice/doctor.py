@@ -114,6 +114,12 @@ def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> No
     """Bring the database to the newest migration, and make the logins that have a password. Raises Unavailable or NotFit."""
     from db import migrate
 
+    found, head = _ask_database(url, lambda: migrate.current(url)), migrate.head()
+    if found is not None and found > head:
+        raise NotFit(
+            f"the database at {place(url)} stands at migration {found}, made by a newer Sluice; this one knows {head} and cannot take it "
+            "back: use the newer one, or bring back a backup of the database from before it"
+        )
     _ask_database(url, lambda: migrate.upgrade(url, passwords=passwords))
 
 
@@ -179,4 +185,7 @@ def _ask_database(url: str, ask: Callable[[], T]) -> T:
     except Exception as error:
         # the library's own sentence names host, port or what is missing, never the password
         said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        if "the database system is shutting down" in said:
+            # told so by SIGTERM, it refuses who comes and waits for who is there, ours among them
+            said = "it was told to shut down and waits for its clients: end it with `pg_ctl stop -m fast`, then start it"
         raise Unavailable(f"PostgreSQL at {place(url)} cannot be used: {said}") from error

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import redis
 
+from db.schema import newest
 from protocol.config import Config, Key
 from sluice import doctor
 from sluice.errors import NotFit, SettingsError, Unavailable
 from tests.support.ports import free_port
-from tests.support.record import fresh_database
+from tests.support.record import fresh_database, rows
 from tests.support.servers import valkey_server
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +103,15 @@ def test_unmigrated_database_is_not_fit_until_it_is_migrated(database_url: str) 
         doctor.migrate_database(url)
         assert doctor.is_migrated(url)
         assert doctor.check_database(url) == []
+
+
+def test_a_database_of_a_newer_version_is_named_with_both_versions(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        rows(url, "UPDATE alembic_version SET version_num = '9999'")
+        [warning] = doctor.check_database(url)
+        code, said = sluice("migrate", SLUICE_DATABASE_URL=url)
+        assert code == 4
+        assert f"stands at migration 9999, made by a newer Sluice; this one knows {newest()}" in said and "9999" in warning
 
 
 def test_gateway_needs_a_key_in_file_or_database(database_url: str) -> None:
