@@ -156,6 +156,7 @@ def test_the_greeting_holds_both_lines(tmp_path: Path) -> None:
     shown = greeting(URL, KEY, tmp_path).splitlines()
     assert curl_line(URL, KEY) in shown
     assert python_line(URL, KEY) in shown
+    assert "SLUICE_DATA_DIR='/a b' .venv" in greeting(URL, KEY, Path("/a b"))
     without = greeting(URL, KEY, tmp_path, has_demo=False).splitlines()
     assert set(without) < set(shown)
     assert not any("demo" in line for line in without)
