@@ -5,7 +5,7 @@ export PYTHONPATH := $(CURDIR)
 
 up:  ## start everything on embedded servers; ARGS="--port 18080 --json"
 	@scripts/setup local
-	@exec .venv/bin/sluice up $(ARGS)
+	@exec $(PYTHON) -m sluice.cli up $(ARGS)
 
 # Files stay whole, because products are started once for each; in their order, so that the short ones come last and fill both cores.
 test:  ## unit, service and end-to-end tests, as many at once as there are cores; ARGS="-k name", ARGS="-n 0" for one after the other

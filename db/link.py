@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 T = TypeVar("T")
 
@@ -48,11 +48,15 @@ def statement_timeout_ms(answer_s: float) -> int:
 
 
 def conninfo(url: str) -> str:
-    """Return `url` in the form psycopg takes. Raises ValueError on the address of another kind of database."""
+    """Return `url` in the form psycopg takes. Raises ValueError on the address of another kind of database.
+
+    Who gives no `options` of its own gets those of the address, else that what it commits is on disk when that is said.
+    """
     scheme, _, place = url.partition("://")
     if scheme.partition("+")[0] not in {"postgresql", "postgres"}:
         raise ValueError("the database URL must start with postgresql://")
-    return make_conninfo(f"postgresql://{place}", connect_timeout=CONNECT_TIMEOUT_S, **KEEPALIVES, **ENCODING)
+    options = conninfo_to_dict(f"postgresql://{place}").get("options") or "-c synchronous_commit=on"
+    return make_conninfo(f"postgresql://{place}", connect_timeout=CONNECT_TIMEOUT_S, options=str(options), **KEEPALIVES, **ENCODING)
 
 
 def cut(connection: "psycopg.AsyncConnection[Any] | psycopg.Connection[Any]") -> None:

@@ -6,7 +6,7 @@ give up after `LOCK_TIMEOUT_S` rather than queue in front of traffic.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -129,26 +129,12 @@ def wide_rights(url: str) -> list[Rights]:
         return [Rights(row.login, row.role, tuple(row.tables), row.rolsuper) for row in connection.execute(text(_WIDE))]
 
 
-def clock_offset_s(url: str) -> float:
-    """Return how far the server's clock is ahead of ours."""
-    with _plain_connection(url) as connection:
-        before = time.time()
-        theirs = float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
-        return theirs - (before + time.time()) / 2
-
-
 def identity(url: str) -> str:
     """Return the database's own id, empty where it has none yet."""
     with _plain_connection(url) as connection:
         if connection.execute(text("SELECT to_regclass('identity')")).scalar_one() is None:
             return ""
         return str(connection.execute(text(IDENTITY)).scalar_one())
-
-
-def settings(url: str, names: Iterable[str]) -> dict[str, str]:
-    """Return the values that these settings of the server have for this login."""
-    with _plain_connection(url) as connection:
-        return {name: str(connection.execute(text("SELECT current_setting(:name)"), {"name": name}).scalar_one()) for name in names}
 
 
 def schema_diff(url: str) -> list[Any]:

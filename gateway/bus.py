@@ -316,6 +316,10 @@ class Bus:
                 self.redis.send_quiet("HDEL", layout.GATEWAYS_KEY, name)
 
     async def _beat(self) -> None:
+        # first, as a Redis that refuses writes says here why. All of it: Redis 6 takes no list of sections
+        found = (await self.redis.call("INFO")).decode()
+        info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
+        self.memory_full, self.faults = fitness.memory_share(info) > self.limits.memory_share, fitness.faults_of(info)
         known = await self._lost.is_known()
         for shard, replies in enumerate(self._replies):
             keys = [layout.gateway_key(shard, self.gateway), replies.key]
@@ -324,10 +328,6 @@ class Bus:
         self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
         if self.gate is not None:
             self.gate.look()
-        # all of it: what else may be wrong with it is seen without another question, and Redis 6 takes no list of sections
-        found = (await self.redis.call("INFO")).decode()
-        info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
-        self.memory_full, self.faults = fitness.memory_share(info) > self.limits.memory_share, fitness.faults_of(info)
         await self._lost.look(info.get("run_id", ""), known=known)
 
 

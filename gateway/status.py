@@ -72,6 +72,8 @@ class Status:
             return False, "Redis does not answer"
         for fault in self._bus.faults:
             return False, f"Redis {fault}"
+        if self._bus.is_refused:
+            return False, "Redis refuses writes: `sluice doctor` and its log say why"
         if self._bus.trouble:
             return False, self._bus.trouble
         for role, what in (("policy", "policy worker"), ("audit", "audit writer")):

@@ -22,6 +22,8 @@ from sluice.errors import Busy, SettingsError, StartError, Unavailable
 if TYPE_CHECKING:
     from protocol.config import Runtime
 
+DATABASE_VARIABLES = ("PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO")
+"""Of somebody's shell, they would set on each of our connections what Sluice does not expect there; addresses say what is meant for it."""
 Run = Callable[["Runtime"], Coroutine[object, object, None]]
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
@@ -121,7 +123,7 @@ def migrate() -> None:
     url, passwords = settings.database_url(), settings.load_settings().database_passwords
     doctor.migrate_database(url, passwords)
     logins = f", with the logins {', '.join(f'sluice_{name}' for name in passwords)}" if passwords else ""
-    typer.echo(f"the database at {doctor.place(url)} is up to date{logins}", err=True)
+    typer.echo(f"the database at {settings.place(url)} is up to date{logins}", err=True)
 
 
 @app.command("doctor")
@@ -260,6 +262,8 @@ def _add_groups(arguments: list[str]) -> None:
 
 def main() -> None:
     """Run the command line."""
+    for name in DATABASE_VARIABLES:
+        os.environ.pop(name, None)
     _add_groups(sys.argv[1:])
     try:
         app(prog_name="sluice")

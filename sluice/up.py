@@ -28,6 +28,7 @@ from sluice.defaults import default_config
 from sluice.errors import Busy, SettingsError, StartError
 from sluice.forks import ForkServer
 from sluice.greeting import greeting
+from sluice.private import read_private, write_private
 from sluice.processes import Spec, die_with_parent, sweep
 from sluice.settings import HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls, load_config
 from sluice.supervisor import Supervisor
@@ -43,6 +44,8 @@ RECORD_NICE = 5
 """How far who keeps the record gives way to who serves calls on few cores: at 10 it is three times as late where cores are full, at 0 the
 others are a few percent slower (docs/performance.md). Strict calls wait for it."""
 LARGEST_LOG_BYTES = 10 * 2**20
+PROBE_BYTES = 2**20
+"""Written once to see whether the disk has room: what a start writes before the servers write theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, **given: Any) ->
     check_urls(settings.redis_url, settings.database_url)
     config = load_config(settings.config) if settings.config else default_config()
     data_dir = make_data_dir(settings.data_dir)
-    with _locked(data_dir):
+    with _writable(settings.data_dir), _locked(data_dir):
         for name in sweep(data_dir / "run", grace_s=SWEEP_S):
             say(f"{name} was left behind by an earlier run and is ended")
         if settings.port == 0:
@@ -137,6 +140,8 @@ class _Launcher:
                 self._stopping.set()
 
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # started by nohup: to outlive its terminal
                 loop.add_signal_handler(number, stop, number)
             work = asyncio.create_task(self._work(supervisor), name="launcher")
             told = asyncio.create_task(self._stopping.wait(), name="told to stop")
@@ -170,6 +175,7 @@ class _Launcher:
                 path.replace(path.with_suffix(".log.1"))
         await self._start_servers(supervisor)
         await self._migrate()
+        write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
         names = [
             "gateway",
             *_numbered("policy-worker", plan.workers.policy),
@@ -200,7 +206,7 @@ class _Launcher:
         if specs:
             await supervisor.start(specs, timeout_s=START_S)
         urls = {"redis_url": self._redis_url, "database_url": self._database_url}
-        _write_private(plan.data_dir / URLS_FILE, json.dumps(urls))
+        write_private(plan.data_dir / URLS_FILE, json.dumps(urls))
 
     async def _migrate(self) -> None:
         """Bring the tables to the newest migration. Where that is known without asking, save the half second of finding out."""
@@ -212,7 +218,7 @@ class _Launcher:
         if not (is_ours and await asyncio.to_thread(_lay_tables, self._database_url)):
             await asyncio.to_thread(doctor.migrate_database, self._database_url)
         if is_ours:
-            _write_private(stamp, now)
+            write_private(stamp, now)
 
     @property
     def _record_nice(self) -> int:
@@ -223,7 +229,6 @@ class _Launcher:
         role = {"gateway": ("gateway",), "audit-writer": ("worker", "audit")}.get(name) or ("worker", name.partition("-")[0])
         flags = ("--concurrency", str(plan.workers.judge_concurrency)) if role[-1] == "judge" else ()
         settings = plan.settings
-        _write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
         folder = settings.policy_path or (settings.config.parent if settings.config else None)
         env = {
             "SLUICE_CONFIG": str(plan.handed), "SLUICE_REDIS_URL": self._redis_url, "SLUICE_DATABASE_URL": self._database_url,
@@ -245,7 +250,8 @@ class _Launcher:
         await supervisor.stop(["audit-writer"], grace_s=WORKERS_STOP_S)
         await supervisor.stop(["valkey", "postgres"], grace_s=SERVERS_STOP_S)
         await supervisor.stop(list(supervisor.names), grace_s=WORKERS_STOP_S)
-        (self._plan.data_dir / URLS_FILE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a disk that takes nothing more; who reads it looks first whether somebody runs
+            (self._plan.data_dir / URLS_FILE).unlink(missing_ok=True)
 
 
 def make_data_dir(path: Path) -> Path:
@@ -257,14 +263,28 @@ def make_data_dir(path: Path) -> Path:
         full.chmod(mode)
         (full / "logs").mkdir(mode=0o700, exist_ok=True)
         (full / "run").mkdir(mode=0o700, exist_ok=True)
-        with tempfile.TemporaryFile(dir=full):
-            pass
+        with tempfile.TemporaryFile(dir=full) as probe:
+            probe.write(bytes(PROBE_BYTES))
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise StartError(
-            f"the data directory {path} cannot be written ({reason}): choose another with --data-dir or SLUICE_DATA_DIR"
-        ) from None
+        raise _unwritable(path, error) from None
     return full
+
+
+@contextlib.contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """Make one sentence of what a disk says that takes nothing more."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
+            raise
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> StartError:
+    what = "make room there, or choose" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "choose"
+    reason = (error.strerror or type(error).__name__).lower()
+    return StartError(f"the data directory {path} cannot be written ({reason}): {what} another with --data-dir or SLUICE_DATA_DIR")
 
 
 def check_port(host: str, port: int) -> None:
@@ -305,10 +325,12 @@ def _holder(file: IO[str]) -> str:
 def _own_key(data_dir: Path) -> str:
     """Return the text of the key that `sluice up` made at its first start, so that clients survive a restart."""
     path = data_dir / "key"
+    if kept := read_private(path):
+        return kept
     if path.exists():
-        return path.read_text().strip()
+        say(f"{path} holds no key, as after a crash of the machine: it gets a new one, which clients need")
     key = f"sk-sluice-{secrets.token_urlsafe(32)}"
-    _write_private(path, key)
+    write_private(path, key, lasting=True)
     return key
 
 
@@ -337,11 +359,3 @@ def _by_role(pids: dict[str, int]) -> dict[str, list[int]]:
 
 def _numbered(name: str, count: int) -> list[str]:
     return [f"{name}-{number}" for number in range(1, count + 1)]
-
-
-def _write_private(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.unlink(missing_ok=True)
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    part.replace(path)

@@ -16,9 +16,24 @@ def faults_of(info: Mapping[str, object]) -> list[str]:
         found.append("keeps no append-only file, so a restart would lose calls: set `appendonly yes`")
     elif str(info.get("aof_last_write_status", "ok")) != "ok":
         found.append("cannot write its append-only file and refuses writes: make room on its disk, then see its log")
+    if str(info.get("role", "master")) != "master":
+        found.append("is a replica, which refuses writes: let SLUICE_REDIS_URL name its primary")
+    # said only where `min-replicas-to-write` asks for some
+    if str(info.get("min_slaves_good_slaves", "")) == "0":
+        found.append("has no replica that keeps up and refuses writes: bring one back, or set `min-replicas-to-write 0`")
     policy = str(info.get("maxmemory_policy", ""))
     if policy != "noeviction":
         found.append(f"evicts keys ({policy}), so calls and records could vanish: set `maxmemory-policy noeviction`")
+    return found
+
+
+def warnings_of(info: Mapping[str, object]) -> list[str]:
+    """Return what will be wrong if nobody looks, each as what follows "Redis"."""
+    found = []
+    if str(info.get("aof_last_bgrewrite_status", "ok")) != "ok":
+        found.append("could not rewrite its append-only file, which grows until its disk is full: make room there, then `BGREWRITEAOF`")
+    if str(info.get("rdb_last_bgsave_status", "ok")) != "ok":
+        found.append("could not write its last snapshot: make room on its disk, then see its log")
     return found
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import redis
 
+from db.schema import newest
 from protocol.config import Config, Key
 from sluice import doctor
 from sluice.errors import NotFit, SettingsError, Unavailable
 from tests.support.ports import free_port
-from tests.support.record import fresh_database
+from tests.support.record import fresh_database, rows
 from tests.support.servers import valkey_server
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,15 @@ def test_unmigrated_database_is_not_fit_until_it_is_migrated(database_url: str) 
         assert doctor.check_database(url) == []
 
 
+def test_a_database_of_a_newer_version_is_named_with_both_versions(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        rows(url, "UPDATE alembic_version SET version_num = '9999'")
+        [warning] = doctor.check_database(url)
+        code, said = sluice("migrate", SLUICE_DATABASE_URL=url)
+        assert code == 4
+        assert f"stands at migration 9999, made by a newer Sluice; this one knows {newest()}" in said and "9999" in warning
+
+
 def test_gateway_needs_a_key_in_file_or_database(database_url: str) -> None:
     with fresh_database(database_url) as url:
         with pytest.raises(SettingsError, match="sluice keys create"):
@@ -152,6 +162,15 @@ def test_doctor_reports_everything(database_url: str, redis_url: str) -> None:
         assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
         code, _ = sluice("doctor", "--before-start", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
         assert code == 0
+
+
+@pytest.mark.parametrize("name", ["PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO"])
+def test_variables_of_the_database_library_do_not_reach_our_connections(name: str, redis_url: str, database_url: str) -> None:
+    # the server refuses a connection that asks for what there is not
+    wrong = {name: "-c search_path=nowhere -c statement_timeout=wrong" if name == "PGOPTIONS" else "wrong/where"}
+    said = sluice("doctor", "--before-start", "--json", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=database_url)
+    assert sluice("doctor", "--before-start", "--json", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=database_url, **wrong) == said
+    assert sluice("migrate", SLUICE_DATABASE_URL=database_url, **wrong)[0] == 0
 
 
 def test_port_in_use_is_one_sentence(database_url: str, redis_url: str) -> None:

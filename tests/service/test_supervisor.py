@@ -95,6 +95,43 @@ async def test_stop_ends_and_kills_those_that_do_not_listen(kept: Supervisor, tm
     assert kept.names == []
 
 
+async def test_a_disk_that_takes_nothing_more_ends_no_process(
+    kept: Supervisor, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
+    await kept.start([living(tmp_path, "a")], timeout_s=10)
+    # a pid file can neither be written nor removed, a log not be opened
+    (tmp_path / "run" / "a.part").mkdir()
+    (tmp_path / "run" / "a.json").unlink()
+    (tmp_path / "run" / "a.json").mkdir()
+    (tmp_path / "a.log").unlink()
+    (tmp_path / "a.log").mkdir()
+    os.kill(kept.pids["a"], signal.SIGKILL)
+    await wait_until(partial(has_said, said, 3))
+    assert said[1].endswith("a.json cannot be written (Is a directory): make room on its disk. a runs on")
+    assert said[2].startswith("a is back")
+    pids = kept.pids
+    await kept.stop(["a"], grace_s=2)
+    assert "a.json cannot be removed" in said[3] and len(said) == 4
+    assert not is_running(pids["a"]) and kept.names == []
+
+
+async def test_a_server_that_somebody_else_told_to_end_is_ended_and_started_again(
+    kept: Supervisor, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
+    told = tmp_path / "told"
+    server = replace(silent(tmp_path, "server"), is_ready=lambda: True, is_stopping=told.exists)
+    await kept.start([server], timeout_s=10)
+    first = kept.pids["server"]
+    told.touch()
+    await wait_until(partial(has_said, said, 2))
+    told.unlink()
+    await wait_until(partial(has_said, said, 3))
+    assert "told to end by somebody else" in said[0] and "was killed by SIGTERM" in said[1] and "is back" in said[2]
+    assert kept.pids["server"] != first
+
+
 async def test_impatience_restarts_nothing(kept: Supervisor, tmp_path: Path, said: list[str]) -> None:
     await kept.start([living(tmp_path, "deaf", deaf=True), living(tmp_path, "b")], timeout_s=10)
     pids = kept.pids

@@ -66,9 +66,9 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def up(data_dir: Path, folder: Path, *arguments: str, **environment: str) -> Iterator[Up]:
-    """Start a launcher; whatever the test did, nothing of it is left afterwards."""
-    command = [sys.executable, "-m", "sluice.cli", "up", "--data-dir", str(data_dir), *arguments]
+def up(data_dir: Path, folder: Path, *arguments: str, before: tuple[str, ...] = (), **environment: str) -> Iterator[Up]:
+    """Start a launcher, by `before` if that is given; whatever the test did, nothing of it is left afterwards."""
+    command = [*before, sys.executable, "-m", "sluice.cli", "up", "--data-dir", str(data_dir), *arguments]
     out, err = folder / "out", folder / "err"
     with open(out, "wb") as stdout, open(err, "wb") as stderr:
         env = {**ENVIRONMENT, **environment}
@@ -174,6 +174,57 @@ def test_postgres_listens_on_loopback_where_the_path_does_for_no_socket(tmp_path
         assert hello(ready)
         if ON_LINUX:
             assert listening(ready, "postgres") == {"0100007F"}
+
+
+def test_a_folder_with_a_quote_works_and_private_files_that_a_crash_emptied_are_made_anew(tmp_path: Path) -> None:
+    data = tmp_path / 'a "b" $x'
+    with up(data, tmp_path, "--json", "--port", "0") as launcher:
+        ready = launcher.ready()
+        assert hello(ready)
+        wait_for(lambda: ask(ready, "/audit/calls")["items"])
+        assert launcher.stop() == 0
+    for name, left in {"key": b"", "valkey/password": b"", "postgres.password": bytes(32)}.items():
+        (data / name).write_bytes(left)
+    with up(data, tmp_path, "--json", "--port", "0") as launcher:
+        again = launcher.ready()
+        assert again["key"] != ready["key"] and f"{data}/key holds no key" in launcher.said()
+        assert hello(again) and len(wait_for(lambda: ask(again, "/audit/calls")["items"])) >= 1
+        wait_for(lambda: len(ask(again, "/audit/calls")["items"]) == 2, what="the call before and the one after")
+        assert doctor(data)[0] == 0
+        assert launcher.stop() == 0
+
+
+def test_a_start_on_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    command = ["prlimit", "--fsize=4096", sys.executable, "-m", "sluice.cli", "up", "--data-dir", str(tmp_path / "data"), "--port", "0"]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=START_S, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"sluice: the data directory {tmp_path / 'data'} cannot be written (file too large): make room there")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_postgres_that_somebody_told_to_shut_down_comes_back(data_dir: Path, tmp_path: Path) -> None:
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        ready = launcher.ready()
+        assert hello(ready) and wait_for(lambda: ask(ready, "/audit/calls")["items"])
+        os.kill(ready["pids"]["postgres"][0], signal.SIGTERM)
+        wait_for(lambda: "postgres is back" in launcher.said(), timeout_s=START_S)
+        assert "postgres was told to end by somebody else" in launcher.said()
+        wait_for(lambda: doctor(data_dir)[0] == 0, timeout_s=START_S, what="all is well")
+        assert launcher.stop() == 0
+
+
+def test_a_launcher_that_nohup_started_outlives_its_terminal_and_another_stops_with_it(data_dir: Path, tmp_path: Path) -> None:
+    with up(data_dir, tmp_path, "--json", "--port", "0", before=("nohup",)) as launcher:
+        ready = launcher.ready()
+        launcher.process.send_signal(signal.SIGHUP)
+        os.kill(ready["pids"]["judge"][0], signal.SIGKILL)
+        wait_for(lambda: "judge-worker-1 is back" in launcher.said(), timeout_s=START_S, what="it goes on keeping them running")
+        assert hello(ready)
+        assert launcher.stop() == 0
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        ready = launcher.ready()
+        assert launcher.stop(signal.SIGHUP) == 0
+        assert all_gone(ready)
 
 
 @pytest.mark.parametrize("role", ["gateway", "policy", "judge", "audit", "redis", "postgres"])

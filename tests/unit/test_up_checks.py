@@ -1,7 +1,9 @@
 """What `sluice up` checks and makes before anything starts, and what it shows."""
 
 import ast
+import errno
 import json
+import os
 import shlex
 import socket
 import stat
@@ -18,6 +20,7 @@ from sluice import up
 from sluice.defaults import DESTRUCTIVE, default_config
 from sluice.errors import Busy, SettingsError, StartError
 from sluice.greeting import curl_line, greeting, python_line
+from sluice.private import write_private
 from sluice.settings import load_settings
 from tests.support.ports import free_port
 
@@ -54,6 +57,34 @@ def test_the_key_is_kept_closed_and_stays_the_same(tmp_path: Path) -> None:
     assert key.startswith("sk-sluice-")
     assert up._own_key(tmp_path) == key
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("left", [b"", b"\n", bytes(53), b"\xff\xfe", b"sk-sluice \x00"])
+def test_what_a_crash_of_the_machine_left_of_the_key_is_none(left: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "key").write_bytes(left)
+    assert up._own_key(tmp_path).startswith("sk-sluice-") and "it gets a new one, which clients need" in capsys.readouterr().err
+    assert up._own_key(tmp_path) == (tmp_path / "key").read_text()
+    (tmp_path / "key").write_text("one-of-somebodys-own\n")
+    assert up._own_key(tmp_path) == "one-of-somebodys-own"
+
+
+def test_a_lasting_file_is_on_disk_before_it_has_its_name_and_its_name_when_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, done = tmp_path / "password", list[tuple[str, bool]]()
+    # what it holds then: how the disk finds it after a crash
+    monkeypatch.setattr(os, "fsync", lambda fd: done.append((Path(os.readlink(f"/proc/self/fd/{fd}")).name, path.exists())))
+    write_private(path, "secret", lasting=True)
+    assert done == [("password.part", False), (tmp_path.name, True)]
+    assert path.read_text() == "secret" and stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_start_on_a_disk_that_is_full_later_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"cannot be written \(no space left on device\): make room there, or choose another with"):
+        with up._writable(tmp_path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(FileNotFoundError), up._writable(tmp_path):
+        (tmp_path / "none").read_text()
 
 
 def test_the_own_key_may_use_every_policy_default_first_and_joins_those_of_the_file() -> None:
@@ -125,6 +156,7 @@ def test_the_greeting_holds_both_lines(tmp_path: Path) -> None:
     shown = greeting(URL, KEY, tmp_path).splitlines()
     assert curl_line(URL, KEY) in shown
     assert python_line(URL, KEY) in shown
+    assert "SLUICE_DATA_DIR='/a b' .venv" in greeting(URL, KEY, Path("/a b"))
     without = greeting(URL, KEY, tmp_path, has_demo=False).splitlines()
     assert set(without) < set(shown)
     assert not any("demo" in line for line in without)

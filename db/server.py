@@ -1,0 +1,57 @@
+"""What a PostgreSQL server says of itself: its clock, its settings, its standbys. Must not know: tables."""
+
+import time
+from collections.abc import Iterable
+from typing import Any, LiteralString, NamedTuple
+
+import psycopg
+
+from db.link import conninfo
+
+_STANDBYS: LiteralString = """
+SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', current_setting('synchronous_standby_names'),
+    count(*) FILTER (WHERE state IS DISTINCT FROM 'backup'), count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')),
+    count(*) FILTER (WHERE pid IS NOT NULL AND sync_state IS NULL)
+FROM pg_stat_replication
+"""
+
+
+class Standbys(NamedTuple):
+    """Who follows a server, and whether it may be written to."""
+
+    is_standby: bool
+    """The server itself follows another."""
+    is_read_only: bool
+    names: str
+    """`synchronous_standby_names`; empty: no commit waits for a standby."""
+    connected: int
+    synchronous: int
+    hidden: int
+    """Those of which this login may not see more than that they are there."""
+
+
+def clock_offset_s(url: str) -> tuple[float, float]:
+    """Return how far the server's clock is ahead of ours, and how much of that the way there and back may be, in seconds."""
+    with psycopg.connect(conninfo(url), autocommit=True) as connection:
+        before, began = time.time(), time.monotonic()
+        [theirs] = _one(connection, "SELECT extract(epoch FROM clock_timestamp())")
+        way_s = time.monotonic() - began
+    return float(theirs) - before - way_s / 2, way_s / 2
+
+
+def settings(url: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the values that these settings of the server have for this login, where it sets none itself."""
+    with psycopg.connect(conninfo(url), options="", autocommit=True) as connection:
+        return {name: str(_one(connection, "SELECT current_setting(%s)", name)[0]) for name in names}
+
+
+def standbys(url: str) -> Standbys:
+    """Return who follows the server."""
+    with psycopg.connect(conninfo(url), autocommit=True) as connection:
+        return Standbys(*_one(connection, _STANDBYS))
+
+
+def _one(connection: "psycopg.Connection[Any]", query: LiteralString, *values: object) -> tuple[Any, ...]:
+    row = connection.execute(query, values).fetchone()
+    assert row is not None
+    return tuple(row)
