@@ -113,7 +113,8 @@ class Limits(_Strict):
     output_bytes: int = MAX_OUTPUT_BYTES
     """What upstream may send in one call; past it the call ends."""
     event_bytes: int = MAX_EVENT_BYTES
-    """One SSE event (or one tool call's arguments) past this ends the call."""
+    """One tool call's arguments past this are blocked; one SSE event past six times this ends the call, as a JSON escape can take six bytes
+    for one."""
     upload_bytes: int = 256 * 2**20
     """Request bodies of one gateway that come in or wait for a worker; past it 503. A key may have as much as is free, past it 429."""
     body_s: float = 120.0
