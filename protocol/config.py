@@ -148,6 +148,8 @@ class Limits(_Strict):
     """A call's whole time."""
     client_stall_s: float = 60.0
     """A client that reads nothing, or sends nothing of its request body, for this long is closed."""
+    client_idle_s: Annotated[float, Field(gt=0)] = 75.0
+    """How long a client's connection is kept after its last answer; longer than the proxies in front of it keep theirs."""
     unsent_bytes: Annotated[int, Field(ge=256 * 1024)] = 1 * 2**20
     """Unsent bytes to a client, or bytes not yet processed, past which upstream is not read: workers say each 128 KiB how far they are."""
     judge_s: float = 30.0
