@@ -160,6 +160,8 @@ class Gateway:
             deadline = time.monotonic() + self.limits.call_s
             call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=deadline, key=key.name)
             call.when_begun = place.begun
+            # without a family of server tools its request has none, nor an MCP server: workers refuse it, and routes add none
+            call.repeats = not key.server_tools
             del body  # the call gives it up when it goes upstream
             await self._serve_begun(start, call, receive, send, link)
         finally:
@@ -277,8 +279,10 @@ class Gateway:
                 elif now > call.deadline:
                     if now > call.deadline + 5:
                         call.fail(StreamTimeout("the call's deadline has passed", code="call_deadline"))
-                    call.append("failed", text="call_deadline")
-                    self.bus.append(call)
+                    if not call.is_overdue:
+                        call.is_overdue = True
+                        call.append("failed", text="call_deadline")
+                        self.bus.append(call)
 
     async def drain(self, grace_s: float) -> None:
         """Take no new calls; give open ones `grace_s`, then end them with an error of their dialect."""

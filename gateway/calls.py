@@ -39,12 +39,16 @@ class OpenCall:
         self, call_id: str, dialect: Dialect, endpoint: Endpoint, body: bytes, *, activity_s: float, deadline: float, key: str = ""
     ) -> None:
         self.id, self.dialect, self.endpoint, self.body, self.key = call_id, dialect, endpoint, body, key
+        self.repeats = False
+        """May its request be sent once more where a kept connection ended before any byte of an answer? Not where tools act at the provider."""
         self.when_begun: Callable[[], None] | None = None
         """Called once, when the first request goes upstream."""
         self.shard = layout.shard_of(call_id)
         self.stream_key, self.channel = layout.call_key(call_id), layout.chunk_channel(call_id)
         self.commands = Append(self.stream_key, self.channel, layout.BLOB)
         self.activity_s, self.deadline = activity_s, deadline
+        self.is_overdue = False
+        """Was its stream told that the deadline is over?"""
         self.started = self.last_reply = time.monotonic()
         # towards the client
         self.expected = 0

@@ -1,17 +1,26 @@
 """What uvicorn's httptools server lacks: bounds on the size of a request head, on its lines, how long it may take to come, and how long
-a client may leave what it is sent unread; and a way to write a chunk without a task.
+a client may leave what it is sent unread; answers for clients that send no more or speak HTTP/1.0; and a way to write a chunk without a
+task.
 
-What is past them gets 431, or is closed; before a head is complete nobody knows who asks, or in which dialect.
+What is past the bounds gets 431, or is closed; before a head is complete nobody knows who asks, or in which dialect.
+
+A client that will send no more looks like one that is gone: both send the same FIN. What is written to one that is gone comes back as a
+reset. So each gets something that is no part of an answer, at once: before the head an interim response, in a chunked body the first
+digit, a zero, of the next chunk's size. HTTP/1.0 has neither; there, as before, who sends no more is taken for gone.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from protocol.bounds import HEAD_S, MAX_HEAD_BYTES, MAX_HEADERS
 
+_GONE_S = 0.1
+"""How often a connection whose client sends no more is asked whether the answer to that was a reset."""
+_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LOOKS = 4
 """How often in the stall time a connection with unsent bytes is looked at."""
 _TOO_LARGE = (
@@ -47,8 +56,8 @@ class _WithHead:
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what was kept."""
-        if self._head:
+        """Write what was kept, unless the client went in the same turn."""
+        if self._head and not self._transport.is_closing():
             self.write(b"")
 
     def close(self) -> None:
@@ -59,6 +68,22 @@ class _WithHead:
     def is_closing(self) -> bool:
         """As the transport says."""
         return self._transport.is_closing()
+
+
+class _OldCycle(RequestResponseCycle):
+    """An answer to a client of HTTP/1.0: of a body without a length, the end of the connection is the end."""
+
+    _is_unsized = False
+
+    async def send(self, message: Any) -> None:
+        """As ASGI has it."""
+        if message["type"] == "http.response.start":
+            if not any(name.lower() == b"content-length" for name, _ in message.get("headers", ())):
+                self._is_unsized, self.chunked_encoding = True, False
+        elif self._is_unsized:
+            # what uvicorn counts down to
+            self.expected_content_length = len(message.get("body", b"")) + bool(message.get("more_body"))
+        await super().send(message)
 
 
 class Link:
@@ -116,6 +141,9 @@ class BoundedConnection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._unsent = self._still_looks = 0
+        self._answering: RequestResponseCycle | None = None
+        """The request whose answer is under way, or was last; `cycle` is the newest, which may have to wait for it."""
+        self._gone_timer: asyncio.TimerHandle | None = None
         self.when_lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -126,9 +154,15 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
         self._stop_timer()
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
+        for timer in (self._stall_timer, self._gone_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+        self.pipeline.clear()
+        # with others behind it, uvicorn told the last of those
+        if (cycle := self._answering) is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
         if self.when_lost is not None:
             self.when_lost()
 
@@ -171,6 +205,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._stop_timer()
         super().on_headers_complete()
         # its task has not begun: it sees these
+        if self.scope["http_version"] != "1.1":
+            self.cycle.__class__ = _OldCycle
         self.cycle.transport = _WithHead(self.transport, self.loop)  # type: ignore[assignment]
         self.scope["extensions"] = {LINK: {"link": Link(self)}}
 
@@ -178,6 +214,34 @@ class BoundedConnection(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    # --- clients that send no more ---
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more: True where it is owed an answer and may still be there."""
+        cycle = self._answering
+        if cycle is None or cycle.response_complete or self.cycle.more_body or cycle.scope["http_version"] != "1.1":
+            return False
+        if self._gone_timer is None:
+            self.cycle.keep_alive = False
+            if not cycle.response_started:
+                self.transport.write(_INTERIM)
+            elif cycle.chunked_encoding:
+                cycle.transport.write(b"0")
+            self._gone_timer = self.loop.call_later(_GONE_S, self._look_if_gone)
+        return True
+
+    def _look_if_gone(self) -> None:
+        # nothing is read any more, so nobody else would notice a reset before the next write
+        sock: socket.socket | None = self.transport.get_extra_info("socket")
+        if sock is not None and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
+        else:
+            self._gone_timer = self.loop.call_later(_GONE_S, self._look_if_gone)
 
     # --- unread answers ---
 

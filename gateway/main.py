@@ -112,7 +112,9 @@ async def run(settings: Runtime) -> None:
             uvicorn.Config(
                 app, http=bounded_connection(limits.client_stall_s),
                 loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-                timeout_graceful_shutdown=3, backlog=2048, ws="none", proxy_headers=False, h11_max_incomplete_event_size=65536,
+                timeout_graceful_shutdown=3,
+                timeout_keep_alive=limits.client_idle_s,  # type: ignore[arg-type]  # it is given to call_later
+                backlog=2048, ws="none", proxy_headers=False, h11_max_incomplete_event_size=65536,
             )
         )  # fmt: skip
         serving = group.create_task(server.serve(sockets=[bound]), name="http")

@@ -1,7 +1,7 @@
 """Sends approved requests upstream and puts what comes back onto the call's stream. Holds the provider credentials.
 
-Where a request goes, with which headers and key, comes from the configuration alone. Never retried; redirects are
-not followed; the answer is split into SSE events by bytes and otherwise untouched.
+Where a request goes, with which headers and key, comes from the configuration alone. Never retried, but where a kept connection had
+ended before it was used; redirects are not followed; the answer is split into SSE events by bytes and otherwise untouched.
 """
 
 import asyncio
@@ -18,12 +18,14 @@ from gateway.demo_server import DemoServer
 from protocol import errors_wire
 from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS
 from protocol.config import DEMO, Config, Upstream
-from protocol.errors import PipelineError, RateLimited, RequestError, TooLarge
+from protocol.errors import PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge
 from protocol.sse import EventSplitter
 from providers.http1 import Line, Origin, Pool
 from streams.layout import Dispatch, EntryKind
 
 log = logging.getLogger(__name__)
+SENT_AGAIN = "upstream_repeated"
+"""The kind of the event in a call's record that says that its request was sent twice."""
 _PATHS = {"chat": "/chat/completions", "messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens"}
 _STREAM = b"text/event-stream"
 _OPEN_HEADERS = frozenset(("content-type", "accept-encoding", "accept", "user-agent", "anthropic-version", "anthropic-beta"))
@@ -94,8 +96,8 @@ class Upstreams:
             self._append(call, "status", [said], number=error.http_status, text=str(error.retry_after_s or ""))
             return
         except PipelineError as error:
-            log.warning("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": type(error).__name__})
             code = error.error_code
+            log.warning("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": code, "why": _why(error)})
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of a call: whatever broke, its stream must be told
@@ -116,7 +118,7 @@ class Upstreams:
         answer = _Answer(call, self._bus, self._secrets[name])
         try:
             origin, head = await self._demo_head(call, dispatch) if name == DEMO else self._head(dispatch)
-            await self._pool.post(origin, head, call.take_body(), answer)
+            await self._pool.post(origin, head, call.take_body(), answer, when_again=answer.on_again if call.repeats else None)
         finally:
             answer.leave()
             if shares is not None:
@@ -150,14 +152,21 @@ class _Answer:
     def __init__(self, call: OpenCall, bus: Bus, secrets: tuple[bytes, ...]) -> None:
         self._call, self._bus, self._secrets = call, bus, secrets
         self._most, self._mark = bus.limits.output_bytes, bus.limits.unsent_bytes
-        self._status, self._retry_after = 0, ""
+        self._status, self._retry_after, self._note = 0, "", ""
         self._splitter: EventSplitter | None = None
         self._body: list[bytes] = []
+
+    def on_again(self) -> None:
+        """The request is sent once more: the provider had closed the kept connection."""
+        log.info("request sent again on a new connection, as the kept one had ended", extra={"call_id": self._call.id})
+        self._note = SENT_AGAIN
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Decide by status and content type what this answer is."""
         self._status = status
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
+        if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
+            raise RemoteProtocolError("the upstream's answer is compressed, which it was asked not to do", code="upstream_encoding")
         if status == 200 and headers.get(b"content-type", b"").startswith(_STREAM):
             self._splitter = EventSplitter(limits_bytes(self._bus.limits.event_bytes))
 
@@ -183,9 +192,9 @@ class _Answer:
         if self._splitter is not None:
             if rest := self._splitter.finish():
                 call.append("chunks", rest)
-            call.append("eof")
+            call.append("eof", text=self._note)
         elif self._status == 200:
-            call.append("body", [b"".join(self._body)])
+            call.append("body", [b"".join(self._body)], text=self._note)
         else:
             said = b"".join(self._body)
             # providers repeat the key that they refuse, in the error that a client is told and the record keeps
@@ -200,5 +209,11 @@ class _Answer:
 
 
 def limits_bytes(event_bytes: int) -> int:
-    """Bytes one SSE event may have: its JSON escapes can take six times what they mean."""
+    """Bytes one SSE event may have: with arguments of `event_bytes`, of which each byte can be an escape of six."""
     return event_bytes * 6
+
+
+def _why(error: PipelineError) -> str:
+    """What the network said, for the log: neither addresses nor certificates are secrets, and no key is among it."""
+    cause = error.__cause__ or error
+    return f"{type(cause).__name__}: {cause}"[:200]

@@ -114,7 +114,8 @@ class Limits(_Strict):
     output_bytes: int = MAX_OUTPUT_BYTES
     """What upstream may send in one call; past it the call ends."""
     event_bytes: int = MAX_EVENT_BYTES
-    """One SSE event (or one tool call's arguments) past this ends the call."""
+    """One tool call's arguments past this are blocked; one SSE event past six times this ends the call, as a JSON escape can take six bytes
+    for one."""
     upload_bytes: int = 256 * 2**20
     """Request bodies of one gateway that come in or wait for a worker; past it 503. A key may have as much as is free, past it 429."""
     body_s: float = 120.0
@@ -148,6 +149,8 @@ class Limits(_Strict):
     """A call's whole time."""
     client_stall_s: float = 60.0
     """A client that reads nothing, or sends nothing of its request body, for this long is closed."""
+    client_idle_s: Annotated[float, Field(gt=0)] = 75.0
+    """How long a client's connection is kept after its last answer; longer than the proxies in front of it keep theirs."""
     unsent_bytes: Annotated[int, Field(ge=256 * 1024)] = 1 * 2**20
     """Unsent bytes to a client, or bytes not yet processed, past which upstream is not read: workers say each 128 KiB how far they are."""
     judge_s: float = 30.0

@@ -117,12 +117,19 @@ def _name(value: Any) -> str:
 
 _GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
     "upstream_timeout": (504, "timeout_error", "the upstream did not answer in time"),
-    "upstream_unreachable": (502, "api_error", "the upstream cannot be reached"),
+    "upstream_connect_timeout": (504, "timeout_error", "the upstream did not answer in time"),
+    **dict.fromkeys(
+        ("upstream_unreachable", "upstream_dns", "upstream_refused", "upstream_tls", "upstream_closed", "upstream_cut"),
+        (502, "api_error", "the upstream cannot be reached"),
+    ),
+    "gateway_descriptors": (503, "overloaded_error", "the gateway has no file descriptor left to reach the upstream; try again"),
+    "upstream_encoding": (0, "api_error", "the upstream's answer is compressed, which it was asked not to do"),
     "upstream_too_large": (0, "api_error", "the upstream's answer is past the limit"),
     "upstream_protocol_error": (0, "api_error", "the upstream's answer is not what its dialect allows"),
     "call_deadline": (504, "timeout_error", "the call's deadline has passed"),
 }
-"""What the gateway's error codes mean for the client: status (0: an answer had begun), Messages error type, sentence."""
+"""What the gateway's error codes mean for the client: status (0: an answer had begun), Messages error type, sentence. Why an upstream
+cannot be reached is for the operator: it is on record and in the log."""
 
 
 def gateway_failure(code: str) -> UpstreamFailed:

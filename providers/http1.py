@@ -2,18 +2,21 @@
 
 Why not aiohttp here: its reader costs a wake-up of a task, a timer and a pause of the socket for each piece of an answer, in w2
 a quarter of the gateway (docs/decisions.md has the figures). Parsing is llhttp's (httptools), strict as Node's: both lengths at once,
-obsolete line folding, bare line feeds and the like end the answer with an error. No redirects, no cookies, no proxies, no retries, no
-decompression. What is not sure to be clean is not used again. One coarse timer looks after all connections.
+obsolete line folding, bare line feeds and the like end the answer with an error. No redirects, no cookies, no proxies, no decompression.
+What is not sure to be clean is not used again. Nothing is sent twice, but for one case: a kept connection that the provider closed in the
+moment in which it was used again. One coarse timer looks after all connections.
 """
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
+import os
 import re
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 from urllib.parse import quote, unquote, urlsplit
 
@@ -25,13 +28,14 @@ from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout,
 MAX_HEAD_BYTES = 64 * 1024
 """What an answer may have in its head, or in a row without a byte of its body, beside what comes in the same read."""
 KEEPALIVE_S = 30.0
-"""How long an idle connection is kept."""
+"""How long an idle connection is kept; less where the provider's `keep-alive: timeout` is less."""
 _JOINED_BYTES = 16 * 1024
 """Bodies up to this are copied behind their head: one buffer is cheaper to write than two."""
 _LOOKS = 4
 """How often in the shortest time limit connections are looked at; a limit is kept to a part in so many."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_TIMEOUT = re.compile(rb"(?:^|[\s,;])timeout\s*=\s*(\d{1,9})(?!\d)")
 _OURS = ("content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer")
 
 
@@ -81,6 +85,12 @@ class Origin:
         return ("\r\n".join(lines) + "\r\ncontent-length: ").encode()
 
 
+class _Unanswered(UpstreamUnreachable):
+    """The connection ended before a byte of an answer."""
+
+    code = "upstream_closed"
+
+
 class Line(asyncio.Protocol):
     """One connection. It carries one request at a time; `pool` gets it back after an answer that left it clean."""
 
@@ -90,6 +100,10 @@ class Line(asyncio.Protocol):
         self.done: asyncio.Future[None] | None = None
         """The end of the answer under way."""
         self.idle_s = 0.0
+        self.keep_s = KEEPALIVE_S
+        """How long it may be idle after its last answer."""
+        self.again: bytes | None = None
+        """The body of the request under way, while it may still have to be sent once more."""
         self.silent_s = 0.0
         self.heard = False
         """Has anything come since the pool's last look?"""
@@ -105,11 +119,13 @@ class Line(asyncio.Protocol):
 
     # --- asked by Pool ---
 
-    def send(self, head: bytes, body: bytes, sink: Sink) -> "asyncio.Future[None]":
-        """Send a request. The future ends after `sink.on_end`, or with a PipelineError."""
+    def send(self, head: bytes, body: bytes, sink: Sink, *, remembers: bool = False) -> "asyncio.Future[None]":
+        """Send a request, and remember its body if it may have to be sent again. The future ends after `sink.on_end`, or with a
+        PipelineError."""
         assert self.transport is not None and self.done is None
         self.done = asyncio.get_running_loop().create_future()
         self._sink, self._parser = sink, httptools.HttpResponseParser(self)
+        self.again = body if remembers else None
         self._headers = {}
         self._bodiless_bytes = self._status = 0
         # the next look comes before its time
@@ -181,7 +197,7 @@ class Line(asyncio.Protocol):
         sink, parts = self._sink, self._parts
         assert sink is not None
         if self._has_end and not self.has_head:
-            self.has_head = True
+            self.has_head, self.again = True, None
             sink.on_head(self._status, self._headers)
         if parts:
             self._bodiless_bytes = 0
@@ -208,6 +224,10 @@ class Line(asyncio.Protocol):
         if transport is None:
             return
         is_clean = not self._is_spoiled and self._stays and not transport.is_closing()
+        if (said := self._headers.get(b"keep-alive")) and (found := _TIMEOUT.search(said.lower())):
+            # a second for the way there and back: a request must not meet the provider's end
+            self.keep_s = min(KEEPALIVE_S, int(found[1]) - 1.0)
+            is_clean = is_clean and self.keep_s > 0
         # an answer to a request that is not all sent: the rest of it must not become somebody's next request
         if is_clean and not transport.get_write_buffer_size():
             self.resume()
@@ -228,7 +248,12 @@ class Line(asyncio.Protocol):
             except PipelineError as refused:
                 self.drop(refused)
         else:
-            self.drop(UpstreamUnreachable("the upstream closed the connection before its answer was complete"))
+            self.drop(self._cut())
+
+    def _cut(self) -> UpstreamUnreachable:
+        if self.has_head or self._bodiless_bytes:
+            return UpstreamUnreachable("the upstream closed the connection before its answer was complete", code="upstream_cut")
+        return _Unanswered("the upstream closed the connection and did not answer")
 
     # --- httptools; what these raise would only be wrapped, so they leave marks ---
 
@@ -284,22 +309,32 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self._tls: ssl.SSLContext | None = None
 
-    async def post(self, origin: Origin, head: bytes, body: bytes, sink: Sink) -> None:
+    async def post(self, origin: Origin, head: bytes, body: bytes, sink: Sink, *, when_again: Callable[[], None] | None = None) -> None:
         """Send a request whose head is from `origin.head`; returns after `sink.on_end`.
 
+        With `when_again`, a request on a kept connection that ends before any byte of an answer is sent once more, at once and on a new
+        one, after `when_again` was called. Who asks for something that must not be done twice gives none: that the provider
+        did not take the first is all but certain, not certain.
         Raises UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError, and what the sink raises.
         """
-        line = self._take(origin.key) or await self._connect(origin)
-        done = line.send(head, body, sink)
+        line = self._take(origin.key)
+        remembers = line is not None and when_again is not None
+        line = line or await self._connect(origin)
+        done = line.send(head, body, sink, remembers=remembers)
         # its answer may take half an hour, and bodies have megabytes
         del body
         try:
-            await done
-        except asyncio.CancelledError:
-            # its answer may have ended in this very turn, and the connection be another call's
-            if line.done is done:
-                line.drop()
-            raise
+            await _answered(line, done)
+            return
+        except _Unanswered:
+            again, line.again = line.again, None
+            if again is None or when_again is None:
+                raise
+        when_again()
+        line = await self._connect(origin)
+        done = line.send(head, again, sink)
+        del again
+        await _answered(line, done)
 
     def _take(self, key: tuple[str, int, bool]) -> Line | None:
         idle = self._idle.get(key)
@@ -329,9 +364,9 @@ class Pool:
                     sock = await start_connection(found, happy_eyeballs_delay=0.25)
                     _, line = await loop.create_connection(make, sock=sock, ssl=tls, server_hostname=name)
         except TimeoutError as error:
-            raise UpstreamTimeout("no connection to the upstream in time") from error
-        except (OSError, ssl.CertificateError) as error:
-            raise UpstreamUnreachable("no connection to the upstream") from error
+            raise UpstreamTimeout("no connection to the upstream in time", code="upstream_connect_timeout") from error
+        except OSError as error:
+            raise _not_connected(error) from error
         self._lines.add(line)
         if self._timer is None:
             self._timer = loop.call_later(self.look_s, self._look)
@@ -353,9 +388,12 @@ class Pool:
         for line in list(self._lines):
             if line.done is None:
                 line.idle_s += self.look_s
-                if line.idle_s > KEEPALIVE_S and line.transport is not None:
+                if line.idle_s >= line.keep_s and line.transport is not None:
                     line.transport.close()
                 continue
+            if line.silent_s >= 0:
+                # a provider that had closed it says so within a round trip; what ends later may have been taken
+                line.again = None
             # a paused one is silent because we do not listen; before the head everything counts, also what is no answer yet
             is_still = not line.has_head or not (line.heard or line.is_paused)
             line.silent_s = line.silent_s + self.look_s if is_still else 0.0
@@ -373,6 +411,39 @@ class Pool:
             line.drop(UpstreamUnreachable("the gateway is shutting down"))
         self._lines.clear()
         self._idle.clear()
+
+
+async def _answered(line: Line, done: "asyncio.Future[None]") -> None:
+    try:
+        await done
+    except asyncio.CancelledError:
+        # its answer may have ended in this very turn, and the connection be another call's
+        if line.done is done:
+            line.drop()
+        raise
+
+
+def _not_connected(error: OSError) -> UpstreamUnreachable:
+    """What an operator must know apart: the code is in the record and in the log."""
+    code = "upstream_unreachable"
+    # a look-up without a descriptor says that there is no such name
+    if error.errno in (errno.EMFILE, errno.ENFILE) or not _has_descriptor():
+        code = "gateway_descriptors"
+    elif isinstance(error, ssl.SSLError):
+        code = "upstream_tls"
+    elif isinstance(error, socket.gaierror):
+        code = "upstream_dns"
+    elif isinstance(error, ConnectionRefusedError):
+        code = "upstream_refused"
+    return UpstreamUnreachable("no connection to the upstream", code=code)
+
+
+def _has_descriptor() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
 
 
 def _is_address(host: str) -> bool:

@@ -267,7 +267,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     """What the gateway appends: `seq` is the number of the first of `chunks` (of the entry itself where there are none).
 
     chunks: SSE events as they came; body: a whole answer; status: an error answer, `number` the status, `text`
-    its retry-after; eof: upstream is done; failed: `text` is an error code; closed: `text` the reason, `number`
+    its retry-after; eof: upstream is done; failed: `text` is an error code, also of
+    the event that is recorded; body, eof: `text` is the code of such an event, or empty; closed: `text` the reason, `number`
     the last relayed output, a packed `Relayed` in `chunks`, nothing follows; see: only published, the entry itself is too large, read
     the stream.
     """

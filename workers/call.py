@@ -236,6 +236,8 @@ class OwnedCall:
                 session.failed(entry.text)
             case "closed" | "see":
                 pass
+        if entry.text and entry.kind in ("body", "eof", "failed"):
+            self.note(entry.text, entry.seq, "", entry.at)
 
     def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
         size, verdicts = sum(map(len, entry.chunks)), [m[0] for m in marks]

@@ -138,6 +138,91 @@ async def test_a_connection_that_the_provider_closed_while_idle_is_not_used_agai
         assert server.connections == 2
 
 
+async def asked_again(to: Provider, by: Pool, *, again: bool = True) -> tuple[int, str]:
+    """Ask once, and once more on the same connection: how often it was sent again, and the error."""
+    times = list[int]()
+    await post(to, by)
+    sink = Taking()
+    try:
+        await by.post(to.origin, to.origin.head("/chat", {}), b"twice", sink, when_again=(lambda: times.append(1)) if again else None)
+    except UpstreamUnreachable as error:
+        assert not sink.ends
+        return len(times), error.error_code
+    assert sink.ends == 1
+    return len(times), ""
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_request_on_a_kept_connection_that_had_ended_is_sent_once_more_on_a_new_one(again: bool) -> None:
+    async def one_each(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(to.bodies) == 2:
+            # as if it had closed while the request was on its way
+            raise ConnectionError
+        writer.write(OK)
+
+    async with provider(one_each) as server, pool() as by:
+        assert await asked_again(server, by, again=again) == ((1, "") if again else (0, "upstream_closed"))
+        assert server.bodies[1:] == [b"twice"] * (2 if again else 1) and server.connections == (2 if again else 1)
+
+
+@pytest.mark.parametrize("said", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n", OK[:-1]])
+async def test_a_request_of_whose_answer_a_byte_came_is_not_sent_again(said: bytes) -> None:
+    async def part(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(to.bodies) > 1:
+            writer.write(said)
+            await writer.drain()
+            raise ConnectionError
+        writer.write(OK)
+
+    async with provider(part) as server, pool() as by:
+        assert await asked_again(server, by) == (0, "upstream_cut")
+        assert len(server.bodies) == 2
+
+
+async def test_only_a_kept_connection_and_one_that_ends_at_once_is_an_excuse() -> None:
+    async def never(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(to.bodies) == 2:
+            writer.write(OK)
+            return
+        if len(to.bodies) == 3:
+            # the provider has it, and is at work
+            (line,) = by._lines
+            await wait_until(lambda: line.again is None)
+        raise ConnectionError
+
+    async with provider(never) as server, pool(first_byte_s=0.8) as by:
+        with pytest.raises(UpstreamUnreachable, match="did not answer"):
+            await by.post(server.origin, server.origin.head("/chat", {}), b"1", Taking(), when_again=lambda: None)
+        assert server.connections == 1
+        assert await asked_again(server, by) == (0, "upstream_closed")
+        assert len(server.bodies) == 3
+
+
+@pytest.mark.parametrize(("said", "kept"), [(b"timeout=60", 30.0), (b"max=9, timeout=5", 4.0), (b"Timeout = 2", 1.0), (b"timeout=x", 30.0)])
+async def test_a_connection_is_dropped_before_its_provider_does_so(said: bytes, kept: float) -> None:
+    async def says(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: %b\r\n\r\n" % said))
+
+    async with provider(says) as server, pool(idle_s=0.8) as by:
+        await post(server, by)
+        (line,) = by._lines
+        assert line.keep_s == kept
+        if kept == 1.0:
+            began = asyncio.get_running_loop().time()
+            await wait_until(lambda: not by._lines)
+            assert asyncio.get_running_loop().time() - began <= 1.2
+
+
+async def test_a_connection_that_its_provider_closes_within_a_second_is_not_kept() -> None:
+    async def says(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK.replace(b"\r\n\r\n", b"\r\nkeep-alive: timeout=1\r\n\r\n"))
+
+    async with provider(says) as server, pool() as by:
+        for _ in range(2):
+            await post(server, by)
+        assert server.connections == 2
+
+
 async def test_a_provider_that_speaks_unasked_is_not_believed_the_next_time() -> None:
     async def twice(to: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)
@@ -155,9 +240,10 @@ async def test_a_provider_that_speaks_unasked_is_not_believed_the_next_time() ->
 async def test_nobody_listens_or_the_name_is_unknown() -> None:
     async with provider(say_ok) as server, pool() as by:
         port = server.port
-    for host in ("127.0.0.1", "localhost", "no-such-host.invalid"):
-        with pytest.raises(UpstreamUnreachable):
+    for host, code in (("127.0.0.1", "upstream_refused"), ("localhost", "upstream_refused"), ("no-such-host.invalid", "upstream_dns")):
+        with pytest.raises(UpstreamUnreachable) as failed:
             await post(server, by, origin=Origin(f"http://{host}:{port}"))
+        assert failed.value.error_code == code
 
 
 async def test_a_name_with_several_addresses_is_reached_by_the_one_that_answers() -> None:
@@ -287,6 +373,7 @@ async def test_only_a_provider_with_a_trusted_certificate_of_its_name_gets_a_req
                 assert (await post(server, by, origin=origin)).size == 5
             assert server.connections == 1
         else:
-            with pytest.raises(UpstreamUnreachable):
+            with pytest.raises(UpstreamUnreachable) as failed:
                 await post(server, by, origin=origin)
+            assert failed.value.error_code == "upstream_tls" and "certificate" in str(failed.value.__cause__)
             assert not server.bodies

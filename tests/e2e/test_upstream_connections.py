@@ -1,0 +1,172 @@
+"""Connections to upstreams: one that its provider closed as it was used again, and why one cannot be had, told apart on record and in the log."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from tests.support import upstreams
+from tests.support.ports import free_port
+from tests.support.product import CLIENT_KEY, KEY, Product, running
+from tests.support.replay import Replay, Reply, replaying, stream
+from tests.support.upstreams import call_of, new_session
+from tests.support.waiting import wait_for
+
+ANSWER = json.dumps(
+    {
+        "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
+    }
+).encode()  # fmt: skip
+HELLO = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
+
+
+class Closing(threading.Thread):
+    """A provider that answers one request on each connection and takes the next, but says no word to it."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listening.getsockname()[1]
+        self.requests = self.connections = 0
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            # the connections of this test come one after the other, but for one that was given up
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as read:
+            for number in range(2):
+                size = 0
+                while (line := read.readline()).strip():
+                    if line.lower().startswith(b"content-length:"):
+                        size = int(line.split(b":")[1])
+                if not line:
+                    return
+                read.read(size)
+                self.requests += 1
+                if not number:
+                    connection.sendall(
+                        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(ANSWER) + ANSWER
+                    )
+
+    def stop(self) -> None:
+        """Listen no longer."""
+        self.listening.close()
+
+
+@pytest.fixture(scope="module")
+def closing() -> Iterator[Closing]:
+    made = Closing()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def replay() -> Iterator[Replay]:
+    with replaying() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def product(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay, closing: Closing
+) -> Iterator[Product]:
+    config = upstreams.config(replay)
+    places = {
+        "closing": f"http://127.0.0.1:{closing.port}",
+        "refused": f"http://127.0.0.1:{free_port()}",
+        "dns": "http://no-such-host.invalid",
+        # no TLS is spoken there
+        "tls": f"https://127.0.0.1:{replay.port}",
+        "told": replay.url,
+    }
+    config["upstreams"] |= {name: {"dialect": "openai", "base_url": url + "/v1"} for name, url in places.items()}
+    config["models"] += [{"match": name, "upstream": name} for name in places]
+    config["limits"] |= {"first_byte_s": 1.0, "idle_s": 1.0, "output_bytes": 2**20, "event_bytes": 2**14}
+    (dev, app) = config["keys"]
+    config["keys"] = [dev, app | {"policies": ["noop"], "server_tools": ["web_search"]}]
+    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+        yield made
+
+
+def ask(product: Product, model: str, *, streams: bool = False, key: str = KEY) -> tuple[httpx.Response, dict[str, Any]]:
+    """The answer, and the call as it is on record."""
+    session = new_session()
+    body = {"model": model, "stream": streams, "messages": [{"role": "user", "content": "go"}]}
+    headers = {"authorization": f"Bearer {key}", "x-sluice-policy": "noop", "x-sluice-session": session}
+    answer = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=20)
+    return answer, product.audit(f"calls/{call_of(product, session)['call_id']}")
+
+
+def events(call: dict[str, Any]) -> list[str]:
+    return [event["kind"] for event in call["events"]]
+
+
+def test_a_request_on_a_connection_that_the_provider_closed_is_sent_once_more_and_that_is_on_record(
+    product: Product, closing: Closing
+) -> None:
+    first, _ = ask(product, "closing")
+    before, connections = closing.requests, closing.connections
+    second, call = ask(product, "closing")
+    assert (first.status_code, second.status_code) == (200, 200) and "hello" in second.text
+    assert (closing.requests, closing.connections) == (before + 2, connections + 1)
+    assert call["reason"] == "complete" and events(call) == ["upstream_repeated"]
+    # what a provider does for a request must not be done twice: keys that may ask for that get the error
+    third, call = ask(product, "closing", key=CLIENT_KEY)
+    assert third.status_code == 502 and events(call) == ["upstream_closed"]
+    assert closing.requests == before + 3
+
+
+CUT = stream(HELLO, ending="cut")
+ZIPPED = Reply(b"\x1f\x8b\x08\x00zip", content_type="text/event-stream", headers={"content-encoding": "gzip"})
+
+
+@pytest.mark.parametrize(
+    ("model", "reply", "status", "code", "said"),
+    [
+        ("refused", None, 502, "upstream_refused", "the upstream cannot be reached"),
+        ("dns", None, 502, "upstream_dns", "the upstream cannot be reached"),
+        ("tls", None, 502, "upstream_tls", "the upstream cannot be reached"),
+        ("told", CUT, 200, "upstream_cut", "the upstream cannot be reached"),
+        ("told", ZIPPED, 502, "upstream_encoding", "the upstream's answer is compressed"),
+        ("told", Reply(b"", ending="hang", cutting="events"), 504, "upstream_timeout", "the upstream did not answer in time"),
+    ],
+    ids=["refused", "dns", "tls", "cut", "zipped", "silent"],
+)
+def test_why_an_upstream_failed_is_on_record_and_in_the_log(
+    product: Product, replay: Replay, model: str, reply: Reply | None, status: int, code: str, said: str
+) -> None:
+    if reply is not None:
+        replay.answer(reply)
+    answer, call = ask(product, model, streams=True)
+    assert answer.status_code == status and said in answer.text
+    assert events(call) == [code]
+    (gateway,) = product.of("gateway")
+    call_id = call["call_id"]
+    line = wait_for(lambda: next((x for x in gateway.log.read_text().splitlines() if call_id in x), None), what="a line in the log")
+    assert code in line and "upstream failed" in line
+
+
+def test_an_event_may_have_six_times_the_bytes_of_arguments(product: Product, replay: Replay) -> None:
+    for size, reason in ((5 * 2**14, "complete"), (7 * 2**14, "api_error")):
+        replay.answer(
+            stream(
+                HELLO.replace(b'"hi"', b'"%b"' % (b"x" * size))
+                + HELLO.replace(b'{"content":"hi"}', b'{},"finish_reason":"stop"')
+                + b"data: [DONE]\n\n"
+            )
+        )
+        answer, call = ask(product, "told", streams=True)
+        assert call["reason"] == reason, answer.text[-300:]
