@@ -1,4 +1,4 @@
--- Migrations: 4dc483c117e356463bcfc8b9027456dda6413519dfecf204798e21061bf250bc
+-- Migrations: c72a82c4e752099d719bd8acc57b2cf5d4e079d365abec2fc55d868406f30206
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -164,10 +164,10 @@ BEGIN
     salt := coalesce(salt, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'calls', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || convert_to(t.session, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'calls', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || convert_to(t.session, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || ''::bytea || t.body_sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
-    UPDATE public.calls t SET session = CASE WHEN t.session IS NOT NULL THEN ''::text END WHERE t.call_id = given;
+    UPDATE public.calls t SET session = CASE WHEN t.session IS NOT NULL THEN ''::text END, body_sha256 = CASE WHEN t.body_sha256 IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
         SELECT t.call_id, 'request_bodies', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t.body), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.request_bodies t WHERE t.call_id = given ON CONFLICT DO NOTHING;
@@ -210,6 +210,12 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
     UPDATE public.events t SET detail = CASE WHEN t.detail IS NOT NULL THEN ''::text END WHERE t.call_id = given AND t.kind <> 'redacted';
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'ends', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t.relayed_sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.ends t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.ends t SET relayed_sha256 = CASE WHEN t.relayed_sha256 IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
 
     DELETE FROM public.dead_letters WHERE call_id = given::text;
     UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;
@@ -269,7 +275,9 @@ CREATE TABLE public.calls (
     policy_revision text NOT NULL,
     stream boolean NOT NULL,
     gateway text NOT NULL,
-    key_id text DEFAULT ''::text NOT NULL
+    key_id text DEFAULT ''::text NOT NULL,
+    policy_set text DEFAULT ''::text NOT NULL,
+    body_sha256 bytea
 )
 PARTITION BY RANGE (call_id);
 
@@ -287,7 +295,11 @@ CREATE TABLE public.ends (
     output_tokens bigint,
     cache_read_tokens bigint,
     cache_write_tokens bigint,
-    thinking_tokens bigint
+    thinking_tokens bigint,
+    chunks integer,
+    releases integer,
+    decisions integer,
+    relayed_sha256 bytea
 )
 PARTITION BY RANGE (call_id);
 
@@ -414,6 +426,14 @@ CREATE TABLE public.events (
     detail text NOT NULL
 )
 PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.identity (
+    is_only boolean DEFAULT true NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    CONSTRAINT identity_is_only_check CHECK (is_only)
+);
 
 
 
@@ -804,7 +824,9 @@ CREATE TABLE sluice_parts.calls_default (
     policy_revision text CONSTRAINT calls_policy_revision_not_null NOT NULL,
     stream boolean CONSTRAINT calls_stream_not_null NOT NULL,
     gateway text CONSTRAINT calls_gateway_not_null NOT NULL,
-    key_id text DEFAULT ''::text CONSTRAINT calls_key_id_not_null NOT NULL
+    key_id text DEFAULT ''::text CONSTRAINT calls_key_id_not_null NOT NULL,
+    policy_set text DEFAULT ''::text CONSTRAINT calls_policy_set_not_null NOT NULL,
+    body_sha256 bytea
 );
 
 
@@ -832,7 +854,11 @@ CREATE TABLE sluice_parts.ends_default (
     output_tokens bigint,
     cache_read_tokens bigint,
     cache_write_tokens bigint,
-    thinking_tokens bigint
+    thinking_tokens bigint,
+    chunks integer,
+    releases integer,
+    decisions integer,
+    relayed_sha256 bytea
 );
 
 
@@ -1023,6 +1049,11 @@ ALTER TABLE ONLY public.ends
 
 ALTER TABLE ONLY public.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (call_id, kind, number);
+
+
+
+ALTER TABLE ONLY public.identity
+    ADD CONSTRAINT identity_pkey PRIMARY KEY (is_only);
 
 
 
@@ -1471,6 +1502,11 @@ GRANT SELECT ON TABLE public.events TO sluice_reader;
 
 
 
+GRANT SELECT ON TABLE public.identity TO sluice_writer;
+GRANT SELECT ON TABLE public.identity TO sluice_reader;
+
+
+
 GRANT SELECT,INSERT ON TABLE public.judgements TO sluice_writer;
 GRANT SELECT ON TABLE public.judgements TO sluice_reader;
 
@@ -1524,4 +1560,5 @@ GRANT SELECT ON TABLE public.seals TO sluice_reader;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
-INSERT INTO public.alembic_version (version_num) VALUES ('0009');
+INSERT INTO public.identity DEFAULT VALUES;
+INSERT INTO public.alembic_version (version_num) VALUES ('0010');

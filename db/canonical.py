@@ -20,8 +20,8 @@ from struct import Struct
 from types import MappingProxyType
 from uuid import UUID
 
-VERSION = 2
-"""The version in which seals are made now. Version 2 covers `calls.key_id` too."""
+VERSION = 3
+"""The version in which seals are made now. Version 2 covers `calls.key_id` too, version 3 a call's policy set, body hash and sums."""
 BESIDE = 0
 """What `seals.form` says of a seal made in version 1 by a process that knew no other, beside tables of a newer one: such processes name
 no version, and this is the column's default. Those from before the column say 1."""
@@ -143,7 +143,7 @@ FORMS = (
         {"at": _AT, "dialect": _TEXT, "endpoint": _TEXT, "key": _TEXT, "model": _TEXT, "upstream": _TEXT, "policy": _TEXT,
          "policy_revision": _TEXT, "stream": "bool", "gateway": _TEXT},
         {"session": _TEXT},
-        later={2: ({"key_id": _TEXT}, {})},
+        later={2: ({"key_id": _TEXT}, {}), 3: ({"policy_set": _TEXT}, {"body_sha256": _BYTES})},
     ),
     _form("request_bodies", {}, {}, {"body": _BYTES}),
     _form("chunks", {"seq": _INT}, {"at": _AT, "verdict": _TEXT, "block": _INT}, {"raw": _BYTES}),
@@ -169,6 +169,7 @@ FORMS = (
         {"at": _AT, "state": _TEXT, "reason": _TEXT, "status": _INT, "stop_reason": _TEXT, "relayed": _INT, "input_tokens": _BIG,
          "output_tokens": _BIG, "cache_read_tokens": _BIG, "cache_write_tokens": _BIG, "thinking_tokens": _BIG},
         {},
+        later={3: ({"chunks": _INT, "releases": _INT, "decisions": _INT}, {"relayed_sha256": _BYTES})},
     ),
     _form("events", {"kind": _TEXT, "number": _BIG}, {"at": _AT}, {"detail": _TEXT}),
 )  # fmt: skip

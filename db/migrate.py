@@ -202,6 +202,6 @@ def _rights(role: str) -> list[str]:
         return [*rights, f"GRANT SELECT ON api_keys TO {role}"]
     return [
         *rights,
-        f"GRANT INSERT ON {', '.join(t for t in call_tables.split(', ') if t != 'redactions')} TO {role}",
+        f"GRANT INSERT ON {', '.join(t for t in call_tables.split(', ') if t not in ('redactions', 'identity'))} TO {role}",
         f"GRANT EXECUTE ON FUNCTION sluice_ensure_partitions(date, integer), sluice_ensure_partitions(date, integer, text) TO {role}",
     ]

@@ -49,6 +49,8 @@ class Call(Base):
     stream: Mapped[bool]
     gateway: Mapped[str]
     key_id: Mapped[str] = mapped_column(server_default="")
+    policy_set: Mapped[str] = mapped_column(server_default="")
+    body_sha256: Mapped[bytes | None]
 
 
 class RequestBody(Base):
@@ -198,6 +200,10 @@ class End(Base):
     cache_read_tokens: Mapped[int | None] = mapped_column(BigInteger)
     cache_write_tokens: Mapped[int | None] = mapped_column(BigInteger)
     thinking_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    chunks: Mapped[int | None]
+    releases: Mapped[int | None]
+    decisions: Mapped[int | None]
+    relayed_sha256: Mapped[bytes | None]
 
 
 class Event(Base):
@@ -282,6 +288,15 @@ class DeadLetter(Base):
     raw: Mapped[bytes]
     reason: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class Identity(Base):
+    """Which database this is: one row, made with the table. Redis holds the id of the database that its records go to."""
+
+    __tablename__ = "identity"
+
+    is_only: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    id: Mapped[UUID] = mapped_column(server_default=text("gen_random_uuid()"))
 
 
 class ApiKey(Base):

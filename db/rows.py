@@ -86,7 +86,7 @@ def _kind(table: str, key: tuple[str, ...], /, **columns: str) -> Kind:
 KINDS: Mapping[type[Any], Kind] = {
     CallRecord: _kind(
         "calls", ("call_id",), at=_AT, dialect=_TEXT, endpoint=_TEXT, key=_TEXT, session=_TEXT, model=_TEXT, upstream=_TEXT,
-        policy=_TEXT, policy_revision=_TEXT, stream="bool", gateway=_TEXT, key_id=_TEXT,
+        policy=_TEXT, policy_revision=_TEXT, stream="bool", gateway=_TEXT, key_id=_TEXT, policy_set=_TEXT, body_sha256=_BYTES,
     ),
     ReleaseRecord: _kind(
         "releases", ("call_id", "number"), number=_INT, number_next=_INT, at=_AT, seq=_INT, payload=_BYTES, sha256=_BYTES
@@ -104,7 +104,8 @@ KINDS: Mapping[type[Any], Kind] = {
     ),
     EndRecord: _kind(
         "ends", ("call_id",), at=_AT, state=_TEXT, reason=_TEXT, status=_INT, stop_reason=_TEXT, relayed=_INT, input_tokens="int8",
-        output_tokens="int8", cache_read_tokens="int8", cache_write_tokens="int8", thinking_tokens="int8",
+        output_tokens="int8", cache_read_tokens="int8", cache_write_tokens="int8", thinking_tokens="int8", chunks=_INT, releases=_INT,
+        decisions=_INT, relayed_sha256=_BYTES,
     ),
     EventRecord: _kind("events", ("call_id", "kind", "number"), kind=_TEXT, number="int8", at=_AT, detail=_TEXT),
 }  # fmt: skip
@@ -113,7 +114,7 @@ MAX_CHARS: Mapping[tuple[str, str], int] = {
     ("blocks", "reason"): SEARCH_LIMIT,
     **dict.fromkeys(
         [
-            ("calls", "key"), ("calls", "key_id"), ("calls", "session"), ("calls", "model"), ("calls", "policy"),
+            ("calls", "key"), ("calls", "key_id"), ("calls", "session"), ("calls", "model"), ("calls", "policy"), ("calls", "policy_set"),
             ("tool_calls", "tool_call_id"), ("tool_calls", "name"), ("tool_calls", "policy"), ("blocks", "policy"),
             ("judgements", "policy"), ("events", "kind"),
         ],

@@ -56,6 +56,10 @@ class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_on
     call_id: str
     key_id: str = ""
     """`Key.id`; empty where the gateway that took the call was of a version without it."""
+    policy_set: str = ""
+    """The set of policies of the worker that began the call; empty from a worker of a version without it."""
+    body_sha256: bytes | None = None
+    """Of the request body, as the gateway took it."""
 
 
 class ChunksRecord(_Record, frozen=True, tag="chunks"):
@@ -146,11 +150,13 @@ class JudgementRecord(_Record, frozen=True, tag="judgement"):
     error: str = ""
 
 
-class EndRecord(_Record, frozen=True, tag="end"):
-    """The call is over: exactly one per call. Key: call_id.
+class EndRecord(msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only=True, omit_defaults=False):
+    """The call is over: exactly one per call. Key: call_id. Inherits nothing, as `CallRecord`.
 
     `state` is ENDED or FAILED, `reason` a stable word (complete, refused, client_gone, gateway_lost, an error code);
     `status` the HTTP status of the answer; `relayed` the last session output the gateway relayed.
+
+    The sums say what the record of a whole call holds; None: whoever wrote the end did not know.
     """
 
     at: int
@@ -164,6 +170,15 @@ class EndRecord(_Record, frozen=True, tag="end"):
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     thinking_tokens: int | None = None
+    call_id: str
+    chunks: int | None = None
+    """How many chunks came."""
+    releases: int | None = None
+    """How many releases with bytes went out to the gateway."""
+    decisions: int | None = None
+    """How many rows tell of content blocks and tool calls: of `blocks`, `tool_calls`, `tool_releases` and `judgements`."""
+    relayed_sha256: bytes | None = None
+    """What the gateway itself says it relayed: SHA-256 over `ReleaseRecord.sha256` of each release up to `relayed`, in order."""
 
 
 class EventRecord(_Record, frozen=True, tag="event"):

@@ -24,7 +24,8 @@ def script(url: str) -> str:
     text = re.sub(r"(?m)^(\\.*|-- Dumped .*|SET transaction_timeout .*)\n", "", text)
     # the search path is the session's, and Sluice's own statements come after
     text = text.replace("set_config('search_path', '', false)", "set_config('search_path', '', true)")
-    stands = f"INSERT INTO public.alembic_version (version_num) VALUES ('{schema.newest()}');\n"
+    first = "INSERT INTO public.identity DEFAULT VALUES;\n"
+    stands = f"{first}INSERT INTO public.alembic_version (version_num) VALUES ('{schema.newest()}');\n"
     return f"{baseline.MARK}{schema.digest()}\n-- Written by `python -m scripts.baseline`.\n{_ROLES}{text.strip()}\n\n{stands}"
 
 

@@ -215,6 +215,10 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Families of server tools that the key may use."""
     key_id: str = ""
     """`Key.id`; gateways of the version before send none."""
+    body_sha256: bytes = b""
+    """Of the request body; gateways of the version before send none."""
+    policy_sets: tuple[str, ...] = ()
+    """Under which sets of policies the call may begin: first the gateway's own. Empty: any (gateways of the version before)."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -222,7 +226,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     chunks: SSE events as they came; body: a whole answer; status: an error answer, `number` the status, `text`
     its retry-after; eof: upstream is done; failed: `text` is an error code; closed: `text` the reason, `number`
-    the last relayed output, nothing follows; see: only published, the entry itself is too large, read the stream.
+    the last relayed output, a packed `Relayed` in `chunks`, nothing follows; see: only published, the entry itself is too large, read
+    the stream.
     """
 
     seq: int
@@ -238,6 +243,21 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         return self.seq + (len(self.chunks) or 1)
 
 
+class Relayed(msgspec.Struct, frozen=True, array_like=True):
+    """What a gateway relayed of a call, packed as the one chunk of its `closed` entry; gateways of the version before have none."""
+
+    releases: int
+    """Replies with bytes."""
+    sha256: bytes
+    """Over `Reply.sha256` of each of them, in order."""
+    keepalives: list[tuple[int, int]] = []
+    """Before which session output keepalives were written, and how many."""
+    own: bytes = b""
+    """What the gateway wrote at the end that no reply's `data` held: its own error, or the last reply's `late`."""
+    is_late: bool = False
+    """`own` stands in place of the last release."""
+
+
 class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     """Send the request upstream: the client's body as received where `body` is None. `upstream` names a configured provider."""
 
@@ -247,6 +267,8 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     body: bytes | None = None
     betas: tuple[str, ...] = ()
     """Names for the anthropic-beta header, joined with the upstream's configured ones."""
+    sha256: bytes = b""
+    """Of `body`; empty from workers of the version before."""
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):
@@ -270,6 +292,9 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     keepalive: bool = False
     failed: str = ""
     """The owner gave the call up for this reason: the gateway ends it with an error of the client's dialect."""
+    sha256: bytes = b""
+    """Of `data`, as the record has it; empty where there is none, and from workers of the version before."""
+    late_sha256: bytes = b""
 
 
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
