@@ -6,6 +6,7 @@ does after a network came back; `reset` is what loses it, with the connection.
 """
 
 import asyncio
+import re
 import socket
 import struct
 import threading
@@ -30,6 +31,7 @@ class _Way:
     delay_s: float = 0.0
     bytes_per_s: float | None = None
     passed: int = 0
+    alteration: tuple[re.Pattern[bytes], bytes] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +93,15 @@ class Proxy:
         """No connection gets more than so many bytes a second through, each way."""
         self._requests.bytes_per_s = self._replies.bytes_per_s = bytes_per_s
 
+    def alter_reply(self, found: bytes, instead: bytes) -> None:
+        """Alter a reply once: in the first that holds `found`, a regular expression with one group, that group becomes `instead`."""
+        self._replies.alteration = re.compile(found, re.DOTALL), instead
+
+    @property
+    def has_altered(self) -> bool:
+        """Is what was to be altered?"""
+        return self._replies.alteration is None
+
     def reset(self) -> None:
         """Every open connection ends with a RST, and what was held back is lost."""
         self._do(self._cut)
@@ -106,7 +117,7 @@ class Proxy:
     def heal(self) -> None:
         """Everything passes again, what was held back first."""
         for way in (self._requests, self._replies):
-            way.delay_s, way.bytes_per_s = 0.0, None
+            way.delay_s, way.bytes_per_s, way.alteration = 0.0, None, None
             self._do(way.is_open.set)
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
 
@@ -162,6 +173,9 @@ class Proxy:
             self._end(link, _reset)
 
     async def _forward(self, way: _Way, data: bytes, sink: asyncio.StreamWriter) -> None:
+        if way.alteration is not None and (match := way.alteration[0].search(data)) is not None:
+            instead, way.alteration = way.alteration[1], None
+            data = data[: match.start(1)] + instead + data[match.end(1) :]
         while data:
             await way.is_open.wait()
             rate = way.bytes_per_s
