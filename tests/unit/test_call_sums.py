@@ -18,7 +18,7 @@ BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user"
 SUM = sha256(b"relayed").digest()
 
 
-def make(*, released: int = 0, recorded: int = 0, written: int | None = 0, body_sha256: str = "") -> OwnedCall:
+def make(*, released: int = 0, recorded: int = 0, written: int | None = 0, body_sha256: bytes = b"") -> OwnedCall:
     start = Start(
         call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
         session="", nonce="n", deadline=2, body_sha256=body_sha256,
@@ -137,11 +137,11 @@ def test_what_the_client_got_beside_releases_is_on_record() -> None:
 
 
 def test_a_body_that_is_not_the_one_that_the_gateway_took_is_refused() -> None:
-    call = make(body_sha256=sha256(BODY).hexdigest())
+    call = make(body_sha256=sha256(BODY).digest())
     call.begin(BODY)
     records = list[Record]()
     assert release(call, records).dispatch is not None
-    other = make(body_sha256=sha256(BODY).hexdigest())
+    other = make(body_sha256=sha256(BODY).digest())
     other.begin(BODY.replace(b'"x"', b'"y"'))
     reply = release(other, records)
     assert reply.dispatch is None and reply.end == "body_changed" and reply.status == 500
