@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from types import CodeType
+from typing import Any
 
 from protocol.config import Runtime
 from streams import layout, scripts
@@ -28,9 +29,25 @@ def tell_ready(settings: Runtime) -> None:
     gc.collect()
     gc.freeze()
     gc.enable()  # who started this process did without while importing
+    asyncio.get_running_loop().set_exception_handler(_end_without_memory)
     if settings.ready_fd is not None:
         os.write(settings.ready_fd, b"ready\n")
         os.close(settings.ready_fd)
+
+
+def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """End this process when it gets no memory, for what it holds then comes free, and others do its work.
+
+    Where a connection's answer does not fit, only its protocol fails: it would connect and ask again for ever, and look alive.
+    """
+    error = context.get("exception")
+    # the sentence is that of the Redis protocol's parser
+    if isinstance(error, MemoryError) or str(error) == "Out of memory":
+        try:
+            log.error("out of memory: this worker ends so that others do its work; give it more")
+        finally:
+            os._exit(70)
+    loop.default_exception_handler(context)
 
 
 def on_stop(stop: Callable[[], None]) -> None:
