@@ -109,7 +109,7 @@ class AliveFile:
     """Where this process writes down when Redis last took its sign of life: so its loop turns, and it reaches Redis.
 
     What is written is the second since the machine's start, as /proc/uptime has it for who looks, because wall clocks jump. A health
-    check of a container reads it (`deploy/health`): an interpreter that starts, and asks Redis, takes a third of a second of CPU each time.
+    check of a container reads it (`deploy/health`): an interpreter that starts, and asks Redis, takes 0.37 s of CPU each time.
     """
 
     def __init__(self, path: str) -> None:
