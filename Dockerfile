@@ -10,6 +10,7 @@ FROM python:3.13-slim
 ENV PATH=/venv/bin:/usr/local/bin:/usr/bin:/bin PYTHONPATH=/app PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 WORKDIR /app
 COPY --from=build /venv /venv
+COPY deploy/health /usr/local/bin/sluice-health
 COPY alembic alembic
 COPY db db
 COPY gateway gateway

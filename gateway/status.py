@@ -16,6 +16,8 @@ STALE_MS = 5_000
 ANSWER_S = 2.0
 """How long /ready waits for Redis."""
 SCHEMA_S = 5.0
+BACKLOG_S = 30.0
+"""Six looks: under load the backlog is smaller at every second one."""
 
 
 class Status:
@@ -27,6 +29,7 @@ class Status:
         self._dead_letters = 0
         self.faults: list[Callable[[], str]] = []
         """What else may keep calls from being served, each as a sentence, empty when it does not."""
+        self._backlog, self._shrank_at = 0, time.monotonic()
         self.registry = CollectorRegistry()
         self.calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
         self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
@@ -49,16 +52,30 @@ class Status:
     async def watch(self, schema_is_behind: Callable[[], Awaitable[bool]], count_dead_letters: Callable[[], Awaitable[int]]) -> None:
         """Keep an eye on the schema and on dead letters until cancelled; with Postgres away, what was seen last stays."""
         while True:
+            await self._look_at_backlog()
             with contextlib.suppress(AuditUnavailable):
                 self._schema_is_behind = await schema_is_behind()
                 self._dead_letters = await count_dead_letters()
             await asyncio.sleep(SCHEMA_S)
 
+    async def _look_at_backlog(self) -> None:
+        with contextlib.suppress(StreamConnectionLost, RedisError):
+            backlog = sum([await self._bus.redis.call("XLEN", layout.audit_key(shard)) for shard in range(self._bus.shards)])
+            if not backlog or backlog < self._backlog:
+                self._shrank_at = time.monotonic()
+            self._backlog = backlog
+
     @property
     def warnings(self) -> list[str]:
         """What somebody should look at, though calls can be served."""
         letters = f"{self._dead_letters:,} records are dead letters: see `sluice doctor`" if self._dead_letters else ""
-        return [said for said in (letters, self._bus.warning) if said]
+        return [said for said in (letters, self._behind(), self._bus.warning) if said]
+
+    def _behind(self) -> str:
+        if (waited_s := time.monotonic() - self._shrank_at) <= BACKLOG_S:
+            return ""
+        said = f"{self._backlog:,} records wait for Postgres and did not become fewer in {waited_s:.0f} s, so tool calls are blocked"
+        return f"{said}: see the audit writers' log and Postgres"
 
     async def ready(self, *, draining: bool) -> tuple[bool, str]:
         """Can a call be served from here? Says in a sentence what is missing."""

@@ -280,6 +280,8 @@ class Runtime(_Strict):
     """PEM of the Ed25519 key that signs checkpoints; empty: they are not signed."""
     ready_fd: int | None = None
     """A file descriptor to which the process writes one line when it is ready (used by `sluice up`)."""
+    alive_file: str = ""
+    """Where a worker writes down each second that it lives; empty: nowhere."""
 
     @property
     def policy_sets(self) -> tuple[str, ...]:

@@ -90,6 +90,10 @@ class Settings(BaseSettings):
         repr=False,
         description="Ed25519 private key with which audit writers sign checkpoints of the record: PEM, or what is between its two lines.",
     )
+    alive_file: Path | None = Field(
+        default=None,
+        description="Where a worker writes each second that Redis took its sign of life, for `deploy/health`; compose.yaml sets it.",
+    )
     policy_path: Path | None = Field(
         default=None, description="Folder of your own policies' Python files; without it, that of the configuration file."
     )
@@ -132,7 +136,7 @@ class Settings(BaseSettings):
         return Runtime(
             config=config, redis_url=redis_url, database_url=found_database_url, host=self.host, port=self.port, name=name,
             concurrency=concurrency, search_path=self.search_path, seal_key=self.seal_key, ready_fd=ready_fd,
-            policy_set=policy_set(config, self.search_path) if names_set else "",
+            alive_file=str(self.alive_file or ""), policy_set=policy_set(config, self.search_path) if names_set else "",
         )  # fmt: skip
 
     @property

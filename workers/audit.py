@@ -113,7 +113,9 @@ class AuditWriter:
         log.info("audit writer ready", extra={"writer": self.name})
         streams = [layout.audit_key(shard) for shard in range(self.shards)]
         chores = [
-            asyncio.create_task(process.show_presence(self._redis, ("audit", self.name)), name="presence"),
+            asyncio.create_task(
+                process.show_presence(self._redis, ("audit", self.name), alive_file=self.settings.alive_file), name="presence"
+            ),
             asyncio.create_task(process.forget_consumers(self._redis, streams, layout.AUDIT_GROUP), name="forget"),
             asyncio.create_task(self._partition_loop(), name="partitions"),
             asyncio.create_task(self._lost_loop(), name="lost calls"),

@@ -349,7 +349,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     worker = JudgeWorker(judge, pool, redis, bell, ttl_ms=ttl_ms, concurrency=settings.concurrency)
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
-        asyncio.create_task(process.show_presence(redis, ("judge", name)), name="presence"),
+        asyncio.create_task(process.show_presence(redis, ("judge", name), alive_file=settings.alive_file), name="presence"),
         asyncio.create_task(stopping.wait(), name="stop"),
     ]
     process.tell_ready(settings)

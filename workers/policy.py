@@ -338,7 +338,7 @@ class PolicyWorker:
                 self._refused(call, "GATEWAY_LOST")
 
     async def _presence_loop(self) -> None:
-        await process.show_presence(self._redis, *self._presences)
+        await process.show_presence(self._redis, *self._presences, alive_file=self.settings.alive_file)
 
     async def _forget_loop(self) -> None:
         streams = [layout.dispatch_key(shard) for shard in range(self.config.shards)]

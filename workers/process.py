@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from types import CodeType
+from typing import Any
 
 from protocol.config import Runtime
 from streams import layout, scripts
@@ -28,9 +29,25 @@ def tell_ready(settings: Runtime) -> None:
     gc.collect()
     gc.freeze()
     gc.enable()  # who started this process did without while importing
+    asyncio.get_running_loop().set_exception_handler(_end_without_memory)
     if settings.ready_fd is not None:
         os.write(settings.ready_fd, b"ready\n")
         os.close(settings.ready_fd)
+
+
+def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """End this process when it gets no memory, for what it holds then comes free, and others do its work.
+
+    Where a connection's answer does not fit, only its protocol fails: it would connect and ask again for ever, and look alive.
+    """
+    error = context.get("exception")
+    # the sentence is that of the Redis protocol's parser
+    if isinstance(error, MemoryError) or str(error) == "Out of memory":
+        try:
+            log.error("out of memory: this worker ends so that others do its work; give it more")
+        finally:
+            os._exit(70)
+    loop.default_exception_handler(context)
 
 
 def on_stop(stop: Callable[[], None]) -> None:
@@ -77,11 +94,44 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
 
-async def show_presence(redis: Connection, *shown: tuple[str, str]) -> None:
+async def show_presence(redis: Connection, *shown: tuple[str, str], alive_file: str = "") -> None:
     """Write a sign of life each second, by role and name, for readiness, health checks and hand-over; prune the stale."""
+    alive = AliveFile(alive_file) if alive_file else None
     while True:
-        redis.quiet(show(redis, *shown))
+        said = show(redis, *shown)
+        redis.quiet(said)
+        if alive is not None:
+            said.add_done_callback(alive.write)
         await asyncio.sleep(PRESENCE_S)
+
+
+class AliveFile:
+    """Where this process writes down when Redis last took its sign of life: so its loop turns, and it reaches Redis.
+
+    What is written is the second since the machine's start, as /proc/uptime has it for who looks, because wall clocks jump. A health
+    check of a container reads it (`deploy/health`): an interpreter that starts, and asks Redis, takes 0.37 s of CPU each time.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._is_told = False
+
+    def write(self, said: "asyncio.Future[object]") -> None:
+        """Write it, if Redis took it."""
+        if said.cancelled() or said.exception() is not None:
+            return
+        try:
+            with open("/proc/uptime", "rb") as clock:
+                now = clock.read().partition(b".")[0]
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
+            try:
+                os.pwrite(file, now + b"\n", 0)  # never empty meanwhile: seconds do not become fewer digits
+            finally:
+                os.close(file)
+        except OSError as error:
+            if not self._is_told:
+                log.error("the sign of life cannot be written down: correct SLUICE_ALIVE_FILE", extra={"error": str(error)})
+            self._is_told = True
 
 
 def show(redis: Connection, *shown: tuple[str, str]) -> "asyncio.Future[object]":

@@ -148,9 +148,7 @@ class Stack:
         login = "username=sys.argv[2], password=os.environ['REDISCLI_AUTH']"
         self._script("valkey-cli", f"import os, redis; redis.Redis(port={self.redis_port}, {login}).ping()")
         self._script("sluice", "from sluice.cli import main; main()")
-        python = self.tools / "python"
-        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-        python.chmod(0o755)
+        (self.tools / "sluice-health").symlink_to(ROOT / "deploy" / "health")
 
     def _script(self, name: str, source: str) -> None:
         path = self.tools / name
@@ -169,6 +167,7 @@ class Stack:
             config.write_text((ROOT / "deploy" / "sluice.yaml").read_text() + "demo: true\n")
             found["SLUICE_CONFIG"] = str(config)
             found["SLUICE_PORT"] = str(self.port)
+            found["SLUICE_ALIVE_FILE"] = str(self.folder / f"{name}.alive")
         path = os.pathsep.join([str(self.tools), os.environ["PATH"]])
         return {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(self.folder)} | found
 
@@ -243,12 +242,13 @@ def stack(tmp_path: Path, database_url: str) -> Iterator[Stack]:
         yield made
         for process in made.processes.values():
             if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
                 process.kill()
                 process.wait()
 
 
 @pytest.mark.timeout(120)
-def test_every_service_starts_in_order_is_healthy_and_stops(stack: Stack) -> None:
+def test_every_service_starts_in_order_is_healthy_while_it_works_and_stops(stack: Stack) -> None:
     stack.start("redis")
     stack.start("migrate")
     assert stack.processes["migrate"].wait(60) == 0, stack.log("migrate")
@@ -264,5 +264,26 @@ def test_every_service_starts_in_order_is_healthy_and_stops(stack: Stack) -> Non
         f"http://127.0.0.1:{stack.port}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key[0]}"}, timeout=20
     )
     assert answer.status_code == 200, answer.text
+    # a Redis that says nothing: workers can do nothing; a gateway that is ended would cut its calls off for nothing
+    stack.processes["redis"].send_signal(signal.SIGSTOP)
+    wait_for(lambda: not any(stack.is_healthy(name) for name in OURS[1:]), timeout_s=30, what="no worker is healthy without Redis")
+    assert stack.is_healthy("gateway")
+    # one that is stopped is there, and does nothing
+    stack.processes["gateway"].send_signal(signal.SIGSTOP)
+    stack.processes["judge-worker"].send_signal(signal.SIGSTOP)
+    assert not stack.is_healthy("gateway")
+    stack.processes["gateway"].send_signal(signal.SIGCONT)
+    stack.processes["redis"].send_signal(signal.SIGCONT)
+    for name in (*OURS[:2], *OURS[3:]):
+        wait_for(lambda name=name: stack.is_healthy(name), timeout_s=30, what=f"{name} is healthy with Redis")  # type: ignore[misc]
+    assert not stack.is_healthy("judge-worker")
+    stack.processes["judge-worker"].send_signal(signal.SIGCONT)
     codes = stack.stop()
     assert {name: codes[name] for name in OURS} == dict.fromkeys(OURS, 0), {n: stack.log(n) for n in OURS}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_health_checks_start_no_interpreter(name: str) -> None:
+    test = load(PASSWORDS)["services"][name]["healthcheck"]["test"]
+    assert test == ["CMD", "sluice-health", "gateway" if name == "gateway" else "worker"]
+    assert (ROOT / "deploy" / "health").read_text().startswith("#!/bin/bash\n")

@@ -1,7 +1,9 @@
 """What `sluice doctor` and /ready say of stores that may lose what they took, or take nothing: made for real, on servers of their own."""
 
 import dataclasses
+import os
 import resource
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from db.migrate import upgrade
 from db.server import settings
 from protocol.config import Config
 from sluice import doctor, embedded, live, live_database
-from sluice.errors import NotFit
+from sluice.errors import NotFit, Unavailable
 from sluice.settings import load_config
 from tests.support.product import Product, base_config
 from tests.support.record import fresh_database
@@ -142,6 +144,24 @@ def test_a_database_that_takes_no_writes_is_named(postgres: Server) -> None:
     with setting(postgres, "default_transaction_read_only", "on"):
         [(state, sentence)] = said(postgres.url, "database standbys")
         assert state == "failed" and "takes no writes (default_transaction_read_only)" in sentence
+
+
+def test_a_database_that_waits_for_its_clients_to_shut_down_is_named(postgres: Server) -> None:
+    with database(postgres):
+        os.kill(postgres.pid, signal.SIGTERM)
+
+        def refused() -> str:
+            try:
+                doctor.check_database(postgres.url)
+            except Unavailable as error:
+                return str(error)
+            return ""
+
+        said = wait_for(refused, what="it takes no new connections")
+        assert "was told to shut down and waits for its clients: end it with `pg_ctl stop -m fast`" in said
+    postgres.kill(signal.SIGINT)
+    postgres.start()
+    assert doctor.check_database(postgres.url) == []
 
 
 def test_clocks_are_apart_by_what_the_way_there_does_not_explain(monkeypatch: pytest.MonkeyPatch) -> None:

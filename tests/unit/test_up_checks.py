@@ -16,7 +16,7 @@ import re2
 from db.schema import digest
 from policy.loading import load
 from protocol.config import Config, Key, PolicyStep
-from sluice import up
+from sluice import embedded, up
 from sluice.defaults import DESTRUCTIVE, default_config
 from sluice.errors import Busy, SettingsError, StartError
 from sluice.greeting import curl_line, greeting, python_line
@@ -85,6 +85,20 @@ def test_a_start_on_a_disk_that_is_full_later_is_one_sentence(tmp_path: Path) ->
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(FileNotFoundError), up._writable(tmp_path):
         (tmp_path / "none").read_text()
+
+
+def test_a_database_has_its_place_only_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "postgres"
+
+    def killed(command: list[str], **_: object) -> None:
+        # initdb writes this file first
+        (Path(command[command.index("-D") + 1]) / "PG_VERSION").write_text("17\n")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sluice.embedded.subprocess.run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        embedded._initdb(tmp_path, data, "secret", None, None, durable=False)
+    assert not (data / "PG_VERSION").exists(), "the next start begins again"
 
 
 def test_the_own_key_may_use_every_policy_default_first_and_joins_those_of_the_file() -> None:
