@@ -51,7 +51,10 @@ def own_set(product: Product, worker: int) -> str:
 
 def ask(product: Product) -> httpx.Response:
     return httpx.post(
-        f"{product.url}/v1/chat/completions", json=BODY, headers={"authorization": f"Bearer {KEY}", "x-sluice-policy": "default"}, timeout=20
+        f"{product.url}/v1/chat/completions",
+        json=BODY,
+        headers={"authorization": f"Bearer {KEY}", "x-sluice-policy": "default"},
+        timeout=20,
     )
 
 
