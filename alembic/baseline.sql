@@ -1,4 +1,4 @@
--- Migrations: c72a82c4e752099d719bd8acc57b2cf5d4e079d365abec2fc55d868406f30206
+-- Migrations: bd4c3948f39b34a644bc4c05e2372401fb275deb36fb4125d54bddccc0f301be
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;

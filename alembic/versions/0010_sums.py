@@ -43,8 +43,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the columns, unless there are seals over them: without what they cover they would never hold again. Nobody is in their way."""
-    op.execute("DROP TABLE identity")
+    """Drop the columns, unless there are seals over them: without what they cover they would never hold again. Nobody is in their way.
+
+    The database keeps its id, which Redis knows: with another one after the next upgrade no gateway would start.
+    """
     if op.get_bind().exec_driver_sql(LATER).scalar_one():
         return
     _make_redaction({})
