@@ -1,4 +1,4 @@
--- Migrations: 6a12acea93eaaa885f28095cb59c40d257484f9944f8318775af0d40f683cdec
+-- Migrations: f2a45408a9d8217d4e65b0d27047f8c489f63563f4246131e87853bdf0e4939f
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;

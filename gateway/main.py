@@ -30,7 +30,7 @@ from streams.identity import Identity
 log = logging.getLogger(__name__)
 KEYS_S = 3.0
 """How long the start waits for the keys in Postgres."""
-IDENTITY_S = 2.0
+IDENTITY_S = 5.0
 """How often a gateway looks whether Redis holds its database's calls."""
 
 

@@ -7,8 +7,8 @@ from protocol.errors import StreamConnectionLost
 from streams import layout
 from streams.connection import Connection, RedisError
 
-LOOK_S = 2.0
-SHOWN_MS = 10_000
+LOOK_S = 5.0
+SHOWN_MS = 15_000
 STALE_MS = 5_000
 
 

@@ -43,7 +43,7 @@ STOP_S = 2.0
 """How long a writer that was told to stop goes on with what is there."""
 RECLAIM_MS = 5_000
 RETRY_S = 0.25
-IDENTITY_S = 3.0
+START_LOOK_S = 3.0
 """How long the start waits to know whose records Redis holds."""
 PARTITION_DAYS = 7
 PARTITIONS_EVERY_S, PARTITIONS_RETRY_S = 3600.0, 5.0
@@ -104,7 +104,7 @@ class AuditWriter:
         await asyncio.gather(self._redis.open(), self._bell.open(), *(c.open() for c in self._blocking))
         # a database that is away is asked before anything is written to it
         with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError, TimeoutError):
-            async with asyncio.timeout(IDENTITY_S):
+            async with asyncio.timeout(START_LOOK_S):
                 await asyncio.gather(*(identity.holds() for identity in self._identities))
         self._identities[0].check()
         for shard in range(self.shards):

@@ -218,4 +218,6 @@ def downgrade() -> None:
     op.execute("DROP FUNCTION sluice_call_at(uuid)")
     for name in (*CALL_TABLES, "dead_letters", "api_keys"):
         op.execute(f"DROP TABLE {name}")
+    # of 0010, which leaves it
+    op.execute("DROP TABLE IF EXISTS identity")
     op.execute("DROP SCHEMA sluice_parts")

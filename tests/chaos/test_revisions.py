@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from protocol.config import Config
+from sluice.policy_set import policy_set
 from tests.support.figures import Figure
 from tests.support.product import Product, base_config, running
 from tests.support.readers import Reader, hold_invariants, joined, owned_by, request, under_way, words
@@ -16,13 +18,22 @@ from tests.support.waiting import wait_for
 WORDS = 500
 
 
-def newer(product: Product) -> dict[str, str]:
-    """The environment of workers that have another revision of the policy `default`."""
+def newer_config() -> dict[str, Any]:
     config: dict[str, Any] = base_config()
     config["policies"]["default"][0]["deny"][0]["argument_matches"] = "mkfs"
     config["limits"] |= {"claim_s": 2.0}
+    return config
+
+
+def changing() -> dict[str, Any]:
+    """The configuration of gateways whose calls may begin under the newer policies too."""
+    return base_config() | {"accept_policy_sets": [policy_set(Config.model_validate(newer_config()), ())]}
+
+
+def newer(product: Product) -> dict[str, str]:
+    """The environment of workers that have another revision of the policy `default`."""
     path = product.folder / "newer.yaml"
-    path.write_text(yaml.safe_dump(config))
+    path.write_text(yaml.safe_dump(newer_config()))
     return {"SLUICE_CONFIG": str(path)}
 
 
@@ -34,7 +45,7 @@ def read(product: Product, count: int = 1) -> list[Reader]:
 
 @pytest.mark.case("W11")
 def test_w11_calls_stay_with_workers_of_their_revision(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
-    with running(tmp_path, redis_url, database_url) as product:
+    with running(tmp_path, redis_url, database_url, changing()) as product:
         old = product.of("policy")[0]
         others = product.start("policy", "policy", env=newer(product))
         (capable,) = product.start("policy")

@@ -111,6 +111,10 @@ def healthy(patient: Patient) -> Iterator[Patient]:
 def test_nothing_is_wrong_with_a_healthy_product(healthy: Patient) -> None:
     assert healthy.ask().status_code == 200
     wait_for(lambda: healthy.faults() == healthy.faults("warning") == {}, what="no fault, no warning")
+    # each with its own rights: the gateway shows its policy set, and which database Redis belongs to is known
+    said = healthy.faults("ok")
+    assert said["policy set"].endswith(f": {said['policy sets']}")
+    assert healthy.admin.get(layout.DATABASE_KEY)
 
 
 def test_a_gateway_that_cannot_hear_its_calls_is_named_and_heals(healthy: Patient) -> None:

@@ -50,9 +50,8 @@ def own_set(product: Product, worker: int) -> str:
 
 
 def ask(product: Product) -> httpx.Response:
-    return httpx.post(
-        f"{product.url}/v1/chat/completions", json=BODY, headers={"authorization": f"Bearer {KEY}", "x-sluice-policy": "default"}, timeout=20
-    )
+    headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "default"}
+    return httpx.post(f"{product.url}/v1/chat/completions", json=BODY, headers=headers, timeout=20)
 
 
 def sets_said(product: Product, state: str) -> str:
@@ -78,7 +77,7 @@ def test_a_worker_with_a_laxer_file_takes_no_call_and_doctor_and_log_say_so(prod
     wait_for(lambda: len(rows(product.database_url, "SELECT 1 FROM calls WHERE policy_set = %s", mine)) == CALLS, what="on record")
     assert own_set(product, laxer.pid) != mine
     assert f"{laxer.pid}: {own_set(product, laxer.pid)}" in sets_said(product, "warning")
-    wait_for(lambda: ask(product) and "calls of another policy set are left to others" in laxer.tail(), what="it was handed one")
+    wait_for(lambda: ask(product).status_code == 200 and "calls of another policy set are left to others" in laxer.tail(), what="it was handed one")
 
 
 def test_where_no_worker_has_the_set_the_client_and_ready_hear_why(product: Product) -> None:
@@ -90,9 +89,6 @@ def test_where_no_worker_has_the_set_the_client_and_ready_hear_why(product: Prod
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "no_worker"
     assert "no policy worker has this gateway's policy set" in answer.json()["error"]["message"]
-    call_id = answer.headers["x-sluice-call-id"]
-    # a call that was begun by one that is gone, and of which nothing went out, is no other's either
-    assert not rows(product.database_url, "SELECT 1 FROM calls WHERE call_id = %s AND policy_revision <> ''", call_id)
     assert laxer.process.poll() is None
 
 

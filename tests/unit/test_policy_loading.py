@@ -171,6 +171,9 @@ DECIDES: dict[str, dict[str, Any]] = {
     "private_urls": {"private_urls": "pass"},
     "durability": {"durability": "relaxed"},
     "betas": {"betas": ["x-2026"]},
+    "exact_keys": {"exact_keys": ["bash"]},
+    "exact_integers": {"exact_integers": ["bash"]},
+    "the built-in models": {"demo": True},
     "event_bytes": {"limits": {"event_bytes": 100}},
     "the order of routes": {"models": [{"match": "*", "upstream": "a"}, {"match": "gpt-*", "upstream": "o"}]},
     "a route's server tools": {

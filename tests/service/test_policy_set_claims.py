@@ -1,0 +1,119 @@
+"""The claim script and the worker beside it: under which policy sets a call begins, also when somebody took it and died."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from protocol.config import Config, Runtime
+from protocol.records import CallRecord, EventRecord
+from streams import layout
+from streams.connection import Connection
+from tests.service.test_scripts import GATEWAY, LEASE_MS, begin, claim, deliver, make_start
+from tests.service.test_takeover_path import BODY, recorded
+from tests.support.dispatch import empty
+from tests.support.waiting import wait_until
+from workers.policy import PolicyWorker
+
+OURS, THEIRS = "a" * 12, "b" * 12
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Connection]:
+    async with empty(redis_url) as connection:
+        await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 600_000)
+        yield connection
+
+
+async def begun(redis: Connection, *sets: str) -> str:
+    """A call whose START names these sets."""
+    call_id, _ = await begin(redis)
+    start = msgspec.structs.replace(make_start(call_id), policy_sets=sets)
+    await redis.call("DEL", layout.call_key(call_id))
+    await redis.call("XADD", layout.call_key(call_id), "0-1", layout.BLOB, layout.pack(start))
+    await redis.call("SET", layout.body_key(call_id), BODY, "PX", 600_000)
+    return call_id
+
+
+@asynccontextmanager
+async def working(redis_url: str, database_url: str, policy_set: str) -> AsyncIterator[PolicyWorker]:
+    """A worker with a policy set, gone at the end as if killed."""
+    config = Config.model_validate({"limits": {"lease_s": 0.6, "claim_s": 1.0}})
+    made = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name=policy_set, policy_set=policy_set))
+    running = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_a_takeover_under_another_set_leaves_the_calls_own_record_as_it_is(
+    redis: Connection, redis_url: str, database_url: str
+) -> None:
+    call_id = await begun(redis, OURS, THEIRS)
+    async with working(redis_url, database_url, THEIRS) as first:
+        await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
+    async with working(redis_url, database_url, OURS) as second:
+        await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
+        await wait_until(lambda: second.calls[call_id].sending is None and not second.calls[call_id]._records, what="what it records")
+    found = await recorded(redis)
+    assert [r.policy_set for r in found if isinstance(r, CallRecord)] == [THEIRS]
+    events = [(r.kind, r.detail) for r in found if isinstance(r, EventRecord)]
+    assert events[0] == ("policy_set", f"began under {THEIRS}, the gateway's own being {OURS}")
+    assert [kind for kind, _ in events] == ["policy_set", "takeover"]
+
+
+async def test_a_call_that_nobody_with_its_set_came_for_is_refused(redis: Connection, redis_url: str, database_url: str) -> None:
+    call_id = await begun(redis, OURS)
+    entry = await deliver(redis, "w1")
+    assert (await claim(redis, call_id, entry, token="t1", consumer="w1", pins=(f"={OURS}",)))[0] == b"OK"
+    async with working(redis_url, database_url, THEIRS) as other:
+        await wait_until(lambda: call_id in other.calls and other.calls[call_id].released == 1, what="the refusal")
+    replies = [layout.unpack_reply(f[1]) for _, f in await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")]
+    assert [(r.status, r.end, r.dispatch) for r in replies if not r.keepalive] == [(503, "no_worker", None)]
+
+
+async def test_a_call_begins_under_a_policy_set_that_start_names_or_not(redis: Connection) -> None:
+    assert layout.Start.__struct_fields__[14] == "policy_sets", "the script reads it there"
+    call_id = await begun(redis, "aaa", "bbb")
+    entry = await deliver(redis, "w1")
+    for pins in ((), ("=ccc",), ("aaa", "bbb@aaa")):
+        assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=pins) == [b"SET", b"aaa bbb"]
+    assert not await redis.call("EXISTS", layout.ctl_key(call_id))
+    # whoever looks next may take it, and a call of a key with its share is left for that
+    await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w2", LEASE_MS, "0-0")
+    assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb", "!k")) == [b"SHARE"]
+    assert (await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=bbb",)))[0] == b"LOST"
+    # too late is too late for everybody: somebody has to close it
+    assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=ccc",), due=1) == [b"EXPIRED"]
+    assert (await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb",)))[0] == b"OK"
+
+
+async def test_any_worker_begins_the_calls_of_gateways_that_name_no_set(redis: Connection) -> None:
+    whole = layout.pack(make_start("x"))
+    assert whole[:1] == b"\xdc", "it has sixteen fields or more"
+    for start in (whole, b"\x9e" + whole[3:].removesuffix(b"\x90\xc4\x00")):
+        call_id, _ = await begin(redis)
+        await redis.call("DEL", layout.call_key(call_id))
+        await redis.call("XADD", layout.call_key(call_id), "0-1", "b", start)
+        entry = await deliver(redis, "w1")
+        assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=("!k",)) == [b"SHARE"]
+        await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w1", 0, entry)
+        assert (await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=ccc",)))[0] == b"OK"
+
+
+async def test_a_call_that_was_taken_and_not_begun_stays_with_its_policy_sets(redis: Connection) -> None:
+    call_id = await begun(redis, "aaa")
+    entry = await deliver(redis, "w1")
+    assert (await claim(redis, call_id, entry, token="t1", consumer="w1", pins=("=aaa",)))[0] == b"OK"
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("=bbb",)) == [b"OTHER"]
+    assert (await claim(redis, call_id, entry, token="t3", consumer="w2", takeover=True, pins=("=aaa",)))[0] == b"OK"
+    # nobody came for it in time: it is given, to be refused
+    assert await claim(redis, call_id, entry, token="t4", consumer="w2", takeover=True, pins=("=bbb",)) == [b"OTHER"]
+    assert (await claim(redis, call_id, entry, token="t5", consumer="w2", takeover=True, pins=("=bbb",), patience=0))[0] == b"OK"
