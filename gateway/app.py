@@ -256,6 +256,7 @@ class Gateway:
                 call.show_life(now)
                 call.relay()
                 if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
+                    self.bus.untaken += call.error is None
                     call.fail(Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1))
                 elif now - call.last_reply > call.activity_s and self.bus.is_refused:
                     call.fail(StreamConnectionLost("the streams cannot be written now", code="streams_unavailable", retry_after_s=2))

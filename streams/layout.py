@@ -17,6 +17,7 @@ moves no open call.
     reply:GATEWAY stream  what workers release, for one gateway process
     committed    string   every audit entry below this id is in Postgres; also published on a channel of that name (strict durability)
     audit-trimmed string  how many audit entries were trimmed because they were committed: what else is missing, somebody took
+    gateways     hash     what each gateway shows of itself, for `doctor`
     dispatch     stream   calls to claim; group `policy`
     audit        stream   records; group `audit`
     ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
@@ -29,9 +30,9 @@ Channels (a hint; the stream or key is the truth): `in:ID` carries the bytes of 
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -62,6 +63,12 @@ WORKERS_KEY = "sluice:{00}:workers"
 
 Policy workers also show `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls.
 """
+
+GATEWAYS_KEY = "sluice:{00}:gateways"
+"""Hash: what each gateway last showed, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. For who looks; expires."""
+GATEWAY_KNOWN_MS = 600_000
+"""How long it is remembered that a gateway was there."""
+GATEWAYS_TTL_MS = 6 * GATEWAY_KNOWN_MS
 
 _CALL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
 
@@ -201,6 +208,23 @@ def gateway_key(shard: int, gateway: str) -> str:
 def reply_key(shard: int, gateway: str) -> str:
     """What the gateway relays."""
     return f"{tag(shard)}reply:{gateway}"
+
+
+class GatewaySign(NamedTuple):
+    """When a gateway last showed itself (ms on Redis' clock), and what was wrong with it, in a sentence."""
+
+    at: int
+    trouble: str
+
+
+def gateway_signs(shown: Mapping[bytes, bytes]) -> dict[str, GatewaySign]:
+    """Read `GATEWAYS_KEY`, by name; what cannot be read is left out."""
+    signs = {}
+    for name, value in shown.items():
+        at, _, trouble = value.decode(errors="replace").partition(" ")
+        if at.isdecimal():
+            signs[name.decode(errors="replace")] = GatewaySign(int(at), trouble)
+    return signs
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

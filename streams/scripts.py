@@ -289,12 +289,26 @@ Redis lost the call.
 """
 
 BEAT = """#!lua flags=allow-oom
--- KEYS gw; ARGV read ttl
+-- KEYS gw reply; ARGV read ttl
 -- allow-oom: a full Redis must not make a living gateway look dead
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+local new = ARGV[1] == '0-0'
+local found = redis.pcall('XRANGE', KEYS[2], ARGV[1], '+', 'COUNT', 2)
+if found.err then found = {} end
+-- trimming leaves it there: without it this is not the stream that was read, and what was read of this one is not known
+local known = new or found[1] and found[1][1] == ARGV[1]
+redis.call('SET', KEYS[1], known and ARGV[1] or '0-0', 'PX', ARGV[2])
+return {known and 'OK' or 'LOST', #found > ((new or not known) and 0 or 1) and 1 or 0}
+"""
+"""Show that a gateway lives, and how far it has read its replies; say whether that is an entry of its stream, and whether more is there."""
+
+SHOW_GATEWAY = """#!lua flags=allow-oom
+-- KEYS gateways; ARGV gateway trouble ttl
+local t = redis.call('TIME')
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)) .. ' ' .. ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 'OK'
 """
-"""Show that a gateway lives, and how far it has read its replies."""
+"""Show to who looks that a gateway lives, and what is wrong with it."""
 
 PRESENCE = """#!lua flags=allow-oom
 -- KEYS workers; ARGV process..
@@ -405,7 +419,7 @@ return forgotten
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
 ALL = (
-    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT,
+    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, SHOW_GATEWAY, PRESENCE, READ, TRIM, MISSING, FACT,
     judge_scripts.JUDGE_ASK, judge_scripts.JUDGE_TURN, FORGET,
 )  # fmt: skip
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}

@@ -30,6 +30,7 @@ class _Way:
     delay_s: float = 0.0
     bytes_per_s: float | None = None
     passed: int = 0
+    alter: Callable[[bytes], bytes] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +91,10 @@ class Proxy:
     def throttle(self, bytes_per_s: float) -> None:
         """No connection gets more than so many bytes a second through, each way."""
         self._requests.bytes_per_s = self._replies.bytes_per_s = bytes_per_s
+
+    def alter_replies(self, change: Callable[[bytes], bytes] | None) -> None:
+        """Every block of bytes from the server is passed through `change`, on the proxy's thread; None: as it is again."""
+        self._replies.alter = change
 
     def reset(self) -> None:
         """Every open connection ends with a RST, and what was held back is lost."""
@@ -155,7 +160,7 @@ class Proxy:
         try:
             while (item := await queue.get())[1]:
                 await asyncio.sleep(max(0.0, item[0] - self._loop.time()))
-                await self._forward(way, item[1], sink)
+                await self._forward(way, item[1] if way.alter is None else way.alter(item[1]), sink)
             await way.is_open.wait()
             self._end(link, lambda writer: writer.close())
         except OSError:
