@@ -12,7 +12,8 @@ from collections.abc import Callable
 from protocol.errors import StreamConnectionLost
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from workers.call import OwnedCall, Release
+from workers.call import OwnedCall
+from workers.rendered import Release
 
 log = logging.getLogger(__name__)
 MAX_BATCH = 60
