@@ -75,6 +75,8 @@ local function claim(ctl, call, body, facts, token, entry, due)
   local pending = redis.call('XPENDING', KEYS[1], 'policy', entry, entry, 1)
   if not pending[1] or pending[1][2] ~= ARGV[1] then return {'LOST'} end
   local c = redis.call('HMGET', ctl, 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o', 'i', 'w')
+  -- also where Redis lost the call's numbers before its end was written
+  if c[1] == 'closed' then return {'CLOSED'} end
   local fresh, entries = not c[2]
   if fresh then
     entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
@@ -87,7 +89,6 @@ local function claim(ctl, call, body, facts, token, entry, due)
     end
     redis.call('HSET', ctl, 't', token, 'n', 0, 'h', '', 's', 0, 'e', entry, 'k', 0, 'kn', -1)
   else
-    if c[1] == 'closed' then return {'CLOSED'} end
     if c[1] ~= '' and ARGV[2] == '0' then return {'OWNED'} end
     -- a refused call has no revision: any worker can say again what was said
     if not c[6] or c[6] == '' or pins[c[5] .. '@' .. c[6]] then
@@ -281,11 +282,16 @@ end
 for _, i in ipairs(taken) do
   redis.call('HSET', KEYS[i], 't', 'closed')
   for key = i, i + 2 do redis.call('PEXPIRE', KEYS[key], ARGV[1]) end
+  -- what the call was is nineteen of twenty bytes, and nothing comes of reading it once it has ended
+  redis.call('PEXPIRE', KEYS[i + 1], math.min(ARGV[1], 5000))
 end
 return out
 """.replace("MAX_ENDED_CALLS", str(MAX_ENDED_CALLS))
 """Write terminal records and let go of the calls, up to 60 of one shard and gateway; nothing can be released after it. `gone`: also where
 Redis lost the call.
+
+The call's stream stays 5 s: for who is in the middle of reading it, and has not heard that another ended the call. The keys that say that
+it has ended stay for `ended_ttl`.
 """
 
 BEAT = """#!lua flags=allow-oom

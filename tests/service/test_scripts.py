@@ -248,13 +248,15 @@ async def test_the_first_release_pins_the_policy_revision(redis: Connection) -> 
 
 
 async def test_a_call_that_redis_lost_is_ended_once_by_its_owner(redis: Connection) -> None:
-    call_id, _ = await claimed(redis)
-    await redis.call("DEL", layout.ctl_key(call_id), layout.dispatch_key(0))
+    call_id, entry = await claimed(redis)
+    await redis.call("DEL", layout.ctl_key(call_id))
     assert await finish(redis, call_id, "t1", reply=b"failed") == "GONE"
     assert await finish(redis, call_id, "t1", reply=b"failed", gone=True) == "OK"
     assert await finish(redis, call_id, "t1", reply=b"failed", gone=True) == "CLOSED"
     assert await lengths(redis) == (1, 1)
     assert await redis.call("PTTL", layout.ctl_key(call_id)) > 0
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True) == [b"CLOSED"]
 
 
 async def test_calls_are_claimed_together_and_each_by_itself(redis: Connection) -> None:
@@ -288,7 +290,8 @@ async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(
     assert [await redis.call("HGET", layout.ctl_key(one), "t") for one in (mine, others, second)] == [b"closed", b"t2", b"closed"]
     assert (await redis.call("XPENDING", layout.dispatch_key(0), "policy"))[0] == 1
     assert await redis.call("XLEN", layout.dispatch_key(0)) == 1
-    assert 0 < await redis.call("PTTL", layout.call_key(mine)) <= 30_000 < await redis.call("PTTL", layout.call_key(others))
+    assert 0 < await redis.call("PTTL", layout.call_key(mine)) <= 5_000 < await redis.call("PTTL", layout.ctl_key(mine)) <= 30_000
+    assert await redis.call("PTTL", layout.call_key(others)) > 30_000
 
 
 async def test_a_call_ends_though_it_cannot_be_named_to_those_who_look_after_the_record(redis: Connection) -> None:

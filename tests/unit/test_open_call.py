@@ -187,3 +187,19 @@ async def test_keepalives_of_a_begun_answer_are_written_as_they_come_and_progres
     call.relay()
     assert client.written == [b": keepalive\n\n"] and not await is_woken(handler)
     handler.cancel()
+
+
+def test_what_a_call_was_told_before_its_stream_was_gone_stays() -> None:
+    """The worker that ended it has let its stream go; what the gateway still wanted to say of it has no place any more."""
+    ended, given_up = opened(), opened()
+    tell(ended, data=b"last", end="complete")
+    ended.append("closed", number=1, text="complete")
+    given_up.on_reply(Reply(given_up.id, 0, 0, failed="gateway_lost"))
+    given_up.append("closed", text="gateway_lost")
+    for call in (ended, given_up):
+        assert call.next_entries(1)
+        call.lose()
+        call.append("closed")
+        assert not call.unanswered and not call.has_pending
+    assert ended.error is None and ended.take_out() == b"last"
+    assert given_up.error is not None and given_up.error.error_code == "gateway_lost"
