@@ -57,7 +57,7 @@ class OwnedCall:
 
     def __init__(
         self, start: Start, token: str, entry: str, session: Session, *, policy_header: str, released: int, digest: str, recorded: int,
-        written: int | None = 0,
+        written: int = 0,
     ) -> None:  # fmt: skip
         self.id, self.start, self.token, self.entry, self.session = start.call_id, start, token, entry, session
         self.gateway, self.shard = start.gateway, layout.shard_of(start.call_id)
@@ -360,7 +360,7 @@ class OwnedCall:
         all_records: list[Record] = [*chunks, *self._records]
         written = self.written
         if payload and reply is not None:
-            if written is not None:
+            if written >= 0:
                 written += 1
             all_records.append(
                 ReleaseRecord(
@@ -479,7 +479,7 @@ class OwnedCall:
                 relayed=relayed,
                 # of a stream that was not read as far as the owner before had read it nobody knows how much came
                 chunks=self.expected - 1 - self._chunkless if self.expected > self.recorded else None,
-                releases=self.written if self.sending is None or self.sending.is_out is False else None,
+                releases=self.written if self.written >= 0 and (self.sending is None or self.sending.is_out is False) else None,
                 # what the owner before decided is known when the replay has come to its end
                 decisions=None if self.replaying else self._decisions + len(withheld),
                 relayed_sha256=self.relayed.sha256 if self.relayed is not None else None,
