@@ -80,8 +80,8 @@ class OpenCall:
         """Also what is only queued: a Redis that is slow to answer must stop upstream too."""
         self.closed = self.is_lost = self.is_begun = False
         """`is_begun`: Redis has said that the call is on its streams."""
-        self.last: Entry | None = None
-        """The end, as it was queued."""
+        self._told, self._reason = b"", ""
+        """What goes with the end, packed, and why it came."""
         self._room: tuple[int, Callable[[], None]] | None = None
 
     # --- replies ---
@@ -198,9 +198,11 @@ class OpenCall:
         """Take the hashes of what was handed on into one: not with each reply, and not all at the end, which may be a million."""
         if not self._digests:
             return
-        late = self._late
-        waiting = len(self._out) - self._keepalives_waiting - (late is not None and not late.data and self.relayed <= late.number)
-        handed = len(self._digests) - waiting * self._sum.digest_size
+        handed = len(self._digests)
+        if self._out:
+            late = self._late
+            waiting = len(self._out) - self._keepalives_waiting - (late is not None and not late.data and self.relayed <= late.number)
+            handed -= waiting * self._sum.digest_size
         self._sum.update(self._digests[:handed])
         self._releases += handed // self._sum.digest_size
         del self._digests[:handed]
@@ -212,11 +214,13 @@ class OpenCall:
     def handed_on(self) -> Relayed:
         """What went towards the client of this call; what still waits to be written did not."""
         self.add_up()
-        told = Counter(self._keepalives[: len(self._keepalives) - self._keepalives_waiting])
+        told: list[tuple[int, int]] = []
+        if self._keepalives:
+            told = list(Counter(self._keepalives[: len(self._keepalives) - self._keepalives_waiting]).items())
         own, late = self.own, -1
         if self._late is not None and self.relayed > self._late.number:
             own, late = self._late.late, self._late.number
-        return Relayed(self._releases, self._sum.digest(), list(told.items()), own, late)
+        return Relayed(self._releases, self._sum.digest(), told, own, late)
 
     @property
     def has_out(self) -> bool:
@@ -251,9 +255,13 @@ class OpenCall:
 
     def close(self, reason: str) -> None:
         """Queue the end: why, and all that was relayed."""
-        told = [layout.pack(self.handed_on())]
-        self.last = Entry(self.seq, time.time_ns() // 1_000_000, "closed", told, self.relayed, reason)
-        self.append("closed", told, number=self.relayed, text=reason)
+        self._told, self._reason = layout.pack(self.handed_on()), reason
+        self.append("closed", [self._told], number=self.relayed, text=reason)
+
+    @property
+    def last(self) -> Entry | None:
+        """The end, once it is queued; its number is not known where Redis has lost the call."""
+        return Entry(self.seq, time.time_ns() // 1_000_000, "closed", [self._told], self.relayed, self._reason) if self._told else None
 
     def next_entries(self, at: int) -> list[Entry]:
         """Number what is queued. The result stays `unanswered` until Redis has said that it is there."""
