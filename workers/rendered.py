@@ -1,20 +1,39 @@
-"""What goes out of one release: the outputs of a session, joined and encoded."""
+"""What goes out of one call in one step: outputs of its session joined and encoded, and the arguments of the release script."""
 
 from hashlib import sha256
+
+import msgspec
 
 from protocol.events import Event, TextDelta
 from streams import layout
 
 
+class Release(msgspec.Struct):
+    """Arguments of one call in the release script."""
+
+    number: int
+    next: int
+    digest: str
+    seq: int
+    reply: bytes
+    audit: bytes
+    written: int
+    """How many releases with bytes there are with it; below 0: not known."""
+    is_asked: bool = False
+    """Was it sent, and is its answer still to come?"""
+    is_out: bool | None = False
+    """Did it go out? None: Redis may have done it."""
+
+
 class Rendered:
     """Outputs as one reply has them."""
 
-    __slots__ = ("data", "dispatch", "headers", "late", "status")
+    __slots__ = ("data", "dispatch", "headers", "late", "late_sha256", "status")
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.data = self.late = b""
+        self.data = self.late = self.late_sha256 = b""
         self.dispatch: layout.Dispatch | None = None
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from protocol.records import BlockRecord, EventRecord, JudgementRecord, Record, ToolCallRecord, ToolReleaseRecord, to_text
 from streams.layout import Relayed
 
-_DECISIONS = (BlockRecord, ToolCallRecord, ToolReleaseRecord, JudgementRecord)
+_DECISIONS = frozenset((BlockRecord, ToolCallRecord, ToolReleaseRecord, JudgementRecord))
 
 
 def count_decisions(records: Sequence[Record]) -> int:
     """How many of these are decisions of the session, each a row of its own."""
-    return sum(isinstance(record, _DECISIONS) for record in records)
+    return sum([type(record) in _DECISIONS for record in records])
 
 
 def relayed_events(call_id: str, told: Relayed, relayed: int, now_ms: int) -> list[Record]:

@@ -101,17 +101,17 @@ class Proxy:
         """Alter a reply once: in the first that holds `found`, a regular expression with one group, that group becomes `instead`."""
         pattern = re.compile(found, re.DOTALL)
 
-        def once(data: bytes) -> bytes:
+        def change(data: bytes) -> bytes:
             if (match := pattern.search(data)) is None:
                 return data
             self._replies.alter = None
             return data[: match.start(1)] + instead + data[match.end(1) :]
 
-        self._replies.alter = once
+        self._replies.alter = change
 
     @property
     def has_altered(self) -> bool:
-        """Is what was to be altered once?"""
+        """Is what was to be altered?"""
         return self._replies.alter is None
 
     def reset(self) -> None:
