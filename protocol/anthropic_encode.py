@@ -12,6 +12,7 @@ import msgspec
 
 from protocol import errors_wire
 from protocol.anthropic_extras import later_usage
+from protocol.codecs import KEEPALIVES
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -261,7 +262,7 @@ class StreamEncoder(_Encoder):
 
     def keepalive(self) -> bytes:
         """The dialect's own ping."""
-        return b'event: ping\ndata: {"type": "ping"}\n\n'
+        return KEEPALIVES["anthropic"]
 
 
 class WholeEncoder(_Encoder):

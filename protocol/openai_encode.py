@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from protocol import errors_wire
+from protocol.codecs import KEEPALIVES
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -207,7 +208,7 @@ class StreamEncoder:
 
     def keepalive(self) -> bytes:
         """A comment: SDKs skip it."""
-        return b": keepalive\n\n"
+        return KEEPALIVES["openai"]
 
 
 def make(request: ChatRequest, *, call_id: str, created: int) -> StreamEncoder | WholeEncoder:
