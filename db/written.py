@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.items import JsonObject, payload, release_item, time
 from db.text import from_column
-from protocol.codecs import KEEPALIVES
 from protocol.records import to_bytes
+from protocol.sse import KEEPALIVES
 
 END = 2**31
 _CHUNK: LiteralString = "(SELECT max(k.seq) FROM chunks k WHERE k.call_id = :call AND k.seq <= {seq})"
@@ -93,7 +93,8 @@ def _release_item(row: Any, call: Any, blocks: list[int]) -> JsonObject:
 def _beside_item(row: Any, dialect: str | None) -> JsonObject:
     detail = from_column(row.detail)
     if row.kind == "keepalive":
-        data = KEEPALIVES.get(dialect or "", b"") * (int(detail) if detail.isdecimal() else 0)
+        each = KEEPALIVES["anthropic" if dialect == "anthropic" else "openai"]
+        data = each * (int(detail) if detail.isdecimal() else 0)
     else:
         data = to_bytes(detail)
     return {

@@ -12,7 +12,6 @@ import msgspec
 
 from protocol import errors_wire
 from protocol.anthropic_extras import later_usage
-from protocol.codecs import KEEPALIVES
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -31,7 +30,7 @@ from protocol.events import (
 )
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.request import ChatRequest
-from protocol.sse import escape_breaks
+from protocol.sse import KEEPALIVES, escape_breaks
 
 _json = msgspec.json.encode
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'

@@ -5,8 +5,7 @@ never waits. An encoder takes events that were decided and returns client bytes:
 for a stream, the whole body at the end when it did not. Both keep state per call and are fed in order.
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Protocol
 
 from protocol import bounds
@@ -15,11 +14,6 @@ from protocol.events import Event, UpstreamFailed
 from protocol.request import ChatRequest, Dialect, Endpoint
 from protocol.target import Target, Translated
 from protocol.value_count import count_values
-
-KEEPALIVES: Mapping[str, bytes] = MappingProxyType(
-    {"openai": b": keepalive\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'},
-)
-"""What shows life in a stream, by dialect: a comment, which SDKs skip, and the dialect's own ping. The record has their number only."""
 
 
 class Decoder(Protocol):

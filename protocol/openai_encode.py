@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from protocol import errors_wire
-from protocol.codecs import KEEPALIVES
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -30,7 +29,7 @@ from protocol.json_strict import dumps
 from protocol.openai_encode_whole import WholeEncoder
 from protocol.openai_message import Message, Tool, custom_input, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
-from protocol.sse import escape_breaks
+from protocol.sse import KEEPALIVES, escape_breaks
 
 _json = msgspec.json.encode
 _NOT_FINISHED = b',"finish_reason":null}]}\n\n'

@@ -18,6 +18,8 @@ moves no open call.
     audit-trimmed string  how many audit entries were trimmed because they were committed: what else is missing, somebody took
     dispatch     stream   calls to claim; group `policy`
     audit        stream   records; group `audit`
+    ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
+                          A gateway adds calls that Redis lost under it, with their packed `closed` entry (field `b`)
 
 Channels (a hint; the stream or key is the truth): `in:ID` carries the bytes of each entry of `call:ID`;
 `fact:ID` carries the field of a new fact; `waiting` says that a call begins to wait for its commit.
@@ -179,9 +181,14 @@ def trimmed_key(shard: int) -> str:
     return f"{tag(shard)}audit-trimmed"
 
 
+def ended_key(shard: int) -> str:
+    """The stream of calls that ended."""
+    return f"{tag(shard)}ended"
+
+
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
-    of_shard = (dispatch_key, audit_key, trimmed_key)
+    of_shard = (dispatch_key, audit_key, trimmed_key, ended_key)
     return {WORKERS_KEY, JUDGE_QUEUE} | {key(shard) for shard in range(shards) for key in of_shard}
 
 

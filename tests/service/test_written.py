@@ -10,8 +10,8 @@ import pytest
 
 from db.queries import AuditReader
 from db.redact import redact
-from protocol.codecs import KEEPALIVES
 from protocol.records import BlockRecord, EndRecord, EventRecord, Record, ReleaseRecord, ToolReleaseRecord
+from protocol.sse import KEEPALIVES
 from tests.support.pages import all_pages, bytes_of, written_of
 from tests.support.record import NOW, call_id, call_record, chunks_record, fresh_database, judgement_record, tool_call_record
 from tests.support.sealed import insert
@@ -152,7 +152,7 @@ def test_a_verdict_chooses_chunks_and_what_is_theirs(url: str) -> None:
     [page] = asyncio.run(all_pages(url, call, verdict="allow"))
     assert [item["seq"] for item in page["items"]] == [1, 2, 3]
     other = call_id()
-    records = [call_record(other), out(other, 0, b"first", seq=0), chunks_record(other, [b"1"]), out(other, 1, b"a", seq=1)]
+    records: list[Record] = [call_record(other), out(other, 0, b"first", seq=0), chunks_record(other, [b"1"]), out(other, 1, b"a", seq=1)]
     asyncio.run(insert(url, *records, chunks_record(other, [b"2"], seq=2, verdict="block"), out(other, 2, b"b", seq=2)))
     [page] = asyncio.run(all_pages(url, other, verdict="block"))
     assert page["released"] == [] and [p["payload"] for p in page["items"][0]["released"]] == ["b"]
