@@ -9,6 +9,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -144,9 +145,9 @@ class Gateway:
             raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
         place = self._admission.take(key)
         try:
-            body = await self._body(named, receive, link, place)
+            body, digest = await self._body(named, receive, link, place)
             await place.begin()
-            start = self._start(key, dialect, endpoint, named, client_betas(headers))
+            start = self._start(key, dialect, endpoint, named, client_betas(headers), digest)
             deadline = time.monotonic() + self.limits.call_s
             call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=deadline, key=key.name)
             call.when_begun = place.begun
@@ -164,11 +165,13 @@ class Gateway:
             del self.bus.calls[call.id]
             if not isinstance(error, Overloaded):
                 # it may have begun all the same, and its dispatch have come: nobody must wait for what will not follow
-                call.append("closed", text=Overloaded.code)
-                self.bus.append(call)
-            if isinstance(error, StreamConnectionLost):
-                raise Overloaded("the streams are away; try again", retry_after_s=1) from error
+                said = Overloaded("the streams are away; try again", retry_after_s=1)
+                call.own = errors_wire.error_body(call.dialect, said) if isinstance(error, StreamConnectionLost) else b""
+                self.bus.end(call, Overloaded.code)
+                if isinstance(error, StreamConnectionLost):
+                    raise said from error
             raise
+        call.is_begun = True
         watcher = None
         if link is not None:
             # instead of a task that waits for it
@@ -186,11 +189,11 @@ class Gateway:
             finally:
                 # also where a stopping server cancels this a second time: nobody else would end the call
                 reason = "complete" if relay.complete else (call.error.error_code if call.error is not None else "client_gone")
-                call.append("closed", number=call.relayed, text=reason)
-                self.bus.append(call)
+                self.bus.end(call, reason)
                 del self.bus.calls[call.id]
 
-    async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place) -> bytes:
+    async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place) -> tuple[bytes, str]:
+        """Returns the request body and its hash: what policies read, what is recorded and what is sent is held to it."""
         limit = self.limits.body_bytes
         too_large = TooLarge(f"the request body is past {limit} bytes")
         if b"content-encoding" in named and named[b"content-encoding"] != b"identity":
@@ -198,7 +201,7 @@ class Gateway:
         with contextlib.suppress(ValueError):
             if int(named.get(b"content-length", b"0")) > limit:
                 raise too_large
-        parts, size, until = [], 0, time.monotonic() + self.limits.body_s
+        parts, size, digest, until = [], 0, sha256(), time.monotonic() + self.limits.body_s
         while True:
             if link is not None and link.has_body():
                 # nothing is waited for, and a timer costs 8 us
@@ -213,8 +216,9 @@ class Gateway:
                 raise too_large
             place.take_body(len(part))
             parts.append(part)
+            digest.update(part)
             if not message.get("more_body"):
-                return b"".join(parts)
+                return b"".join(parts), digest.hexdigest()
 
     async def _next_of_body(self, receive: Receive, until: float) -> MutableMapping[str, Any]:
         try:
@@ -223,14 +227,16 @@ class Gateway:
         except TimeoutError:
             raise TooSlow("the request body did not come in time", retry_after_s=1) from None
 
-    def _start(self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...]) -> Start:
+    def _start(
+        self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...], digest: str
+    ) -> Start:
         at = time.time_ns() // 1_000_000
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect, endpoint=endpoint, key=key.name,
             policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), MAX_POLICY_CHARS),
             session=_text(named.get(b"x-sluice-session"), MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
-            key_id=key.id,
+            key_id=key.id, body_sha256=digest,
         )  # fmt: skip
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:
@@ -241,13 +247,16 @@ class Gateway:
     # --- timers of all calls, in one place ---
 
     async def watch_timers(self) -> None:
-        """Twice a second: unclaimed, silent and overdue calls. Runs until cancelled."""
+        """Twice a second: unclaimed, silent and overdue calls, and keepalives that waited. Runs until cancelled."""
         limits = self.limits
         while True:
             await asyncio.sleep(0.5)
             now = time.monotonic()
             for call in list(self.bus.calls.values()):
+                call.show_life(now)
+                call.relay()
                 if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
+                    self.bus.untaken += call.error is None
                     call.fail(Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1))
                 elif now - call.last_reply > call.activity_s and self.bus.is_refused:
                     call.fail(StreamConnectionLost("the streams cannot be written now", code="streams_unavailable", retry_after_s=2))
@@ -339,11 +348,12 @@ class _Relay:
             return
         if not call.head_sent:
             call.head_sent = True
+            call.own = errors_wire.error_body(call.dialect, error)
             await _respond_error(self._send, call.dialect, error, call_id=call.id)
             return
         if call.headers.get("content-type", "").startswith("text/event-stream"):
-            frame = errors_wire.error_frame(call.dialect, "api_error", error.message, error.error_code)
-            await self._send({"type": "http.response.body", "body": frame, "more_body": False})
+            call.own = errors_wire.error_frame(call.dialect, "api_error", error.message, error.error_code)
+            await self._send({"type": "http.response.body", "body": call.own, "more_body": False})
 
     async def stop_upstream(self) -> None:
         if self._upstream is not None and not self._upstream.done():

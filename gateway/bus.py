@@ -10,10 +10,13 @@ import asyncio
 import contextlib
 import logging
 import time
+from functools import partial
 from typing import Any
 
 from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
+from gateway.lost import LostCalls
+from gateway.replies import Replies
 from gateway.starts import Starts
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost, StreamProtocolError
@@ -22,10 +25,14 @@ from streams.connection import Argument, Connection, RedisError
 from streams.layout import Entry, Start
 
 log = logging.getLogger(__name__)
-ALIVE_MS = 10_000
+ALIVE_MS = 15_000
+"""How long a sign of life lasts, with the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
 BEAT_S = 1.0
 RETRY_S = 0.05
-READ_COUNT = 500
+NOT_AN_ANSWER = (ValueError, TypeError, IndexError, KeyError, AttributeError)
+"""What comes of an answer of Redis in which a byte changed on the way; UnicodeDecodeError is a ValueError."""
+UNTAKEN = 3
+"""So many calls in a row found no worker, and nothing was heard meanwhile: not one that came at a bad moment."""
 _FULL = {
     b"QUEUE": "too many calls are open or waiting; try again later",
     b"BACKLOG": "the record is too far behind; try again later",
@@ -42,8 +49,13 @@ class Bus:
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
         self._starts = Starts(self.redis, self._bodies, limits)
-        self._readers = [Connection(url, name="gateway-replies", silent_s=limits.redis_silent_s) for _ in range(shards)]
-        self._last = ["0-0"] * shards
+        self._lost = LostCalls(self.redis, gateway, shards)
+        self._alive_ms = int(ALIVE_MS * max(1.0, limits.redis_silent_s / 5))
+        self._replies = [
+            Replies(url, gateway, s, silent_s=limits.redis_silent_s, again=partial(self._again, s)) for s in range(shards)
+        ]  # fmt: skip
+        self.untaken = 0
+        """Calls that no policy worker took since anything was heard."""
         self._dirty: dict[str, OpenCall] = {}
         self._sending = set[str]()
         """Calls with entries that Redis has not confirmed, also of those that are over here."""
@@ -55,17 +67,18 @@ class Bus:
         self.memory_full = False
         self.is_refused = False
         """Could this gateway not even show that it lives? Redis is away, or takes no writes."""
-        self.info: dict[str, str] = {}
-        """What Redis last said of itself."""
+        self.faults: list[str] = []
+        """What is wrong with Redis for good, by what it last said of itself."""
         self.gate = CommitGate(url, self.redis, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
 
     async def open(self) -> None:
         """Connect and show life. Raises StreamConnectionLost."""
         await asyncio.gather(
-            self.redis.open(), self._bodies.open(), *(r.open() for r in self._readers), *([self.gate.open()] if self.gate else [])
+            self.redis.open(), self._bodies.open(), *(r.open() for r in self._replies), *([self.gate.open()] if self.gate else [])
         )
         try:
             await self._beat()
+            await self._forget_gateways()
         except RedisError as error:
             raise StreamConnectionLost(f"Redis refused this gateway's sign of life: {error}") from error
 
@@ -82,8 +95,9 @@ class Bus:
             for shard in range(self.shards):
                 # the reply stream is the workers': it expires
                 await self.redis.call("DEL", layout.gateway_key(shard, self.gateway))
+            await self.redis.call("HDEL", layout.GATEWAYS_KEY, self.gateway)
         await asyncio.gather(
-            self.redis.close(), self._bodies.close(), *(r.close() for r in self._readers), *([self.gate.close()] if self.gate else [])
+            self.redis.close(), self._bodies.close(), *(r.close() for r in self._replies), *([self.gate.close()] if self.gate else [])
         )
 
     # --- starting ---
@@ -108,6 +122,18 @@ class Bus:
         if call.unanswered or not call.has_pending:
             return
         self._push(call)
+
+    def end(self, call: OpenCall, reason: str) -> None:
+        """Say that a call is over."""
+        call.close(reason)
+        self.append(call)
+        if call.is_lost:
+            self._lost.tell(call)
+
+    def _lose(self, call: OpenCall) -> None:
+        call.lose()
+        # one that is open still is told of at its end
+        self._lost.tell(call)
 
     def _push(self, call: OpenCall) -> None:
         self._dirty[call.id] = call
@@ -145,13 +171,15 @@ class Bus:
             added = [(next(said), next(said))[0] for _ in entries]
             if None in added:
                 self._sending.discard(call.id)
-                call.lose()
+                self._lose(call)
                 continue
             if not all(not isinstance(one, Exception) or "equal or smaller" in str(one) for one in added):
                 self._later(call)
                 continue
             call.unanswered = []
             self._sending.discard(call.id)
+            if call.closed and entries[-1].kind == "closed":
+                self._lost.remember(call)
             self.append(call)
 
     def _send_last(self, call: OpenCall, entries: list[Entry]) -> None:
@@ -169,9 +197,10 @@ class Bus:
             return
         self._sending.discard(call.id)
         if done.result() == b"GONE":
-            call.lose()
+            self._lose(call)
         else:
             call.unanswered = []
+            self._lost.remember(call)
 
     def _later(self, call: OpenCall) -> None:
         asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)
@@ -185,32 +214,33 @@ class Bus:
     # --- replies ---
 
     async def _read_loop(self, shard: int) -> None:
-        reader, key = self._readers[shard], layout.reply_key(shard, self.gateway)
-        unread = 0
+        replies, unread = self._replies[shard], 0
         while True:
-            try:
-                found = await reader.call("XREAD", "COUNT", READ_COUNT, "BLOCK", reader.block_ms, "STREAMS", key, self._last[shard])
-            except (StreamConnectionLost, RedisError):
-                if self.gate is not None:
-                    self.gate.forget(shard)
-                await asyncio.sleep(RETRY_S)
+            entries = await replies.next()
+            if not entries:
                 continue
-            if not found:
-                continue
-            entries = found[0][1]
-            self._is_reading = True
-            for _, fields in entries:
-                entry = fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
-                for blob in layout.blobs(fields):
-                    self._take(shard, blob, entry)
+            self._is_reading, self.untaken = True, 0
+            for fields in entries:
+                self._take_all(shard, fields)
             self._is_reading = False
             self._relay()
-            self._last[shard] = entries[-1][0].decode()
             unread += len(entries)
             if unread > self.limits.reply_entries // 4:
                 unread = 0
-                with contextlib.suppress(StreamConnectionLost, RedisError):
-                    await self._beat()
+                await self._try_beat()
+
+    def _again(self, shard: int) -> None:
+        # what is read again may be another Redis'
+        if self.gate is not None:
+            self.gate.forget(shard)
+
+    def _take_all(self, shard: int, fields: list[Any]) -> None:
+        try:
+            entry = fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
+            for blob in layout.blobs(fields):
+                self._take(shard, blob, entry)
+        except NOT_AN_ANSWER as error:
+            log.error("an entry of replies cannot be read", extra={"shard": shard, "error": type(error).__name__})
 
     def _relay(self) -> None:
         # after all that came together: one write to each client
@@ -246,24 +276,59 @@ class Bus:
             orphan.append("closed", text="client_gone")
             self.append(orphan)
 
+    # --- signs of life ---
+
+    @property
+    def trouble(self) -> str:
+        """Why this gateway hears nothing of its calls, in a sentence; empty where it does."""
+        return next((r.trouble for r in self._replies if r.trouble), "")
+
+    @property
+    def warning(self) -> str:
+        """What is not well, though this gateway may hear: calls in a row were taken by nobody."""
+        if self.untaken < UNTAKEN:
+            return ""
+        said = f"the last {self.untaken} calls were taken by no policy worker, and this gateway heard nothing meanwhile"
+        return f"{said}: see whether policy workers are full, and whether they use the Redis that this gateway uses"
+
     async def _beat_loop(self) -> None:
         while True:
-            try:
-                await self._beat()
-                self.is_refused = False
-            except (StreamConnectionLost, RedisError):
-                self.is_refused = True
+            await self._try_beat()
             await asyncio.sleep(BEAT_S)
 
+    async def _try_beat(self) -> None:
+        try:
+            await self._beat()
+            self.is_refused = False
+        except (StreamConnectionLost, RedisError) as error:
+            if isinstance(error, RedisError) and not self.is_refused:
+                log.error("this gateway cannot show that it lives", extra={"error": str(error)[:80]})
+            self.is_refused = True
+        except NOT_AN_ANSWER as error:
+            log.error("an answer of Redis cannot be read: the connection is made anew", extra={"error": type(error).__name__})
+            self.redis.cut()
+
+    async def _forget_gateways(self) -> None:
+        """Take away what is shown of gateways that ended long ago."""
+        shown, clock = await asyncio.gather(self.redis.call("HGETALL", layout.GATEWAYS_KEY), self.redis.call("TIME"))
+        for name, sign in layout.gateway_signs(dict(zip(shown[::2], shown[1::2], strict=True))).items():
+            if layout.time_ms(clock) - sign.at > layout.GATEWAY_KNOWN_MS:
+                self.redis.send_quiet("HDEL", layout.GATEWAYS_KEY, name)
+
     async def _beat(self) -> None:
-        for shard in range(self.shards):
-            await self.redis.script(scripts.BEAT, [layout.gateway_key(shard, self.gateway)], [self._last[shard], ALIVE_MS])
+        known = await self._lost.is_known()
+        for shard, replies in enumerate(self._replies):
+            keys = [layout.gateway_key(shard, self.gateway), replies.key]
+            replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms]))
+        args: list[Argument] = [self.gateway, self.trouble or self.warning, layout.GATEWAYS_TTL_MS]
+        self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
         if self.gate is not None:
             self.gate.look()
         # all of it: what else may be wrong with it is seen without another question, and Redis 6 takes no list of sections
         found = (await self.redis.call("INFO")).decode()
-        self.info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
-        self.memory_full = fitness.memory_share(self.info) > self.limits.memory_share
+        info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
+        self.memory_full, self.faults = fitness.memory_share(info) > self.limits.memory_share, fitness.faults_of(info)
+        await self._lost.look(info.get("run_id", ""), known=known)
 
 
 def _pack(entry: Entry) -> tuple[bytes, bytes, bytes]:

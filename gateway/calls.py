@@ -6,19 +6,27 @@ the call's next number: lower is dropped, higher ends the call. That covers DISP
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from hashlib import sha256
 
 import msgspec
 
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.request import Dialect, Endpoint
+from protocol.sse import KEEPALIVES
 from streams import layout
 from streams.connection import Append
-from streams.layout import Dispatch, Entry, EntryKind, Reply
+from streams.layout import Dispatch, Entry, EntryKind, Relayed, Reply
 
 CHANNEL_MAX = 64 * 1024
 """Entries above this are only announced on the channel; workers read them from the stream."""
+
+KEEPALIVE_AFTER_S = 15.0
+"""Until then headers wait for a true status; from then on errors are frames. Coding agents give a silent answer up at 20 s."""
+
+DIGESTS_BYTES = 1024
+"""What is kept of the hashes of relayed replies before it goes into one: each on its own would cost a chunk three times as much."""
 
 ENTRY_CHUNKS = 64
 """A worker decides on an entry in one go: of a fast upstream, thousands of chunks that wait for Redis would look like a hook that hangs."""
@@ -51,6 +59,17 @@ class OpenCall:
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._wake: asyncio.Future[None] | None = None
+        self._keepalive: Reply | None = None
+        """The worker's last one, where it came too early to be written and nothing else came since."""
+        self.own = b""
+        """What this gateway wrote itself at the end: an error."""
+        self._sum, self._digests = sha256(), bytearray()
+        self._handed = self._releases = 0
+        """How much of `_digests` is of what was handed on; how many replies with bytes are in `_sum`."""
+        self._late: Reply | None = None
+        """Of which `late` was written."""
+        self._keepalives: list[int] = []
+        """The session's next output at each keepalive."""
         self.write: Callable[[bytes], bool] | None = None
         """Writes to the client without waking its handler, while that waits; False: not now, wake it."""
         # towards the stream
@@ -62,7 +81,10 @@ class OpenCall:
         self._unprocessed: deque[tuple[int, int]] = deque()
         self._unprocessed_bytes = 0
         """Also what is only queued: a Redis that is slow to answer must stop upstream too."""
-        self.closed = False
+        self.closed = self.is_lost = self.is_begun = False
+        """`is_begun`: Redis has said that the call is on its streams."""
+        self.last: Entry | None = None
+        """The end, as it was queued."""
         self._room: tuple[int, Callable[[], None]] | None = None
 
     # --- replies ---
@@ -79,18 +101,37 @@ class OpenCall:
         if reply.number > self.expected:
             self.fail(StreamProtocolError("the reply stream skipped a number"))
             return
-        if reply.keepalive and not self._takes_keepalive():
+        if reply.keepalive:
+            # without bytes: how far the worker is, or life shown for a client that gets one body
+            if reply.data:
+                self._keepalive = reply
+                self.show_life(self.last_reply)
             return
+        data = reply.data
+        if data:
+            digest = sha256(data).digest()
+            if digest != reply.sha256 and reply.sha256:
+                self._fail_damaged("what was released")
+                return
+            self._digests += digest
         self.expected = reply.next
         if reply.dispatch is not None:
             self._take_dispatch(reply.dispatch)
         if reply.status and not self.status:
             self.status, self.headers = reply.status, reply.headers
-        data = reply.late if self.head_sent and reply.late else reply.data
+        if reply.late and self.head_sent:
+            if is_other(reply.late, reply.late_sha256):
+                self._fail_damaged("the end of the answer")
+                return
+            data, self._late = reply.late, reply
         if data:
+            self._keepalive = None
             self._out.append(data)
             self._out_bytes += len(data)
         self.end = reply.end
+
+    def _fail_damaged(self, what: str) -> None:
+        self.fail(StreamProtocolError(f"{what} was changed between the policy worker and the gateway"))
 
     def relay(self) -> None:
         """Send what came towards the client: at once where only bytes of a begun answer came, else by its handler."""
@@ -108,6 +149,9 @@ class OpenCall:
         if dispatch.body is None and self._sent:
             self.fail(StreamProtocolError("the request would be sent upstream twice"))
             return
+        if dispatch.body is not None and is_other(dispatch.body, dispatch.sha256):
+            self._fail_damaged("the request")
+            return
         if not self._sent and self.when_begun is not None:
             self.when_begun()
         self._sent = True
@@ -120,9 +164,21 @@ class OpenCall:
         body, self.body = self.body, b""
         return body
 
-    def _takes_keepalive(self) -> bool:
-        # headers wait 15 s for a true status; from then on errors are frames
-        return self.head_sent or time.monotonic() - self.started > 15.0
+    def show_life(self, now: float) -> None:
+        """Write the worker's keepalive as soon as one may be written; `relay` afterwards sends it. `now` is on the monotonic clock."""
+        if (reply := self._keepalive) is not None and (self.head_sent or now - self.started >= KEEPALIVE_AFTER_S):
+            self._keepalive = None
+            self._write_keepalive(reply)
+
+    def _write_keepalive(self, reply: Reply) -> None:
+        """The one place where bytes go to the client that are no output of the session."""
+        if not self.status:
+            self.status, self.headers = reply.status, reply.headers
+        # the dialect's own, whatever the reply holds: no hash on record covers it
+        data = KEEPALIVES[self.dialect]
+        self._keepalives.append(self.expected)
+        self._out.append(data)
+        self._out_bytes += len(data)
 
     def fail(self, error: PipelineError) -> None:
         """End the call from the gateway's side: the client gets `error`."""
@@ -139,7 +195,25 @@ class OpenCall:
     def _taken(self) -> None:
         self._out, self._out_bytes = [], 0
         self.relayed = self.expected
+        self._handed = len(self._digests)
+        if self._handed >= DIGESTS_BYTES:
+            self._add_up()
         self._make_room()
+
+    def _add_up(self) -> None:
+        self._sum.update(self._digests[: self._handed])
+        self._releases += self._handed // self._sum.digest_size
+        del self._digests[: self._handed]
+        self._handed = 0
+
+    def handed_on(self) -> Relayed:
+        """What went towards the client of this call; what still waits to be written did not."""
+        self._add_up()
+        told = Counter(self._keepalives[: len(self._keepalives) - self._out.count(KEEPALIVES[self.dialect])])
+        own, late = self.own, -1
+        if self._late is not None and self.relayed > self._late.number:
+            own, late = self._late.late, self._late.number
+        return Relayed(self._releases, self._sum.digest(), list(told.items()), own, late)
 
     @property
     def has_out(self) -> bool:
@@ -172,6 +246,12 @@ class OpenCall:
         else:
             self._pending.append((kind, chunks, number, text))
 
+    def close(self, reason: str) -> None:
+        """Queue the end: why, and all that was relayed."""
+        told = [layout.pack(self.handed_on())]
+        self.last = Entry(self.seq, time.time_ns() // 1_000_000, "closed", told, self.relayed, reason)
+        self.append("closed", told, number=self.relayed, text=reason)
+
     def next_entries(self, at: int) -> list[Entry]:
         """Number what is queued. The result stays `unanswered` until Redis has said that it is there."""
         for kind, chunks, number, text in self._pending:
@@ -187,7 +267,7 @@ class OpenCall:
 
     def lose(self) -> None:
         """Redis has this call's stream no longer: nothing more can be recorded, so nothing more may come."""
-        self.closed, self.unanswered, self._pending = True, [], []
+        self.closed, self.is_lost, self.unanswered, self._pending = True, True, [], []
         self.fail(StreamConnectionLost("the streams lost this call", code="stream_lost"))
 
     @property
@@ -225,3 +305,8 @@ class OpenCall:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.when_room(mark, lambda: None if waiting.done() else waiting.set_result(None))
             await waiting
+
+
+def is_other(data: bytes, digest: bytes) -> bool:
+    """Are these bytes not those of the hash? Workers of the version before send none."""
+    return bool(digest) and sha256(data).digest() != digest

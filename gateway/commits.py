@@ -61,6 +61,7 @@ class CommitGate:
         if found is not None:
             if found < self._last[shard]:
                 self.forget(shard)
+                self._drop_after(shard, found)
             self._last[shard] = found
         self._waiting[shard].append((found, reply))
         self._let_go(shard)
@@ -69,6 +70,16 @@ class CommitGate:
         """Redis may be another than before: nothing counts as committed until it is asked."""
         self._below[shard] = (0, 0)
         self._ask(shard)
+
+    def _drop_after(self, shard: int, found: _Id) -> None:
+        """Let go of what waits for an entry after `found`, which is read anew, was another Redis', or has an id that a byte changed in.
+
+        In front of the queue it would keep everything behind it, perhaps for ever.
+        """
+        waiting = self._waiting[shard]
+        kept = next((n for n, (entry, _) in enumerate(waiting) if entry is not None and entry >= found), len(waiting))
+        while len(waiting) > kept:
+            waiting.pop()
 
     def look(self) -> None:
         """Ask how far the record is: a hint on the channel may be lost."""

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from gateway.bus import Bus
+from gateway.bus import NOT_AN_ANSWER, Bus
 from protocol.errors import AuditUnavailable, StreamConnectionLost
-from streams import fitness, layout
+from streams import layout
 from streams.connection import RedisError
 
 STALE_MS = 5_000
@@ -55,7 +55,8 @@ class Status:
     @property
     def warnings(self) -> list[str]:
         """What somebody should look at, though calls can be served."""
-        return [f"{self._dead_letters:,} records are dead letters: see `sluice doctor`"] if self._dead_letters else []
+        letters = f"{self._dead_letters:,} records are dead letters: see `sluice doctor`" if self._dead_letters else ""
+        return [said for said in (letters, self._bus.warning) if said]
 
     async def ready(self, *, draining: bool) -> tuple[bool, str]:
         """Can a call be served from here? Says in a sentence what is missing."""
@@ -65,10 +66,12 @@ class Status:
             async with asyncio.timeout(ANSWER_S):
                 found = await self.workers()
                 depths = await asyncio.gather(*(self._bus.redis.call("XLEN", layout.audit_key(s)) for s in range(self._bus.shards)))
-        except (StreamConnectionLost, RedisError, TimeoutError):
+        except (StreamConnectionLost, RedisError, TimeoutError, *NOT_AN_ANSWER):
             return False, "Redis does not answer"
-        for fault in fitness.faults_of(self._bus.info):
+        for fault in self._bus.faults:
             return False, f"Redis {fault}"
+        if self._bus.trouble:
+            return False, self._bus.trouble
         for role, what in (("policy", "policy worker"), ("audit", "audit writer")):
             if not found.get(role):
                 return False, f"no {what} is running"

@@ -85,6 +85,7 @@ class CallInfo(msgspec.Struct, frozen=True):
     betas: tuple[str, ...] = ()
     server_tools: tuple[str, ...] = ()
     key_id: str = ""
+    body_sha256: bytes | None = None
 
 
 State = Literal["ACTIVE", "ENDED", "FAILED"]

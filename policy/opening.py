@@ -108,5 +108,5 @@ def record(call: CallInfo, request: ChatRequest | None, model: str, upstream: st
     return CallRecord(
         call_id=call.call_id, at=call.at, dialect=call.dialect, endpoint=call.endpoint, key=call.key, session=call.session,
         model=model, upstream=upstream, policy=call.policy, policy_revision=call.revision,
-        stream=request is not None and request.stream, gateway=call.gateway, key_id=call.key_id,
+        stream=request is not None and request.stream, gateway=call.gateway, key_id=call.key_id, body_sha256=call.body_sha256,
     )  # fmt: skip

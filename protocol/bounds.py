@@ -81,6 +81,10 @@ MAX_POLICY_CHARS = 64
 MAX_SESSION_CHARS = 200
 MAX_KEY_BYTES = 512
 MAX_BETAS = 64
+MAX_ENDED_CALLS = 100_000
+"""How many ended calls Redis names to those who look after the record: 8 MB, three minutes at 500 calls/s."""
+MAX_REMEMBERED_CALLS = 10_000
+"""How many calls that ended in the last seconds a gateway remembers, should Redis lose them."""
 MAX_KEPT_HEADS = 1_000
 DEMO_BODY_BYTES = 256 * 1024
 DEMO_CHARS = 64 * 1024

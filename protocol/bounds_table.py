@@ -29,6 +29,7 @@ from protocol.bounds import (
     MAX_CHANGED_ITEMS,
     MAX_DESCRIPTION_CHARS,
     MAX_DROPPED,
+    MAX_ENDED_CALLS,
     MAX_EVENT_BYTES,
     MAX_EVENT_LINES,
     MAX_EVENT_VALUES,
@@ -57,6 +58,7 @@ from protocol.bounds import (
     MAX_PATTERN_CHARS,
     MAX_REASON_CHARS,
     MAX_REFERENCES,
+    MAX_REMEMBERED_CALLS,
     MAX_REQUEST_ID_CHARS,
     MAX_REQUEST_NAME_CHARS,
     MAX_RULE_TEXTS,
@@ -408,6 +410,10 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_admission.py::test_who_waits_is_served_key_by_key",
     ),
     Bound(
+        "remembered_calls", "client", "calls of the last 5 s that a gateway remembers, should Redis lose their ends", MAX_REMEMBERED_CALLS,
+        "calls", "gateway.lost", "the oldest are forgotten", "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
+    ),
+    Bound(
         "provider_requests", "client", "requests that one gateway has under way at a provider; one key: as many as are still free",
         0, "requests (unset: no bound)", "gateway.upstream", "429 with retry-after",
         "tests/faults/test_attackers.py::test_one_key_does_not_use_up_what_a_provider_takes", "upstreams.X.calls",
@@ -473,6 +479,10 @@ _WORKERS: tuple[Bound, ...] = (
 )  # fmt: skip
 # --- the record ---
 _RECORD: tuple[Bound, ...] = (
+    Bound(
+        "ended_calls", "client", "calls that ended, named for whoever looks after the record", MAX_ENDED_CALLS, "calls a shard",
+        "streams/scripts.py", "the oldest are named no longer", "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
+    ),
     Bound(
         "record-indexed-text", "upstream", "characters of a name, id, model, session or policy in an indexed column of the record",
         MAX_INDEXED_CHARS, "characters", "db.fit", "kept cut with its SHA-256, whole in an event `unfit`",

@@ -135,7 +135,8 @@ class Limits(_Strict):
     activity_s: float = 30.0
     """Worker silence (no output, no keepalive) after which the gateway ends a call."""
     keepalive_s: float = 10.0
-    """How often a worker shows life for a call without output; after 15 s of it the client sees a keepalive."""
+    """How often a worker shows life for a call of which its client was sent nothing. The client sees the first in the 16th second (until
+    then headers wait for a true status), then one each 10 to 11 s."""
     first_byte_s: float = 600.0
     """Upstream's time to the first byte."""
     idle_s: float = 600.0
@@ -161,7 +162,7 @@ class Limits(_Strict):
     redis_silent_s: float = 5.0
     """Redis silent for this long while it owes an answer: the connection is cut and made anew."""
     ended_ttl_s: float = 60.0
-    """How long an ended call's keys stay in Redis."""
+    """How long the keys that say that a call has ended stay in Redis; what came on its stream stays 5 s at most."""
     call_ttl_s: float = 7200.0
     """The net under open calls' keys: they expire this long after the last touch."""
     body_ttl_s: float = 86400.0

@@ -11,6 +11,7 @@ from typing import Any, cast
 import redis
 
 from protocol.config import Config
+from sluice.gateways import gateway_faults
 from sluice.rights import FORBIDDEN, OPS, USERS
 from streams import fitness, layout
 
@@ -37,8 +38,8 @@ class Live:
     def checks(self) -> list[tuple[str, Callable[[], Found]]]:
         """Every check by name; one that the user may not make says so."""
         every = {
-            "clock": self.clock, "memory": self.memory, "workers": self.workers, "backlog": self.backlog, "record": self.record,
-            "keys with a TTL": self.keys, "pending entries": self.pending, "redis rights": self.rights,
+            "clock": self.clock, "memory": self.memory, "gateways": self.gateways, "workers": self.workers, "backlog": self.backlog,
+            "record": self.record, "keys with a TTL": self.keys, "pending entries": self.pending, "redis rights": self.rights,
         }  # fmt: skip
         return [(name, self._allowed(check)) for name, check in every.items()]
 
@@ -86,6 +87,10 @@ class Live:
             if now - int(at) <= STALE_MS:
                 found.setdefault(role, set()).add(name)
         return found
+
+    def gateways(self) -> Found:
+        """Which gateways live, and does each hear its calls' answers?"""
+        return gateway_faults(cast(dict[bytes, bytes], self._redis.hgetall(layout.GATEWAYS_KEY)), self._now_ms())
 
     def workers(self) -> Found:
         """Is somebody there for each role that the configuration needs?"""

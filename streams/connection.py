@@ -363,6 +363,11 @@ class Connection:
             return self._batch(pack_large("EVALSHA", scripts.sha(source), len(keys), *keys, *args), 0)
         return self.call("EVALSHA", scripts.sha(source), len(keys), *keys, *args)
 
+    def cut(self) -> None:
+        """Break the connection; it is made anew. For who got an answer that was not to what it asked: the next may not be either."""
+        if self._wire is not None and self._wire.transport is not None:
+            self._wire.transport.abort()
+
     async def close(self) -> None:
         """Close for good."""
         self._closed = True

@@ -7,6 +7,7 @@ moves no open call.
     call:ID      stream   START (0-1), then what the gateway appends, each id being `seq-0`; read by workers
     body:ID      string   the request body; read by workers and the audit writer, which deletes it after the call's end
     ctl:ID       hash     the lease: t owner token, n next output, h hash at n, s last recorded seq, e dispatch entry,
+                          w how many releases with bytes there are at n, `N:COUNT`,
                           p policy, r revision, k takeovers without an output, kn the n of the last,
                           i the owner is in a step of it that may be the owner's end,
                           o since when it waits for a worker that has its revision
@@ -16,6 +17,7 @@ moves no open call.
     reply:GATEWAY stream  what workers release, for one gateway process
     committed    string   every audit entry below this id is in Postgres; also published on a channel of that name (strict durability)
     audit-trimmed string  how many audit entries were trimmed because they were committed: what else is missing, somebody took
+    gateways     hash     what each gateway shows of itself, for `doctor`
     dispatch     stream   calls to claim; group `policy`
     audit        stream   records; group `audit`
     ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
@@ -28,9 +30,9 @@ Channels (a hint; the stream or key is the truth): `in:ID` carries the bytes of 
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -61,6 +63,12 @@ WORKERS_KEY = "sluice:{00}:workers"
 
 Policy workers also show `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls.
 """
+
+GATEWAYS_KEY = "sluice:{00}:gateways"
+"""Hash: what each gateway last showed, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. For who looks; expires."""
+GATEWAY_KNOWN_MS = 600_000
+"""How long it is remembered that a gateway was there."""
+GATEWAYS_TTL_MS = 6 * GATEWAY_KNOWN_MS
 
 _CALL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
 
@@ -202,6 +210,23 @@ def reply_key(shard: int, gateway: str) -> str:
     return f"{tag(shard)}reply:{gateway}"
 
 
+class GatewaySign(NamedTuple):
+    """When a gateway last showed itself (ms on Redis' clock), and what was wrong with it, in a sentence."""
+
+    at: int
+    trouble: str
+
+
+def gateway_signs(shown: Mapping[bytes, bytes]) -> dict[str, GatewaySign]:
+    """Read `GATEWAYS_KEY`, by name; what cannot be read is left out."""
+    signs = {}
+    for name, value in shown.items():
+        at, _, trouble = value.decode(errors="replace").partition(" ")
+        if at.isdecimal():
+            signs[name.decode(errors="replace")] = GatewaySign(int(at), trouble)
+    return signs
+
+
 class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The first entry of a call's stream: all that a session needs besides the body. Times are Unix ms."""
 
@@ -222,8 +247,9 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Families of server tools that the key may use."""
     key_id: str = ""
     """`Key.id`; gateways of the version before send none."""
-    body_sha256: bytes = b""
-    """Of the request body; gateways of the version before send none."""
+    body_sha256: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
+    """Of the request body, in hex (the claim script reads this struct, and its msgpack knows no bytes); gateways of the version before
+    send none."""
     policy_sets: tuple[str, ...] = ()
     """Under which sets of policies the call may begin: first the gateway's own. Empty: any (gateways of the version before)."""
 
@@ -261,8 +287,8 @@ class Relayed(msgspec.Struct, frozen=True, array_like=True):
     """Before which session output keepalives were written, and how many."""
     own: bytes = b""
     """What the gateway wrote at the end that no reply's `data` held: its own error, or the last reply's `late`."""
-    is_late: bool = False
-    """`own` stands in place of the last release."""
+    late: int = -1
+    """The number of the release in whose place `own` was written; below 0: `own` came after what was relayed."""
 
 
 class Dispatch(msgspec.Struct, frozen=True, array_like=True):
@@ -300,8 +326,9 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
     failed: str = ""
     """The owner gave the call up for this reason: the gateway ends it with an error of the client's dialect."""
     sha256: bytes = b""
-    """Of `data`, as the record has it; empty where there is none, and from workers of the version before."""
+    """Of `data`, as the record has it; empty where there is none, of keepalives, and from workers of the version before."""
     late_sha256: bytes = b""
+    """Of `late`."""
 
 
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -310,6 +337,7 @@ _encoder = msgspec.msgpack.Encoder()
 _entry = msgspec.msgpack.Decoder(Entry)
 _start = msgspec.msgpack.Decoder(Start)
 _reply = msgspec.msgpack.Decoder(Reply)
+_relayed = msgspec.msgpack.Decoder(Relayed)
 
 
 def pack(value: Any) -> bytes:
@@ -330,6 +358,11 @@ def unpack_start(blob: bytes) -> Start:
 def unpack_reply(blob: bytes) -> Reply:
     """Raises StreamProtocolError."""
     return _unpack(_reply, blob)
+
+
+def unpack_relayed(blob: bytes) -> Relayed:
+    """Raises StreamProtocolError."""
+    return _unpack(_relayed, blob)
 
 
 def unpack_dispatch(fields: Sequence[bytes]) -> tuple[str, int]:

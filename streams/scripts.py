@@ -7,6 +7,7 @@ revision that the worker does not have), SHARE (of an API key that has its share
 
 from hashlib import sha1
 
+from protocol.bounds import MAX_ENDED_CALLS
 from streams import judge_scripts
 
 START = """
@@ -73,7 +74,9 @@ local function leave(entry) redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, 
 local function claim(ctl, call, body, facts, token, entry, due)
   local pending = redis.call('XPENDING', KEYS[1], 'policy', entry, entry, 1)
   if not pending[1] or pending[1][2] ~= ARGV[1] then return {'LOST'} end
-  local c = redis.call('HMGET', ctl, 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o', 'i')
+  local c = redis.call('HMGET', ctl, 't', 'n', 'h', 's', 'p', 'r', 'k', 'kn', 'o', 'i', 'w')
+  -- also where Redis lost the call's numbers before its end was written
+  if c[1] == 'closed' then return {'CLOSED'} end
   local fresh, entries = not c[2]
   if fresh then
     entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
@@ -86,7 +89,6 @@ local function claim(ctl, call, body, facts, token, entry, due)
     end
     redis.call('HSET', ctl, 't', token, 'n', 0, 'h', '', 's', 0, 'e', entry, 'k', 0, 'kn', -1)
   else
-    if c[1] == 'closed' then return {'CLOSED'} end
     if c[1] ~= '' and ARGV[2] == '0' then return {'OWNED'} end
     -- a refused call has no revision: any worker can say again what was said
     if not c[6] or c[6] == '' or pins[c[5] .. '@' .. c[6]] then
@@ -109,7 +111,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
   if text <= 65536 then text = redis.call('GET', body) end
   -- whom nobody had waited for nothing: it has no facts
   return {'OK', c[2] or '0', c[3] or '', c[4] or '0', c[5] or '', c[6] or '', fresh and '-1' or c[7],
-    entries, text, fresh and {} or redis.call('HGETALL', facts), not fresh and c[10] or ''}
+    entries, text, fresh and {} or redis.call('HGETALL', facts), not fresh and c[10] or '', c[11] or ''}
 end
 local out = {}
 for i = 2, #KEYS, 4 do
@@ -177,7 +179,7 @@ return 'OK'
 """Give a call back so that another worker claims it at once."""
 
 RELEASE = """
--- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl strict('1'|'0') (token number next hash seq reply audit policy revision)..
+-- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl strict('1'|'0') (token number next hash seq reply audit policy revision written)..
 -- policy and revision come with a call's first release, and are empty after it
 local read = redis.call('GET', KEYS[1])
 local full = false
@@ -187,7 +189,7 @@ if read then
 end
 local out, taken, records, replies = {}, {}, {}, {}
 for i = 4, #KEYS do
-  local a = 9 * (i - 4) + 3
+  local a = 10 * (i - 4) + 3
   local number, nextn, reply, audit = ARGV[a + 2], ARGV[a + 3], ARGV[a + 6], ARGV[a + 7]
   local c = redis.call('HMGET', KEYS[i], 't', 'n', 'h')
   local said
@@ -225,11 +227,11 @@ if #replies > 0 then
   redis.call('PEXPIRE', KEYS[2], ARGV[2])
 end
 for _, i in ipairs(taken) do
-  local a = 9 * (i - 4) + 3
+  local a = 10 * (i - 4) + 3
   if ARGV[a + 8] == '' then
-    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5])
+    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'w', ARGV[a + 10])
   else
-    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'p', ARGV[a + 8], 'r', ARGV[a + 9])
+    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'w', ARGV[a + 10], 'p', ARGV[a + 8], 'r', ARGV[a + 9])
   end
 end
 return out
@@ -240,9 +242,9 @@ The first release of a call pins its policy revision, in the same step: nothing 
 """
 
 FINISH = """#!lua flags=allow-oom
--- KEYS dispatch audit reply (ctl call facts)..; ARGV ended_ttl reply_ttl (token audit reply gone('1'|'0'))..
-local out, taken, records, replies, entries = {}, {}, {}, {}, {}
-for i = 4, #KEYS, 3 do
+-- KEYS dispatch audit reply (ctl call facts).. ended; ARGV ended_ttl reply_ttl (token audit reply gone('1'|'0'))..
+local out, taken, records, replies, entries, ended = {}, {}, {}, {}, {}, {}
+for i = 4, #KEYS - 1, 3 do
   local a = (i - 4) / 3 * 4 + 2
   local c = redis.call('HMGET', KEYS[i], 't', 'e')
   local said
@@ -261,10 +263,14 @@ for i = 4, #KEYS, 3 do
       replies[#replies + 1] = ARGV[a + 3]
     end
     if c[1] then entries[#entries + 1] = c[2] end
+    ended[#ended + 1] = 'c'
+    ended[#ended + 1] = string.match(KEYS[i], '[^:]+$')
   end
   out[#out + 1] = said
 end
 if #records > 0 then redis.call('XADD', KEYS[2], '*', unpack(records)) end
+-- whatever became of that stream, a call must end
+if #ended > 0 then redis.pcall('XADD', KEYS[#KEYS], 'MAXLEN', '~', MAX_ENDED_CALLS, '*', unpack(ended)) end
 if #replies > 0 then
   redis.call('XADD', KEYS[3], '*', unpack(replies))
   redis.call('PEXPIRE', KEYS[3], ARGV[2])
@@ -276,20 +282,39 @@ end
 for _, i in ipairs(taken) do
   redis.call('HSET', KEYS[i], 't', 'closed')
   for key = i, i + 2 do redis.call('PEXPIRE', KEYS[key], ARGV[1]) end
+  -- what the call was is nineteen of twenty bytes, and nothing comes of reading it once it has ended
+  redis.call('PEXPIRE', KEYS[i + 1], math.min(ARGV[1], 5000))
 end
 return out
-"""
+""".replace("MAX_ENDED_CALLS", str(MAX_ENDED_CALLS))
 """Write terminal records and let go of the calls, up to 60 of one shard and gateway; nothing can be released after it. `gone`: also where
 Redis lost the call.
+
+The call's stream stays 5 s: for who is in the middle of reading it, and has not heard that another ended the call. The keys that say that
+it has ended stay for `ended_ttl`.
 """
 
 BEAT = """#!lua flags=allow-oom
--- KEYS gw; ARGV read ttl
+-- KEYS gw reply; ARGV read ttl
 -- allow-oom: a full Redis must not make a living gateway look dead
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+local new = ARGV[1] == '0-0'
+local found = redis.pcall('XRANGE', KEYS[2], ARGV[1], '+', 'COUNT', 2)
+if found.err then found = {} end
+-- trimming leaves it there: without it this is not the stream that was read, and what was read of this one is not known
+local known = new or found[1] and found[1][1] == ARGV[1]
+redis.call('SET', KEYS[1], known and ARGV[1] or '0-0', 'PX', ARGV[2])
+return {known and 'OK' or 'LOST', #found > ((new or not known) and 0 or 1) and 1 or 0}
+"""
+"""Show that a gateway lives, and how far it has read its replies; say whether that is an entry of its stream, and whether more is there."""
+
+SHOW_GATEWAY = """#!lua flags=allow-oom
+-- KEYS gateways; ARGV gateway trouble ttl
+local t = redis.call('TIME')
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)) .. ' ' .. ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 'OK'
 """
-"""Show that a gateway lives, and how far it has read its replies."""
+"""Show to who looks that a gateway lives, and what is wrong with it."""
 
 PRESENCE = """#!lua flags=allow-oom
 -- KEYS workers; ARGV process..
@@ -400,7 +425,7 @@ return forgotten
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
 ALL = (
-    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, PRESENCE, READ, TRIM, MISSING, FACT,
+    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, SHOW_GATEWAY, PRESENCE, READ, TRIM, MISSING, FACT,
     judge_scripts.JUDGE_ASK, judge_scripts.JUDGE_TURN, FORGET,
 )  # fmt: skip
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}

@@ -51,6 +51,8 @@ class Claimed(msgspec.Struct):
     released: int
     digest: str
     recorded: int
+    written: int | None
+    """How many releases with bytes there are; None: its last owner was of a version that does not say."""
     policy: str
     revision: str
     takeovers: int
@@ -313,10 +315,10 @@ class Claims:
         for entry, call_id, _ in entries:
             word, *told = said[call_id]
             if word == b"OK":
-                released, digest, recorded, policy, revision, takeovers, found, body, facts, inside = told
+                released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = told
                 claimed.append(Claimed(
-                    call_id, tokens[call_id], entry, int(released), digest.decode(), int(recorded), policy.decode(), revision.decode(),
-                    int(takeovers), inside == b"1", found,
+                    call_id, tokens[call_id], entry, int(released), digest.decode(), int(recorded), _written(written, int(released)),
+                    policy.decode(), revision.decode(), int(takeovers), inside == b"1", found,
                     None if isinstance(body, int) else body, facts, call_id in expired, isinstance(body, int),
                 ))  # fmt: skip
                 continue
@@ -344,3 +346,11 @@ class Claims:
             args += (tokens[call_id], entry, due)
         said = await self._redis.script(scripts.CLAIM, keys, args)
         return {d.call_id: told for d, told in zip(entries, said, strict=True)}
+
+
+def _written(told: bytes, released: int) -> int | None:
+    """Read how many releases there are, `NUMBER:COUNT`: said at another number, it is of an owner that is not the last."""
+    number, _, count = told.partition(b":")
+    if not released:
+        return 0
+    return int(count) if number == b"%d" % released and count.isdigit() else None

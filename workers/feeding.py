@@ -101,6 +101,10 @@ class Feeder:
             await self._read_all(call)
         if not self._is_mine(call) or call.finishing:
             return
+        if call.expected <= claimed.recorded and not call.broken:
+            # another ended the call while this worker slept, and says so now, or Redis has lost its stream
+            self._close(call, "stream_lost")
+            return
         if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
             log.error("replay came out differently", extra={"call_id": call.id})
             call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())

@@ -96,6 +96,7 @@ class Finisher:
         for end in batch:
             keys += (layout.ctl_key(end.call_id), layout.call_key(end.call_id), layout.facts_key(end.call_id))
             args += (end.token, end.audit, end.reply, "1" if end.gone else "0")
+        keys.append(layout.ended_key(shard))
         self._redis.script(scripts.FINISH, keys, args).add_done_callback(lambda done: self._answered(place, batch, done))
 
     def _answered(self, place: Place, batch: Sequence[_End], done: "asyncio.Future[list[bytes]]") -> None:

@@ -154,7 +154,7 @@ class PolicyWorker:
         call = OwnedCall(
             start, claimed.token, claimed.entry, Session(self._call_info(start, name, revision), series, self.config),
             policy_header=f"{name}@{revision}" if revision else "",
-            released=claimed.released, digest=claimed.digest, recorded=claimed.recorded,
+            released=claimed.released, digest=claimed.digest, recorded=claimed.recorded, written=claimed.written,
         )  # fmt: skip
         facts = claimed.facts
         call.facts = {k.decode(errors="replace"): v for k, v in zip(facts[::2], facts[1::2], strict=True)}
@@ -224,7 +224,7 @@ class PolicyWorker:
             call_id=start.call_id, at=start.at, dialect=start.dialect, endpoint=start.endpoint, key=start.key, session=start.session,
             nonce=start.nonce, gateway=start.gateway, policy=policy, revision=revision, durable=self.config.durability != "relaxed",
             max_arguments_bytes=self.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
-            key_id=start.key_id,
+            key_id=start.key_id, body_sha256=bytes.fromhex(start.body_sha256) or None,
         )  # fmt: skip
 
     # --- entries and facts ---
@@ -263,7 +263,8 @@ class PolicyWorker:
             self._close(call, "policy_failed")
             return
         self._releaser.add(call)
-        if call.closed is not None and call.sending is None:
+        # not while a release of it is under way: its end says how many there are
+        if call.closed is not None and call.sending is None and not call.wants_release:
             self._finish(call, call.closed.text, call.closed.number)
 
     # --- leases, keepalives ---

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from protocol.errors import StreamConnectionLost
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from workers.call import OwnedCall, Release
+from workers.call import OwnedCall
+from workers.rendered import Release
 
 log = logging.getLogger(__name__)
 MAX_BATCH = 60
@@ -81,11 +82,14 @@ class Releaser:
         args: list[Argument] = [self._max_reply, REPLY_TTL_MS, "1" if self._strict else "0"]
         is_waited_for = False
         for call, release in batch:
-            release.is_asked = True
+            release.is_asked, release.is_out = True, None
             if call.open_waits:
                 is_waited_for = True
             keys.append(call.ctl_key)
-            args += (call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin)
+            written = "" if release.written is None else f"{release.next}:{release.written}"
+            args += (
+                call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin, written,
+            )  # fmt: skip
         self._redis.script(scripts.RELEASE, keys, args, is_large=is_large).add_done_callback(lambda done: self._answered(batch, done))
         if is_waited_for:
             # behind the record of what they wait for
@@ -117,9 +121,16 @@ class Releaser:
                 self.add(call)
                 if call.closed is not None:
                     self._on_refused(call, "CLOSE")
+            elif said in (b"FULL", b"GATEWAY_LOST") and call.closed is not None:
+                # its gateway reads nothing more, and has ended the call: the end must not wait for that
+                self._on_refused(call, "REFUSED")
             elif said in (b"FULL", b"GATEWAY_LOST"):
-                # whether it is lost others say: after an outage a gateway must have time to show itself
-                self._later(call)
+                release.is_out = False
+                if call.closed is not None:
+                    self._on_refused(call, "REFUSED")
+                else:
+                    # whether it is lost others say: after an outage a gateway must have time to show itself
+                    self._later(call)
             else:
                 self._on_refused(call, said.decode())
 

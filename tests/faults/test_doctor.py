@@ -22,6 +22,7 @@ from db.link import conninfo
 from db.migrate import downgrade, upgrade
 from db.schema import SCRIPTS, newest
 from sluice import doctor, live
+from sluice.gateways import gateway_faults
 from sluice.rights import OPS, USERS
 from sluice.settings import load_config
 from streams import layout
@@ -110,6 +111,35 @@ def healthy(patient: Patient) -> Iterator[Patient]:
 def test_nothing_is_wrong_with_a_healthy_product(healthy: Patient) -> None:
     assert healthy.ask().status_code == 200
     wait_for(lambda: healthy.faults() == healthy.faults("warning") == {}, what="no fault, no warning")
+
+
+def test_a_gateway_that_cannot_hear_its_calls_is_named_and_heals(healthy: Patient) -> None:
+    [name] = healthy.admin.hkeys(layout.GATEWAYS_KEY)
+    key = layout.reply_key(0, name.decode())
+    healthy.admin.set(key, "no stream", ex=600)
+    wait_for(healthy.says("this gateway cannot read them (WRONGTYPE"), timeout_s=20, what="not ready")
+    wait_for(lambda: "gateways" in healthy.faults(), what="the doctor says it too")
+    assert name.decode() in healthy.faults()["gateways"] and key in healthy.faults()["gateways"]
+    healthy.admin.delete(key)
+    wait_for(lambda: healthy.ask().status_code == 200, timeout_s=20, what="calls are served")
+
+
+def test_a_gateway_that_is_silent_is_told_of(healthy: Patient) -> None:
+    at = layout.time_ms(healthy.admin.time())
+    healthy.admin.hset(layout.GATEWAYS_KEY, "gone-gateway", f"{at - 60_000} ")
+    assert "gone-gateway showed no life for 60 s" in healthy.faults("warning")["gateways"]
+    healthy.admin.hset(layout.GATEWAYS_KEY, "gone-gateway", f"{at - 2 * layout.GATEWAY_KNOWN_MS} ")
+    assert "gateways" not in healthy.faults("warning")
+    healthy.admin.hdel(layout.GATEWAYS_KEY, "gone-gateway")
+
+
+def test_gateways_are_counted() -> None:
+    assert gateway_faults({}, 0) == [
+        ("warning", "no gateway of this version is running, so clients have nowhere to connect: start `sluice gateway`")
+    ]
+    assert gateway_faults({b"a": b"1000 "}, 2000) == [("ok", "1 lives")]
+    assert gateway_faults({b"a": b"1000 ", b"b": b"1500 "}, 2000) == [("ok", "2 live")]
+    assert gateway_faults({b"a": b"1000 ", b"b": b"1500 it hears nothing"}, 2000) == [("failed", "the gateway b: it hears nothing")]
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def claim_keys(call_id: str) -> list[str]:
 
 
 async def finish(redis: Connection, call_id: str, token: str, *, reply: bytes = b"", gone: bool = False) -> str:
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), *finish_keys(call_id)]
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), *finish_keys(call_id), layout.ended_key(0)]
     said = await redis.script(scripts.FINISH, keys, [60_000, 60_000, token, b"end", reply, "1" if gone else "0"])
     return str(said[0].decode())
 
@@ -104,13 +104,14 @@ async def release(
     max_reply: int = 100,
     pin: tuple[str, str] = ("", ""),
     strict: bool = False,
+    written: str = "",
 ) -> str:
     keys = [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY), layout.audit_key(0), layout.ctl_key(call_id)]
     blob = layout.pack(Reply(call_id, number, following)) if reply is None else reply
     said = await redis.script(
         scripts.RELEASE,
         keys,
-        [max_reply, 60_000, "1" if strict else "0", token, number, following, digest, following, blob, b"audit", *pin],
+        [max_reply, 60_000, "1" if strict else "0", token, number, following, digest, following, blob, b"audit", *pin, written],
     )
     return str(said[0].decode())
 
@@ -247,13 +248,15 @@ async def test_the_first_release_pins_the_policy_revision(redis: Connection) -> 
 
 
 async def test_a_call_that_redis_lost_is_ended_once_by_its_owner(redis: Connection) -> None:
-    call_id, _ = await claimed(redis)
-    await redis.call("DEL", layout.ctl_key(call_id), layout.dispatch_key(0))
+    call_id, entry = await claimed(redis)
+    await redis.call("DEL", layout.ctl_key(call_id))
     assert await finish(redis, call_id, "t1", reply=b"failed") == "GONE"
     assert await finish(redis, call_id, "t1", reply=b"failed", gone=True) == "OK"
     assert await finish(redis, call_id, "t1", reply=b"failed", gone=True) == "CLOSED"
     assert await lengths(redis) == (1, 1)
     assert await redis.call("PTTL", layout.ctl_key(call_id)) > 0
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True) == [b"CLOSED"]
 
 
 async def test_calls_are_claimed_together_and_each_by_itself(redis: Connection) -> None:
@@ -278,15 +281,33 @@ async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(
     others, _ = await claimed(redis, token="t2")
     second, _ = await claimed(redis, token="t3")
     keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY)]
-    keys += [key for one in (mine, others, second) for key in finish_keys(one)]
+    keys += [*(key for one in (mine, others, second) for key in finish_keys(one)), layout.ended_key(0)]
     args: list[Argument] = [30_000, 50_000, "t1", b"one", b"", "0", "stolen", b"two", b"given up", "0", "t3", b"three", b"given up", "0"]
     assert await redis.script(scripts.FINISH, keys, args) == [b"OK", b"FENCED", b"OK"]
     assert [f for _, f in await redis.call("XRANGE", layout.audit_key(0), "-", "+")] == [[b"b", b"one", b"b", b"three"]]
     assert [f for _, f in await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")] == [[b"b", b"given up"]]
+    assert [f for _, f in await redis.call("XRANGE", layout.ended_key(0), "-", "+")] == [[b"c", mine.encode(), b"c", second.encode()]]
     assert [await redis.call("HGET", layout.ctl_key(one), "t") for one in (mine, others, second)] == [b"closed", b"t2", b"closed"]
     assert (await redis.call("XPENDING", layout.dispatch_key(0), "policy"))[0] == 1
     assert await redis.call("XLEN", layout.dispatch_key(0)) == 1
-    assert 0 < await redis.call("PTTL", layout.call_key(mine)) <= 30_000 < await redis.call("PTTL", layout.call_key(others))
+    assert 0 < await redis.call("PTTL", layout.call_key(mine)) <= 5_000 < await redis.call("PTTL", layout.ctl_key(mine)) <= 30_000
+    assert await redis.call("PTTL", layout.call_key(others)) > 30_000
+
+
+async def test_a_call_ends_though_it_cannot_be_named_to_those_who_look_after_the_record(redis: Connection) -> None:
+    call_id, _ = await claimed(redis)
+    await redis.call("SET", layout.ended_key(0), "spoilt")
+    assert await finish(redis, call_id, "t1") == "OK"
+    assert await redis.call("HGET", layout.ctl_key(call_id), "t") == b"closed"
+    assert await redis.call("XLEN", layout.audit_key(0)) == 1
+
+
+async def test_how_many_releases_there_are_is_said_in_the_step_of_a_release(redis: Connection) -> None:
+    call_id, entry = await claimed(redis)
+    assert await release(redis, call_id, "t1", 0, 3, written="3:2") == "OK"
+    assert await release(redis, call_id, "t1", 0, 3, digest="other", written="3:9") == "SEQ"
+    said = await claim(redis, call_id, entry, token="t2", consumer="w1", takeover=True)
+    assert (said[1], said[-1]) == (b"3", b"3:2")
 
 
 async def test_renewal_tells_which_leases_are_lost(redis: Connection) -> None:

@@ -302,6 +302,28 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
     assert (end.state, end.reason, end.status) == ("FAILED", "policy_not_found", 404)
 
 
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_worker_that_slept_before_its_replay_finds_no_stream_and_does_not_call_that_another_outcome(
+    redis: Connection, redis_url: str, database_url: str, caplog: pytest.LogCaptureFixture, ended: bool
+) -> None:
+    """Another had the call meanwhile and ended it, which Redis says; or Redis has lost the stream, which is what the record says."""
+    call_id = await begin(redis)
+    async with working(redis_url, database_url, "first") as first:
+        await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
+        call = first.calls[call_id]
+        await append(redis, call, 1, next(data for _, data in demo.script("openai", "chat", BODY).steps))
+        await wait_until(lambda: call.recorded == 1 and call.sending is None, what="its first chunk")
+    async with working(redis_url, database_url, "second") as second:
+        async with second.feeder._one_replay:
+            await wait_until(lambda: call_id in second.calls, what="the takeover")
+            await redis.call("DEL", layout.call_key(call_id))
+            if ended:
+                await redis.call("HSET", layout.ctl_key(call_id), "t", "closed")
+        await wait_until(lambda: call_id not in second.calls, what="the end")
+    assert [r.reason for r in await recorded(redis) if isinstance(r, EndRecord)] == ([] if ended else ["stream_lost"])
+    assert "came out differently" not in caplog.text
+
+
 async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: Connection, redis_url: str, database_url: str) -> None:
     """No worker keeps a history once its request is sent: the next owner reads it again."""
     body = history("demo", 2**20)

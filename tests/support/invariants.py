@@ -17,6 +17,8 @@ Each function returns sentences that begin with the invariant's name, an empty l
     I5  one terminal on the wire, in the client's dialect (or a true error status before the first byte), and one in the record
     I6  no key without TTL beyond the fixed set, nothing pending in a group, nothing left on the streams, no dead letter
     I7  an end within the deadline
+    I8  the end's sums are those of the rows: how many chunks came and releases went out, and the gateway's own hash over what it
+        relayed, of which the client got a beginning; no call is marked as incomplete. Where nobody could say a sum, it is not compared
 
 Conflicts (same key, other content) are counted by the audit writers: a test looks at `AuditWriter.conflicts`, or for "audit conflict"
 in their logs. How often upstreams and judges were asked, only the test that plays them knows.
@@ -94,6 +96,8 @@ class Recorded:
     releases: list[tuple[int, int, bytes, bytes]] = field(default_factory=list)
     tools: list[dict[str, Any]] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
+    sums: tuple[int | None, int | None, bytes | None] = None, None, None
+    """What the end says: how many chunks, how many releases, and the hash over the hashes of the releases that were relayed."""
 
     @property
     def payload(self) -> bytes:
@@ -110,7 +114,10 @@ def read_call(connection: Connection, call_id: str) -> Recorded:
     made = Recorded()
     made.call = next(iter(rows("SELECT policy, policy_revision, stream FROM calls WHERE call_id = %s")), None)
     made.body = next((bytes(b) for (b,) in rows("SELECT body FROM request_bodies WHERE call_id = %s")), None)
-    made.end = next(iter(rows("SELECT state, reason, status, relayed FROM ends WHERE call_id = %s")), None)
+    for *end, chunks, releases, relayed in rows(
+        "SELECT state, reason, status, relayed, chunks, releases, relayed_sha256 FROM ends WHERE call_id = %s"
+    ):
+        made.end, made.sums = tuple(end), (chunks, releases, relayed)
     made.chunks = [(s, bytes(r), v) for s, r, v in rows("SELECT seq, raw, verdict FROM chunk_log WHERE call_id = %s ORDER BY seq")]
     made.releases = [
         (n, m, bytes(p), bytes(h))
@@ -128,12 +135,13 @@ def read_call(connection: Connection, call_id: str) -> Recorded:
 def call_faults(
     seen: Seen, recorded: Recorded, *, upstream: bytes | None = None, unapproved: Sequence[bytes] = (), deadline_s: float | None = None
 ) -> list[str]:
-    """Check I1 to I5 and I7 of one call. `upstream`: all that it was sent; `unapproved`: bytes that must not come through."""
+    """Check all of one call but I6. `upstream`: all that it was sent; `unapproved`: bytes that must not come through."""
     found = _released_faults(seen, recorded)
     found += _chunk_faults(recorded, upstream)
     found += _tool_faults(seen, recorded)
     found += [f"I4: the client got {marker!r}" for marker in unapproved if marker in seen.body]
     found += _wire_faults(seen)
+    found += sum_faults(seen, recorded)
     if recorded.end is None:
         found.append("I5: no terminal record")
     if deadline_s is not None and seen.elapsed_s > deadline_s:
@@ -182,6 +190,23 @@ def _chunk_faults(recorded: Recorded, upstream: bytes | None) -> list[str]:
     came = b"".join(raw for _, raw, _ in recorded.chunks)
     if upstream is not None and not (came == upstream or (not complete and upstream.startswith(came))):
         found.append(f"I3: of {len(upstream)} bytes from upstream {len(came)} are on record: {_difference(came, upstream)}")
+    return found
+
+
+def sum_faults(seen: Seen, recorded: Recorded) -> list[str]:
+    """Check I8 of one call."""
+    found = [f"I8: marked as incomplete: {detail}" for kind, detail in recorded.events if kind == "incomplete"]
+    chunks, releases, relayed = recorded.sums
+    for sum_, rows, what in ((chunks, recorded.chunks, "chunks came"), (releases, recorded.releases, "releases went out")):
+        if sum_ is not None and sum_ != len(rows):
+            found.append(f"I8: {sum_} {what}, {len(rows)} are on record")
+    if relayed is None:
+        return found
+    written = [release for release in recorded.releases if release[1] <= recorded.end[3]]
+    if sha256(b"".join(digest for *_, digest in written)).digest() != relayed:
+        found.append(f"I8: the gateway relayed something else than the {len(written)} releases up to {recorded.end[3]}")
+    if seen.status == 200 and not b"".join(payload for _, _, payload, _ in written).startswith(seen.released):
+        found.append("I8: the client got what its gateway has not relayed")
     return found
 
 

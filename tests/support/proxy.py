@@ -6,6 +6,7 @@ does after a network came back; `reset` is what loses it, with the connection.
 """
 
 import asyncio
+import re
 import socket
 import struct
 import threading
@@ -30,6 +31,7 @@ class _Way:
     delay_s: float = 0.0
     bytes_per_s: float | None = None
     passed: int = 0
+    alter: Callable[[bytes], bytes] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +93,27 @@ class Proxy:
         """No connection gets more than so many bytes a second through, each way."""
         self._requests.bytes_per_s = self._replies.bytes_per_s = bytes_per_s
 
+    def alter_replies(self, change: Callable[[bytes], bytes] | None) -> None:
+        """Every block of bytes from the server is passed through `change`, on the proxy's thread; None: as it is again."""
+        self._replies.alter = change
+
+    def alter_reply(self, found: bytes, instead: bytes) -> None:
+        """Alter a reply once: in the first that holds `found`, a regular expression with one group, that group becomes `instead`."""
+        pattern = re.compile(found, re.DOTALL)
+
+        def change(data: bytes) -> bytes:
+            if (match := pattern.search(data)) is None:
+                return data
+            self._replies.alter = None
+            return data[: match.start(1)] + instead + data[match.end(1) :]
+
+        self._replies.alter = change
+
+    @property
+    def has_altered(self) -> bool:
+        """Is what was to be altered?"""
+        return self._replies.alter is None
+
     def reset(self) -> None:
         """Every open connection ends with a RST, and what was held back is lost."""
         self._do(self._cut)
@@ -106,7 +129,7 @@ class Proxy:
     def heal(self) -> None:
         """Everything passes again, what was held back first."""
         for way in (self._requests, self._replies):
-            way.delay_s, way.bytes_per_s = 0.0, None
+            way.delay_s, way.bytes_per_s, way.alter = 0.0, None, None
             self._do(way.is_open.set)
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
 
@@ -155,7 +178,7 @@ class Proxy:
         try:
             while (item := await queue.get())[1]:
                 await asyncio.sleep(max(0.0, item[0] - self._loop.time()))
-                await self._forward(way, item[1], sink)
+                await self._forward(way, item[1] if way.alter is None else way.alter(item[1]), sink)
             await way.is_open.wait()
             self._end(link, lambda writer: writer.close())
         except OSError:

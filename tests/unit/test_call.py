@@ -19,9 +19,9 @@ START = Start(
 BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 
 
-def make() -> OwnedCall:
+def make(*, released: int = 0) -> OwnedCall:
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
-    call = OwnedCall(START, "t", "1-0", Session(info, [], Config()), policy_header="p@r", released=0, digest="", recorded=0)
+    call = OwnedCall(START, "t", "1-0", Session(info, [], Config()), policy_header="p@r", released=released, digest="", recorded=0)
     call.begin(BODY)
     return call
 
@@ -146,6 +146,23 @@ def test_a_gateway_hears_how_far_a_held_call_is() -> None:
             told += [layout.unpack_reply(release.reply).processed] if release.reply else []
             call.answered()
     assert len(told) >= 2 and told[0] - seq < (PROGRESS_BYTES + HELD_BYTES) // 1000
+
+
+def test_only_what_a_client_sees_puts_off_the_next_sign_of_life() -> None:
+    """Of a long tool call a client sees nothing, however often the gateway hears how far it is."""
+    call, seq = holding()
+    begun = call.last_sign = call.last_sign - 100
+    for number in range(200):
+        call.take_entry(Entry(seq + number, 1, "chunks", [fragment("x" * 1000)]))
+        if call.wants_release:
+            call.next_release(2)
+            call.answered()
+    assert call.last_sign == begun
+    call.ask_keepalive()
+    release = call.next_release(2)
+    assert release is not None and layout.unpack_reply(release.reply).data == b": keepalive\n\n" and call.last_sign > begun
+    # nobody knows what the client saw last of a call that another worker had
+    assert make(released=1).last_sign < 0
 
 
 def test_what_was_under_way_at_the_end_is_recorded_but_not_as_released() -> None:

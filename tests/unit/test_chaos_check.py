@@ -1,6 +1,9 @@
 """The checker of the chaos run finds what it looks for: a hostile client that got something, an innocent one that was ended."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ from tests.chaos.breaking import Breaker, Fault
 from tests.chaos.check import innocent_faults
 from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import Done
-from tests.support.invariants import Recorded, Seen
+from tests.support.invariants import Recorded, Seen, sum_faults
 
 
 def openai(*deltas: dict[str, Any]) -> bytes:
@@ -108,3 +111,40 @@ def test_an_innocent_call_that_suffers_is_found(seen: Seen, recorded: Recorded, 
 def test_an_innocent_call_that_is_served_is_not() -> None:
     seen = Seen("openai", streams=True, status=200, body=openai({"content": "fine"}))
     assert not list(innocent_faults(Done(1, "judged", "m", seen, 0.5, 2.0, 0.0), Recorded(), Nothing()))
+
+
+FRAMES = [b"data: 1\n\n", b"data: 2\n\n", b"data: [DONE]\n\n"]
+RELEASES = [(n, n + 1, frame, sha256(frame).digest()) for n, frame in enumerate(FRAMES, 1)]
+SUMMED = Recorded(
+    end=("ENDED", "complete", 200, 4), chunks=[(1, b"x", "allow"), (2, b"y", "allow")], releases=RELEASES,
+    sums=(2, 3, sha256(b"".join(digest for *_, digest in RELEASES)).digest()),
+)  # fmt: skip
+GOT = Seen("openai", streams=True, status=200, body=b"".join(FRAMES))
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_sums_of_what_was_relayed_fit_however_far_it_came(count: int) -> None:
+    """The rest went out to a gateway whose client had left."""
+    relayed = sha256(b"".join(digest for *_, digest in RELEASES[:count])).digest()
+    recorded = replace(SUMMED, end=("FAILED", "client_gone", 200, count + 1), sums=(2, 3, relayed))
+    assert sum_faults(replace(GOT, body=b"".join(FRAMES[:count]), whole=False), recorded) == []
+    assert count == 3 or sum_faults(GOT, recorded)
+
+
+HOLES: dict[str, Callable[[Recorded], Recorded]] = {
+    "a chunk": lambda r: replace(r, chunks=r.chunks[:1]),
+    "the last release": lambda r: replace(r, releases=r.releases[:2]),
+    "a release between": lambda r: replace(r, releases=[r.releases[0], r.releases[2]]),
+    "a byte of a release": lambda r: replace(r, releases=[(1, 2, b"data: 7\n\n", sha256(b"data: 7\n\n").digest()), *r.releases[1:]]),
+    "what it says itself": lambda r: replace(r, events=[("incomplete", "2 of 3 releases are on record")]),
+}
+
+
+@pytest.mark.parametrize("hole", HOLES.values(), ids=HOLES)
+def test_a_record_that_does_not_fit_its_sums_is_found(hole: Callable[[Recorded], Recorded]) -> None:
+    assert sum_faults(GOT, SUMMED) == []
+    assert sum_faults(GOT, hole(SUMMED))
+
+
+def test_sums_that_nobody_could_say_are_not_compared() -> None:
+    assert sum_faults(GOT, Recorded(end=("FAILED", "gateway_lost", 200, -1), releases=RELEASES)) == []

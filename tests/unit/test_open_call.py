@@ -137,3 +137,69 @@ async def test_room_is_given_when_the_worker_is_that_far() -> None:
 def test_an_append_is_what_redis_would_be_sent(blob: bytes) -> None:
     packed = Append("key:\u00e4", "channel", b"b").pack(b"12-0", blob, b"hint")
     assert packed == _pack(("XADD", "key:\u00e4", "NOMKSTREAM", "12-0", b"b", blob)) + _pack(("PUBLISH", "channel", b"hint"))
+
+
+def age(call: OpenCall, seconds: float) -> None:
+    call.started = time.monotonic() - seconds
+
+
+def keepalive(call: OpenCall) -> None:
+    call.on_reply(
+        Reply(call.id, call.expected, call.expected, status=200, headers={"content-type": "x"}, data=b": keepalive\n\n", keepalive=True)
+    )
+
+
+async def test_a_keepalive_that_came_too_early_is_written_when_the_15_seconds_are_over() -> None:
+    call = opened()
+    call.head_sent = False
+    handler = await waiting(call)
+    keepalive(call)
+    age(call, 14.9)
+    call.show_life(time.monotonic())
+    call.relay()
+    assert not await is_woken(handler) and not call.status
+    age(call, 15.1)
+    call.show_life(time.monotonic())
+    call.relay()
+    assert await is_woken(handler)
+    assert (call.status, call.headers, call.take_out()) == (200, {"content-type": "x"}, b": keepalive\n\n")
+    call.show_life(time.monotonic())
+    assert not call.has_out
+
+
+async def test_a_true_status_within_15_seconds_is_not_spoilt_by_a_keepalive_before_it() -> None:
+    call = opened()
+    call.head_sent = False
+    keepalive(call)
+    tell(call, status=429, data=b"{}", end="upstream_status")
+    age(call, 16)
+    call.show_life(time.monotonic())
+    assert (call.status, call.take_out()) == (429, b"{}")
+
+
+async def test_keepalives_of_a_begun_answer_are_written_as_they_come_and_progress_never() -> None:
+    client = Client()
+    call = opened(client)
+    handler = await waiting(call)
+    keepalive(call)
+    call.relay()
+    call.on_reply(Reply(call.id, call.expected, call.expected, processed=7, keepalive=True))
+    call.relay()
+    assert client.written == [b": keepalive\n\n"] and not await is_woken(handler)
+    handler.cancel()
+
+
+def test_what_a_call_was_told_before_its_stream_was_gone_stays() -> None:
+    """The worker that ended it has let its stream go; what the gateway still wanted to say of it has no place any more."""
+    ended, given_up = opened(), opened()
+    tell(ended, data=b"last", end="complete")
+    ended.append("closed", number=1, text="complete")
+    given_up.on_reply(Reply(given_up.id, 0, 0, failed="gateway_lost"))
+    given_up.append("closed", text="gateway_lost")
+    for call in (ended, given_up):
+        assert call.next_entries(1)
+        call.lose()
+        call.append("closed")
+        assert not call.unanswered and not call.has_pending
+    assert ended.error is None and ended.take_out() == b"last"
+    assert given_up.error is not None and given_up.error.error_code == "gateway_lost"

@@ -121,3 +121,14 @@ def test_delay_and_throttle_take_their_time(proxy: Proxy) -> None:
         while got < 10_000:
             got += len(link.recv(65_536))
         assert time.monotonic() - began >= 0.4
+
+
+def test_a_reply_is_altered_once(proxy: Proxy) -> None:
+    with _connect(proxy) as link:
+        link.settimeout(5)
+        proxy.alter_reply(rb"word(\d)", b"9")
+        assert not proxy.has_altered
+        for sent, got in ((b"word ", b"word "), (b"the word1 word2", b"the word9 word2"), (b"word1", b"word1")):
+            link.sendall(sent)
+            assert link.recv(64) == got
+        assert proxy.has_altered

@@ -1,0 +1,144 @@
+"""What a gateway hears from one of its reply streams, and whether it hears it.
+
+Replies have numbers: one that is read twice does no harm, one that is never read ends its call. So where it is in doubt how far this
+gateway has read, it reads from the beginning of what is there. Ids are times of Redis, and must not be believed for that: its clock may go
+back, it may come back empty, a byte on the way may change. What is believed is the stream. It is trimmed only below the entry that was
+read last; where that entry is not there any more, it is another stream than the one that was read (or there is none), and what was read of
+it is not known. Each sign of life asks that, in the step that tells workers how far they may trim.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from protocol.errors import StreamConnectionLost, StreamProtocolError
+from streams import layout
+from streams.connection import Connection, RedisError
+
+log = logging.getLogger(__name__)
+READ_COUNT = 500
+BEGINNING = b"0-0"
+DEAF_BEATS = 3
+"""At so many signs of life in a row there was something to read and nothing was: it is not heard, not merely late."""
+FAILING_S = 3.0
+"""Reading is refused for so long: not a Redis that just starts."""
+RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
+_ID = re.compile(rb"(\d{1,19})-(\d{1,19})").fullmatch
+
+
+class Replies:
+    """The replies of one shard, for one gateway process. `again` is called where they are read from the beginning."""
+
+    def __init__(self, url: str, gateway: str, shard: int, *, silent_s: float, again: Callable[[], None]) -> None:
+        self._redis = Connection(url, name="gateway-replies", silent_s=silent_s)
+        self.key, self._shard, self._again = layout.reply_key(shard, gateway), shard, again
+        self.position = BEGINNING
+        """The id of the entry that was read last."""
+        self.trouble = ""
+        """Why this gateway hears nothing here, in a sentence; empty where it does."""
+        self._has_heard = False
+        """Has anything come since the last sign of life?"""
+        self._unheard = self._failures = self._times = 0
+        self._failing_since: float | None = None
+
+    async def open(self) -> None:
+        """Connect. Raises StreamConnectionLost."""
+        await self._redis.open()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._redis.close()
+
+    async def next(self) -> list[list[Any]]:
+        """Wait for entries, about a second; returns the fields of each, none where nothing came or it could not be read.
+
+        What goes wrong is said once for each row of failures, and waited for.
+        """
+        asked, times = self.position, self._times
+        try:
+            found = await self._redis.call("XREAD", "COUNT", READ_COUNT, "BLOCK", self._redis.block_ms, "STREAMS", self.key, asked)
+            entries, last = _read(found, asked)
+        except StreamConnectionLost:
+            self._again()
+            await asyncio.sleep(RETRY_S)
+            return []
+        except (RedisError, StreamProtocolError) as error:
+            await self._failed(error)
+            return []
+        self._works()
+        if not entries or times != self._times:
+            # meanwhile it was found that this was no place to read from
+            return []
+        self.position, self._has_heard, self.trouble = last, True, ""
+        return entries
+
+    async def _failed(self, error: Exception) -> None:
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+            log.error("replies cannot be read", extra={"shard": self._shard, "error": str(error)[:80]})
+        if time.monotonic() - self._failing_since > FAILING_S:
+            self._trouble(f"cannot read them ({str(error)[:80]})")
+        if isinstance(error, StreamProtocolError):
+            # what comes next on this connection may be the answer to something else
+            self._redis.cut()
+        self.begin_again()
+        await asyncio.sleep(min(LONGEST_RETRY_S, RETRY_S * 2**self._failures))
+        self._failures = min(self._failures + 1, 10)
+
+    def _works(self) -> None:
+        if self._failing_since is not None:
+            log.info("replies are read again", extra={"shard": self._shard})
+        self._failing_since, self._failures = None, 0
+
+    def begin_again(self) -> None:
+        """Read all that is there once more."""
+        self._times += 1
+        self.position = BEGINNING
+        self._again()
+
+    def beaten(self, said: Any) -> None:
+        """Take what BEAT answered: is the entry that was read last there (OK, else LOST), and is there more? Raises ValueError."""
+        if not isinstance(said, list):
+            raise ValueError("no answer to a sign of life")
+        word, has_more = said
+        if word == b"LOST":
+            log.warning("the reply stream is not the one that was read: it is read from the beginning", extra={"shard": self._shard})
+            self.begin_again()
+        self._unheard = self._unheard + 1 if has_more and not self._has_heard else 0
+        self._has_heard = False
+        if self._unheard >= DEAF_BEATS:
+            self._unheard = 0
+            self._trouble("does not hear them")
+            log.error("replies are there and not heard: they are read from the beginning", extra={"shard": self._shard})
+            self._redis.cut()
+            self.begin_again()
+        elif not has_more and self._failing_since is None:
+            self.trouble = ""
+
+    def _trouble(self, what: str) -> None:
+        where = f"answers wait in Redis ({self.key}) and this gateway {what}"
+        self.trouble = f"{where}, so its calls end without one; it tries again by itself: if that does not help, see its log and restart it"
+
+
+def _read(found: Any, asked: bytes) -> tuple[list[list[Any]], bytes]:
+    """Return the fields of the entries that Redis answered with, and the id of the last. Raises StreamProtocolError where it is no answer."""
+    if not found:
+        return [], asked
+    with contextlib.suppress(ValueError, TypeError, IndexError):
+        [[_, entries]] = found
+        last = entries[-1][0]
+        found = [fields for _, fields in entries]
+        if _number(last) > _number(asked) and all(type(fields) is list for fields in found):
+            return found, last
+    raise StreamProtocolError("an answer of Redis that is none")
+
+
+def _number(entry: bytes) -> tuple[int, int]:
+    parts = _ID(entry)
+    if parts is None:
+        raise ValueError("no id of an entry")
+    return int(parts[1]), int(parts[2])

@@ -1,0 +1,22 @@
+"""What `sluice doctor` says of gateways, by what each shows in Redis: how many live, which are silent, which hear nothing. Pure."""
+
+from collections.abc import Mapping
+
+from streams import layout
+
+LIVE_MS = 5_000
+"""A gateway shows itself every second."""
+
+
+def gateway_faults(shown: Mapping[bytes, bytes], now_ms: int) -> list[tuple[str, str]]:
+    """Return (state, sentence) pairs for what `GATEWAYS_KEY` holds, `now_ms` being Redis' clock; one is about those that are well."""
+    signs = {name: sign for name, sign in layout.gateway_signs(shown).items() if now_ms - sign.at <= layout.GATEWAY_KNOWN_MS}
+    live = {name: sign for name, sign in signs.items() if now_ms - sign.at <= LIVE_MS}
+    found = [("failed", f"the gateway {name}: {sign.trouble}") for name, sign in live.items() if sign.trouble]
+    for name, sign in signs.items():
+        if name not in live:
+            said = f"the gateway {name} showed no life for {(now_ms - sign.at) // 1000} s"
+            found.append(("warning", f"{said}: if it was killed, its calls have ended; if it runs, see its log and its way to Redis"))
+    if not live:
+        return [*found, ("warning", "no gateway of this version is running, so clients have nowhere to connect: start `sluice gateway`")]
+    return found or [("ok", f"{len(live)} live" if len(live) > 1 else "1 lives")]

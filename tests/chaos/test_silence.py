@@ -1,0 +1,35 @@
+"""How long a client of a silent upstream waits for a sign of life, with the limits as they are delivered, in real time."""
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from protocol.request import Dialect
+from tests.support import upstreams
+from tests.support.figures import Figure
+from tests.support.readers import Reader, request
+from tests.support.replay import stream
+from tests.support.upstreams import MODEL, replayed
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
+
+DIALECTS: list[Dialect] = ["openai", "anthropic"]
+SIGNS: dict[Dialect, bytes] = {"openai": b": keepalive\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'}
+
+
+def test_a_silent_upstream_costs_15_seconds_and_then_less_than_12(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+    """Coding agents give an answer up after 20 s of silence."""
+    with replayed(tmp_path, redis_url, database_url, upstreams.config) as (product, replay):
+        replay.answer(stream(b"", ending="hang"))
+        began = time.monotonic()
+        readers = [Reader(product.url, request("go", dialect, model=MODEL[dialect]), dialect=dialect, timeout_s=30) for dialect in DIALECTS]
+        wait_for(lambda: all(len(r.came) >= 4 for r in readers) or any(r.failure for r in readers), timeout_s=60, what="four keepalives")
+        for reader in readers:
+            assert reader.status == 200 and reader.received.startswith(SIGNS[reader.dialect] * 4), (reader.failure, reader.received)
+            first, most = reader.came[0] - began, max(after - before for before, after in pairwise(reader.came))
+            figure(f"{reader.dialect}: first byte of a silent stream", first, "s")
+            figure(f"{reader.dialect}: longest gap after it", most, "s")
+            assert 15 <= first <= 16 and most < 12, (first, most)

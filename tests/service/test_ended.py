@@ -1,0 +1,140 @@
+"""Calls that ended are named in Redis: by the step that ends them, and by a gateway whose Redis may have lost them."""
+
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.bus import Bus
+from gateway.calls import OpenCall
+from gateway.lost import REMEMBERED_S, LostCalls
+from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
+from protocol.config import Limits
+from streams import layout, scripts
+from streams.connection import Connection
+from streams.layout import Reply
+from tests.support.dispatch import empty
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Connection]:
+    async with empty(redis_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def bus(redis: Connection, redis_url: str) -> AsyncIterator[Bus]:
+    made = Bus(redis_url, "g", Limits(), 1)
+    await made.open()
+    yield made
+    await made.close()
+
+
+def opened(*, is_begun: bool = True) -> OpenCall:
+    call = OpenCall(layout.new_call_id(), "openai", "chat", b"{}", activity_s=9, deadline=time.monotonic() + 9)
+    call.is_begun = is_begun
+    return call
+
+
+async def on_stream(redis: Connection, call: OpenCall) -> None:
+    await redis.call("XADD", call.stream_key, layout.START_ID, layout.BLOB, b"")
+
+
+async def named(redis: Connection) -> list[tuple[str, layout.Entry | None]]:
+    """The calls on the `ended` stream, each with its end where a gateway named it."""
+    found = []
+    for _, fields in await redis.call("XRANGE", layout.ended_key(0), "-", "+"):
+        told = dict(zip(fields[::2], fields[1::2], strict=True))
+        found.append((told[b"c"].decode(), layout.unpack_entry(told[b"b"]) if b"b" in told else None))
+    return found
+
+
+async def look(bus: Bus, run_id: str = "1", *, known: bool = True) -> None:
+    await bus._lost.look(run_id, known=known)
+
+
+async def test_a_call_whose_stream_is_lost_is_named_with_its_end(redis: Connection, bus: Bus) -> None:
+    call = opened()
+    call.on_reply(Reply(call.id, 0, 2, data=b"said"))
+    call.take_out()
+    call.append("eof")
+    bus.append(call)
+    await wait_until(lambda: call.is_lost)
+    assert call.error is not None and call.error.error_code == "stream_lost"
+    bus.end(call, "stream_lost")
+    await look(bus)
+    [(call_id, end)] = await named(redis)
+    assert call_id == call.id and end is not None and (end.kind, end.text, end.number) == ("closed", "stream_lost", 2)
+    assert layout.unpack_relayed(end.chunks[0]).releases == 1
+
+
+async def test_a_call_whose_end_finds_no_stream_is_named_once(redis: Connection, bus: Bus) -> None:
+    call = opened()
+    bus.end(call, "complete")
+    await wait_until(lambda: call.is_lost)
+    await look(bus)
+    await look(bus)
+    assert [one for one, _ in await named(redis)] == [call.id]
+
+
+async def test_a_call_that_never_began_is_not_named(redis: Connection, bus: Bus) -> None:
+    call = opened(is_begun=False)
+    bus.end(call, "overloaded")
+    await wait_until(lambda: call.is_lost)
+    await look(bus)
+    assert await named(redis) == []
+
+
+@pytest.mark.parametrize("how", ["another process", "empty"])
+async def test_calls_that_ended_just_before_redis_came_back_are_named(redis: Connection, bus: Bus, how: str) -> None:
+    call = opened()
+    await on_stream(redis, call)
+    await look(bus)
+    bus.end(call, "complete")
+    await wait_until(lambda: bus._lost._remembered)
+    await look(bus)
+    assert await named(redis) == []
+    if how == "empty":
+        await redis.call("FLUSHALL")
+        await look(bus, known=await bus._lost.is_known())
+    else:
+        await look(bus, "2")
+    [(call_id, end)] = await named(redis)
+    assert call_id == call.id and end is not None and end.text == "complete"
+
+
+async def test_a_living_gateway_names_what_ended_before_redis_was_emptied(redis: Connection, bus: Bus) -> None:
+    await bus._beat()
+    call = opened()
+    await on_stream(redis, call)
+    bus.end(call, "complete")
+    await wait_until(lambda: bus._lost._remembered)
+    await bus._beat()
+    assert await named(redis) == []
+    await redis.call("FLUSHALL")
+    await bus._beat()
+    assert [one for one, _ in await named(redis)] == [call.id]
+
+
+async def test_what_ended_long_before_is_forgotten(redis: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = LostCalls(redis, "g", 1)
+    await lost.look("1", known=True)
+    call = opened()
+    call.close("complete")
+    lost.remember(call)
+    now = time.monotonic()
+    monkeypatch.setattr("gateway.lost.time.monotonic", lambda: now + REMEMBERED_S + 1)
+    await lost.look("1", known=True)
+    await lost.look("2", known=True)
+    assert await named(redis) == []
+
+
+async def test_so_many_calls_are_remembered_and_named(redis: Connection) -> None:
+    lost = LostCalls(redis, "g", 1)
+    call = opened()
+    call.close("complete")
+    for _ in range(MAX_REMEMBERED_CALLS + 9):
+        lost.remember(call)
+    assert len(lost._remembered) == MAX_REMEMBERED_CALLS
+    assert f"'MAXLEN', '~', {MAX_ENDED_CALLS}," in scripts.FINISH

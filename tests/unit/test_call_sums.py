@@ -1,0 +1,181 @@
+"""What the end of a call says of its record, and what it tells of what the gateway relayed."""
+
+import json
+from hashlib import sha256
+
+import pytest
+
+from policy.effects import CallInfo
+from policy.session import Session
+from protocol.config import Config
+from protocol.records import BlockRecord, ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
+from streams import layout
+from streams.layout import Entry, Relayed, Start
+from workers.call import OwnedCall
+from workers.claims import _written
+
+BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
+SUM = sha256(b"relayed").digest()
+
+
+def make(*, released: int = 0, recorded: int = 0, written: int | None = 0, body_sha256: str = "") -> OwnedCall:
+    start = Start(
+        call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
+        session="", nonce="n", deadline=2, body_sha256=body_sha256,
+    )  # fmt: skip
+    info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
+    session = Session(info, [], Config())
+    return OwnedCall(
+        start, "t", "1-0", session, policy_header="p@r", released=released, digest="", recorded=recorded, written=written
+    )  # fmt: skip
+
+
+def begun() -> OwnedCall:
+    call = make()
+    call.begin(BODY)
+    return call
+
+
+def chunk(delta: object, finish: str | None = None) -> bytes:
+    return (
+        b"data: "
+        + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}).encode()
+        + b"\n\n"
+    )
+
+
+def release(call: OwnedCall, records: list[Record]) -> layout.Reply:
+    built = call.next_release(1)
+    assert built is not None
+    records += decode_records(built.audit) if built.audit else []
+    call.answered()
+    return layout.unpack_reply(built.reply)
+
+
+def closing(told: Relayed | bytes | None, seq: int, text: str = "complete") -> Entry:
+    chunks = [] if told is None else [told if isinstance(told, bytes) else layout.pack(told)]
+    return Entry(seq, 1, "closed", chunks, 2, text)
+
+
+def end_of(records: list[Record]) -> EndRecord:
+    [end] = [r for r in records if isinstance(r, EndRecord)]
+    return end
+
+
+def test_what_is_released_goes_with_the_hash_that_is_on_record() -> None:
+    call, records = begun(), list[Record]()
+    release(call, records)
+    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
+    reply = release(call, records)
+    [released] = [r for r in records if isinstance(r, ReleaseRecord)]
+    assert reply.data and reply.sha256 == released.sha256 == sha256(reply.data).digest() and not reply.late_sha256
+
+
+def test_a_keepalive_has_no_hash_and_a_refusal_two() -> None:
+    call, records = begun(), list[Record]()
+    release(call, records)
+    call.ask_keepalive()
+    assert release(call, records).sha256 == b""
+    other = make()
+    other.begin(b"{}")
+    reply = release(other, records)
+    assert (reply.sha256, reply.late_sha256) == (sha256(reply.data).digest(), sha256(reply.late).digest())
+
+
+def test_the_end_says_how_much_a_whole_record_holds() -> None:
+    call, records = begun(), list[Record]()
+    release(call, records)
+    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"}), chunk({"content": "b"})]))
+    release(call, records)
+    call.take_entry(Entry(3, 1, "chunks", [chunk({}, "stop"), b"data: [DONE]\n\n"]))
+    call.take_entry(Entry(5, 1, "eof"))
+    release(call, records)
+    call.take_entry(closing(Relayed(2, SUM), 6))
+    records += call.end_records("complete", 2, 5)
+    end = end_of(records)
+    blocks = [r for r in records if isinstance(r, BlockRecord)]
+    assert (end.chunks, end.releases, end.decisions, end.relayed_sha256) == (4, 2, len(blocks), SUM) and blocks
+    assert sum(len(r.raw) for r in records if isinstance(r, ChunksRecord)) == 4
+
+
+def test_tool_calls_that_nobody_decided_on_are_counted_as_they_are_recorded() -> None:
+    call, records = begun(), list[Record]()
+    release(call, records)
+    tool = {"index": 0, "id": "c", "function": {"name": "bash", "arguments": "{}"}}
+    call.take_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [tool]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]))
+    assert call.open_waits
+    call.take_entry(closing(Relayed(0, SUM), 4, "client_gone"))
+    records += call.end_records("client_gone", 0, 5)
+    rows = [r for r in records if type(r).__name__ in ("BlockRecord", "ToolCallRecord", "ToolReleaseRecord", "JudgementRecord")]
+    assert end_of(records).decisions == len(rows) == 2
+
+
+def test_a_gateway_that_tells_nothing_leaves_the_hash_unknown() -> None:
+    call = begun()
+    call.take_entry(closing(None, 1))
+    assert end_of(call.end_records("client_gone", 0, 5)).relayed_sha256 is None
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\xc1", b"\x91\x01", layout.pack(["x", 1])])
+def test_an_end_that_cannot_be_read_ends_the_call_all_the_same(damaged: bytes) -> None:
+    call = begun()
+    assert call.take_entry(closing(damaged, 1))
+    assert call.closed is not None and call.closed.text == "stream_protocol_error" and not call.broken
+    end = end_of(call.end_records(call.closed.text, call.closed.number, 5))
+    assert (end.state, end.reason, end.relayed, end.relayed_sha256, end.chunks) == ("FAILED", "stream_protocol_error", 2, None, 0)
+
+
+def test_what_the_client_got_beside_releases_is_on_record() -> None:
+    call = begun()
+    call.take_entry(closing(Relayed(1, SUM, [(1, 3), (4, 1)], b"data: gone\n\n"), 1))
+    events = [r for r in call.end_records("stream_timeout", 2, 5) if isinstance(r, EventRecord)]
+    assert [(e.kind, e.number, e.detail) for e in events] == [("keepalive", 1, "3"), ("keepalive", 4, "1"), ("frame", 2, "data: gone\n\n")]
+    other = begun()
+    other.take_entry(closing(Relayed(1, SUM, [], b"frame", 7), 1))
+    events = [r for r in other.end_records("complete", 2, 5) if isinstance(r, EventRecord)]
+    assert [(e.kind, e.number, e.detail) for e in events] == [("late", 7, "frame")]
+
+
+def test_a_body_that_is_not_the_one_that_the_gateway_took_is_refused() -> None:
+    call = make(body_sha256=sha256(BODY).hexdigest())
+    call.begin(BODY)
+    records = list[Record]()
+    assert release(call, records).dispatch is not None
+    other = make(body_sha256=sha256(BODY).hexdigest())
+    other.begin(BODY.replace(b'"x"', b'"y"'))
+    reply = release(other, records)
+    assert reply.dispatch is None and reply.end == "body_changed" and reply.status == 500
+    assert [r.kind for r in records if isinstance(r, EventRecord)] == ["body_changed"]
+
+
+def test_a_release_whose_answer_is_not_there_makes_their_number_unknown() -> None:
+    call = begun()
+    release(call, [])
+    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
+    built = call.next_release(1)
+    assert built is not None
+    assert end_of(call.end_records("x", -1, 5)).releases == 0
+    built.is_out = None
+    assert end_of(call.end_records("x", -1, 5)).releases is None
+    built.is_out = False
+    assert end_of(call.end_records("x", -1, 5)).releases == 0
+    call.answered()
+    assert end_of(call.end_records("x", -1, 5)).releases == 1
+
+
+def test_of_a_call_that_was_not_replayed_to_its_end_nothing_is_said() -> None:
+    call = make(released=3, recorded=5, written=2)
+    call.replaying = True
+    call.begin(BODY)
+    end = end_of(call.end_records("x", -1, 5))
+    assert (end.chunks, end.releases, end.decisions) == (None, 2, None)
+    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})] * 5))
+    assert end_of(call.end_records("x", -1, 5)).chunks == 5
+
+
+@pytest.mark.parametrize(
+    ("told", "released", "written"), [(b"7:3", 7, 3), (b"", 0, 0), (b"", 7, None), (b"6:3", 7, None), (b"7:x", 7, None)]
+)
+def test_how_many_releases_there_are_is_believed_at_its_number_only(told: bytes, released: int, written: int | None) -> None:
+    """A worker of the version before says nothing, and leaves what the one before it said."""
+    assert _written(told, released) == written

@@ -1,0 +1,66 @@
+"""What goes out of one call in one step: outputs of its session joined and encoded, and the arguments of the release script."""
+
+from hashlib import sha256
+
+import msgspec
+
+from protocol.events import Event, TextDelta
+from streams import layout
+
+
+class Release(msgspec.Struct):
+    """Arguments of one call in the release script."""
+
+    number: int
+    next: int
+    digest: str
+    seq: int
+    reply: bytes
+    audit: bytes
+    written: int | None
+    """How many releases with bytes there are with it; None: not known."""
+    is_asked: bool = False
+    """Was it sent, and is its answer still to come?"""
+    is_out: bool | None = False
+    """Did it go out? None: Redis may have done it."""
+
+
+class Rendered:
+    """Outputs as one reply has them."""
+
+    __slots__ = ("data", "dispatch", "headers", "late", "late_sha256", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.data = self.late = self.late_sha256 = b""
+        self.dispatch: layout.Dispatch | None = None
+
+
+def join(events: list[Event]) -> list[Event]:
+    """Join neighbouring text deltas of one block: one frame instead of many, the same text."""
+    if len(events) < 2:
+        return events
+    joined: list[Event] = []
+    parts: list[str] = []
+    index = -1
+    for event in events:
+        if type(event) is TextDelta:
+            if event.index != index and parts:
+                joined.append(TextDelta(index, "".join(parts)))
+                parts = []
+            index = event.index
+            parts.append(event.text)
+            continue
+        if parts:
+            joined.append(TextDelta(index, "".join(parts)))
+            parts = []
+        joined.append(event)
+    if parts:
+        joined.append(TextDelta(index, "".join(parts)))
+    return joined
+
+
+def digest(data: bytes) -> bytes:
+    """The hash that goes with bytes to the gateway and into the record; of none, none."""
+    return sha256(data).digest() if data else b""
