@@ -213,9 +213,9 @@ class AuditInserter:
         [(count, chain, is_redacted)] = await self._rows(_RELAYED, {"call": call_id, "upto": upto})
         return count, chain, is_redacted
 
-    async def mark(self, found: Sequence[Found]) -> None:
-        """Record holes of calls; twice is a no-op. Raises AuditUnavailable."""
-        await self._rows(MARK, mark_values(found))
+    async def mark(self, found: Sequence[Found]) -> list[UUID]:
+        """Record holes of calls; returns the calls of which that was not on record yet. Raises AuditUnavailable."""
+        return sorted({row[0] for row in await self._rows(MARK, mark_values(found))})
 
     async def close(self) -> None:
         """Close the connection; the next use opens another."""

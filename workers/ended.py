@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from db.holes import Found, Hole
@@ -63,10 +64,10 @@ class EndedCalls:
             await self._redis.call("XTRIM", layout.ended_key(shard), "MINID", kept)
         if not self._found:
             return []
-        await inserter.mark(self._found)
-        calls = sorted({found.call_id for found in self._found})
-        log.error("calls ended that are not whole on record", extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))})
+        calls = await inserter.mark(self._found)
         self._found = []
+        if calls:
+            log.error("calls ended that are not whole on record", extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))})
         return calls
 
     async def _settled_ms(self, shard: int) -> int:
@@ -96,7 +97,7 @@ class EndedCalls:
     async def _read(self, inserter: AuditInserter, shard: int, turn: int, until_ms: int) -> None:
         """Look up what ended since the last look, up to a time."""
         is_last = turn == len(self._ages_s) - 1
-        entries: Sequence[list[object]] = [[]] * PAGE
+        entries: list[Any] = [None] * PAGE
         while len(entries) == PAGE:
             after = self._read_to[shard, turn]
             entries = await self._redis.call("XRANGE", layout.ended_key(shard), f"({after}", str(max(until_ms, 0)), "COUNT", PAGE)
@@ -117,7 +118,7 @@ class EndedCalls:
                 if call_id not in missing:
                     await self._compare(inserter, call_id, blob)
             if entries:
-                self._read_to[shard, turn] = entries[-1][0].decode()  # type: ignore[attr-defined]
+                self._read_to[shard, turn] = entries[-1][0].decode()
 
     def _note_missing(self, call_id: str) -> None:
         if len(self._missed) < MAX_MISSED:
