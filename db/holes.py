@@ -73,11 +73,12 @@ LEFT JOIN LATERAL (
 ) r ON true
 """
 """What is compared of each of `calls`, beside the numbers of its rows; `values_of` gives the parameters. One statement for a batch."""
-_MARK: LiteralString = """
+MARK: LiteralString = """
 INSERT INTO events (call_id, kind, number, at, detail)
 SELECT call_id, %s, number, now(), detail FROM unnest(%s::uuid[], %s::bigint[], %s::text[]) AS n (call_id, number, detail)
 ON CONFLICT DO NOTHING RETURNING call_id
 """
+"""`mark_values` gives the parameters. What was said of a kind of hole first stays."""
 _INCOMPLETE: LiteralString = f"""
 SELECT call_id, number, detail FROM events
 WHERE kind = '{KIND}' AND call_id >= %s AND call_id < %s ORDER BY call_id, number LIMIT {MANY}
@@ -86,6 +87,11 @@ _NEWEST: LiteralString = f"SELECT DISTINCT call_id FROM events WHERE kind = '{KI
 COUNT: LiteralString = f"SELECT count(*) AS count FROM (SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' LIMIT {MANY}) i"
 _DECISIONS = ("blocks", "tool_calls", "tool_releases", "judgements")
 _PLACES = {form.table: place for place, form in enumerate(FORMS)}
+
+
+def mark_values(found: Sequence[Found]) -> tuple[object, ...]:
+    """Return the parameters of `MARK`."""
+    return KIND, [f.call_id for f in found], [int(f.hole) for f in found], [f.detail for f in found]
 
 
 def values_of(calls: Sequence[UUID]) -> dict[str, Any]:
@@ -103,7 +109,7 @@ def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
         found.append((Hole.END, "the call's end is not on record"))
     elif reason == STREAM_LOST:
         found.append((Hole.LOST, "Redis lost the call while it ran: what was not recorded by then is not known"))
-    elif chunks is None and hashed:
+    elif hashed and chunks is None and releases is None and decisions is None and relayed_sha256 is None:
         found.append((Hole.SUMS, "the call's end does not say what the record should hold: whether all of it is here is not known"))
     there = {table: counts[place] for table, place in _PLACES.items()}
     for hole, table, said, is_there in (
@@ -124,8 +130,7 @@ def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[Found]:
 
 def mark(connection: psycopg.Connection, found: Sequence[Found]) -> set[UUID]:
     """Write what was found as events; returns the calls that did not have them all. What was said of a kind of hole first stays."""
-    calls, numbers, details = [f.call_id for f in found], [int(f.hole) for f in found], [f.detail for f in found]
-    return {row[0] for row in connection.execute(_MARK, (KIND, calls, numbers, details), binary=True)} if found else set()
+    return {row[0] for row in connection.execute(MARK, mark_values(found), binary=True)} if found else set()
 
 
 def read_marks(connection: psycopg.Connection, low: UUID, high: UUID) -> list[Found]:

@@ -28,6 +28,7 @@ from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
 
 from db.fit import fit
+from db.holes import MARK, Found, mark_values
 from db.link import conninfo, cut
 from db.packing import Packed, PackedDumper, column
 from db.pipeline import Pipeline, Statement
@@ -63,6 +64,16 @@ WHERE c.call_id >= %s::uuid AND e.call_id IS NULL ORDER BY c.call_id LIMIT %s
 """
 _WITHOUT_BODY: LiteralString = """
 SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b ON b.call_id = c.call_id::uuid WHERE b.call_id IS NULL
+"""
+_WITHOUT_END: LiteralString = """
+SELECT c.call_id::text FROM unnest(%s::uuid[]) c (call_id)
+LEFT JOIN ends e ON e.call_id = c.call_id AND e.call_id BETWEEN %s AND %s WHERE e.call_id IS NULL
+"""
+_DROPPED: LiteralString = "SELECT call_id::text FROM seals WHERE part = -1 ORDER BY call_id DESC LIMIT 1"
+_RELAYED: LiteralString = """
+SELECT count(*), sha256(coalesce(string_agg(sha256, ''::bytea ORDER BY number), ''::bytea)),
+    EXISTS (SELECT FROM redactions WHERE call_id = %(call)s::uuid)
+FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
 """
 _PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
 _SEALED: LiteralString = "SELECT DISTINCT call_id FROM seals WHERE call_id = ANY($1::uuid[])"
@@ -197,6 +208,26 @@ class AuditInserter:
             raise
         return str(found[0][0]) if found else ""
 
+    async def without_end(self, call_ids: Sequence[str]) -> list[str]:
+        """Return those of the calls, which are ids, that have no end on record. Raises AuditUnavailable."""
+        ids = sorted(map(UUID, call_ids))
+        return [row[0] for row in await self._rows(_WITHOUT_END, (ids, ids[0], ids[-1]))] if ids else []
+
+    async def dropped_before(self) -> str:
+        """Return the call before which all rows were dropped in order, or nothing. It takes long. Raises AuditUnavailable."""
+        found = await self._rows(_DROPPED, ())
+        return str(found[0][0]) if found else ""
+
+    async def relayed(self, call_id: str, upto: int) -> tuple[int, bytes, bool]:
+        """Return how many releases of a call are on record up to a session output, the hash over their hashes, and whether the call was
+        redacted, when that says nothing. Raises AuditUnavailable."""
+        [(count, chain, is_redacted)] = await self._rows(_RELAYED, {"call": call_id, "upto": upto})
+        return count, chain, is_redacted
+
+    async def mark(self, found: Sequence[Found]) -> list[UUID]:
+        """Record holes of calls; returns the calls of which that was not on record yet. Raises AuditUnavailable."""
+        return sorted({row[0] for row in await self._rows(MARK, mark_values(found))})
+
     async def close(self) -> None:
         """Close the connection; the next use opens another."""
         connection, self._connection, self._pipeline = self._connection, None, None
@@ -207,7 +238,7 @@ class AuditInserter:
         found = await self._rows(statement, values)
         return int(found[0][0]) if found else 0
 
-    async def _rows(self, statement: LiteralString, values: tuple[object, ...]) -> list[Any]:
+    async def _rows(self, statement: LiteralString, values: tuple[object, ...] | Mapping[str, object]) -> list[Any]:
         try:
             return await self._answered(self._fetched(statement, values))
         except psycopg.DataError:
@@ -216,7 +247,7 @@ class AuditInserter:
             await self.close()
             raise AuditUnavailable("the record cannot be looked after now") from error
 
-    async def _fetched(self, statement: str, values: Sequence[object]) -> list[Any]:
+    async def _fetched(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> list[Any]:
         connection = await self._connected()
         return await (await connection.execute(statement, values)).fetchall()
 

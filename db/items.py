@@ -95,8 +95,8 @@ def judge_block_item(row: Any) -> JsonObject:
     return item
 
 
-def chunk_item(row: Any, released: Sequence[Any] | None = None) -> JsonObject:
-    """A row of `chunk_log`, with the releases whose last chunk it was where they are given."""
+def chunk_item(row: Any, released: Sequence[JsonObject] | None = None) -> JsonObject:
+    """A row of `chunk_log`, with what was written to the client while it was the newest chunk, where that is given."""
     item = {
         "call_id": str(row.call_id),
         "seq": row.seq,
@@ -105,7 +105,7 @@ def chunk_item(row: Any, released: Sequence[Any] | None = None) -> JsonObject:
         "verdict": row.verdict,
         "block": row.block,
     }
-    return item if released is None else {**item, "released": [release_item(release) for release in released]}
+    return item if released is None else {**item, "released": released}
 
 
 def release_item(row: Any) -> JsonObject:

@@ -37,6 +37,7 @@ from db.models import Block, Call, Chunk, DeadLetter, Event, Judgement, Release,
 from db.plans import KeptPlans, keep_plans, plan_by_values
 from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.windows import find_keys
+from db.written import read_written
 from protocol.errors import AuditUnavailable
 
 PAGE_BYTES = 16 * 2**20
@@ -117,7 +118,9 @@ class AuditReader:
         return await self._page("judge-blocks", filters, judge_block_item)
 
     async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:
-        """Return a page of a call's chunks, each with what was released up to it; None when there is no such call."""
+        """Return a page of a call's chunks, each with what was written to the client before the next came, and under `released` what was
+        before any, on the page on which the first is; None when there is no such call. With a verdict that is left out: nothing before
+        the first chunk is of a chunk with that verdict."""
         statement = select(CHUNK_LOG).where(CHUNK_LOG.c.call_id == call_id)
         if filters.verdict is not None:
             statement = statement.where(CHUNK_LOG.c.verdict == filters.verdict)
@@ -127,9 +130,12 @@ class AuditReader:
             if not await _known(connection, call_id):
                 return None
             rows, more = await _read(connection, statement.limit(filters.limit + 1), filters.limit)
-            released = await _releases(connection, call_id, [row.seq for row in rows])
+            # ascending, the page without a cursor; descending, the one behind which there is none
+            first = filters.verdict is None and (filters.after is None if filters.order == "asc" else not more)
+            written = await read_written(connection, call_id, [row.seq for row in rows], first=first)
         return {
-            "items": [chunk_item(row, released.get(row.seq, ())) for row in rows],
+            "released": written.get(None, []),
+            "items": [chunk_item(row, written.get(row.seq, [])) for row in rows],
             "next_cursor": _cursor("chunks", rows, more, filters),
         }
 
@@ -215,16 +221,6 @@ def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> 
 async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
     calls = select(exists().where(Call.call_id == call_id))
     return bool(await connection.scalar(calls))
-
-
-async def _releases(connection: AsyncConnection, call_id: UUID, seqs: Sequence[int]) -> dict[int, list[Any]]:
-    """Releases by the chunk of the page that they end with."""
-    found: dict[int, list[Any]] = {}
-    if seqs:
-        statement = select(*Release.__table__.columns).where(Release.call_id == call_id, Release.seq.in_(seqs)).order_by(Release.number)
-        for row in await connection.execute(statement):
-            found.setdefault(row.seq, []).append(row)
-    return found
 
 
 def _of_call(model: Any, call_id: UUID, *order: Any) -> Select[Any]:

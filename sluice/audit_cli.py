@@ -123,7 +123,7 @@ def show(
         if found is None:
             raise NotFound(f"no call {call_id} in the record")
         if chunks:
-            found["chunk_items"] = await _all_chunks(reader, call_id)
+            found["released"], found["chunk_items"] = await _all_chunks(reader, call_id)
         return found
 
     found = _run(read, as_json)
@@ -215,15 +215,18 @@ def _show_list(of: ListName, given: list[tuple[str, str]], columns: Sequence[tup
         typer.echo(f"more: --cursor {page['next_cursor']}", err=True)
 
 
-async def _all_chunks(reader: AuditReader, call_id: UUID) -> list[dict[str, Any]]:
+async def _all_chunks(reader: AuditReader, call_id: UUID) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What was released before the first chunk, and the chunks."""
+    released: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
     cursor = ""
     while True:
         given = [("limit", "1000"), ("cursor", cursor)]
         page = await reader.chunks(call_id, parse_filters(given, of="chunks", allowed=CHUNK_FILTERS))
+        released += page["released"] if page else []
         items += page["items"] if page else []
         if page is None or not page["next_cursor"]:
-            return items
+            return released, items
         cursor = page["next_cursor"]
 
 

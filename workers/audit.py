@@ -14,20 +14,23 @@ import socket
 import time
 from collections import deque
 from functools import partial
+from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
+from db.holes import Found, Hole
 from db.insert import AuditInserter
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
-from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, read_records
+from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.identity import Identity
 from workers import process
 from workers.bodies import BATCH_BYTES, LARGE, Bodies
+from workers.ended import EndedCalls
 from workers.lost import LostCalls
 from workers.seal import SealLoop, entry_id
 
@@ -111,14 +114,15 @@ class AuditWriter:
             await self._make_group(shard)
         process.tell_ready(self.settings)
         log.info("audit writer ready", extra={"writer": self.name})
-        streams = [layout.audit_key(shard) for shard in range(self.shards)]
+        streams, ended_ttl_s = [layout.audit_key(shard) for shard in range(self.shards)], self.limits.ended_ttl_s
         chores = [
             asyncio.create_task(
                 process.show_presence(self._redis, ("audit", self.name), alive_file=self.settings.alive_file), name="presence"
             ),
             asyncio.create_task(process.forget_consumers(self._redis, streams, layout.AUDIT_GROUP), name="forget"),
             asyncio.create_task(self._partition_loop(), name="partitions"),
-            asyncio.create_task(self._lost_loop(), name="lost calls"),
+            asyncio.create_task(self._look_loop(LostCalls(self._redis, ended_ttl_s=ended_ttl_s)), name="lost calls"),
+            asyncio.create_task(self._look_loop(EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)), name="ended calls"),
             asyncio.create_task(self._seals.run(), name="seals"),
             asyncio.create_task(self._missing_loop(), name="missing"),
         ]
@@ -149,17 +153,23 @@ class AuditWriter:
                     pause_s = PARTITIONS_EVERY_S
                 await asyncio.sleep(pause_s)
 
-    async def _lost_loop(self) -> None:
-        lost = LostCalls(self._redis, ended_ttl_s=self.limits.ended_ttl_s)
+    async def _look_loop(self, calls: LostCalls | EndedCalls) -> None:
+        refused = ""
         async with AuditInserter(self.settings.database_url) as inserter:
             while True:
-                await asyncio.sleep(lost.every_s)
+                await asyncio.sleep(calls.every_s)
                 if any(identity.fault for identity in self._identities):
                     continue
-                with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
-                    ended = await lost.look(inserter)
-                    if late := await inserter.sealed_among(ended) if ended else []:
+                try:
+                    if late := await calls.look(inserter):
                         await self._seals.seal_late(late)
+                    refused = ""
+                except (AuditUnavailable, StreamConnectionLost):
+                    pass
+                except RedisError as error:
+                    if str(error) != refused:
+                        log.warning("calls cannot be looked after", extra={"error": str(error)[:80]})
+                    refused = str(error)
 
     async def _missing_loop(self) -> None:
         """Say when records went away that nobody had committed: an ACL cannot keep from cutting a stream who may append to it."""
@@ -272,9 +282,12 @@ class AuditWriter:
             await self._until_stored(inserter.set_aside, [(_call_of(blob), blob) for _, blob in unreadable], "undecodable entry")
         # what is no call's id has no keys; the insert sets it aside
         ended = [r.call_id for r in records if isinstance(r, EndRecord) and layout.is_call_id(r.call_id)]
-        begun = [r.call_id for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
+        begun = [r for r in records if isinstance(r, CallRecord) and layout.is_call_id(r.call_id)]
+        self._bodies.expect({r.call_id: r.body_sha256 for r in begun if r.body_sha256})
         due = asyncio.get_running_loop().time() + LATE_S
-        rest = _Rest([e[0] for e in entries], await self._bodies.sizes(begun), ended, {r.call_id for r in records}, due)
+        rest = _Rest(
+            [e[0] for e in entries], await self._bodies.sizes([r.call_id for r in begun]), ended, {r.call_id for r in records}, due
+        )
         is_late = not at_once and self._may_wait(shard, rest)
         bodies = {} if is_late else await self._bodies.take(inserter, rest.begun, ended)
         found = await self._until_stored(partial(inserter.insert, records, bodies, look_at=() if is_late else rest.calls))
@@ -287,6 +300,7 @@ class AuditWriter:
         waited_for = [r for r in found.held(records) if r.notify]
         await self._announce(waited_for)
         self._bodies.note_kept(bodies)
+        await self._mark(inserter, _altered(records))
         waited = self._strict or bool(waited_for)
         if is_late:
             self._rests[shard].append(rest)
@@ -294,6 +308,15 @@ class AuditWriter:
             return waited, []
         await self._finish(shard, rest, found.sealed)
         return waited, rest.entries
+
+    async def _mark(self, inserter: AuditInserter, altered: list[Found]) -> None:
+        """Say of what calls came other bytes than their senders hashed; before their entries are done, so that their seals cover it."""
+        altered = [*altered, *self._bodies.take_altered()]
+        if altered:
+            first = altered[0]
+            extra = {"call_id": str(first.call_id), "count": len(altered), "detail": first.detail}
+            log.error("records are not what their senders hashed", extra=extra)
+            await self._until_stored(inserter.mark, altered)
 
     def _may_wait(self, shard: int, rest: _Rest) -> bool:
         """Are there large bodies to be written, or calls that end while theirs wait?"""
@@ -330,6 +353,7 @@ class AuditWriter:
                     bodies = await self._bodies.take(inserter, rest.begun, rest.ended)
                     found = await self._until_stored(partial(inserter.insert, [], bodies, look_at=rest.calls))
                     self._bodies.note_kept(bodies)
+                    await self._mark(inserter, [])
                     await self._finish(shard, rest, found.sealed)
                     await self._trim(self._redis, shard, rest.entries)
                     if rests and rests[0] is rest:
@@ -377,6 +401,15 @@ def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, b
             unreadable += [(entry, other) for other in others]
         fields.clear()
     return records, unreadable
+
+
+def _altered(records: list[Record]) -> list[Found]:
+    """Releases that came with other bytes than their policy worker hashed: altered on the way, or in Redis."""
+    return [
+        Found(UUID(r.call_id), Hole.PAYLOAD, f"the bytes of release {r.number:,} came to the record as others than were released")
+        for r in records
+        if isinstance(r, ReleaseRecord) and sha256(r.payload).digest() != r.sha256 and layout.is_call_id(r.call_id)
+    ]
 
 
 def _call_of(blob: bytes) -> str:

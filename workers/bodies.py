@@ -7,8 +7,11 @@ writer has committed it keeps in mind. Tokens of other systems stay behind. Must
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
+from db.holes import Found, Hole
 from db.insert import AuditInserter
 from protocol.tokens import without_tokens
 from streams import layout
@@ -27,6 +30,8 @@ class Bodies:
     def __init__(self, redis: Connection, until_stored: Callable[..., Awaitable[Any]]) -> None:
         self._redis, self._until_stored = redis, until_stored
         self._kept = OrderedDict[str, None]()
+        self._expected = OrderedDict[str, bytes]()
+        self._altered: list[Found] = []
 
     async def take(self, inserter: AuditInserter, begun: Mapping[str, int], ended: Collection[str]) -> dict[str, bytes]:
         """Return the request bodies that are to go in with a batch; where they are many bytes, those before the last are committed here.
@@ -54,7 +59,25 @@ class Bodies:
 
     async def _read(self, call_ids: Iterable[str]) -> dict[str, bytes]:
         found = await asyncio.gather(*(self._redis.call("GET", layout.body_key(c)) for c in call_ids))
-        return {c: without_tokens(body) for c, body in zip(call_ids, found, strict=True) if body is not None}
+        return {c: self._recorded(c, body) for c, body in zip(call_ids, found, strict=True) if body is not None}
+
+    def _recorded(self, call_id: str, body: bytes) -> bytes:
+        """The body as it goes into the record. Whether it is the one that came, only the whole of it tells."""
+        expected = self._expected.pop(call_id, None)
+        if expected is not None and sha256(body).digest() != expected:
+            self._altered.append(Found(UUID(call_id), Hole.BODY, "the request body came to the record as another than the gateway took"))
+        return without_tokens(body)
+
+    def expect(self, hashes: Mapping[str, bytes]) -> None:
+        """The SHA-256 of bodies, by call, as their gateways said."""
+        self._expected.update(hashes)
+        while len(self._expected) > KEPT:
+            self._expected.popitem(last=False)
+
+    def take_altered(self) -> list[Found]:
+        """Return the bodies that were others, each once."""
+        altered, self._altered = self._altered, []
+        return altered
 
     def note_kept(self, call_ids: Iterable[str]) -> None:
         """The bodies of these calls are committed."""
@@ -65,3 +88,4 @@ class Bodies:
     def forget(self, call_id: str) -> None:
         """Nothing of this call follows."""
         self._kept.pop(call_id, None)
+        self._expected.pop(call_id, None)

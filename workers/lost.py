@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from typing import NamedTuple
+from uuid import UUID
 
 from db.insert import AuditInserter
 from protocol.records import EndRecord
@@ -44,8 +45,8 @@ class LostCalls:
         """How often to look."""
         return min(EVERY_S, self._ended_ttl_s)
 
-    async def look(self, inserter: AuditInserter) -> list[str]:
-        """Look once; returns the calls that were ended. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
+    async def look(self, inserter: AuditInserter) -> list[UUID]:
+        """Look once; returns those of the ended calls that had a seal. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
         now = time.time()
         found = await inserter.open_calls(self._since)
         self._since = min([_first_id(now - LATER_S), *found[:1]])
@@ -63,7 +64,7 @@ class LostCalls:
                 end = EndRecord(call_id=call_id, at=at, state="FAILED", reason="stream_lost", status=0, relayed=-1)
                 await inserter.insert([end], {})
                 ended.append(call_id)
-        return ended
+        return await inserter.sealed_among(ended) if ended else []
 
     async def _edges(self, shard: int) -> tuple[Number | None, Number]:
         """The ids of the oldest entry on the audit stream, which is not on record yet (None: there is none), and of the newest ever."""

@@ -3,7 +3,7 @@
 from hashlib import sha256
 from typing import Any
 
-from protocol.records import EndRecord, Record, ReleaseRecord
+from protocol.records import BlockRecord, ChunksRecord, EndRecord, JudgementRecord, Record, ReleaseRecord, ToolCallRecord, ToolReleaseRecord
 from tests.support.record import NOW, release_record, whole_call
 
 BODY = b'{"model": "gpt-x", "messages": []}'
@@ -14,9 +14,8 @@ def with_sums(records: list[Record], *, relayed: int | None = None, **changes: A
     releases = [r for r in records if isinstance(r, ReleaseRecord)]
     upto = max([r.number_next for r in releases], default=0) if relayed is None else relayed
     chain = sha256(b"".join(r.sha256 for r in releases if r.number_next <= upto)).digest()
-    names = [type(r).__name__ for r in records]
-    decisions = sum(names.count(f"{name}Record") for name in ("Block", "ToolCall", "ToolRelease", "Judgement"))
-    chunks = sum(len(r.raw) for r in records if type(r).__name__ == "ChunksRecord")
+    decisions = sum(isinstance(r, BlockRecord | ToolCallRecord | ToolReleaseRecord | JudgementRecord) for r in records)
+    chunks = sum(len(r.raw) for r in records if isinstance(r, ChunksRecord))
     values: dict[str, Any] = {"at": NOW + 10, "state": "ENDED", "reason": "complete", "status": 200, **changes}
     end = EndRecord(
         call_id=records[0].call_id, relayed=upto, chunks=chunks, releases=len(releases), decisions=decisions, relayed_sha256=chain, **values
