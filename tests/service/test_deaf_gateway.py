@@ -1,4 +1,4 @@
-"""A gateway's reading of its replies on a real Redis: whatever becomes of the ids or of the bytes, it goes on hearing, or says that it does not."""
+"""A gateway reads its replies on a real Redis: whatever becomes of ids or of bytes, it goes on hearing, or says that it does not."""
 
 import asyncio
 import re
