@@ -190,7 +190,7 @@ class Asker:
         asked = JudgeQuestion(f"wait-{wait_ms}", SYSTEM, f"Is this harmful? {nonce} {call}", nonce, 0.6, None, call)
         name = layout.judgement_field(block, 0)
         self._waiting[name.encode()] = answered = asyncio.get_running_loop().create_future()
-        await self._queue.ask(self._call_id, block, 0, 0, asked, int((time.time() + DEADLINE_S) * 1000))
+        await self._queue.ask(self._call_id, block, 0, 0, asked, DEADLINE_S)
         async with asyncio.timeout(DEADLINE_S):
             await answered
         said = await self._redis.call("HGET", layout.facts_key(self._call_id), name)

@@ -26,7 +26,7 @@ from streams.layout import Entry, Start
 
 log = logging.getLogger(__name__)
 ALIVE_MS = 15_000
-"""How long a sign of life lasts, with the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
+"""How long a sign of life lasts, by the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
 BEAT_S = 1.0
 RETRY_S = 0.05
 NOT_AN_ANSWER = (ValueError, TypeError, IndexError, KeyError, AttributeError)

@@ -125,7 +125,7 @@ class Replies:
 
 
 def _read(found: Any, asked: bytes) -> tuple[list[list[Any]], bytes]:
-    """Return the fields of the entries that Redis answered with, and the id of the last. Raises StreamProtocolError where it is no answer."""
+    """Return the fields of the entries in an answer, and the id of the last. Raises StreamProtocolError where it is none."""
     if not found:
         return [], asked
     with contextlib.suppress(ValueError, TypeError, IndexError):

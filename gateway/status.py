@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -127,8 +126,9 @@ class Status:
             self._depths["audit_backlog_entries"].set(sum([await redis.call("XLEN", layout.audit_key(s)) for s in shards]))
             self._depths["dispatch_entries"].set(sum([await redis.call("XLEN", layout.dispatch_key(s)) for s in shards]))
             self._depths["judge_queue_depth"].set(await redis.call("ZCARD", layout.JUDGE_QUEUE))
-            oldest = await redis.call("ZRANGE", layout.JUDGE_QUEUE, 0, 0, "WITHSCORES")
-            self._depths["judge_oldest_wait_seconds"].set(max(0.0, time.time() - float(oldest[1]) / 1000) if oldest else 0.0)
+            oldest, clock = await asyncio.gather(redis.call("ZRANGE", layout.JUDGE_QUEUE, 0, 0, "WITHSCORES"), redis.call("TIME"))
+            waited_s = (layout.time_ms(clock) - float(oldest[1])) / 1000 if oldest else 0.0
+            self._depths["judge_oldest_wait_seconds"].set(max(0.0, waited_s))
             self._depths["judge_jobs_rejected"].set(int(await redis.call("GET", layout.JUDGE_REJECTED) or 0))
             counts = await self.workers()
             for name, role in (("policy_workers", "policy"), ("judge_workers", "judge"), ("audit_writers", "audit")):

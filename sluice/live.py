@@ -16,7 +16,7 @@ from sluice.rights import FORBIDDEN, OPS, USERS
 from streams import fitness, layout
 
 CLOCK_S = 2.0
-"""Clocks further apart than this end calls early: deadlines are compared across machines."""
+"""Clocks further apart than this make a record that is hard to read: its times, and the order of calls, are of many machines."""
 BEHIND_S = 5.0
 """A record entry older than this is not on its way, it waits."""
 STALE_MS = 5_000
@@ -320,7 +320,12 @@ def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
     if abs(offset_s) - unsure_s <= CLOCK_S:
         return []
     how = "ahead of" if offset_s > 0 else "behind"
-    return [("failed", f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's, so deadlines are wrong: run NTP on both")]
+    return [
+        (
+            "failed",
+            f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's, so times and the order of calls on record are wrong: run NTP on both",
+        )
+    ]
 
 
 def check_live(config: Config, client: redis.Redis, database_url: str = "") -> Iterator[tuple[str, str, str]]:

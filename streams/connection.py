@@ -56,6 +56,11 @@ def pack_large(*args: Argument) -> list[bytes]:
 class RedisError(Exception):
     """Redis refused a command; the text is Redis' own."""
 
+    @property
+    def is_spoilt_key(self) -> bool:
+        """Does a key hold something of another type than it must? It will again: repeating is in vain."""
+        return str(self).startswith("WRONGTYPE")
+
 
 class Append:
     """XADD to one stream and PUBLISH on one channel, packed once but for what differs: 0.6 us an entry instead of 1.5."""

@@ -53,7 +53,9 @@ local function off(job)
 end
 local stored = 1
 if ARGV[9] then
-  stored = redis.call('HSETNX', KEYS[5], ARGV[12], ARGV[13])
+  -- where the call's facts are spoilt nobody can answer it; the judge goes on
+  stored = redis.pcall('HSETNX', KEYS[5], ARGV[12], ARGV[13])
+  if type(stored) == 'table' then stored = 0 end
   redis.call('PUBLISH', ARGV[10], ARGV[12])
   redis.call('PEXPIRE', KEYS[5], ARGV[11])
   redis.call('DEL', beat_of(question(ARGV[9])))
@@ -70,13 +72,13 @@ local function taken(job, only_mine)
   local tries = redis.call('INCR', 'arq:retry:' .. job)
   redis.call('EXPIRE', 'arq:retry:' .. job, ARGV[7])
   local beat = beat_of(call, block, step)
-  if not text or tries > tonumber(ARGV[6]) or redis.call('HEXISTS', key_of(call, 'facts'), 'j:' .. block .. ':' .. step) == 1 then
+  if not text or tries > tonumber(ARGV[6]) or redis.pcall('HEXISTS', key_of(call, 'facts'), 'j:' .. block .. ':' .. step) == 1 then
     return off(job)
   end
   redis.call('SET', beat, ARGV[1], 'NX', 'PX', ARGV[5])
   if redis.call('MGET', beat)[1] ~= ARGV[1] then return off(job) end
   redis.call('PSETEX', 'arq:in-progress:' .. job, ARGV[4], ARGV[1])
-  return {stored, job, text, tries}
+  return {stored, job, text, tries, redis.call('PTTL', 'arq:job:' .. job)}
 end
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
@@ -119,7 +121,8 @@ return found
 """Store a judge's last answer and take its job off the queue, then take the job whose turn it is, with the first sign of life.
 
 One round trip a judgement; with the answer, arq's `run_job`, the sign of life and the end of the job on their own there were four.
-Returns whether the answer was the first (1 or 0), and id, text and number of tries of the job, if there is one. Where the question has its
+Returns whether the answer was the first (1 or 0), and id, text, number of tries and what is left of the life of the job, in ms, if there is
+one: as long as an answer is of use, on Redis' clock. Where the question has its
 answer, another judge works on it (no model is asked twice), the text is gone or it was tried too often, the job goes. An id that is not
 ours comes without the rest, to be turned away.
 """

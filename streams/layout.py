@@ -57,6 +57,8 @@ JUDGE_TURNS_S = 700
 JUDGE_REJECTED = "sluice:{00}:judge-rejected"
 """Jobs of the judge queue that were not JSON: somebody else writes to it. Expires a week after the last."""
 START_ID = "0-1"
+CLOSED = "closed"
+"""In place of an owner's token: the call has its end."""
 RECORDED = b"a"
 """The field of a reply entry that names the audit entry with its records (strict durability)."""
 BLOB = b"b"

@@ -118,14 +118,14 @@ local function claim(ctl, call, body, facts, token, entry, due)
     end
     if has then
       redis.call('HDEL', ctl, 'o')
-    elseif now - tonumber(c[9] or now) < tonumber(ARGV[6]) then
+    elseif now - (tonumber(c[9] or now) or 0) < tonumber(ARGV[6]) then
       leave(entry)
       redis.call('HSETNX', ctl, 'o', string.format('%.0f', now))
       return {'OTHER'}
     end
     -- a takeover at the n of the takeover before it made no progress
     local k = 0
-    if c[8] == c[2] then k = tonumber(c[7]) + 1 end
+    if c[8] == c[2] then k = (tonumber(c[7]) or 0) + 1 end
     redis.call('HSET', ctl, 't', token, 'e', entry, 'k', k, 'kn', c[2])
     redis.call('HDEL', ctl, 'i')
     c[7] = tostring(k)
@@ -178,8 +178,9 @@ RENEW = """#!lua flags=allow-oom
 local out = {}
 for i = 2, #KEYS do
   local token, entry = ARGV[2 * i - 1], ARGV[2 * i]
-  local owner = redis.call('HGET', KEYS[i], 't')
-  if not owner then
+  -- one whose lease is spoilt must not take the others' with it
+  local owner = redis.pcall('HGET', KEYS[i], 't')
+  if not owner or type(owner) == 'table' then
     out[i - 1] = 'GONE'
   elseif owner == token and #redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', 0, 'JUSTID') == 1 then
     redis.call('PEXPIRE', KEYS[i], ARGV[2])
@@ -193,10 +194,12 @@ return out
 """Renew the leases of a worker; returns a word for each."""
 
 HANDOVER = """#!lua flags=allow-oom
--- KEYS ctl dispatch; ARGV token call_id due
+-- KEYS ctl dispatch; ARGV token call_id within_ms
 if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
 local entry = redis.call('HGET', KEYS[1], 'e')
-local fresh = redis.call('XADD', KEYS[2], '*', 'c', ARGV[2], 'd', ARGV[3])
+local t = redis.call('TIME')
+local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + tonumber(ARGV[3]))
+local fresh = redis.call('XADD', KEYS[2], '*', 'c', ARGV[2], 'd', due)
 redis.call('XACK', KEYS[2], 'policy', entry)
 redis.call('XDEL', KEYS[2], entry)
 redis.call('HSET', KEYS[1], 't', '', 'e', fresh)
@@ -217,7 +220,8 @@ local out, taken, records, replies = {}, {}, {}, {}
 for i = 4, #KEYS do
   local a = 10 * (i - 4) + 3
   local number, nextn, reply, audit = ARGV[a + 2], ARGV[a + 3], ARGV[a + 6], ARGV[a + 7]
-  local c = redis.call('HMGET', KEYS[i], 't', 'n', 'h')
+  -- a lease that is no hash is none
+  local c = redis.pcall('HMGET', KEYS[i], 't', 'n', 'h')
   local said
   if not c[1] then said = 'GONE'
   elseif c[1] == 'closed' then said = 'CLOSED'
@@ -273,13 +277,14 @@ FINISH = """#!lua flags=allow-oom
 local out, taken, records, replies, entries, ended = {}, {}, {}, {}, {}, {}
 for i = 4, #KEYS - 1, 3 do
   local a = (i - 4) / 3 * 4 + 2
-  local c = redis.call('HMGET', KEYS[i], 't', 'e')
+  local c = redis.pcall('HMGET', KEYS[i], 't', 'e')
   local said
   if c[1] == 'closed' then said = 'CLOSED'
   elseif not c[1] and ARGV[a + 4] == '0' then said = 'GONE'
   elseif c[1] and c[1] ~= ARGV[a + 1] then said = 'FENCED'
   else
     said = 'OK'
+    if c.err then redis.call('DEL', KEYS[i]) end
     taken[#taken + 1] = i
     records[#records + 1] = 'b'
     records[#records + 1] = ARGV[a + 2]
@@ -289,7 +294,7 @@ for i = 4, #KEYS - 1, 3 do
       replies[#replies + 1] = 'b'
       replies[#replies + 1] = ARGV[a + 3]
     end
-    if c[1] then entries[#entries + 1] = c[2] end
+    if c[1] and c[2] then entries[#entries + 1] = c[2] end
     ended[#ended + 1] = 'c'
     ended[#ended + 1] = string.match(KEYS[i], '[^:]+$')
   end
@@ -303,8 +308,9 @@ if #replies > 0 then
   redis.call('PEXPIRE', KEYS[3], ARGV[2])
 end
 if #entries > 0 then
-  redis.call('XACK', KEYS[1], 'policy', unpack(entries))
-  redis.call('XDEL', KEYS[1], unpack(entries))
+  -- ids that were spoilt must not keep what is written from being known: it would be written again
+  redis.pcall('XACK', KEYS[1], 'policy', unpack(entries))
+  redis.pcall('XDEL', KEYS[1], unpack(entries))
 end
 for _, i in ipairs(taken) do
   redis.call('HSET', KEYS[i], 't', 'closed')
@@ -315,7 +321,7 @@ end
 return out
 """.replace("MAX_ENDED_CALLS", str(MAX_ENDED_CALLS))
 """Write terminal records and let go of the calls, up to 60 of one shard and gateway; nothing can be released after it. `gone`: also where
-Redis lost the call.
+Redis lost the call, or its lease cannot be read.
 
 The call's stream stays 5 s: for who is in the middle of reading it, and has not heard that another ended the call. The keys that say that
 it has ended stay for `ended_ttl`.

@@ -68,6 +68,8 @@ class Claimed(msgspec.Struct):
     """Too late: its client was refused already."""
     is_large: bool = False
     """The body is still to be fetched."""
+    is_spoilt: bool = False
+    """What Redis holds of it cannot be read: all that can be done is to end it."""
 
     @property
     def is_fresh(self) -> bool:
@@ -258,7 +260,11 @@ class Claims:
 
     async def _is_suspect(self, call_id: str) -> bool:
         """Did its owner die in a step of it, or did the call do nothing since it was last taken over?"""
-        number, before, inside = await self._redis.call("HMGET", layout.ctl_key(call_id), "n", "kn", "i")
+        try:
+            number, before, inside = await self._redis.call("HMGET", layout.ctl_key(call_id), "n", "kn", "i")
+        except RedisError:
+            # its keys are spoilt; claiming says so
+            return False
         return inside is not None or (number is not None and number == before)
 
     async def _claim_all(self, shard: int, entries: list[Delivery], *, takeover: bool) -> "list[asyncio.Task[Any]]":
@@ -318,13 +324,8 @@ class Claims:
         claimed = []
         for entry, call_id, _ in entries:
             word, *told = said[call_id]
-            if word == b"OK":
-                released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = told
-                claimed.append(Claimed(
-                    call_id, tokens[call_id], entry, int(released), digest.decode(), int(recorded), _written(written, int(released)),
-                    policy.decode(), revision.decode(), int(takeovers), inside == b"1", found,
-                    None if isinstance(body, int) else body, facts, call_id in expired, isinstance(body, int),
-                ))  # fmt: skip
+            if word == b"OK" or (word == b"ERROR" and told[0].startswith(b"WRONGTYPE")):
+                claimed.append(_read(call_id, tokens[call_id], entry, told if word == b"OK" else [], expired=call_id in expired))
                 continue
             if word == b"SET":
                 self._tell_of(told[0].decode(errors="replace"))
@@ -369,3 +370,17 @@ def _written(told: bytes, released: int) -> int:
     if not released:
         return 0
     return int(count) if number == b"%d" % released and count.isdigit() else -1
+
+
+def _read(call_id: str, token: str, entry: str, told: list[Any], *, expired: bool) -> Claimed:
+    """What the claim script told of a call; without it, or where it cannot be read, all but its name is left out."""
+    try:
+        released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = told
+        return Claimed(
+            call_id, token, entry, int(released), digest.decode(), int(recorded), _written(written, int(released)),
+            policy.decode(), revision.decode(), int(takeovers), inside == b"1", found,
+            None if isinstance(body, int) else body, facts, expired, isinstance(body, int),
+        )  # fmt: skip
+    except ValueError:
+        entries = told[6] if told else []
+        return Claimed(call_id, token, entry, 0, "", 0, -1, "", "", 0, False, entries, None, [], expired, is_spoilt=True)

@@ -5,7 +5,7 @@ answer: the session acts on nothing but facts.
 """
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 from weakref import ref
@@ -18,10 +18,12 @@ from protocol.config import Limits
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
-from workers.call import OwnedCall, now_ms
+from workers.call import OwnedCall
+from workers.finish import STREAM_LOST
 from workers.judge_queue import JudgeQueue
 from workers.turns import TurnLookup
 
+log = logging.getLogger(__name__)
 RETRY_S = 0.1
 _pack_judgement = msgspec.json.Encoder().encode
 
@@ -39,10 +41,17 @@ class Facts:
         is_mine: Callable[[OwnedCall], bool],
         feed: Callable[[OwnedCall, str, bytes], Coroutine[Any, Any, None]],
         after: Callable[[OwnedCall], None],
+        close: Callable[[OwnedCall, str], None],
         spawn: Callable[[Coroutine[Any, Any, Any], str], None],
     ) -> None:
         self._redis, self._judges, self._turns, self._limits = redis, judges, turns, limits
-        self._is_mine, self._feed, self._after, self._spawn = is_mine, feed, after, spawn
+        self._is_mine, self._feed, self._after, self._close, self._spawn = is_mine, feed, after, close, spawn
+
+    def _failed(self, call: OwnedCall, error: StreamConnectionLost | RedisError) -> None:
+        """What Redis was asked is asked again later; a call whose facts cannot be read is ended, for nobody could decide it."""
+        if isinstance(error, RedisError) and error.is_spoilt_key:
+            log.error("the facts of a call cannot be read", extra={"call_id": call.id})
+            self._close(call, STREAM_LOST)
 
     def wait_for(self, call: OwnedCall) -> None:
         """Begin to wait for everything the call newly waits for."""
@@ -64,8 +73,8 @@ class Facts:
 
     async def _ask(self, call: OwnedCall, ask: Ask, attempt: int) -> None:
         try:
-            until = now_ms() + int(self._deadline_s(ask) * 1000)
-            await self._judges.ask(call.id, ask.block, ask.step, attempt, ask.question, until, key=call.start.key)
+            within_s = self._deadline_s(ask)
+            await self._judges.ask(call.id, ask.block, ask.step, attempt, ask.question, within_s, key=call.start.key)
         except JudgeUnavailable as error:
             judgement = Judgement(model=ask.question.model, error="unavailable", explanation=error.message)
             await self._set(call, layout.judgement_field(ask.block, ask.step), _pack_judgement(judgement))
@@ -95,30 +104,34 @@ class Facts:
     async def _set(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Set a fact once; whoever was first is what the session gets."""
         ttl_ms = int(self._limits.call_ttl_s * 1000)
-        while self._is_mine(call) and field not in call.facts:
-            with contextlib.suppress(StreamConnectionLost, RedisError):
+        while self._is_mine(call) and not call.finishing and field not in call.facts:
+            try:
                 await self._redis.script(scripts.FACT, [layout.facts_key(call.id)], [layout.facts_channel(call.id), ttl_ms, field, value])
                 await self.fetch(call, field)
                 return
+            except (StreamConnectionLost, RedisError) as error:
+                self._failed(call, error)
             await asyncio.sleep(RETRY_S)
 
     async def fetch(self, call: OwnedCall, field: str) -> None:
         """Read one fact, however often it takes, and feed it to its call."""
-        while self._is_mine(call) and field not in call.facts:
-            with contextlib.suppress(StreamConnectionLost, RedisError):
+        while self._is_mine(call) and not call.finishing and field not in call.facts:
+            try:
                 value = await self._redis.call("HGET", layout.facts_key(call.id), field)
                 if value is not None and self._is_mine(call):
                     await self._feed(call, field, value)
                     if not call.replaying:
                         self._after(call)
                 return
+            except (StreamConnectionLost, RedisError) as error:
+                self._failed(call, error)
             await asyncio.sleep(RETRY_S)
 
     async def look_after(self, call: OwnedCall) -> None:
         """Read all facts of a call that waits (a hint may be lost), and ask again where a judge died or a lookup got lost."""
         if not call.open_asks and not call.open_waits and not call.open_lookup:
             return
-        with contextlib.suppress(StreamConnectionLost, RedisError):
+        try:
             found = await self._redis.call("HGETALL", layout.facts_key(call.id))
             for field, value in zip(found[::2], found[1::2], strict=True):
                 await self._feed(call, field.decode(errors="replace"), value)
@@ -129,6 +142,8 @@ class Facts:
                     await self._ask(call, ask, attempt)
             if call.open_lookup:
                 await self._look_up(call)
+        except (StreamConnectionLost, RedisError) as error:
+            self._failed(call, error)
 
     async def close(self) -> None:
         """Close the connections to the judge queue and the record."""

@@ -20,6 +20,7 @@ from streams.connection import Connection, RedisError
 from streams.layout import Entry
 from workers.call import OwnedCall, now_ms
 from workers.claims import Claimed
+from workers.finish import STREAM_LOST
 from workers.lane import Lane
 from workers.release import Releaser
 
@@ -149,10 +150,22 @@ class Feeder:
             if self._is_mine(call):
                 self._after(call)
             return True
-        except (StreamConnectionLost, RedisError):
+        except StreamConnectionLost:
             return False
+        except RedisError as error:
+            if error.is_spoilt_key:
+                self._close(call, STREAM_LOST)
+            return error.is_spoilt_key
         finally:
             self._reading.discard(call.id)
+
+    async def sweep(self, call: OwnedCall) -> None:
+        """Read what may have been missed; a call whose stream is gone is ended: its gateway can say nothing of it any more."""
+        await self.read(call)
+        with contextlib.suppress(StreamConnectionLost, RedisError):
+            if not self._is_over(call) and not await self._redis.call("EXISTS", call.call_key):
+                log.error("the stream of a call is gone", extra={"call_id": call.id})
+                self._close(call, STREAM_LOST)
 
     def _is_over(self, call: OwnedCall) -> bool:
         return call.finishing or not self._is_mine(call)

@@ -5,6 +5,7 @@ What ends in one turn of the loop, of a shard and a gateway, goes in one script 
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from workers.release import BATCH_BYTES, MAX_BATCH, REPLY_TTL_MS
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1
+STREAM_LOST = "stream_lost"
+"""The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
 Place = tuple[int, str]
 
 
@@ -63,10 +66,11 @@ class Finisher:
         reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
         self._push((call.shard, call.gateway), _End(call, call.id, call.token, audit, reply, gone))
 
-    def end_lost(self, call_id: str, token: str, reason: str) -> None:
-        """End a claimed call of which nothing can be read but the lease. A lost connection is made good by the next takeover."""
+    def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:
+        """End a claimed call of which at most its `gateway` can be read, which is told. The next takeover makes good a lost connection."""
         end = EndRecord(call_id=call_id, at=now_ms(), state="FAILED", reason=reason, status=0, relayed=-1)
-        self._push((layout.shard_of(call_id), ""), _End(None, call_id, token, encode_records([end]), b"", gone=False))
+        reply = layout.pack(Reply(call_id, 0, 0, failed=reason)) if gateway else b""
+        self._push((layout.shard_of(call_id), gateway), _End(None, call_id, token, encode_records([end]), reply, gone=True))
 
     def _push(self, place: Place, end: _End) -> None:
         self._waiting.setdefault(place, []).append(end)
@@ -103,8 +107,13 @@ class Finisher:
         if done.cancelled():
             return
         if (error := done.exception()) is None:
-            for end in batch:
-                if end.call is not None:
+            for end, word in zip(batch, done.result(), strict=True):
+                if end.call is None:
+                    continue
+                if word == b"GONE" and time.monotonic() - end.call.last_owned < self._ended_ttl_ms / 1000:
+                    # had another ended it since, that would still be there: Redis has lost its lease, and only this worker can say so
+                    self._send(place, [end._replace(gone=True)])
+                else:
                     self._done(end.call)
             return
         # what Redis refuses of one call (its keys are spoilt) must not keep the others from their ends

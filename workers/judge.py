@@ -53,6 +53,7 @@ _STORE_S, RETRY_S = 5.0, 0.1
 _REJECTED_TTL_S = 604_800
 _RETRY_TTL_S = 88_400
 """arq's own: how long it remembers how often a job was tried."""
+UNREAD, UNHEARD, UNSEEN = "the judge queue cannot be read", "the judges' bell cannot be heard", "the judge queue cannot be looked at"
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
 _decode_ask = msgspec.json.Decoder(Ask).decode
@@ -68,11 +69,12 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A job that is this judge's: its id, its text, how often it was taken, and the value of its sign of life."""
+    """A job that is this judge's: its id, text, how often it was taken, how long an answer is of use, and the value of its sign of life."""
 
     job_id: str
     text: bytes
     tries: int
+    left_s: float
     mine: str
 
 
@@ -87,14 +89,13 @@ class Judge:
         ask = _decode_ask(text)
         if ctx["job_id"] != layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt):
             raise ValueError("the job is of another question than its id")
-        return Answered(ask, await self.judge(ask))
+        return Answered(ask, await self.judge(ask, ctx["left_s"]))
 
-    async def judge(self, ask: Ask) -> Judgement:
-        """Ask, and return the judgement; everything unexpected becomes one with `error`."""
+    async def judge(self, ask: Ask, left_s: float) -> Judgement:
+        """Ask for at most `left_s`, and return the judgement; everything unexpected becomes one with `error`."""
         question, trial, started, error = ask.question, Trial(), time.monotonic(), ""
         probability: float | None = None
         explanation = ""
-        left_s = ask.deadline_ms / 1000 - time.time()
         try:
             if left_s <= 0:
                 raise TimeoutError
@@ -139,6 +140,8 @@ class JudgeWorker(Worker):
         self._held: dict[str, Taken] = {}
         self._places, self._resting = set[asyncio.Task[None]](), set[asyncio.Task[Any] | None]()
         self._silent = set[str]()
+        self._away = set[str]()
+        """What failed since it last succeeded, of what is asked of Redis."""
 
     async def main(self) -> None:
         """Answer questions until cancelled or drained."""
@@ -209,25 +212,39 @@ class JudgeWorker(Worker):
             try:
                 stored, *taken = await self._redis.script(judge_scripts.JUDGE_TURN, keys, args)
             except (StreamConnectionLost, RedisError) as error:
-                if is_first:
-                    log.warning("the judge queue cannot be read", extra={"error": type(error).__name__})
+                self._lost(UNREAD, error)
                 is_first = False
                 if last and time.monotonic() > until:
                     log.error("a judgement could not be stored", extra={"action": "forget"})
                     last, answered = [], None
                 await asyncio.sleep(RETRY_S)
                 continue
+            self._found(UNREAD)
             if answered is not None:
                 # a second time it may be our own that is there
                 self._note(answered, is_late=is_first and not stored)
             if not taken:
                 return None
             if len(taken) > 1 and is_ours(taken[0]):
-                job_id, text, tries = taken
-                return Taken(job_id.decode(), text, tries, mine)
+                job_id, text, tries, left_ms = taken
+                # text that lives for ever is not ours
+                left_s = left_ms / 1000 if left_ms >= 0 else _JOB_TIMEOUT_S
+                return Taken(job_id.decode(), text, tries, min(left_s, _JOB_TIMEOUT_S), mine)
             await self._turn_away(taken[0])
             last, answered = [], None
         return None
+
+    def _lost(self, what: str, error: Exception) -> None:
+        """Say once in an outage of Redis that this process cannot go on, whatever notices it, and however many places retry."""
+        if not self._away:
+            log.warning(what, extra={"error": type(error).__name__, "action": "wait"})
+        self._away.add(what)
+
+    def _found(self, what: str) -> None:
+        if what in self._away:
+            self._away.discard(what)
+            if not self._away:
+                log.info("the judge queue can be read again")
 
     def _note(self, answered: Answered, *, is_late: bool) -> None:
         """Count an answer, and tell of one that is of no use; the others are on record. A line for each was a tenth of a judge's CPU."""
@@ -242,7 +259,7 @@ class JudgeWorker(Worker):
         try:
             asked = _decode_job(job.text)
             function = self.functions[asked.f]
-            ctx = {**self.ctx, "job_id": job.job_id, "job_try": job.tries}
+            ctx = {**self.ctx, "job_id": job.job_id, "job_try": job.tries, "left_s": job.left_s}
             return cast(Answered, await function.coroutine(ctx, *asked.a, **asked.k))
         except (ValueError, TypeError, RecursionError):
             self.jobs_failed += 1
@@ -255,9 +272,11 @@ class JudgeWorker(Worker):
         self._resting.add(me)
         try:
             async with self._listening:
-                return await self._bell.call("BLPOP", layout.JUDGE_BELL, str(self._bell.block_ms / 1000)) is not None
+                rung = await self._bell.call("BLPOP", layout.JUDGE_BELL, str(self._bell.block_ms / 1000)) is not None
+                self._found(UNHEARD)
+                return rung
         except (StreamConnectionLost, RedisError) as error:
-            log.warning("the judges' bell cannot be heard", extra={"error": type(error).__name__})
+            self._lost(UNHEARD, error)
             await asyncio.sleep(0.2)
             return False
         finally:
@@ -275,8 +294,9 @@ class JudgeWorker(Worker):
                     looked = time.monotonic()
                     await self._look_around()
                 await self.heart_beat()
+                self._found(UNSEEN)
             except (*LOST, RedisError, StreamConnectionLost) as error:
-                log.warning("the judge queue cannot be looked at", extra={"error": type(error).__name__})
+                self._lost(UNSEEN, error)
             await asyncio.sleep(BEAT_S)
 
     async def _turn_away(self, job_id: bytes) -> None:

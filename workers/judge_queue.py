@@ -29,7 +29,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """The one argument of a judge job, as JSON text: who asks, what, and until when (Unix ms) an answer is of use."""
+    """The one argument of a judge job, as JSON text: who asks, and what.
+
+    `deadline_ms` is until when an answer is of use by the asker's own clock, for judges of the version before. A judge's clock may be
+    another: it goes by what is left of the life of the job's text, which Redis counts.
+    """
 
     call_id: str
     block: int
@@ -113,11 +117,15 @@ class JudgeQueue:
         self._attempts: dict[tuple[str, int, int], tuple[int, float]] = {}
 
     async def ask(
-        self, call_id: str, block: int, step: int, attempt: int, question: JudgeQuestion, deadline_ms: int, *, key: str = ""
+        self, call_id: str, block: int, step: int, attempt: int, question: JudgeQuestion, within_s: float, *, key: str = ""
     ) -> None:
-        """Enqueue a question of a client's `key`; tries again while Redis is away. Raises JudgeUnavailable past depth, share, deadline."""
-        ask = Ask(call_id, block, step, attempt, question, deadline_ms)
-        while (left_s := deadline_ms / 1000 - time.time()) > 0:
+        """Enqueue a question of a client's `key`, whose answer is of use `within_s`; tries again while Redis is away.
+
+        Raises JudgeUnavailable past depth, share, deadline.
+        """
+        ask = Ask(call_id, block, step, attempt, question, int((time.time() + within_s) * 1000))
+        until = time.monotonic() + within_s
+        while (left_s := until - time.monotonic()) > 0:
             try:
                 await self._enqueue(ask, left_s, key)
             except (StreamConnectionLost, connection.RedisError):
@@ -188,8 +196,9 @@ class JudgeQueue:
         async with self._pool.pipeline(transaction=False) as pipe:
             pipe.zcard(layout.JUDGE_QUEUE)
             pipe.zrange(layout.JUDGE_QUEUE, 0, 0, withscores=True)
-            depth, oldest = await pipe.execute()
-        return {"depth": depth, "oldest_wait_s": max(0.0, time.time() - oldest[0][1] / 1000) if oldest else 0.0}
+            pipe.time()
+            depth, oldest, clock = await pipe.execute()
+        return {"depth": depth, "oldest_wait_s": max(0.0, layout.time_ms(clock) - oldest[0][1]) / 1000 if oldest else 0.0}
 
     async def close(self) -> None:
         """Close arq's client."""

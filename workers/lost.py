@@ -1,8 +1,9 @@
-"""Calls that are on record without an end, and that Redis has no longer: their end was lost with Redis, or never written.
+"""Calls that are on record without an end, which nobody can write any more: Redis has lost them, or says that they are closed.
 
 A Redis that comes back without its last writes may have taken a call's terminal record with it, and with the lease nobody is left
-who would write another. Audit writers look for such calls. One is ended only when its lease has been gone for as long as a worker
-may still end it by itself, and when everything on the audit stream at the moment it was first missed is on record.
+who would write another. Nor is anybody where the lease was made to say `closed`. Audit writers look for such calls. One is ended only
+when its lease has been so for as long as a worker may still end it by itself, and when everything on the audit stream at the moment it
+was first missed is on record.
 """
 
 import asyncio
@@ -14,12 +15,14 @@ from uuid import UUID
 from db.insert import AuditInserter
 from protocol.records import EndRecord
 from streams import layout
-from streams.connection import Connection
+from streams.connection import Connection, RedisError
 
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
-FIRST_S, LATER_S = 86_400, 3_600
-"""How far back the first look goes, and the later ones: a call's beginning may come onto record long after it was."""
+FAR_S, NEAR_S = 86_400, 3_600
+"""How far back looks go: a call's beginning may come onto record long after it was."""
+FAR_EVERY = 60
+"""The first of so many looks goes far: ids of calls are of their gateways' clocks, which may be behind this process' own."""
 
 
 Number = tuple[int, int]
@@ -37,7 +40,7 @@ class LostCalls:
 
     def __init__(self, redis: Connection, *, ended_ttl_s: float) -> None:
         self._redis, self._ended_ttl_s = redis, ended_ttl_s
-        self._since = _first_id(time.time() - FIRST_S)
+        self._looks, self._oldest = 0, ""
         self._missed: dict[str, _Missed] = {}
 
     @property
@@ -48,23 +51,42 @@ class LostCalls:
     async def look(self, inserter: AuditInserter) -> list[UUID]:
         """Look once; returns those of the ended calls that had a seal. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
         now = time.time()
-        found = await inserter.open_calls(self._since)
-        self._since = min([_first_id(now - LATER_S), *found[:1]])
-        known = await asyncio.gather(*(self._redis.call("EXISTS", layout.ctl_key(c), layout.call_key(c)) for c in found))
-        gone = [call_id for call_id, exists in zip(found, known, strict=True) if not exists]
-        edges = {shard: await self._edges(shard) for shard in {layout.shard_of(c) for c in gone}}
+        # before what is open is asked: an end that comes onto record in between would be taken for none
+        firsts = {shard: (await self._edges(shard))[0] for shard in {layout.shard_of(c) for c in self._missed}}
+        is_far, self._looks = self._looks % FAR_EVERY == 0, self._looks + 1
+        since = _first_id(now - (FAR_S if is_far else NEAR_S))
+        found = await inserter.open_calls(since if is_far or not self._oldest else min(since, self._oldest))
+        self._oldest = found[0] if found else ""
+        kept = await asyncio.gather(*map(self._is_kept, found))
+        gone = [call_id for call_id, is_kept in zip(found, kept, strict=True) if not is_kept]
+        lasts = {shard: (await self._edges(shard))[1] for shard in {layout.shard_of(c) for c in gone}}
         before, self._missed = self._missed, {}
         ended = []
         for call_id in gone:
-            first, last = edges[layout.shard_of(call_id)]
-            missed = self._missed[call_id] = before.get(call_id) or _Missed(time.monotonic(), last)
-            if time.monotonic() - missed.at > self._ended_ttl_s and (first is None or first > missed.last):
+            shard = layout.shard_of(call_id)
+            missed = self._missed[call_id] = before.get(call_id) or _Missed(time.monotonic(), lasts[shard])
+            if call_id not in before or time.monotonic() - missed.at <= self._ended_ttl_s:
+                continue
+            if (first := firsts[shard]) is None or first > missed.last:
                 log.warning("a call that Redis has lost is ended", extra={"call_id": call_id})
                 at = time.time_ns() // 1_000_000
                 end = EndRecord(call_id=call_id, at=at, state="FAILED", reason="stream_lost", status=0, relayed=-1)
                 await inserter.insert([end], {})
                 ended.append(call_id)
         return await inserter.sealed_among(ended) if ended else []
+
+    async def _is_kept(self, call_id: str) -> bool:
+        """Has Redis still something of the call by which it could be ended?"""
+        try:
+            # not whose it is, which is not ours to know
+            token = await self._redis.call("HSTRLEN", layout.ctl_key(call_id), "t")
+        except RedisError as error:
+            if error.is_spoilt_key:
+                return False
+            raise
+        if token == len(layout.CLOSED):
+            return False
+        return token > 0 or bool(await self._redis.call("EXISTS", layout.ctl_key(call_id), layout.call_key(call_id)))
 
     async def _edges(self, shard: int) -> tuple[Number | None, Number]:
         """The ids of the oldest entry on the audit stream, which is not on record yet (None: there is none), and of the newest ever."""

@@ -31,7 +31,7 @@ from workers.call import OwnedCall, now_ms
 from workers.claims import Claimed, Claims
 from workers.facts import Facts
 from workers.feeding import Feeder, moment
-from workers.finish import Finisher
+from workers.finish import STREAM_LOST, Finisher
 from workers.judge_queue import JudgeQueue
 from workers.lane import Lane
 from workers.release import Releaser
@@ -72,7 +72,7 @@ class PolicyWorker:
         self._known = Facts(
             self._redis, JudgeQueue(url, self._redis, silent_s=silent_s),
             TurnLookup(settings.database_url, durable=config.durability != "relaxed"), self.limits,
-            is_mine=self._is_mine, feed=self.feeder.feed, after=self._after, spawn=self._spawn,
+            is_mine=self._is_mine, feed=self.feeder.feed, after=self._after, close=self._close, spawn=self._spawn,
         )  # fmt: skip
         pins = [f"{name}@{rev}" for name, (_, rev) in self._series.items()]
         kind = hashlib.sha256("\n".join(sorted(pins)).encode()).hexdigest()[:12]
@@ -196,16 +196,18 @@ class PolicyWorker:
         return None
 
     def _start_of(self, claimed: Claimed) -> Start | None:
-        """What a claimed call began with. One whose beginning is gone, or cannot be read, is ended: nobody could go on with it."""
-        reason = "stream_lost"
+        """What a claimed call began with. One that cannot be read, or not be begun, is ended: nobody could go on with it."""
+        reason, gateway = STREAM_LOST, ""
         if claimed.entries:
+            reason = StreamProtocolError.code
             with contextlib.suppress(StreamProtocolError):
                 start = layout.unpack_start(claimed.entries[0][1][1])
                 if start.call_id == claimed.call_id:
-                    return start
-            reason = StreamProtocolError.code
-        log.error("a call's beginning is not there", extra={"call_id": claimed.call_id, "action": reason})
-        self._finisher.end_lost(claimed.call_id, claimed.token, reason)
+                    if not claimed.is_spoilt:
+                        return start
+                    gateway = start.gateway
+        log.error("a call cannot be read in Redis", extra={"call_id": claimed.call_id, "action": reason})
+        self._finisher.end_lost(claimed.call_id, claimed.token, reason, gateway=gateway)
         self._unsubscribe(claimed.call_id)
         return None
 
@@ -312,7 +314,7 @@ class PolicyWorker:
                     self._releaser.add(call)
                 if now - call.last_heard > 2.0:
                     call.last_heard = now
-                    self._spawn(self.feeder.read(call), "sweep")
+                    self._spawn(self.feeder.sweep(call), "sweep")
                 if now - call.last_looked > 2.0:
                     # also while upstream talks: a judge may have died over a call that still goes on
                     call.last_looked = now
@@ -374,7 +376,7 @@ class PolicyWorker:
                 self._spawn(self._end_with_all_that_came(call, "gateway_lost"), "gateway lost")
             case "GONE" if time.monotonic() - call.last_owned < self.limits.ended_ttl_s:
                 # had another ended it since, that would still be there: Redis has lost it, and only this worker can say so
-                self._finish(call, "stream_lost", -1, gone=True)
+                self._finish(call, STREAM_LOST, -1, gone=True)
             case _:
                 # FENCED, CLOSED, SEQ, GONE: another owns the call, or it is over; nothing of ours may go out any more
                 log.warning("call lost", extra={"call_id": call.id, "action": outcome})
@@ -424,11 +426,11 @@ class PolicyWorker:
                     await asyncio.sleep(0.05)
                 while any(c.sending for c in self.calls.values()):
                     await asyncio.sleep(0.005)
-        due = now_ms() + int(self.limits.lease_s * 4000)
+        within_ms = int(self.limits.lease_s * 4000)
         for call in list(self.calls.values()):
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 await self._redis.script(
-                    scripts.HANDOVER, [layout.ctl_key(call.id), layout.dispatch_key(call.shard)], [call.token, call.id, due]
+                    scripts.HANDOVER, [layout.ctl_key(call.id), layout.dispatch_key(call.shard)], [call.token, call.id, within_ms]
                 )
             self._drop(call)
         for role, name in self._presences:

@@ -1,4 +1,4 @@
-"""A gateway's reading of its replies on a real Redis: whatever becomes of the ids or of the bytes, it goes on hearing, or says that it does not."""
+"""A gateway reads its replies on a real Redis: whatever becomes of ids or of bytes, it goes on hearing, or says that it does not."""
 
 import asyncio
 import re
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from gateway.bus import Bus
+from gateway.bus import BEAT_S, Bus
 from gateway.calls import OpenCall
 from gateway.status import Status
 from protocol.config import Limits
@@ -226,6 +226,13 @@ async def test_calls_that_nobody_takes_while_nothing_is_heard_are_told_of(redis_
         assert "the last 3 calls were taken by no policy worker" in Status(ears.bus).warnings[0]
         await ears.hears()
         assert not Status(ears.bus).warnings
+
+
+@pytest.mark.parametrize("silent_s", [1.0, 5.0, 10.0])
+def test_a_sign_of_life_outlasts_two_rounds_of_silence(silent_s: float) -> None:
+    """The connection is cut after one and a quarter, the first new one is given up after another; a sign of life was a second old."""
+    bus = Bus("redis://nobody", "g", Limits(redis_silent_s=silent_s), 1)
+    assert bus._alive_ms > (2.25 * silent_s + 2 * BEAT_S) * 1000
 
 
 async def test_a_gateway_forgets_those_that_ended_long_ago(redis_url: str) -> None:

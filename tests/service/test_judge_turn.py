@@ -50,7 +50,7 @@ def in_ms(seconds: float) -> int:
 async def test_asking_twice_is_one_job(queue: JudgeQueue) -> None:
     call_id = layout.new_call_id()
     for _ in range(2):
-        await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(10))
+        await queue.ask(call_id, 0, 0, 0, QUESTION, 10)
     assert (await queue.stats())["depth"] == 1
 
 
@@ -70,7 +70,7 @@ async def test_a_turn_names_keys_as_everybody_does(queue: JudgeQueue, connection
     # the last byte names the shard
     for call_id in (layout.new_call_id()[:-2] + "07", layout.new_call_id()[:-2] + "2c"):
         job_id = layout.judge_job_id(call_id, 3, 14, 0)
-        await queue.ask(call_id, 3, 14, 0, QUESTION, in_ms(20))
+        await queue.ask(call_id, 3, 14, 0, QUESTION, 20)
         assert (await turn(connection, "me"))[::2] == [job_id.encode(), 1]
         assert await redis.get(layout.judge_beat_key(call_id, 3, 14)) == b"me"
         assert await redis.get(in_progress_key_prefix + job_id) == b"me"
@@ -85,7 +85,7 @@ async def test_a_turn_names_keys_as_everybody_does(queue: JudgeQueue, connection
 
 async def test_a_turn_gives_a_job_to_one_judge_and_again_to_that(queue: JudgeQueue, connection: Connection) -> None:
     call_id = layout.new_call_id()
-    await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
+    await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
     first = await turn(connection, "one")
     assert await turn(connection, "two") == []
     assert (await turn(connection, "one"))[:2] == first[:2]
@@ -94,7 +94,7 @@ async def test_a_turn_gives_a_job_to_one_judge_and_again_to_that(queue: JudgeQue
 async def test_a_turn_gives_no_question_that_is_answered_or_worked_on(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
     answered, begun, expired, tried, open_ = (layout.new_call_id() for _ in range(5))
     for number, call_id in enumerate((answered, begun, expired, tried, open_)):
-        await queue.ask(call_id, 0, 0, 1, QUESTION, in_ms(20))
+        await queue.ask(call_id, 0, 0, 1, QUESTION, 20)
         await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:1": number + 1})
     await redis.hset(layout.facts_key(answered), layout.judgement_field(0, 0), "{}")
     await redis.set(layout.judge_beat_key(begun, 0, 0), "another")
@@ -110,7 +110,7 @@ async def test_a_turn_looks_past_all_that_others_work_on(queue: JudgeQueue, conn
     """More than a page of the queue, some of it to be taken away in passing."""
     calls = [layout.new_call_id() for _ in range(90)]
     for number, call_id in enumerate(calls):
-        await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
+        await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
         await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:0": number + 1})
         if number % 3 == 0:
             await redis.delete(f"arq:job:{call_id}:0:0:0")
@@ -123,7 +123,7 @@ async def test_a_turn_looks_past_all_that_others_work_on(queue: JudgeQueue, conn
 
 async def test_a_judge_that_is_busy_leaves_no_bell_behind(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
     for _ in range(3):
-        await queue.ask(layout.new_call_id(), 0, 0, 0, QUESTION, in_ms(20))
+        await queue.ask(layout.new_call_id(), 0, 0, 0, QUESTION, 20)
     assert await redis.llen(layout.JUDGE_BELL) == 3
     for name in "abc":
         assert await turn(connection, name)
@@ -132,7 +132,7 @@ async def test_a_judge_that_is_busy_leaves_no_bell_behind(queue: JudgeQueue, con
 
 async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
     call_id, field = layout.new_call_id(), layout.judgement_field(0, 0)
-    await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
+    await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
     job_id = (await turn(connection, "me"))[0]
     await redis.hset(layout.facts_key(call_id), field, "first")
     keys = [*QUEUE, layout.facts_key(call_id)]
@@ -146,7 +146,7 @@ async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, c
 async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
     mine, other = layout.new_call_id(), layout.new_call_id()
     for number, call_id in enumerate((mine, other)):
-        await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20))
+        await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
         await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:0": number + 1})
     job_id = (await turn(connection, "me"))[0]
     keys = [*QUEUE, layout.facts_key(mine)]
@@ -163,7 +163,7 @@ async def ask(queue: JudgeQueue, key: str, count: int = 1) -> list[str]:
     """Ask so many questions of a key, each of another call; gives the jobs."""
     calls = [layout.new_call_id() for _ in range(count)]
     for call_id in calls:
-        await queue.ask(call_id, 0, 0, 0, QUESTION, in_ms(20), key=key)
+        await queue.ask(call_id, 0, 0, 0, QUESTION, 20, key=key)
     return [layout.judge_job_id(call_id, 0, 0, 0) for call_id in calls]
 
 

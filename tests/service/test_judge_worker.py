@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import arq
@@ -24,6 +25,7 @@ from streams.connection import Connection
 from tests.support.product import Product
 from tests.support.proxy import proxied
 from tests.support.waiting import wait_until
+from workers import judge_queue
 from workers.judge import Judge, JudgeWorker, serve
 from workers.judge_model import Pace
 from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
@@ -147,7 +149,7 @@ async def answer(redis: Client, call_id: str, *, block: int = 0, step: int = 0) 
 async def judged(settings: Runtime, queue: JudgeQueue, redis: Client, asked: JudgeQuestion, *, within_s: float = 10) -> Judgement:
     call_id = layout.new_call_id()
     async with judging(settings):
-        await queue.ask(call_id, 0, 0, 0, asked, in_ms(within_s))
+        await queue.ask(call_id, 0, 0, 0, asked, within_s)
         return await answer(redis, call_id)
 
 
@@ -166,7 +168,7 @@ async def test_an_idle_judge_starts_at_once(redis_url: str, queue: JudgeQueue, r
         took = []
         for _ in range(10):
             call_id, began = layout.new_call_id(), time.monotonic()
-            await queue.ask(call_id, 0, 0, 0, question(), in_ms(10))
+            await queue.ask(call_id, 0, 0, 0, question(), 10)
             await answer(redis, call_id)
             took.append(time.monotonic() - began)
     # polling alone would take a second
@@ -223,7 +225,7 @@ async def test_an_upstream_that_takes_few_at_once_is_asked_no_more(
     settings = runtime(redis_url, upstream)
     judge = Judge(settings)
     asks = [Ask(layout.new_call_id(), 0, 0, 0, question("gpt-x"), in_ms(60)) for _ in range(100)]
-    said = await asyncio.gather(*map(judge.judge, asks))
+    said = await asyncio.gather(*(judge.judge(ask, 60) for ask in asks))
     await judge.models.close()
     assert [s.error for s in said] == [""] * 100
     # a hundred at once are refused once, and hardly any after that
@@ -289,8 +291,53 @@ async def test_a_forced_tool_with_a_key_twice_is_invalid(redis_url: str, queue: 
 async def test_past_the_deadline_nobody_is_asked(redis_url: str, upstream: Upstream) -> None:
     judge = Judge(runtime(redis_url, upstream))
     for model in ("demo-judge", "gpt-x"):
-        said = await judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model), in_ms(-0.1)))
+        said = await judge.judge(Ask(layout.new_call_id(), 0, 0, 0, question(model), in_ms(60)), -0.1)
         assert (said.error, said.probability, said.attempts, upstream.seen) == ("deadline", None, 0, [])
+
+
+@pytest.mark.parametrize("shift_s", [-3600, 3600])
+async def test_the_clock_of_who_asks_decides_nothing(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, shift_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = SimpleNamespace(time=lambda: time.time() + shift_s, time_ns=lambda: time.time_ns() + shift_s * 10**9, monotonic=time.monotonic)
+    monkeypatch.setattr(judge_queue, "time", theirs)
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
+    assert (said.probability, said.error) == (0.25, "")
+    # and what is too late is too late by the span alone
+    upstream.delay_s, began = 5.0, time.monotonic()
+    said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"), within_s=0.5)
+    assert said.error == "deadline" and time.monotonic() - began < 4
+    upstream.delay_s = 0.0
+
+
+async def test_a_job_of_the_version_before_is_answered(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+    """Its asker said until when by its own clock, which is behind; the life of its text is the span all the same."""
+    call_id = layout.new_call_id()
+    job_id, ask = layout.judge_job_id(call_id, 0, 0, 0), Ask(call_id, 0, 0, 0, question(), in_ms(-3600))
+    job: dict[str, Any] = {"t": None, "f": "judge", "a": [msgspec.json.encode(ask).decode()], "k": {}, "et": 1}
+    async with judging(runtime(redis_url)):
+        await redis.psetex("arq:job:" + job_id, 20_000, msgspec.json.encode(job))
+        await redis.zadd(layout.JUDGE_QUEUE, {job_id: time.time() * 1000})
+        assert (await answer(redis, call_id)).error == ""
+
+
+async def test_an_outage_of_redis_is_told_of_once(redis_url: str, redis: Client, caplog: pytest.LogCaptureFixture) -> None:
+
+    def warnings() -> int:
+        return sum("the judge" in r.message and r.levelname == "WARNING" for r in caplog.records)
+
+    caplog.set_level("INFO")
+    with proxied(redis_url) as proxy:
+        async with judging(runtime(proxy.url(redis_url))):
+            await until(lambda: redis.hlen(layout.WORKERS_KEY))
+            proxy.refuse()
+            proxy.reset()
+            await until(warnings)
+            # long enough for each place to try again some times
+            await asyncio.sleep(1)
+            proxy.heal()
+            await until(lambda: "the judge queue can be read again" in caplog.text)
+    assert warnings() == 1
 
 
 @pytest.mark.case("J1", "J2")
@@ -334,7 +381,7 @@ async def test_the_first_answer_stays(redis_url: str, queue: JudgeQueue, redis: 
     first = '{"probability":null,"error":"deadline"}'
     await redis.hset(layout.facts_key(call_id), layout.judgement_field(0, 0), first)
     async with judging(runtime(redis_url)):
-        await queue.ask(call_id, 0, 0, 0, question(), in_ms(10))
+        await queue.ask(call_id, 0, 0, 0, question(), 10)
         await until(lambda: _depth_is(queue, 0))
     assert await redis.hget(layout.facts_key(call_id), layout.judgement_field(0, 0)) == first.encode()
 
@@ -392,7 +439,7 @@ async def test_what_we_enqueue_arq_can_run(redis_url: str, queue: JudgeQueue, re
     async def judge(ctx: dict[str, Any], text: str) -> None:
         run.append((ctx["job_id"], ctx["job_try"], msgspec.json.decode(text, type=Ask).call_id))
 
-    await queue.ask(call_id, 0, 0, 0, question(), in_ms(20))
+    await queue.ask(call_id, 0, 0, 0, question(), 20)
     pool = open_pool(redis_url)
     worker = arq.Worker(
         [func(judge, name="judge")], redis_pool=pool, queue_name=layout.JUDGE_QUEUE, burst=True, poll_delay=0.01, handle_signals=False,
@@ -411,9 +458,9 @@ def test_jobs_survive_serialization_and_errors_become_names() -> None:
 async def test_a_full_queue_refuses_at_once(redis_url: str, connection: Connection) -> None:
     queue = JudgeQueue(redis_url, connection, max_depth=2)
     for _ in range(2):
-        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), in_ms(10))
+        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), 10)
     with pytest.raises(JudgeUnavailable, match="2 questions"):
-        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), in_ms(10))
+        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), 10)
     stats = await queue.stats()
     assert stats["depth"] == 2
     assert 0 <= stats["oldest_wait_s"] < 10
@@ -422,12 +469,12 @@ async def test_a_full_queue_refuses_at_once(redis_url: str, connection: Connecti
 
 async def test_asking_past_the_deadline_is_refused(queue: JudgeQueue) -> None:
     with pytest.raises(JudgeUnavailable, match="deadline"):
-        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), in_ms(-1))
+        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), -1)
 
 
 async def test_a_waiting_or_beating_question_has_not_died(queue: JudgeQueue, redis: Client) -> None:
     call_id = layout.new_call_id()
-    await queue.ask(call_id, 0, 0, 0, question(), in_ms(10))
+    await queue.ask(call_id, 0, 0, 0, question(), 10)
     assert await queue.died(call_id, 0, 0) is None
     await redis.set(f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, 0)}", "1", ex=60)
     await redis.set(layout.judge_beat_key(call_id, 0, 0), "1", ex=60)
@@ -437,11 +484,11 @@ async def test_a_waiting_or_beating_question_has_not_died(queue: JudgeQueue, red
 async def test_a_judge_that_died_is_noticed_and_its_job_taken_away(queue: JudgeQueue, redis: Client) -> None:
     call_id = layout.new_call_id()
     for attempt in range(MAX_ATTEMPTS - 1):
-        await queue.ask(call_id, 0, 0, attempt, question(), in_ms(10))
+        await queue.ask(call_id, 0, 0, attempt, question(), 10)
         await redis.set(f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, attempt)}", "1", ex=60)
         assert await queue.died(call_id, 0, 0) == attempt + 1
         assert await _depth_is(queue, 0)
-    await queue.ask(call_id, 0, 0, MAX_ATTEMPTS - 1, question(), in_ms(10))
+    await queue.ask(call_id, 0, 0, MAX_ATTEMPTS - 1, question(), 10)
     await redis.delete(layout.JUDGE_QUEUE)
     assert await queue.died(call_id, 0, 0) is None
 
@@ -461,14 +508,14 @@ async def test_a_judge_killed_over_a_question_is_followed_by_another(
     config = settings.config.model_dump(mode="json", exclude={"keys"})
     with Product(tmp_path, redis_url, "postgresql://nobody@127.0.0.1:1/none", config) as product:
         [judge] = await asyncio.to_thread(product.start, "judge")
-        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
         await until(lambda: len(upstream.seen) == 1)
         assert await queue.died(call_id, 0, 0) is None
         judge.kill(signal.SIGKILL)
         assert await until(lambda: queue.died(call_id, 0, 0)) == 1
     upstream.delay_s = 0
     async with judging(settings):
-        await queue.ask(call_id, 0, 0, 1, question("gpt-x"), in_ms(20))
+        await queue.ask(call_id, 0, 0, 1, question("gpt-x"), 20)
         said = await answer(redis, call_id)
     assert (said.probability, said.attempts) == (0.25, 2)
 
@@ -479,7 +526,7 @@ async def test_a_stopping_judge_leaves_its_question_to_the_next(
     settings, call_id = runtime(redis_url, upstream), layout.new_call_id()
     upstream.delay_s = 5
     async with judging(settings):
-        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
         await until(lambda: len(upstream.seen) == 1)
         assert await redis.exists(layout.judge_beat_key(call_id, 0, 0))
     upstream.delay_s = 0
@@ -491,7 +538,7 @@ async def test_more_questions_than_slots_are_all_answered(redis_url: str, queue:
     upstream.delay_s = 0.02
     calls = [layout.new_call_id() for _ in range(20)]
     async with judging(runtime(redis_url, upstream)):
-        await asyncio.gather(*(queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20)) for call_id in calls))
+        await asyncio.gather(*(queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20) for call_id in calls))
         said = await asyncio.gather(*(answer(redis, call_id) for call_id in calls))
     assert {j.error for j in said} == {""}
     assert len(upstream.seen) == 20
@@ -509,7 +556,7 @@ async def test_a_judge_that_hears_nothing_of_what_it_took_asks_the_model_once(
         # only the bell is heard
         await until(lambda: _client_blocks(redis, "bell"))
         proxy.hold_replies()
-        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
         # it takes the question and shows life, and is told nothing of it
         await until(lambda: redis.exists(layout.judge_beat_key(call_id, 0, 0)))
         assert not upstream.seen
@@ -533,7 +580,7 @@ async def test_an_answer_that_redis_did_not_take_is_stored_when_it_can(
     call_id, upstream.delay_s = layout.new_call_id(), 0.5
     with proxied(redis_url) as proxy:
         async with judging(runtime(proxy.url(redis_url), upstream, redis_silent_s=0.4)):
-            await queue.ask(call_id, 0, 0, 0, question("gpt-x"), in_ms(20))
+            await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
             await until(lambda: len(upstream.seen) == 1)
             proxy.reset()
             proxy.heal()
@@ -553,7 +600,7 @@ async def test_a_thousand_questions_of_one_key_hardly_delay_anothers(
         took = []
         for _ in range(count):
             call_id, began = layout.new_call_id(), time.monotonic()
-            await queue.ask(call_id, 0, 0, 0, question(model), in_ms(60), key="few")
+            await queue.ask(call_id, 0, 0, 0, question(model), 60, key="few")
             await answer(redis, call_id)
             took.append(time.monotonic() - began)
         return sorted(took)
@@ -564,7 +611,7 @@ async def test_a_thousand_questions_of_one_key_hardly_delay_anothers(
         await times(5)
         before = await times(20)
     for call_id in flood:
-        await queue.ask(call_id, 0, 0, 0, question(model), in_ms(60), key="many")
+        await queue.ask(call_id, 0, 0, 0, question(model), 60, key="many")
     async with judging(runtime(redis_url, upstream)):
         during = await times(20)
         left = (await queue.stats())["depth"]

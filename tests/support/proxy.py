@@ -93,8 +93,12 @@ class Proxy:
         """No connection gets more than so many bytes a second through, each way."""
         self._requests.bytes_per_s = self._replies.bytes_per_s = bytes_per_s
 
+    def alter_requests(self, change: Callable[[bytes], bytes] | None) -> None:
+        """Every block of bytes to the server is passed through `change`, on the proxy's thread; None: as it is again."""
+        self._requests.alter = change
+
     def alter_replies(self, change: Callable[[bytes], bytes] | None) -> None:
-        """Every block of bytes from the server is passed through `change`, on the proxy's thread; None: as it is again."""
+        """The same for bytes from the server."""
         self._replies.alter = change
 
     def alter_reply(self, found: bytes, instead: bytes) -> None:

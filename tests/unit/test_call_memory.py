@@ -62,7 +62,7 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     redis = Connection("redis://nobody", name="test")
     monkeypatch.setattr(redis, "_wire", Wire())
     releaser = Releaser(redis, max_reply=10, strict=False, on_refused=lambda *_: None)
-    facts = Facts(redis, nobody, nobody, Limits(), is_mine=lambda _: True, feed=nobody, after=lambda _: None, spawn=lambda *_: None)
+    facts = Facts(redis, nobody, nobody, Limits(), is_mine=lambda _: True, feed=nobody, after=nobody, close=nobody, spawn=lambda *_: None)
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2 * SIZE)
     call = OwnedCall(START, "t", "1-0", Session(info, [RULES], Config()), policy_header="p@r", released=0, digest="", recorded=0)
     call.begin(BODY)
