@@ -8,9 +8,7 @@ it is not known. Each sign of life asks that, in the step that tells workers how
 """
 
 import asyncio
-import contextlib
 import logging
-import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +25,6 @@ DEAF_BEATS = 3
 FAILING_S = 3.0
 """Reading is refused for so long: not a Redis that just starts."""
 RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
-_ID = re.compile(rb"(\d{1,19})-(\d{1,19})").fullmatch
 
 
 class Replies:
@@ -38,6 +35,8 @@ class Replies:
         self.key, self._shard, self._again = layout.reply_key(shard, gateway), shard, again
         self.position = BEGINNING
         """The id of the entry that was read last."""
+        self._number = (0, 0)
+        """The same as numbers."""
         self.trouble = ""
         """Why this gateway hears nothing here, in a sentence; empty where it does."""
         self._has_heard = False
@@ -61,7 +60,7 @@ class Replies:
         asked, times = self.position, self._times
         try:
             found = await self._redis.call("XREAD", "COUNT", READ_COUNT, "BLOCK", self._redis.block_ms, "STREAMS", self.key, asked)
-            entries, last = _read(found, asked)
+            entries, last, number = _read(found, self._number) if found else ([], asked, self._number)
         except StreamConnectionLost:
             self._again()
             await asyncio.sleep(RETRY_S)
@@ -69,11 +68,12 @@ class Replies:
         except (RedisError, StreamProtocolError) as error:
             await self._failed(error)
             return []
-        self._works()
+        if self._failing_since is not None:
+            self._works()
         if not entries or times != self._times:
             # meanwhile it was found that this was no place to read from
             return []
-        self.position, self._has_heard, self.trouble = last, True, ""
+        self.position, self._number, self._has_heard, self.trouble = last, number, True, ""
         return entries
 
     async def _failed(self, error: Exception) -> None:
@@ -90,14 +90,13 @@ class Replies:
         self._failures = min(self._failures + 1, 10)
 
     def _works(self) -> None:
-        if self._failing_since is not None:
-            log.info("replies are read again", extra={"shard": self._shard})
+        log.info("replies are read again", extra={"shard": self._shard})
         self._failing_since, self._failures = None, 0
 
     def begin_again(self) -> None:
         """Read all that is there once more."""
         self._times += 1
-        self.position = BEGINNING
+        self.position, self._number = BEGINNING, (0, 0)
         self._again()
 
     def beaten(self, said: Any) -> None:
@@ -124,21 +123,21 @@ class Replies:
         self.trouble = f"{where}, so its calls end without one; it tries again by itself: if that does not help, see its log and restart it"
 
 
-def _read(found: Any, asked: bytes) -> tuple[list[list[Any]], bytes]:
-    """Return the fields of the entries in an answer, and the id of the last. Raises StreamProtocolError where it is none."""
-    if not found:
-        return [], asked
-    with contextlib.suppress(ValueError, TypeError, IndexError):
+def _read(found: Any, after: tuple[int, int]) -> tuple[list[list[Any]], bytes, tuple[int, int]]:
+    """Return the fields of the entries in an answer, and the id of the last, also as numbers.
+
+    Raises StreamProtocolError where it is none, or not after `after`.
+    """
+    last = b""
+    try:
         [[_, entries]] = found
         last = entries[-1][0]
-        found = [fields for _, fields in entries]
-        if _number(last) > _number(asked) and all(type(fields) is list for fields in found):
-            return found, last
-    raise StreamProtocolError("an answer of Redis that is none")
-
-
-def _number(entry: bytes) -> tuple[int, int]:
-    parts = _ID(entry)
-    if parts is None:
-        raise ValueError("no id of an entry")
-    return int(parts[1]), int(parts[2])
+        ms, count = last.split(b"-")
+        number = (int(ms), int(count))
+        fields = [of for _, of in entries]
+    except (ValueError, TypeError, LookupError, AttributeError):
+        number, fields = after, []
+    # Redis says -1 of nothing, and Python reads more than digits
+    if number <= after or not last.replace(b"-", b"").isdigit() or [of for of in fields if type(of) is not list]:
+        raise StreamProtocolError("an answer of Redis that is none")
+    return fields, last, number
