@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from protocol.errors import StreamConnectionLost, StreamProtocolError
+from protocol.errors import StreamConnectionLost
 from streams import layout
 from streams.connection import Connection, RedisError
 
@@ -25,6 +25,8 @@ DEAF_BEATS = 3
 FAILING_S = 3.0
 """Reading is refused for so long: not a Redis that just starts."""
 RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
+NOT_AN_ANSWER = (ValueError, TypeError, IndexError, KeyError, AttributeError)
+"""What comes of an answer of Redis in which a byte changed on the way; UnicodeDecodeError is a ValueError."""
 
 
 class Replies:
@@ -35,12 +37,10 @@ class Replies:
         self.key, self._shard, self._again = layout.reply_key(shard, gateway), shard, again
         self.position = BEGINNING
         """The id of the entry that was read last."""
-        self._number = (0, 0)
-        """The same as numbers."""
         self.trouble = ""
         """Why this gateway hears nothing here, in a sentence; empty where it does."""
-        self._has_heard = False
-        """Has anything come since the last sign of life?"""
+        self._was_at = BEGINNING
+        """The position at the last sign of life."""
         self._unheard = self._failures = self._times = 0
         self._failing_since: float | None = None
 
@@ -53,19 +53,22 @@ class Replies:
         await self._redis.close()
 
     async def next(self) -> list[list[Any]]:
-        """Wait for entries, about a second; returns the fields of each, none where nothing came or it could not be read.
+        """Wait for entries, about a second; returns the id and the fields of each, none where nothing came or it could not be read.
 
         What goes wrong is said once for each row of failures, and waited for.
         """
-        asked, times = self.position, self._times
+        times = self._times
         try:
-            found = await self._redis.call("XREAD", "COUNT", READ_COUNT, "BLOCK", self._redis.block_ms, "STREAMS", self.key, asked)
-            entries, last, number = _read(found, self._number) if found else ([], asked, self._number)
+            found = await self._redis.call("XREAD", "COUNT", READ_COUNT, "BLOCK", self._redis.block_ms, "STREAMS", self.key, self.position)
+            entries: list[list[Any]] = found[0][1] if found else []
+            for _, fields in entries:
+                if type(fields) is not list:
+                    raise ValueError("an entry without fields")
         except StreamConnectionLost:
             self._again()
             await asyncio.sleep(RETRY_S)
             return []
-        except (RedisError, StreamProtocolError) as error:
+        except (RedisError, *NOT_AN_ANSWER) as error:
             await self._failed(error)
             return []
         if self._failing_since is not None:
@@ -73,7 +76,8 @@ class Replies:
         if not entries or times != self._times:
             # meanwhile it was found that this was no place to read from
             return []
-        self.position, self._number, self._has_heard, self.trouble = last, number, True, ""
+        # taken as it is: what is no id Redis refuses, and an id that is not in the stream is found with the next sign of life
+        self.position = entries[-1][0]
         return entries
 
     async def _failed(self, error: Exception) -> None:
@@ -82,7 +86,7 @@ class Replies:
             log.error("replies cannot be read", extra={"shard": self._shard, "error": str(error)[:80]})
         if time.monotonic() - self._failing_since > FAILING_S:
             self._trouble(f"cannot read them ({str(error)[:80]})")
-        if isinstance(error, StreamProtocolError):
+        if not isinstance(error, RedisError):
             # what comes next on this connection may be the answer to something else
             self._redis.cut()
         self.begin_again()
@@ -96,7 +100,7 @@ class Replies:
     def begin_again(self) -> None:
         """Read all that is there once more."""
         self._times += 1
-        self.position, self._number = BEGINNING, (0, 0)
+        self.position = BEGINNING
         self._again()
 
     def beaten(self, said: Any) -> None:
@@ -107,37 +111,17 @@ class Replies:
         if word == b"LOST":
             log.warning("the reply stream is not the one that was read: it is read from the beginning", extra={"shard": self._shard})
             self.begin_again()
-        self._unheard = self._unheard + 1 if has_more and not self._has_heard else 0
-        self._has_heard = False
+        has_heard, self._was_at = self.position is not self._was_at, self.position
+        self._unheard = self._unheard + 1 if has_more and not has_heard else 0
         if self._unheard >= DEAF_BEATS:
             self._unheard = 0
             self._trouble("does not hear them")
             log.error("replies are there and not heard: they are read from the beginning", extra={"shard": self._shard})
             self._redis.cut()
             self.begin_again()
-        elif not has_more and self._failing_since is None:
+        elif self._failing_since is None and (has_heard or not has_more):
             self.trouble = ""
 
     def _trouble(self, what: str) -> None:
         where = f"answers wait in Redis ({self.key}) and this gateway {what}"
         self.trouble = f"{where}, so its calls end without one; it tries again by itself: if that does not help, see its log and restart it"
-
-
-def _read(found: Any, after: tuple[int, int]) -> tuple[list[list[Any]], bytes, tuple[int, int]]:
-    """Return the fields of the entries in an answer, and the id of the last, also as numbers.
-
-    Raises StreamProtocolError where it is none, or not after `after`.
-    """
-    last = b""
-    try:
-        [[_, entries]] = found
-        last = entries[-1][0]
-        ms, count = last.split(b"-")
-        number = (int(ms), int(count))
-        fields = [of for _, of in entries]
-    except (ValueError, TypeError, LookupError, AttributeError):
-        number, fields = after, []
-    # Redis says -1 of nothing, and Python reads more than digits
-    if number <= after or not last.replace(b"-", b"").isdigit() or [of for of in fields if type(of) is not list]:
-        raise StreamProtocolError("an answer of Redis that is none")
-    return fields, last, number

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from gateway.bus import NOT_AN_ANSWER, Bus
+from gateway.bus import Bus
+from gateway.replies import NOT_AN_ANSWER
 from protocol.errors import AuditUnavailable, StreamConnectionLost
-from streams import layout
+from streams import fitness, layout
 from streams.connection import RedisError
 
 STALE_MS = 5_000
@@ -85,9 +86,10 @@ class Status:
             async with asyncio.timeout(ANSWER_S):
                 found = await self.workers()
                 depths = await asyncio.gather(*(self._bus.redis.call("XLEN", layout.audit_key(s)) for s in range(self._bus.shards)))
+            faults = fitness.faults_of(self._bus.info)
         except (StreamConnectionLost, RedisError, TimeoutError, *NOT_AN_ANSWER):
             return False, "Redis does not answer"
-        for fault in self._bus.faults:
+        for fault in faults:
             return False, f"Redis {fault}"
         if self._bus.is_refused:
             return False, "Redis refuses writes: `sluice doctor` and its log say why"
