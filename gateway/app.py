@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from gateway import descriptors
 from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
@@ -63,7 +64,8 @@ class Gateway:
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self.draining = False
-        self._admission = Admission(self.limits)
+        self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
+        self._most_connections = descriptors.limit() - descriptors.own(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -96,6 +98,10 @@ class Gateway:
                 raise NotFound(f"{method} {path[:200]} is not served here", code="unknown_path")
         except PipelineError as error:
             await _respond_error(send, dialect, error)
+
+    def is_crowded(self, connections: int) -> bool:
+        """Would `connections` of clients leave no descriptor for an upstream, or for the next client?"""
+        return connections + self.upstreams.connections > self._most_connections
 
     # --- small routes ---
 
@@ -142,6 +148,8 @@ class Gateway:
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
         if self.draining:
             raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+        if link is not None and link.is_crowded():
+            raise Overloaded("this gateway has no connections left; try again", code="gateway_descriptors", retry_after_s=1)
         place = self._admission.take(key)
         try:
             body = await self._body(named, receive, link, place)

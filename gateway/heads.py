@@ -27,6 +27,10 @@ _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 121\r\n\r\n"
     b'{"error":{"message":"the request head is too large","type":"invalid_request_error","param":null,"code":"head_too_large"}}'
 )
+_MANY = 12
+"""So many connections past what is too many are taken, to be told so."""
+_MANY_HEAD_S = 2.0
+"""How long the head of a request may take to come where there are too many connections."""
 
 
 Write = Callable[[bytes], bool]
@@ -98,6 +102,13 @@ class Link:
         self._connection = connection
         self._cycle, self._flow, self._transport = connection.cycle, connection.flow, connection.cycle.transport
 
+    def is_crowded(self) -> bool:
+        """Are there so many connections that this one must go after its answer?"""
+        if self._connection.is_crowded():
+            self._cycle.keep_alive = False
+            return True
+        return False
+
     def has_body(self) -> bool:
         """Did the whole body come already?"""
         return not self._cycle.more_body
@@ -126,6 +137,19 @@ class Link:
         return True
 
 
+class Crowd:
+    """What happens where clients have more connections than there are descriptors for. `is_too_many` says whether so many are."""
+
+    def __init__(self, is_too_many: Callable[[int], bool] = lambda connections: False) -> None:
+        self.is_too_many = is_too_many
+        self.pause: Callable[[], None] = lambda: None
+        """Called to accept nobody while there are too many even to be told so."""
+
+    def is_full(self, connections: int) -> bool:
+        """Are there too many even to be told so?"""
+        return self.is_too_many(connections - _MANY)
+
+
 class BoundedConnection(HttpToolsProtocol):
     """One client connection. A head may have 64 KiB beside what comes in the same read as its end, 128 lines, and 30 s.
 
@@ -133,6 +157,7 @@ class BoundedConnection(HttpToolsProtocol):
     """
 
     stall_s = 60.0
+    crowd = Crowd()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -149,7 +174,28 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
         super().connection_made(transport)
-        self._head_timer = self.loop.call_later(HEAD_S, transport.close)
+        head_s = HEAD_S
+        if self.is_crowded():
+            head_s = _MANY_HEAD_S
+            if self.crowd.is_full(len(self.connections)):
+                self.crowd.pause()
+        self._head_timer = self.loop.call_later(head_s, transport.close)
+
+    def is_crowded(self) -> bool:
+        """Are there too many connections, though the idle ones make room?"""
+        while self.crowd.is_too_many(len(self.connections)):
+            idle = next((one for one in self.connections if isinstance(one, BoundedConnection) and one.is_idle), None)
+            if idle is None:
+                return True
+            idle.transport.close()
+            # now: what is next may come before that is done
+            self.connections.discard(idle)
+        return False
+
+    @property
+    def is_idle(self) -> bool:
+        """Does it wait for a next request?"""
+        return self.timeout_keep_alive_task is not None and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
@@ -276,6 +322,6 @@ class BoundedConnection(HttpToolsProtocol):
             self._stall_timer = self.loop.call_later(self.stall_s / _LOOKS, self._look)
 
 
-def bounded_connection(stall_s: float) -> type[BoundedConnection]:
+def bounded_connection(stall_s: float, crowd: Crowd) -> type[BoundedConnection]:
     """Return the protocol for uvicorn with this stall time."""
-    return type("BoundedConnection", (BoundedConnection,), {"stall_s": stall_s})
+    return type("BoundedConnection", (BoundedConnection,), {"stall_s": stall_s, "crowd": crowd})

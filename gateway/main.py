@@ -14,11 +14,13 @@ import uvicorn
 
 from db.schema import newest
 from db.watch import Watch
+from gateway import descriptors
 from gateway.app import Gateway
 from gateway.bus import Bus
-from gateway.heads import bounded_connection
+from gateway.heads import Crowd, bounded_connection
 from gateway.keyring import KeyRing
 from gateway.lazy_audit import LazyAudit
+from gateway.server import Server
 from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol.config import Runtime
@@ -26,14 +28,6 @@ from protocol.config import Runtime
 log = logging.getLogger(__name__)
 KEYS_S = 3.0
 """How long the start waits for the keys in Postgres."""
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: draining is ours."""
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
-        yield
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -89,18 +83,24 @@ async def run(settings: Runtime) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with running(settings) as app, asyncio.TaskGroup() as group:
-        server = _Server(
+        crowd = Crowd(app.is_crowded)
+        server = Server(
             uvicorn.Config(
-                app, http=bounded_connection(limits.client_stall_s),
+                app, http=bounded_connection(limits.client_stall_s, crowd),
                 loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
                 timeout_graceful_shutdown=3,
                 timeout_keep_alive=limits.client_idle_s,  # type: ignore[arg-type]  # it is given to call_later
                 backlog=2048, ws="none", proxy_headers=False, h11_max_incomplete_event_size=65536,
-            )
+            ),
+            crowd.is_full,
         )  # fmt: skip
+        crowd.pause = server.pause
         serving = group.create_task(server.serve(sockets=[bound]), name="http")
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
+        if short := descriptors.shortage(settings.config):
+            log.warning("too few file descriptors", extra={"why": short})
+            app.status.notices.append(short)
         _tell_ready(settings)
         log.info("gateway ready", extra={"gateway": app.bus.gateway, "port": bound.getsockname()[1]})
         await stopping.wait()

@@ -25,6 +25,8 @@ class Status:
         self._bus = bus
         self._schema_is_behind = False
         self._dead_letters = 0
+        self.notices = list[str]()
+        """What was wrong with the start and is no reason not to start."""
         self.registry = CollectorRegistry()
         self.calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
         self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
@@ -55,7 +57,8 @@ class Status:
     @property
     def warnings(self) -> list[str]:
         """What somebody should look at, though calls can be served."""
-        return [f"{self._dead_letters:,} records are dead letters: see `sluice doctor`"] if self._dead_letters else []
+        letters = [f"{self._dead_letters:,} records are dead letters: see `sluice doctor`"] if self._dead_letters else []
+        return letters + self.notices
 
     async def ready(self, *, draining: bool) -> tuple[bool, str]:
         """Can a call be served from here? Says in a sentence what is missing."""
