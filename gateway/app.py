@@ -98,6 +98,10 @@ class Gateway:
                 raise NotFound(f"{method} {path[:200]} is not served here", code="unknown_path")
         except PipelineError as error:
             await _respond_error(send, dialect, error)
+        except MemoryError:
+            log.error("out of memory", extra={"path": path})
+            spent = Overloaded("the gateway is out of memory; try again", code="gateway_memory", retry_after_s=1)
+            await _respond_error(send, dialect, spent)
 
     def is_crowded(self, connections: int) -> bool:
         """Would `connections` of clients leave no descriptor for an upstream, or for the next client?"""

@@ -46,7 +46,8 @@ def shortage(config: Config) -> str:
     needed, found = 2 * config.limits.open_calls + own(config), limit()
     if needed <= found:
         return ""
+    most = most_calls(config)
     return (
-        f"{found:,} file descriptors are enough for {most_calls(config):,} open calls, and limits.open_calls is {config.limits.open_calls:,}: "
-        f"raise the hard limit (ulimit -Hn, LimitNOFILE=) to {needed:,} or more, or set open_calls to {most_calls(config):,}"
+        f"{found:,} file descriptors are enough for {most:,} open calls, and limits.open_calls is {config.limits.open_calls:,}: "
+        f"raise the hard limit (ulimit -Hn, LimitNOFILE=) to {needed:,} or more, or set open_calls to {most:,}"
     )

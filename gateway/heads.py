@@ -11,6 +11,7 @@ digit, a zero, of the next chunk's size. HTTP/1.0 has neither; there, as before,
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,9 +24,17 @@ _GONE_S = 0.1
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LOOKS = 4
 """How often in the stall time a connection with unsent bytes is looked at."""
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 121\r\n\r\n"
-    b'{"error":{"message":"the request head is too large","type":"invalid_request_error","param":null,"code":"head_too_large"}}'
+
+
+def _refusal(status: bytes, kind: bytes, code: bytes, message: bytes) -> bytes:
+    body = b'{"error":{"message":"%b","type":"%b","param":null,"code":"%b"}}' % (message, kind, code)
+    head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+    return head % (status, len(body)) + body
+
+
+_TOO_LARGE = _refusal(b"431 Request Header Fields Too Large", b"invalid_request_error", b"head_too_large", b"the request head is too large")
+_NO_MEMORY = _refusal(
+    b"503 Service Unavailable\r\nretry-after: 1", b"api_error", b"gateway_memory", b"the gateway is out of memory; try again"
 )
 _MANY = 12
 """So many connections past what is too many are taken, to be told so."""
@@ -216,26 +225,32 @@ class BoundedConnection(HttpToolsProtocol):
         """Take bytes, unless the head that they belong to is too long already."""
         if self._in_head:
             if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse()
+                self._refuse(_TOO_LARGE)
                 return
             self._head_bytes += len(data)
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except MemoryError:
+            self._refuse(_NO_MEMORY)
 
-    def _refuse(self) -> None:
+    def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(_TOO_LARGE)
+            self.transport.write(answer)
             self.transport.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A line of a head is there. One too many ends the connection, and the parsing of what came with it: 65,536 took 0.1 s."""
         if len(self.headers) >= MAX_HEADERS:
-            self._refuse()
+            self._refuse(_TOO_LARGE)
             raise ConnectionAbortedError
         super().on_header(name, value)
 
     def send_400_response(self, msg: str) -> None:
-        """Say that this is not HTTP, unless it was refused already."""
-        if not self.transport.is_closing():
+        """Say that this is not HTTP, unless it was refused already, or it is our fault."""
+        error = sys.exc_info()[1]
+        if error is not None and isinstance(error.__cause__ or error.__context__, MemoryError):
+            self._refuse(_NO_MEMORY)
+        elif not self.transport.is_closing():
             super().send_400_response(msg)
 
     def on_message_begin(self) -> None:

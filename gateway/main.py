@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import uvicorn
 
@@ -77,11 +77,10 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
 
 
 async def run(settings: Runtime) -> None:
-    """Serve until SIGTERM; then drain. Raises OSError if the address is in use."""
+    """Serve until SIGTERM, SIGINT or SIGHUP; then drain. Raises OSError if the address is in use."""
     limits, bound = settings.config.limits, _bind(settings.host, settings.port)
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    _on_stop(stopping.set)
     async with running(settings) as app, asyncio.TaskGroup() as group:
         crowd = Crowd(app.is_crowded)
         server = Server(
@@ -106,6 +105,17 @@ async def run(settings: Runtime) -> None:
         await stopping.wait()
         await app.drain(max(1.0, limits.drain_s - 5))
         server.should_exit = True
+
+
+def _on_stop(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # not where `nohup` started this process
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        # they mean nothing here, and would end every call
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _tell_ready(settings: Runtime) -> None:

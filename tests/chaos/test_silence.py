@@ -20,7 +20,9 @@ DIALECTS: list[Dialect] = ["openai", "anthropic"]
 SIGNS: dict[Dialect, bytes] = {"openai": b": keepalive\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'}
 
 
-def test_a_silent_upstream_costs_15_seconds_and_then_less_than_12(tmp_path: Path, redis_url: str, database_url: str, figure: Figure) -> None:
+def test_a_silent_upstream_costs_15_seconds_and_then_less_than_12(
+    tmp_path: Path, redis_url: str, database_url: str, figure: Figure
+) -> None:
     """Coding agents give an answer up after 20 s of silence."""
     with replayed(tmp_path, redis_url, database_url, upstreams.config) as (product, replay):
         replay.answer(stream(b"", ending="hang"))
