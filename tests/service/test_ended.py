@@ -136,7 +136,7 @@ async def test_an_end_that_was_queued_behind_entries_that_redis_first_refused_co
     async def is_there() -> bool:
         return await kinds() == ["eof", "closed"]
 
-    await wait_until(is_there)
+    assert await wait_until(is_there)
     await wait_until(lambda: bus._lost._remembered)
 
 
