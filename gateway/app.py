@@ -253,6 +253,7 @@ class Gateway:
             await asyncio.sleep(0.5)
             now = time.monotonic()
             for call in list(self.bus.calls.values()):
+                call.add_up()
                 call.show_life(now)
                 call.relay()
                 if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:

@@ -179,7 +179,7 @@ class Bus:
             call.unanswered = []
             self._sending.discard(call.id)
             if call.closed and entries[-1].kind == "closed":
-                self._lost.remember(call)
+                self._lost.remember(call.id, entries[-1])
             self.append(call)
 
     def _send_last(self, call: OpenCall, entries: list[Entry]) -> None:
@@ -199,8 +199,11 @@ class Bus:
         if done.result() == b"GONE":
             self._lose(call)
         else:
+            if call.unanswered and call.unanswered[-1].kind == "closed":
+                self._lost.remember(call.id, call.unanswered[-1])
             call.unanswered = []
-            self._lost.remember(call)
+            # the end may have been queued behind them
+            self.append(call)
 
     def _later(self, call: OpenCall) -> None:
         asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)

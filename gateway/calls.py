@@ -25,9 +25,6 @@ CHANNEL_MAX = 64 * 1024
 KEEPALIVE_AFTER_S = 15.0
 """Until then headers wait for a true status; from then on errors are frames. Coding agents give a silent answer up at 20 s."""
 
-DIGESTS_BYTES = 1024
-"""What is kept of the hashes of relayed replies before it goes into one: each on its own would cost a chunk three times as much."""
-
 ENTRY_CHUNKS = 64
 """A worker decides on an entry in one go: of a fast upstream, thousands of chunks that wait for Redis would look like a hook that hangs."""
 
@@ -64,8 +61,8 @@ class OpenCall:
         self.own = b""
         """What this gateway wrote itself at the end: an error."""
         self._sum, self._digests = sha256(), bytearray()
-        self._handed = self._releases = 0
-        """How much of `_digests` is of what was handed on; how many replies with bytes are in `_sum`."""
+        self._releases = 0
+        """How many replies with bytes are in `_sum`; the hashes of the newest wait in `_digests`."""
         self._late: Reply | None = None
         """Of which `late` was written."""
         self._keepalives: list[int] = []
@@ -83,8 +80,8 @@ class OpenCall:
         """Also what is only queued: a Redis that is slow to answer must stop upstream too."""
         self.closed = self.is_lost = self.is_begun = False
         """`is_begun`: Redis has said that the call is on its streams."""
-        self.last: Entry | None = None
-        """The end, as it was queued."""
+        self._told, self._reason = b"", ""
+        """What goes with the end, packed, and why it came."""
         self._room: tuple[int, Callable[[], None]] | None = None
 
     # --- replies ---
@@ -107,13 +104,12 @@ class OpenCall:
                 self._keepalive = reply
                 self.show_life(self.last_reply)
             return
-        data = reply.data
+        data, digest = reply.data, b""
         if data:
             digest = sha256(data).digest()
             if digest != reply.sha256 and reply.sha256:
                 self._fail_damaged("what was released")
                 return
-            self._digests += digest
         self.expected = reply.next
         if reply.dispatch is not None:
             self._take_dispatch(reply.dispatch)
@@ -128,6 +124,7 @@ class OpenCall:
             self._keepalive = None
             self._out.append(data)
             self._out_bytes += len(data)
+            self._digests += digest
         self.end = reply.end
 
     def _fail_damaged(self, what: str) -> None:
@@ -195,25 +192,35 @@ class OpenCall:
     def _taken(self) -> None:
         self._out, self._out_bytes = [], 0
         self.relayed = self.expected
-        self._handed = len(self._digests)
-        if self._handed >= DIGESTS_BYTES:
-            self._add_up()
         self._make_room()
 
-    def _add_up(self) -> None:
-        self._sum.update(self._digests[: self._handed])
-        self._releases += self._handed // self._sum.digest_size
-        del self._digests[: self._handed]
-        self._handed = 0
+    def add_up(self) -> None:
+        """Take the hashes of what was handed on into one: not with each reply, and not all at the end, which may be a million."""
+        if not self._digests:
+            return
+        handed = len(self._digests)
+        if self._out:
+            late = self._late
+            waiting = len(self._out) - self._keepalives_waiting - (late is not None and not late.data and self.relayed <= late.number)
+            handed -= waiting * self._sum.digest_size
+        self._sum.update(self._digests[:handed])
+        self._releases += handed // self._sum.digest_size
+        del self._digests[:handed]
+
+    @property
+    def _keepalives_waiting(self) -> int:
+        return self._out.count(KEEPALIVES[self.dialect])
 
     def handed_on(self) -> Relayed:
         """What went towards the client of this call; what still waits to be written did not."""
-        self._add_up()
-        told = Counter(self._keepalives[: len(self._keepalives) - self._out.count(KEEPALIVES[self.dialect])])
+        self.add_up()
+        told: list[tuple[int, int]] = []
+        if self._keepalives:
+            told = list(Counter(self._keepalives[: len(self._keepalives) - self._keepalives_waiting]).items())
         own, late = self.own, -1
         if self._late is not None and self.relayed > self._late.number:
             own, late = self._late.late, self._late.number
-        return Relayed(self._releases, self._sum.digest(), list(told.items()), own, late)
+        return Relayed(self._releases, self._sum.digest(), told, own, late)
 
     @property
     def has_out(self) -> bool:
@@ -248,9 +255,13 @@ class OpenCall:
 
     def close(self, reason: str) -> None:
         """Queue the end: why, and all that was relayed."""
-        told = [layout.pack(self.handed_on())]
-        self.last = Entry(self.seq, time.time_ns() // 1_000_000, "closed", told, self.relayed, reason)
-        self.append("closed", told, number=self.relayed, text=reason)
+        self._told, self._reason = layout.pack(self.handed_on()), reason
+        self.append("closed", [self._told], number=self.relayed, text=reason)
+
+    @property
+    def last(self) -> Entry | None:
+        """The end, once it is queued; its number is not known where Redis has lost the call."""
+        return Entry(self.seq, time.time_ns() // 1_000_000, "closed", [self._told], self.relayed, self._reason) if self._told else None
 
     def next_entries(self, at: int) -> list[Entry]:
         """Number what is queued. The result stays `unanswered` until Redis has said that it is there."""

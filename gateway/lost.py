@@ -14,6 +14,7 @@ from gateway.calls import OpenCall
 from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
 from streams import layout
 from streams.connection import Connection, RedisError
+from streams.layout import Entry
 
 log = logging.getLogger(__name__)
 REMEMBERED_S = 5.0
@@ -23,7 +24,7 @@ REMEMBERED_S = 5.0
 class _Ended(NamedTuple):
     at: float
     call_id: str
-    entry: bytes
+    entry: Entry
 
 
 class LostCalls:
@@ -35,15 +36,14 @@ class LostCalls:
         self._to_tell = deque[_Ended](maxlen=MAX_REMEMBERED_CALLS)
         self._run_id = ""
 
-    def remember(self, call: OpenCall) -> None:
+    def remember(self, call_id: str, entry: Entry) -> None:
         """Redis has taken the end of a call."""
-        if call.last is not None:
-            self._remembered.append(_Ended(time.monotonic(), call.id, layout.pack(call.last)))
+        self._remembered.append(_Ended(time.monotonic(), call_id, entry))
 
     def tell(self, call: OpenCall) -> None:
         """Redis has lost a call that is over here."""
-        if call.last is not None and call.is_begun:
-            self._to_tell.append(_Ended(time.monotonic(), call.id, layout.pack(call.last)))
+        if call.is_begun and (end := call.last) is not None:
+            self._to_tell.append(_Ended(time.monotonic(), call.id, end))
 
     async def is_known(self) -> bool:
         """Does Redis know this gateway still? Asked before its next sign of life. Raises StreamConnectionLost."""
@@ -71,7 +71,7 @@ class LostCalls:
             one = self._to_tell[0]
             key = layout.ended_key(layout.shard_of(one.call_id))
             try:
-                await self._redis.call("XADD", key, "MAXLEN", "~", MAX_ENDED_CALLS, "*", "c", one.call_id, "b", one.entry)
+                await self._redis.call("XADD", key, "MAXLEN", "~", MAX_ENDED_CALLS, "*", "c", one.call_id, "b", layout.pack(one.entry))
             except RedisError as error:
                 log.error("lost calls cannot be told", extra={"count": len(self._to_tell), "error": str(error)[:80]})
                 return

@@ -228,10 +228,11 @@ if #replies > 0 then
 end
 for _, i in ipairs(taken) do
   local a = 10 * (i - 4) + 3
+  local w = ARGV[a + 3] .. ':' .. ARGV[a + 10]
   if ARGV[a + 8] == '' then
-    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'w', ARGV[a + 10])
+    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'w', w)
   else
-    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'w', ARGV[a + 10], 'p', ARGV[a + 8], 'r', ARGV[a + 9])
+    redis.call('HSET', KEYS[i], 'n', ARGV[a + 3], 'h', ARGV[a + 4], 's', ARGV[a + 5], 'w', w, 'p', ARGV[a + 8], 'r', ARGV[a + 9])
   end
 end
 return out

@@ -57,7 +57,7 @@ class OwnedCall:
 
     def __init__(
         self, start: Start, token: str, entry: str, session: Session, *, policy_header: str, released: int, digest: str, recorded: int,
-        written: int | None = 0,
+        written: int = 0,
     ) -> None:  # fmt: skip
         self.id, self.start, self.token, self.entry, self.session = start.call_id, start, token, entry, session
         self.gateway, self.shard = start.gateway, layout.shard_of(start.call_id)
@@ -360,7 +360,7 @@ class OwnedCall:
         all_records: list[Record] = [*chunks, *self._records]
         written = self.written
         if payload and reply is not None:
-            if written is not None:
+            if written >= 0:
                 written += 1
             all_records.append(
                 ReleaseRecord(
@@ -461,11 +461,12 @@ class OwnedCall:
         records: list[Record] = [*(r for r in sent if not isinstance(r, ReleaseRecord)), *self._chunks, *self._records]
         self._chunks, self._records = [], []
         session = self.session
-        undecided = dict.fromkeys([*(ask.block for ask in self.open_asks.values()), *self.open_waits, *session.unasked])
-        withheld = [self._withheld(block, now_ms) for block in undecided if not session.has_verdict(block)]
+        undecided = {*(ask.block for ask in self.open_asks.values()), *self.open_waits, *session.unasked}
+        withheld = [self._withheld(block, now_ms) for block in undecided if not session.has_verdict(block)] if undecided else []
         records += withheld
-        if self.closed is not None and self.relayed is not None:
-            records += relayed_events(self.id, self.relayed, self.closed.number, now_ms)
+        told = self.relayed
+        if told is not None and self.closed is not None and (told.keepalives or told.own):
+            records += relayed_events(self.id, told, self.closed.number, now_ms)
         if reason == "complete":
             reason = self._end or "unfinished"
         records.append(
@@ -479,10 +480,10 @@ class OwnedCall:
                 relayed=relayed,
                 # of a stream that was not read as far as the owner before had read it nobody knows how much came
                 chunks=self.expected - 1 - self._chunkless if self.expected > self.recorded else None,
-                releases=self.written if self.sending is None or self.sending.is_out is False else None,
+                releases=self.written if self.written >= 0 and (self.sending is None or self.sending.is_out is False) else None,
                 # what the owner before decided is known when the replay has come to its end
                 decisions=None if self.replaying else self._decisions + len(withheld),
-                relayed_sha256=self.relayed.sha256 if self.relayed is not None else None,
+                relayed_sha256=told.sha256 if told is not None else None,
                 **msgspec.structs.asdict(session.usage),
             )
         )

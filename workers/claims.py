@@ -51,8 +51,8 @@ class Claimed(msgspec.Struct):
     released: int
     digest: str
     recorded: int
-    written: int | None
-    """How many releases with bytes there are; None: its last owner was of a version that does not say."""
+    written: int
+    """How many releases with bytes there are; below 0: its last owner was of a version that does not say."""
     policy: str
     revision: str
     takeovers: int
@@ -348,9 +348,9 @@ class Claims:
         return {d.call_id: told for d, told in zip(entries, said, strict=True)}
 
 
-def _written(told: bytes, released: int) -> int | None:
+def _written(told: bytes, released: int) -> int:
     """Read how many releases there are, `NUMBER:COUNT`: said at another number, it is of an owner that is not the last."""
     number, _, count = told.partition(b":")
     if not released:
         return 0
-    return int(count) if number == b"%d" % released and count.isdigit() else None
+    return int(count) if number == b"%d" % released and count.isdigit() else -1

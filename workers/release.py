@@ -86,9 +86,9 @@ class Releaser:
             if call.open_waits:
                 is_waited_for = True
             keys.append(call.ctl_key)
-            written = "" if release.written is None else f"{release.next}:{release.written}"
             args += (
-                call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin, written,
+                call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin,
+                release.written,
             )  # fmt: skip
         self._redis.script(scripts.RELEASE, keys, args, is_large=is_large).add_done_callback(lambda done: self._answered(batch, done))
         if is_waited_for:

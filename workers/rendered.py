@@ -17,8 +17,8 @@ class Release(msgspec.Struct):
     seq: int
     reply: bytes
     audit: bytes
-    written: int | None
-    """How many releases with bytes there are with it; None: not known."""
+    written: int
+    """How many releases with bytes there are with it; below 0: not known."""
     is_asked: bool = False
     """Was it sent, and is its answer still to come?"""
     is_out: bool | None = False

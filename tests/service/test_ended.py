@@ -1,5 +1,6 @@
 """Calls that ended are named in Redis: by the step that ends them, and by a gateway whose Redis may have lost them."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
@@ -35,6 +36,11 @@ def opened(*, is_begun: bool = True) -> OpenCall:
     call = OpenCall(layout.new_call_id(), "openai", "chat", b"{}", activity_s=9, deadline=time.monotonic() + 9)
     call.is_begun = is_begun
     return call
+
+
+def ended(call: OpenCall) -> layout.Entry:
+    assert call.last is not None
+    return call.last
 
 
 async def on_stream(redis: Connection, call: OpenCall) -> None:
@@ -117,12 +123,29 @@ async def test_a_living_gateway_names_what_ended_before_redis_was_emptied(redis:
     assert [one for one, _ in await named(redis)] == [call.id]
 
 
+async def test_an_end_that_was_queued_behind_entries_that_redis_first_refused_comes_after_them(redis: Connection, bus: Bus) -> None:
+    call = opened()
+    await on_stream(redis, call)
+    call.append("eof")
+    entries = call.next_entries(1)
+    call.close("complete")
+    bus._send_last(call, entries)
+
+    async def kinds() -> list[str]:
+        return [layout.unpack_entry(f[1]).kind for _, f in (await redis.call("XRANGE", call.stream_key, "1-0", "+"))]
+
+    async with asyncio.timeout(10):
+        while await kinds() != ["eof", "closed"]:
+            await asyncio.sleep(0.01)
+    await wait_until(lambda: bus._lost._remembered)
+
+
 async def test_what_ended_long_before_is_forgotten(redis: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = LostCalls(redis, "g", 1)
     await lost.look("1", known=True)
     call = opened()
     call.close("complete")
-    lost.remember(call)
+    lost.remember(call.id, ended(call))
     now = time.monotonic()
     monkeypatch.setattr("gateway.lost.time.monotonic", lambda: now + REMEMBERED_S + 1)
     await lost.look("1", known=True)
@@ -135,6 +158,6 @@ async def test_so_many_calls_are_remembered_and_named(redis: Connection) -> None
     call = opened()
     call.close("complete")
     for _ in range(MAX_REMEMBERED_CALLS + 9):
-        lost.remember(call)
+        lost.remember(call.id, ended(call))
     assert len(lost._remembered) == MAX_REMEMBERED_CALLS
     assert f"'MAXLEN', '~', {MAX_ENDED_CALLS}," in scripts.FINISH

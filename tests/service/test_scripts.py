@@ -104,7 +104,7 @@ async def release(
     max_reply: int = 100,
     pin: tuple[str, str] = ("", ""),
     strict: bool = False,
-    written: str = "",
+    written: int = 0,
 ) -> str:
     keys = [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY), layout.audit_key(0), layout.ctl_key(call_id)]
     blob = layout.pack(Reply(call_id, number, following)) if reply is None else reply
@@ -304,8 +304,8 @@ async def test_a_call_ends_though_it_cannot_be_named_to_those_who_look_after_the
 
 async def test_how_many_releases_there_are_is_said_in_the_step_of_a_release(redis: Connection) -> None:
     call_id, entry = await claimed(redis)
-    assert await release(redis, call_id, "t1", 0, 3, written="3:2") == "OK"
-    assert await release(redis, call_id, "t1", 0, 3, digest="other", written="3:9") == "SEQ"
+    assert await release(redis, call_id, "t1", 0, 3, written=2) == "OK"
+    assert await release(redis, call_id, "t1", 0, 3, digest="other", written=9) == "SEQ"
     said = await claim(redis, call_id, entry, token="t2", consumer="w1", takeover=True)
     assert (said[1], said[-1]) == (b"3", b"3:2")
 

@@ -78,7 +78,7 @@ async def claim(redis: Connection, name: str, call_id: str, entry: str, token: s
 
 async def release(redis: Connection, call_id: str, token: str) -> bytes:
     keys = [layout.gateway_key(0, "gw-1"), layout.reply_key(0, "gw-1"), layout.audit_key(0), layout.ctl_key(call_id)]
-    [said] = await redis.script(scripts.RELEASE, keys, [100, 60_000, "0", token, 0, 1, "h", 0, b"", b"", "default", "r", ""])
+    [said] = await redis.script(scripts.RELEASE, keys, [100, 60_000, "0", token, 0, 1, "h", 0, b"", b"", "default", "r", 0])
     return bytes(said)
 
 

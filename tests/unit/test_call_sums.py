@@ -18,7 +18,7 @@ BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user"
 SUM = sha256(b"relayed").digest()
 
 
-def make(*, released: int = 0, recorded: int = 0, written: int | None = 0, body_sha256: str = "") -> OwnedCall:
+def make(*, released: int = 0, recorded: int = 0, written: int = 0, body_sha256: str = "") -> OwnedCall:
     start = Start(
         call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
         session="", nonce="n", deadline=2, body_sha256=body_sha256,
@@ -169,13 +169,14 @@ def test_of_a_call_that_was_not_replayed_to_its_end_nothing_is_said() -> None:
     call.begin(BODY)
     end = end_of(call.end_records("x", -1, 5))
     assert (end.chunks, end.releases, end.decisions) == (None, 2, None)
+    assert end_of(make(released=3, written=-1).end_records("x", -1, 5)).releases is None
     call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})] * 5))
     assert end_of(call.end_records("x", -1, 5)).chunks == 5
 
 
 @pytest.mark.parametrize(
-    ("told", "released", "written"), [(b"7:3", 7, 3), (b"", 0, 0), (b"", 7, None), (b"6:3", 7, None), (b"7:x", 7, None)]
+    ("told", "released", "written"), [(b"7:3", 7, 3), (b"", 0, 0), (b"", 7, -1), (b"6:3", 7, -1), (b"7:x", 7, -1), (b"7:-1", 7, -1)]
 )
-def test_how_many_releases_there_are_is_believed_at_its_number_only(told: bytes, released: int, written: int | None) -> None:
+def test_how_many_releases_there_are_is_believed_at_its_number_only(told: bytes, released: int, written: int) -> None:
     """A worker of the version before says nothing, and leaves what the one before it said."""
     assert _written(told, released) == written
