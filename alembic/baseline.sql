@@ -1,4 +1,4 @@
--- Migrations: 6a12acea93eaaa885f28095cb59c40d257484f9944f8318775af0d40f683cdec
+-- Migrations: 66e9b3a7f182554957260d5878824cd218b25c510b419a46879538e0373fbe80
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
