@@ -1,8 +1,8 @@
 """Ended calls of which Redis may have lost all: they are named on the `ended` stream, so that the record is asked for them.
 
 Redis may lose its last second, or all it has. Of a call that was open then, its gateway finds the stream gone. Of one that had just ended,
-nothing in Redis says that it ever was; so a gateway remembers for some seconds what it closed, and tells it again to a Redis that is another
-process than before, or does not know this gateway any more. What is told without need does no harm: its record is whole.
+nothing in Redis says that it ever was; so a gateway remembers for some seconds what it closed, and tells it again to a Redis that is
+another process than before, or does not know this gateway any more. What is told without need does no harm: its record is whole.
 """
 
 import logging

@@ -456,10 +456,11 @@ async def test_the_end_of_a_call_counts_the_release_that_its_last_chunk_led_to(r
         Entry(1, 1, "chunks", [b"data: " + json.dumps(text).encode() + b"\n\n"]),
         Entry(2, 1, "closed", [told], 1, "client_gone"),
     ]
+    for entry in last:
+        await redis.call("XADD", layout.call_key(call.id), "NOMKSTREAM", f"{entry.seq}-0", layout.BLOB, layout.pack(entry))
     # both in one turn of the worker's loop
-    key, channel = layout.call_key(call.id), layout.chunk_channel(call.id)
-    said = [pack("XADD", key, "NOMKSTREAM", f"{entry.seq}-0", layout.BLOB, layout.pack(entry)) for entry in last]
-    await redis.transaction([*said, *(pack("PUBLISH", channel, layout.pack(entry)) for entry in last)], 4)
+    for entry in last:
+        worker._on_push([b"message", layout.chunk_channel(call.id).encode(), layout.pack(entry)])
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     records = [r for _, fields in await redis.call("XRANGE", layout.audit_key(0), "-", "+") for r in decode_records(fields[1])]
     [end] = [r for r in records if isinstance(r, EndRecord)]
