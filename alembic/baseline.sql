@@ -1,4 +1,4 @@
--- Migrations: f2a45408a9d8217d4e65b0d27047f8c489f63563f4246131e87853bdf0e4939f
+-- Migrations: 2c5ce9f444ac5bd451c7669534a0696cfdc331e13d3c8ed5389f153a24f498cc
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;

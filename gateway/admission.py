@@ -151,9 +151,10 @@ class Place:
 class Admission:
     """Places of one gateway."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, most_calls: int | None = None) -> None:
         self._key_calls, self.claim_s = limits.key_calls, limits.claim_s
-        self.calls, self.uploads = Shares(limits.open_calls), Shares(limits.upload_bytes)
+        most = limits.open_calls if most_calls is None else min(limits.open_calls, most_calls)
+        self.calls, self.uploads = Shares(most), Shares(limits.upload_bytes)
         self.beginnings = RoundRobin(BEGINNING_CALLS)
         self._came = dict[str, float]()
         """When each key last asked for a place, on the monotonic clock."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from gateway import descriptors
 from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
@@ -71,7 +72,8 @@ class Gateway:
         self._identity, self._sets = identity, sets
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self.draining = False
-        self._admission = Admission(self.limits)
+        self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
+        self._most_connections = descriptors.limit() - descriptors.own(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -104,6 +106,14 @@ class Gateway:
                 raise NotFound(f"{method} {path[:200]} is not served here", code="unknown_path")
         except PipelineError as error:
             await _respond_error(send, dialect, error)
+        except MemoryError:
+            log.error("out of memory", extra={"path": path})
+            spent = Overloaded("the gateway is out of memory; try again", code="gateway_memory", retry_after_s=1)
+            await _respond_error(send, dialect, spent)
+
+    def is_crowded(self, connections: int) -> bool:
+        """Would `connections` of clients leave no descriptor for an upstream, or for the next client?"""
+        return connections + self.upstreams.connections > self._most_connections
 
     # --- small routes ---
 
@@ -152,6 +162,8 @@ class Gateway:
             raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
         if self._identity.fault:
             raise OtherDatabase("this gateway has lost its streams to another one; try again", retry_after_s=5)
+        if link is not None and link.is_crowded():
+            raise Overloaded("this gateway has no connections left; try again", code="gateway_descriptors", retry_after_s=1)
         place = self._admission.take(key)
         try:
             body, digest = await self._body(named, receive, link, place)

@@ -9,6 +9,7 @@ there is never begun anew: Redis has lost the call, or it ended long ago.
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
 from gateway.lost import LostCalls
-from gateway.replies import Replies
+from gateway.replies import NOT_AN_ANSWER, Replies
 from gateway.starts import Starts
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
@@ -29,10 +30,10 @@ ALIVE_MS = 15_000
 """How long a sign of life lasts, by the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
 BEAT_S = 1.0
 RETRY_S = 0.05
-NOT_AN_ANSWER = (ValueError, TypeError, IndexError, KeyError, AttributeError)
-"""What comes of an answer of Redis in which a byte changed on the way; UnicodeDecodeError is a ValueError."""
 UNTAKEN = 3
 """So many calls in a row found no worker, and nothing was heard meanwhile: not one that came at a bad moment."""
+_INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
+"""Of what INFO says: each name and value. In one step: some two hundred lines each second."""
 _FULL = {
     b"QUEUE": "too many calls are open or waiting; try again later",
     b"BACKLOG": "the record is too far behind; try again later",
@@ -67,8 +68,8 @@ class Bus:
         self.memory_full = False
         self.is_refused = False
         """Could this gateway not even show that it lives? Redis is away, or takes no writes."""
-        self.faults: list[str] = []
-        """What is wrong with Redis for good, by what it last said of itself."""
+        self.info: dict[str, str] = {}
+        """What Redis last said of itself."""
         self.gate = CommitGate(url, self.redis, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
 
     async def open(self) -> None:
@@ -224,8 +225,13 @@ class Bus:
             if not entries:
                 continue
             self._is_reading, self.untaken = True, 0
-            for fields in entries:
-                self._take_all(shard, fields)
+            for _, fields in entries:
+                try:
+                    entry = fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
+                    for blob in layout.blobs(fields):
+                        self._take(shard, blob, entry)
+                except NOT_AN_ANSWER as error:
+                    log.error("an entry of replies cannot be read", extra={"shard": shard, "error": type(error).__name__})
             self._is_reading = False
             self._relay()
             unread += len(entries)
@@ -237,14 +243,6 @@ class Bus:
         # what is read again may be another Redis'
         if self.gate is not None:
             self.gate.forget(shard)
-
-    def _take_all(self, shard: int, fields: list[Any]) -> None:
-        try:
-            entry = fields[-1] if self.gate is not None and fields[-2] == layout.RECORDED else None
-            for blob in layout.blobs(fields):
-                self._take(shard, blob, entry)
-        except NOT_AN_ANSWER as error:
-            log.error("an entry of replies cannot be read", extra={"shard": shard, "error": type(error).__name__})
 
     def _relay(self) -> None:
         # after all that came together: one write to each client
@@ -322,8 +320,8 @@ class Bus:
     async def _beat(self) -> None:
         # first, as a Redis that refuses writes says here why. All of it: Redis 6 takes no list of sections
         found = (await self.redis.call("INFO")).decode()
-        info = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
-        self.memory_full, self.faults = fitness.memory_share(info) > self.limits.memory_share, fitness.faults_of(info)
+        info = dict(_INFO_FIELD(found))
+        self.memory_full, self.info = fitness.memory_share(info) > self.limits.memory_share, info
         known = await self._lost.is_known()
         for shard, replies in enumerate(self._replies):
             keys = [layout.gateway_key(shard, self.gateway), replies.key]

@@ -37,7 +37,7 @@ class OpenCall:
     ) -> None:
         self.id, self.dialect, self.endpoint, self.body, self.key = call_id, dialect, endpoint, body, key
         self.repeats = False
-        """May its request be sent once more where a kept connection ended before any byte of an answer? Not where tools act at the provider."""
+        """May its request be sent again where a kept connection ended before any byte of an answer? Not if tools act at the provider."""
         self.when_begun: Callable[[], None] | None = None
         """Called once, when the first request goes upstream."""
         self.shard = layout.shard_of(call_id)

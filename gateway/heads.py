@@ -11,6 +11,7 @@ digit, a zero, of the next chunk's size. HTTP/1.0 has neither; there, as before,
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,10 +24,22 @@ _GONE_S = 0.1
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LOOKS = 4
 """How often in the stall time a connection with unsent bytes is looked at."""
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: 121\r\n\r\n"
-    b'{"error":{"message":"the request head is too large","type":"invalid_request_error","param":null,"code":"head_too_large"}}'
+
+
+def _refusal(status: bytes, kind: bytes, code: bytes, message: bytes) -> bytes:
+    body = b'{"error":{"message":"%b","type":"%b","param":null,"code":"%b"}}' % (message, kind, code)
+    head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+    return head % (status, len(body)) + body
+
+
+_TOO_LARGE = _refusal(b"431 Request Header Fields Too Large", b"invalid_request_error", b"head_too_large", b"the request head is too large")
+_NO_MEMORY = _refusal(
+    b"503 Service Unavailable\r\nretry-after: 1", b"api_error", b"gateway_memory", b"the gateway is out of memory; try again"
 )
+_MANY = 12
+"""So many connections past what is too many are taken, to be told so."""
+_MANY_HEAD_S = 2.0
+"""How long the head of a request may take to come where there are too many connections."""
 
 
 Write = Callable[[bytes], bool]
@@ -98,6 +111,13 @@ class Link:
         self._connection = connection
         self._cycle, self._flow, self._transport = connection.cycle, connection.flow, connection.cycle.transport
 
+    def is_crowded(self) -> bool:
+        """Are there so many connections that this one must go after its answer?"""
+        if self._connection.is_crowded():
+            self._cycle.keep_alive = False
+            return True
+        return False
+
     def has_body(self) -> bool:
         """Did the whole body come already?"""
         return not self._cycle.more_body
@@ -126,6 +146,19 @@ class Link:
         return True
 
 
+class Crowd:
+    """What happens where clients have more connections than there are descriptors for. `is_too_many` says whether so many are."""
+
+    def __init__(self, is_too_many: Callable[[int], bool] = lambda connections: False) -> None:
+        self.is_too_many = is_too_many
+        self.pause: Callable[[], None] = lambda: None
+        """Called to accept nobody while there are too many even to be told so."""
+
+    def is_full(self, connections: int) -> bool:
+        """Are there too many even to be told so?"""
+        return self.is_too_many(connections - _MANY)
+
+
 class BoundedConnection(HttpToolsProtocol):
     """One client connection. A head may have 64 KiB beside what comes in the same read as its end, 128 lines, and 30 s.
 
@@ -133,6 +166,7 @@ class BoundedConnection(HttpToolsProtocol):
     """
 
     stall_s = 60.0
+    crowd = Crowd()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -149,7 +183,28 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
         super().connection_made(transport)
-        self._head_timer = self.loop.call_later(HEAD_S, transport.close)
+        head_s = HEAD_S
+        if self.is_crowded():
+            head_s = _MANY_HEAD_S
+            if self.crowd.is_full(len(self.connections)):
+                self.crowd.pause()
+        self._head_timer = self.loop.call_later(head_s, transport.close)
+
+    def is_crowded(self) -> bool:
+        """Are there too many connections, though the idle ones make room?"""
+        while self.crowd.is_too_many(len(self.connections)):
+            idle = next((one for one in self.connections if isinstance(one, BoundedConnection) and one.is_idle), None)
+            if idle is None:
+                return True
+            idle.transport.close()
+            # now: what is next may come before that is done
+            self.connections.discard(idle)
+        return False
+
+    @property
+    def is_idle(self) -> bool:
+        """Does it wait for a next request?"""
+        return self.timeout_keep_alive_task is not None and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
@@ -170,26 +225,32 @@ class BoundedConnection(HttpToolsProtocol):
         """Take bytes, unless the head that they belong to is too long already."""
         if self._in_head:
             if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse()
+                self._refuse(_TOO_LARGE)
                 return
             self._head_bytes += len(data)
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except MemoryError:
+            self._refuse(_NO_MEMORY)
 
-    def _refuse(self) -> None:
+    def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(_TOO_LARGE)
+            self.transport.write(answer)
             self.transport.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A line of a head is there. One too many ends the connection, and the parsing of what came with it: 65,536 took 0.1 s."""
         if len(self.headers) >= MAX_HEADERS:
-            self._refuse()
+            self._refuse(_TOO_LARGE)
             raise ConnectionAbortedError
         super().on_header(name, value)
 
     def send_400_response(self, msg: str) -> None:
-        """Say that this is not HTTP, unless it was refused already."""
-        if not self.transport.is_closing():
+        """Say that this is not HTTP, unless it was refused already, or it is our fault."""
+        error = sys.exc_info()[1]
+        if error is not None and isinstance(error.__cause__ or error.__context__, MemoryError):
+            self._refuse(_NO_MEMORY)
+        elif not self.transport.is_closing():
             super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
@@ -276,6 +337,6 @@ class BoundedConnection(HttpToolsProtocol):
             self._stall_timer = self.loop.call_later(self.stall_s / _LOOKS, self._look)
 
 
-def bounded_connection(stall_s: float) -> type[BoundedConnection]:
+def bounded_connection(stall_s: float, crowd: Crowd) -> type[BoundedConnection]:
     """Return the protocol for uvicorn with this stall time."""
-    return type("BoundedConnection", (BoundedConnection,), {"stall_s": stall_s})
+    return type("BoundedConnection", (BoundedConnection,), {"stall_s": stall_s, "crowd": crowd})

@@ -8,17 +8,19 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import uvicorn
 
 from db.schema import newest
 from db.watch import Watch
+from gateway import descriptors
 from gateway.app import Gateway
 from gateway.bus import Bus
-from gateway.heads import bounded_connection
+from gateway.heads import Crowd, bounded_connection
 from gateway.keyring import KeyRing
 from gateway.lazy_audit import LazyAudit
+from gateway.server import Server
 from gateway.sets import PolicySets
 from gateway.status import Status
 from gateway.upstream import Upstreams
@@ -32,14 +34,6 @@ KEYS_S = 3.0
 """How long the start waits for the keys in Postgres."""
 IDENTITY_S = 5.0
 """How often a gateway looks whether Redis holds its database's calls."""
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: draining is ours."""
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
-        yield
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -102,29 +96,45 @@ async def _watch_identity(identity: Identity) -> None:
 
 
 async def run(settings: Runtime) -> None:
-    """Serve until SIGTERM; then drain. Raises OSError if the address is in use."""
+    """Serve until SIGTERM, SIGINT or SIGHUP; then drain. Raises OSError if the address is in use."""
     limits, bound = settings.config.limits, _bind(settings.host, settings.port)
     stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    _on_stop(stopping.set)
     async with running(settings) as app, asyncio.TaskGroup() as group:
-        server = _Server(
+        crowd = Crowd(app.is_crowded)
+        server = Server(
             uvicorn.Config(
-                app, http=bounded_connection(limits.client_stall_s),
+                app, http=bounded_connection(limits.client_stall_s, crowd),
                 loop="none", lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
                 timeout_graceful_shutdown=3,
                 timeout_keep_alive=limits.client_idle_s,  # type: ignore[arg-type]  # it is given to call_later
                 backlog=2048, ws="none", proxy_headers=False, h11_max_incomplete_event_size=65536,
-            )
+            ),
+            crowd.is_full,
         )  # fmt: skip
+        crowd.pause = server.pause
         serving = group.create_task(server.serve(sockets=[bound]), name="http")
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
+        if short := descriptors.shortage(settings.config):
+            log.warning("too few file descriptors", extra={"why": short})
+            app.status.notices.append(short)
         _tell_ready(settings)
         log.info("gateway ready", extra={"gateway": app.bus.gateway, "port": bound.getsockname()[1], "policy_set": settings.policy_set})
         await stopping.wait()
         await app.drain(max(1.0, limits.drain_s - 5))
         server.should_exit = True
+
+
+def _on_stop(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # not where `nohup` started this process
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        # they mean nothing here, and would end every call
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _tell_ready(settings: Runtime) -> None:

@@ -8,14 +8,12 @@ it is not known. Each sign of life asks that, in the step that tells workers how
 """
 
 import asyncio
-import contextlib
 import logging
-import re
 import time
 from collections.abc import Callable
 from typing import Any
 
-from protocol.errors import StreamConnectionLost, StreamProtocolError
+from protocol.errors import StreamConnectionLost
 from streams import layout
 from streams.connection import Connection, RedisError
 
@@ -27,7 +25,8 @@ DEAF_BEATS = 3
 FAILING_S = 3.0
 """Reading is refused for so long: not a Redis that just starts."""
 RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
-_ID = re.compile(rb"(\d{1,19})-(\d{1,19})").fullmatch
+NOT_AN_ANSWER = (ValueError, TypeError, IndexError, KeyError, AttributeError)
+"""What comes of an answer of Redis in which a byte changed on the way; UnicodeDecodeError is a ValueError."""
 
 
 class Replies:
@@ -40,8 +39,8 @@ class Replies:
         """The id of the entry that was read last."""
         self.trouble = ""
         """Why this gateway hears nothing here, in a sentence; empty where it does."""
-        self._has_heard = False
-        """Has anything come since the last sign of life?"""
+        self._was_at = BEGINNING
+        """The position at the last sign of life."""
         self._unheard = self._failures = self._times = 0
         self._failing_since: float | None = None
 
@@ -54,26 +53,31 @@ class Replies:
         await self._redis.close()
 
     async def next(self) -> list[list[Any]]:
-        """Wait for entries, about a second; returns the fields of each, none where nothing came or it could not be read.
+        """Wait for entries, about a second; returns the id and the fields of each, none where nothing came or it could not be read.
 
         What goes wrong is said once for each row of failures, and waited for.
         """
-        asked, times = self.position, self._times
+        times = self._times
         try:
-            found = await self._redis.call("XREAD", "COUNT", READ_COUNT, "BLOCK", self._redis.block_ms, "STREAMS", self.key, asked)
-            entries, last = _read(found, asked)
+            found = await self._redis.call("XREAD", "COUNT", READ_COUNT, "BLOCK", self._redis.block_ms, "STREAMS", self.key, self.position)
+            entries: list[list[Any]] = found[0][1] if found else []
+            for _, fields in entries:
+                if type(fields) is not list:
+                    raise ValueError("an entry without fields")
         except StreamConnectionLost:
             self._again()
             await asyncio.sleep(RETRY_S)
             return []
-        except (RedisError, StreamProtocolError) as error:
+        except (RedisError, *NOT_AN_ANSWER) as error:
             await self._failed(error)
             return []
-        self._works()
+        if self._failing_since is not None:
+            self._works()
         if not entries or times != self._times:
             # meanwhile it was found that this was no place to read from
             return []
-        self.position, self._has_heard, self.trouble = last, True, ""
+        # taken as it is: what is no id Redis refuses, and an id that is not in the stream is found with the next sign of life
+        self.position = entries[-1][0]
         return entries
 
     async def _failed(self, error: Exception) -> None:
@@ -82,7 +86,7 @@ class Replies:
             log.error("replies cannot be read", extra={"shard": self._shard, "error": str(error)[:80]})
         if time.monotonic() - self._failing_since > FAILING_S:
             self._trouble(f"cannot read them ({str(error)[:80]})")
-        if isinstance(error, StreamProtocolError):
+        if not isinstance(error, RedisError):
             # what comes next on this connection may be the answer to something else
             self._redis.cut()
         self.begin_again()
@@ -90,8 +94,7 @@ class Replies:
         self._failures = min(self._failures + 1, 10)
 
     def _works(self) -> None:
-        if self._failing_since is not None:
-            log.info("replies are read again", extra={"shard": self._shard})
+        log.info("replies are read again", extra={"shard": self._shard})
         self._failing_since, self._failures = None, 0
 
     def begin_again(self) -> None:
@@ -108,37 +111,17 @@ class Replies:
         if word == b"LOST":
             log.warning("the reply stream is not the one that was read: it is read from the beginning", extra={"shard": self._shard})
             self.begin_again()
-        self._unheard = self._unheard + 1 if has_more and not self._has_heard else 0
-        self._has_heard = False
+        has_heard, self._was_at = self.position is not self._was_at, self.position
+        self._unheard = self._unheard + 1 if has_more and not has_heard else 0
         if self._unheard >= DEAF_BEATS:
             self._unheard = 0
             self._trouble("does not hear them")
             log.error("replies are there and not heard: they are read from the beginning", extra={"shard": self._shard})
             self._redis.cut()
             self.begin_again()
-        elif not has_more and self._failing_since is None:
+        elif self._failing_since is None and (has_heard or not has_more):
             self.trouble = ""
 
     def _trouble(self, what: str) -> None:
         where = f"answers wait in Redis ({self.key}) and this gateway {what}"
         self.trouble = f"{where}, so its calls end without one; it tries again by itself: if that does not help, see its log and restart it"
-
-
-def _read(found: Any, asked: bytes) -> tuple[list[list[Any]], bytes]:
-    """Return the fields of the entries in an answer, and the id of the last. Raises StreamProtocolError where it is none."""
-    if not found:
-        return [], asked
-    with contextlib.suppress(ValueError, TypeError, IndexError):
-        [[_, entries]] = found
-        last = entries[-1][0]
-        found = [fields for _, fields in entries]
-        if _number(last) > _number(asked) and all(type(fields) is list for fields in found):
-            return found, last
-    raise StreamProtocolError("an answer of Redis that is none")
-
-
-def _number(entry: bytes) -> tuple[int, int]:
-    parts = _ID(entry)
-    if parts is None:
-        raise ValueError("no id of an entry")
-    return int(parts[1]), int(parts[2])

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from gateway.bus import NOT_AN_ANSWER, Bus
+from gateway.bus import Bus
+from gateway.replies import NOT_AN_ANSWER
 from protocol.errors import AuditUnavailable, StreamConnectionLost
-from streams import layout
+from streams import fitness, layout
 from streams.connection import RedisError
 
 STALE_MS = 5_000
@@ -30,6 +31,8 @@ class Status:
         self.faults: list[Callable[[], str]] = []
         """What else may keep calls from being served, each as a sentence, empty when it does not."""
         self._backlog, self._shrank_at = 0, time.monotonic()
+        self.notices = list[str]()
+        """What was wrong with the start and is no reason not to start."""
         self.registry = CollectorRegistry()
         self.calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
         self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
@@ -69,7 +72,7 @@ class Status:
     def warnings(self) -> list[str]:
         """What somebody should look at, though calls can be served."""
         letters = f"{self._dead_letters:,} records are dead letters: see `sluice doctor`" if self._dead_letters else ""
-        return [said for said in (letters, self._behind(), self._bus.warning) if said]
+        return [said for said in (letters, self._behind(), self._bus.warning, *self.notices) if said]
 
     def _behind(self) -> str:
         if (waited_s := time.monotonic() - self._shrank_at) <= BACKLOG_S:
@@ -85,9 +88,10 @@ class Status:
             async with asyncio.timeout(ANSWER_S):
                 found = await self.workers()
                 depths = await asyncio.gather(*(self._bus.redis.call("XLEN", layout.audit_key(s)) for s in range(self._bus.shards)))
+            faults = fitness.faults_of(self._bus.info)
         except (StreamConnectionLost, RedisError, TimeoutError, *NOT_AN_ANSWER):
             return False, "Redis does not answer"
-        for fault in self._bus.faults:
+        for fault in faults:
             return False, f"Redis {fault}"
         if self._bus.is_refused:
             return False, "Redis refuses writes: `sluice doctor` and its log say why"

@@ -79,6 +79,11 @@ class Upstreams:
         self._heads = dict[tuple[str, str, str], tuple[Origin, bytes]]()
         self._pool = Pool(connect_s=self._limits.connect_s, first_byte_s=self._limits.first_byte_s, idle_s=self._limits.idle_s)
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return self._pool.size
+
     async def close(self) -> None:
         """Close the pool and what is open in it."""
         await self._pool.close()

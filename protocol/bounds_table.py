@@ -164,7 +164,7 @@ _SIZES: tuple[Bound, ...] = (
         "the answer ends with an error", "tests/e2e/test_timers.py::test_output_past_the_limit_ends_the_call", "limits.output_bytes",
     ),
     Bound(
-        "event_bytes", "upstream", "the arguments of one tool call; one SSE event: six times them", MAX_EVENT_BYTES, "bytes", "protocol.sse",
+        "event_bytes", "upstream", "arguments of one tool call; one SSE event: six times them", MAX_EVENT_BYTES, "bytes", "protocol.sse",
         "the call is blocked, too_large; the answer ends with an error",
         "tests/unit/test_sse.py::test_event_past_the_bound_is_refused", "limits.event_bytes",
     ),

@@ -372,6 +372,11 @@ class Pool:
             self._timer = loop.call_later(self.look_s, self._look)
         return line
 
+    @property
+    def size(self) -> int:
+        """How many connections are open."""
+        return len(self._lines)
+
     def keep(self, line: Line) -> None:
         """Take back a clean connection."""
         line.idle_s = 0.0

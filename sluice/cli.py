@@ -50,9 +50,12 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start everything: gateway, workers, and servers of its own where SLUICE_REDIS_URL or SLUICE_DATABASE_URL is not set."""
+    from gateway import descriptors
     from sluice import up as launcher
     from sluice.settings import load_settings
 
+    # the servers that it starts have what it has
+    descriptors.raise_limit()
     settings = load_settings(port=port, data_dir=data_dir, config=config)
     workers = launcher.Workers(policy_workers, judge_workers, judge_concurrency)
     launcher.run(settings, workers, as_json=as_json)
@@ -179,10 +182,12 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
     gc.disable()  # importing makes no garbage, and looking for it cost a quarter of the start
     import uvloop
 
+    from gateway import descriptors
     from sluice import logs, memory
     from sluice.settings import load_config, load_settings
 
     memory.keep()
+    descriptors.raise_limit()
     try:
         settings = load_settings(**given)
         logs.set_up(role, settings.log)

@@ -320,12 +320,8 @@ def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
     if abs(offset_s) - unsure_s <= CLOCK_S:
         return []
     how = "ahead of" if offset_s > 0 else "behind"
-    return [
-        (
-            "failed",
-            f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's, so times and the order of calls on record are wrong: run NTP on both",
-        )
-    ]
+    what = f"the clock of {whose} is {abs(offset_s):.1f} s {how} this machine's"
+    return [("failed", f"{what}, so times and the order of calls on record are wrong: run NTP on both")]
 
 
 def check_live(config: Config, client: redis.Redis, database_url: str = "") -> Iterator[tuple[str, str, str]]:

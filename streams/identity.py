@@ -56,6 +56,11 @@ class Identity:
             self._looked = now
         return not self.fault
 
+    @property
+    def is_due(self) -> bool:
+        """Must `holds` be asked again? Asked before each batch, of which many come in a second."""
+        return bool(self.fault) or time.monotonic() - self._looked > LOOK_S
+
     def look_anew(self) -> None:
         """Believe nothing that is known of Redis: it may be another than before."""
         self._looked = float("-inf")

@@ -184,13 +184,13 @@ class AuditWriter:
             await asyncio.sleep(MISSING_EVERY_S)
 
     async def _drain_loop(self, shard: int) -> None:
-        rung = self._rung[layout.waiting_channel(shard).encode()]
+        rung, identity = self._rung[layout.waiting_channel(shard).encode()], self._identities[shard]
         reclaimed = trimmed = 0.0
         is_empty = False
         told: asyncio.Future[Any] | None = None
         while not self._stopping.is_set() or (not is_empty and time.monotonic() < self._stop_by):
             try:
-                if not await self._until_stored(self._identities[shard].holds):
+                if identity.is_due and not await self._until_stored(identity.holds):
                     # another instance's records: they stay for its writers
                     if self._stopping.is_set():
                         break
@@ -224,7 +224,7 @@ class AuditWriter:
                 if told is not None:
                     Connection.quiet(told)
                 trimmed, told = 0.0, None
-                self._identities[shard].look_anew()
+                identity.look_anew()
                 self._read_all_again(shard)
                 if "NOGROUP" in str(error):
                     await self._make_group(shard)

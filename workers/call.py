@@ -363,6 +363,8 @@ class OwnedCall:
         all_records: list[Record] = [*chunks, *self._records]
         written = self.written
         if payload and reply is not None:
+            # a dispatch, or how far this worker is, shows a client nothing; heard of the call was just now, or in the last sweeps
+            self.last_sign = self.last_heard
             if written >= 0:
                 written += 1
             all_records.append(
@@ -414,9 +416,6 @@ class OwnedCall:
         if has_head and not rendered.status:
             rendered.status = 200
             rendered.headers = {"content-type": self._make_encoder().content_type if self.session.request else "application/json"}
-        if rendered.data:
-            # a dispatch, or how far this worker is, shows a client nothing
-            self.last_sign = time.monotonic()
         headers = {**rendered.headers, "x-sluice-policy": self.policy_header} if rendered.status else {}
         if headers and self.session.dropped:
             headers[dropped.HEADER] = dropped.header_value(self.session.dropped)

@@ -51,10 +51,13 @@ def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 
 
 def on_stop(stop: Callable[[], None]) -> None:
-    """Call `stop` at SIGTERM and SIGINT."""
+    """Call `stop` at SIGTERM, SIGINT and SIGHUP, the last unless `nohup` started this process. SIGUSR1 and SIGUSR2 mean nothing here."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Callable[[], bool] = bool) -> None:

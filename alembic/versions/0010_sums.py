@@ -30,9 +30,7 @@ CREATE TABLE IF NOT EXISTS identity (
 """
 FIRST = "INSERT INTO identity DEFAULT VALUES ON CONFLICT DO NOTHING"
 INCOMPLETE = "events_incomplete_idx", "events", "(call_id) WHERE kind = 'incomplete'"
-SHOWN = (
-    ", c.key_id, c.policy_set, EXISTS (SELECT FROM events v WHERE v.call_id = c.call_id AND v.kind = 'incomplete') AS incomplete\nFROM "
-)
+SHOWN = ", c.key_id, c.policy_set, EXISTS (SELECT FROM events v WHERE v.call_id = c.call_id AND v.kind = 'incomplete') AS incomplete\nFROM "
 READERS = "SELECT rolname FROM pg_roles WHERE rolname IN ('sluice_reader', 'sluice_writer')"
 LATER = "SELECT EXISTS (SELECT FROM seals WHERE form > 2)"
 CONTENT = {"calls": ((), {"session": "text", "body_sha256": "bytea"}), "ends": ((), {"relayed_sha256": "bytea"})}

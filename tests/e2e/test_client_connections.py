@@ -123,7 +123,9 @@ def test_a_client_that_sends_no_more_within_its_answer_gets_the_rest(product: Pr
     # the first digit of a chunk's size is no part of a body
     assert status == 200 and not answers.interim and b"\r\n0" in client.came.split(b"word3", 1)[1]
     text = [json.loads(line[6:]) for line in body.split(b"\n") if line.startswith(b"data: {")]
-    assert "".join(f["choices"][0]["delta"].get("content") or "" for f in text if f["choices"]) == "".join(f"word{n} " for n in range(1, 31))
+    assert "".join(f["choices"][0]["delta"].get("content") or "" for f in text if f["choices"]) == "".join(
+        f"word{n} " for n in range(1, 31)
+    )
 
 
 @pytest.mark.parametrize("when", ["before its answer", "within its answer", "after it closed one half"])

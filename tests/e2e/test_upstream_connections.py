@@ -1,4 +1,4 @@
-"""Connections to upstreams: one that its provider closed as it was used again, and why one cannot be had, told apart on record and in the log."""
+"""Connections to upstreams: one that its provider closed as it was used again; why one cannot be had is on record and in the log."""
 
 import json
 import socket

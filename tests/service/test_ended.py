@@ -1,5 +1,6 @@
 """Calls that ended are named in Redis: by the step that ends them, and by a gateway whose Redis may have lost them."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
@@ -148,10 +149,9 @@ async def test_an_end_that_was_queued_behind_entries_that_redis_first_refused_co
     async def kinds() -> list[str]:
         return [layout.unpack_entry(f[1]).kind for _, f in (await redis.call("XRANGE", call.stream_key, "1-0", "+"))]
 
-    async def is_there() -> bool:
-        return await kinds() == ["eof", "closed"]
-
-    await wait_until(is_there)
+    async with asyncio.timeout(10):
+        while await kinds() != ["eof", "closed"]:
+            await asyncio.sleep(0.01)
     await wait_until(lambda: bus._lost._remembered)
 
 

@@ -18,7 +18,7 @@ from policy.effects import Ask
 from protocol.config import Config, Limits, Runtime
 from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
 from streams import layout, scripts
-from streams.connection import Argument, Connection
+from streams.connection import Argument, Connection, pack
 from streams.layout import Entry, Start
 from tests.support.dispatch import empty
 from tests.support.figures import Figure
@@ -445,3 +445,37 @@ async def test_w8_a_question_that_cannot_be_put_ends_its_call(redis: Connection,
     worker._after(call)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     assert [(r.state, r.reason) for r in await recorded(redis) if isinstance(r, EndRecord)] == [("FAILED", "policy_failed")]
+
+
+async def test_the_end_of_a_call_counts_the_release_that_its_last_chunk_led_to(redis: Connection, worker: PolicyWorker) -> None:
+    """A client went as that chunk came: whether its release went out must be known before the end is written."""
+    call = await dispatched(redis, worker)
+    text = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "said"}}]}
+    told = layout.pack(layout.Relayed(0, b"0" * 32))
+    last = [
+        Entry(1, 1, "chunks", [b"data: " + json.dumps(text).encode() + b"\n\n"]),
+        Entry(2, 1, "closed", [told], 1, "client_gone"),
+    ]
+    # both in one turn of the worker's loop
+    key, channel = layout.call_key(call.id), layout.chunk_channel(call.id)
+    said = [pack("XADD", key, "NOMKSTREAM", f"{entry.seq}-0", layout.BLOB, layout.pack(entry)) for entry in last]
+    await redis.transaction([*said, *(pack("PUBLISH", channel, layout.pack(entry)) for entry in last)], 4)
+    await wait_until(lambda: call.id not in worker.calls, what="its end")
+    records = [r for _, fields in await redis.call("XRANGE", layout.audit_key(0), "-", "+") for r in decode_records(fields[1])]
+    [end] = [r for r in records if isinstance(r, EndRecord)]
+    released = [r for r in records if isinstance(r, ReleaseRecord)]
+    assert (end.reason, end.chunks, end.releases) == ("client_gone", 1, len(released)) and released
+    assert end.relayed_sha256 == b"0" * 32
+
+
+async def test_a_closed_call_ends_though_nothing_more_goes_out_to_its_gateway(redis: Connection, worker: PolicyWorker) -> None:
+    call = await dispatched(redis, worker)
+    await redis.call("DEL", layout.gateway_key(0, GATEWAY))
+    text = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "said"}}]}
+    for entry in (Entry(1, 1, "chunks", [b"data: " + json.dumps(text).encode() + b"\n\n"]), Entry(2, 1, "closed", [], 1, "client_gone")):
+        redis.send_quiet("XADD", layout.call_key(call.id), "NOMKSTREAM", f"{entry.seq}-0", layout.BLOB, layout.pack(entry))
+        redis.send_quiet("PUBLISH", layout.chunk_channel(call.id), layout.pack(entry))
+    # well before it is noticed that the gateway is gone
+    await wait_until(lambda: call.id not in worker.calls, timeout_s=2.0, what="its end")
+    [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
+    assert (end.reason, end.releases, end.relayed_sha256) == ("client_gone", 0, None)

@@ -88,7 +88,7 @@ class Role:
         await self.redis_wire.start()
         await self.sql_wire.start()
         settings = Runtime(
-            config=self.lane.config, name=self.name, concurrency=4,
+            config=self.lane.config, name=self.name, concurrency=4, policy_set="0123456789ab",
             redis_url=_through(self.lane.redis_url, self.redis_wire.port),
             database_url=_through(self.lane.database_url, self.sql_wire.port),
         )  # fmt: skip

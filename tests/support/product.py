@@ -127,8 +127,9 @@ class Product:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def start(self, *roles: Role, port: int | None = None, env: Mapping[str, str] | None = None) -> list[Child]:
-        """Start one process a role, with `env` beside its own environment, and wait until all are ready."""
+    def start(self, *roles: Role, port: int | None = None, env: Mapping[str, str] | None = None, limit: str = "") -> list[Child]:
+        """Start one process a role, with `env` beside its own environment, and wait until all are ready. `limit`: arguments of `ulimit`."""
+        limited = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh"] if limit else []
         started = []
         for role in roles:
             environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
@@ -141,7 +142,7 @@ class Product:
                 **(env or {}),
             }
             log = self.folder / f"{role}-{len(self.children)}.log"
-            child = Child(role, [sys.executable, "-m", "sluice.cli", *_COMMANDS[role]], environment, log)
+            child = Child(role, [*limited, sys.executable, "-m", "sluice.cli", *_COMMANDS[role]], environment, log)
             self.children.append(child)
             started.append(child)
         for child in started:

@@ -1,0 +1,53 @@
+"""File descriptors: how many this process may have, and how many calls and connections that is enough for.
+
+A call takes two, its client's connection and its upstream's. Without one left the kernel takes a client's connection and closes it
+without a word, and no upstream can be reached; so a gateway refuses in time what it could not serve, as long as it can say so.
+"""
+
+import resource
+
+from protocol.config import Config
+
+OWN = 48
+"""What a gateway has open beside clients and upstreams, 18 to 32 and one for each shard, and what it needs to refuse who is too many."""
+_UNLIMITED = 2**31
+
+
+def raise_limit() -> None:
+    """Raise the soft limit, 1,024 in most shells and services, to the hard one, which is what the operator allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):
+            # some systems say that there is no limit, and then take no such number
+            return
+
+
+def limit() -> int:
+    """How many descriptors this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def own(config: Config) -> int:
+    """How many of them are for none of the clients."""
+    return OWN + config.shards
+
+
+def most_calls(config: Config) -> int:
+    """How many calls there are descriptors for."""
+    return max(1, (limit() - own(config)) // 2)
+
+
+def shortage(config: Config) -> str:
+    """Say what is wrong where there are fewer descriptors than calls could need, else nothing. Also of a process that is no gateway,
+    if its limit was raised as a gateway's is."""
+    needed, found = 2 * config.limits.open_calls + own(config), limit()
+    if needed <= found:
+        return ""
+    most = most_calls(config)
+    return (
+        f"{found:,} file descriptors are enough for {most:,} open calls, and limits.open_calls is {config.limits.open_calls:,}: "
+        f"raise the hard limit (ulimit -Hn, LimitNOFILE=) to {needed:,} or more, or set open_calls to {most:,}"
+    )
