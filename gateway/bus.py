@@ -79,7 +79,8 @@ class Bus:
         )
         try:
             await self._beat()
-            await self._forget_gateways()
+            with contextlib.suppress(RedisError):
+                await self._forget_gateways()
         except RedisError as error:
             raise StreamConnectionLost(f"Redis refused this gateway's sign of life: {error}") from error
 

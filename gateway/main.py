@@ -133,8 +133,9 @@ def _on_stop(stop: Callable[[], None]) -> None:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stop)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
-        # they mean nothing here, and would end every call
-        signal.signal(number, signal.SIG_IGN)
+        # they mean nothing here, unless somebody gave them a meaning, and would end every call
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _tell_ready(settings: Runtime) -> None:

@@ -332,13 +332,18 @@ BEAT = """#!lua flags=allow-oom
 -- allow-oom: a full Redis must not make a living gateway look dead
 local new = ARGV[1] == '0-0'
 local found = redis.pcall('XRANGE', KEYS[2], ARGV[1], '+', 'COUNT', 2)
-if found.err then found = {} end
+if found.err then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  return {found.err, 0}
+end
 -- trimming leaves it there: without it this is not the stream that was read, and what was read of this one is not known
 local known = new or found[1] and found[1][1] == ARGV[1]
 redis.call('SET', KEYS[1], known and ARGV[1] or '0-0', 'PX', ARGV[2])
 return {known and 'OK' or 'LOST', #found > ((new or not known) and 0 or 1) and 1 or 0}
 """
-"""Show that a gateway lives, and how far it has read its replies; say whether that is an entry of its stream, and whether more is there."""
+"""Show that a gateway lives, and how far it has read its replies; say whether that is an entry of its stream (OK, LOST, or why that cannot
+be said), and whether more is there.
+"""
 
 SHOW_GATEWAY = """#!lua flags=allow-oom
 -- KEYS gateways; ARGV gateway trouble ttl

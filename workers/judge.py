@@ -227,7 +227,7 @@ class JudgeWorker(Worker):
                 return None
             if len(taken) > 1 and is_ours(taken[0]):
                 job_id, text, tries, left_ms = taken
-                # text that lives for ever is not ours
+                # unknown, or text that lives for ever: who asked counts too
                 left_s = left_ms / 1000 if left_ms >= 0 else _JOB_TIMEOUT_S
                 return Taken(job_id.decode(), text, tries, min(left_s, _JOB_TIMEOUT_S), mine)
             await self._turn_away(taken[0])

@@ -57,7 +57,8 @@ def on_stop(stop: Callable[[], None]) -> None:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stop)
     for number in (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Callable[[], bool] = bool) -> None:

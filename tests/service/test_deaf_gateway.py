@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from redis import Redis
@@ -177,6 +178,24 @@ async def test_what_cannot_be_read_is_said_once_in_a_row_and_by_ready(redis_url:
         ears.store.delete(ears.key)
         await ears.hears()
         await wait_until(lambda: not ears.bus.trouble, what="all is well")
+
+
+async def test_a_gateway_that_may_not_look_at_its_stream_reads_it_all_the_same(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As with the rights of the version before."""
+    with Redis.from_url(redis_url) as admin:
+        admin.execute_command("ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-xrange", "-hgetall", "-hset")
+    parts = urlsplit(redis_url)
+    url = parts._replace(netloc=f"old:secret@{parts.hostname}:{parts.port}").geturl()
+    try:
+        async with running(redis_url, url) as ears:
+            for _ in range(3):
+                await ears.hears()
+            await beats(ears.store, ears)
+            assert [r.message for r in caplog.records].count("the reply stream cannot be looked at") == 1
+            assert ears.store.get(ears.gateway_key) != b"0-0" and not ears.bus.trouble
+    finally:
+        with Redis.from_url(redis_url) as admin:
+            admin.execute_command("ACL", "DELUSER", "old")
 
 
 async def test_a_gateway_whose_reading_brings_nothing_says_so_and_heals(

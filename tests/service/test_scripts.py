@@ -321,8 +321,11 @@ async def test_renewal_tells_which_leases_are_lost(redis: Connection) -> None:
 async def test_hand_over_lets_another_claim_at_once(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     assert await release(redis, call_id, "t1", 0, 3) == "OK"
-    said = await redis.script(scripts.HANDOVER, [layout.ctl_key(call_id), layout.dispatch_key(0)], ["t1", call_id, 9_999_999_999_999])
+    said = await redis.script(scripts.HANDOVER, [layout.ctl_key(call_id), layout.dispatch_key(0)], ["t1", call_id, 60_000])
     assert said == b"OK"
+    # until when it may be claimed is on Redis' clock, whatever the clock of who hands over
+    [(entry, fields)] = await redis.call("XRANGE", layout.dispatch_key(0), "-", "+")
+    assert layout.unpack_dispatch(fields) == (call_id, int(entry.partition(b"-")[0]) + 60_000)
     entry = await deliver(redis, "w2")
     said = await claim(redis, call_id, entry, token="t2", consumer="w2")
     assert said[:3] == [b"OK", b"3", b"h"]
