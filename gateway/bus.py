@@ -20,7 +20,7 @@ from gateway.lost import LostCalls
 from gateway.replies import NOT_AN_ANSWER, Replies
 from gateway.starts import Starts
 from protocol.config import Limits
-from protocol.errors import Overloaded, StreamConnectionLost, StreamProtocolError
+from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
 from streams import fitness, layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Entry, Start
@@ -129,7 +129,8 @@ class Bus:
         """Say that a call is over."""
         call.close(reason)
         self.append(call)
-        if call.is_lost:
+        # a worker that gave the call up, or has it no more, reads no end of it: nobody else could say what was relayed
+        if call.is_lost or isinstance(call.error, StreamError):
             self._lost.tell(call)
 
     def _lose(self, call: OpenCall) -> None:

@@ -2,7 +2,8 @@
 
 Redis may lose its last second, or all it has. Of a call that was open then, its gateway finds the stream gone. Of one that had just ended,
 nothing in Redis says that it ever was; so a gateway remembers for some seconds what it closed, and tells it again to a Redis that is
-another process than before, or does not know this gateway any more. What is told without need does no harm: its record is whole.
+another process than before, or does not know this gateway any more. And a worker that gives a call up writes its end and reads no other:
+there too the gateway tells what it relayed. What is told without need does no harm: its record is whole.
 """
 
 import logging
@@ -41,7 +42,7 @@ class LostCalls:
         self._remembered.append(_Ended(time.monotonic(), call_id, entry))
 
     def tell(self, call: OpenCall) -> None:
-        """Redis has lost a call that is over here."""
+        """Redis has lost a call that is over here, or its worker has given it up."""
         if call.is_begun and (end := call.last) is not None:
             self._to_tell.append(_Ended(time.monotonic(), call.id, end))
 

@@ -1,15 +1,18 @@
 """The checker of the chaos run: everything that was seen, against everything that was recorded, after all is over."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from db.queries import AuditReader
 from tests.chaos.breaking import Breaker
 from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import FORBIDDEN, WORDS, Done
 from tests.chaos.upstream import Upstream
-from tests.support.invariants import Connection, Recorded, call_faults, read_call
+from tests.support.invariants import Connection, Recorded, Seen, call_faults, difference, read_call
+from tests.support.pages import bytes_of, pages_of, written_of
 from tests.support.sdk import anthropic_answer, openai_answer
 from workers.claims import MAX_TAKEOVERS
 
@@ -51,13 +54,32 @@ def _code(body: bytes) -> str:
         return ""
 
 
-def faults(all_done: Sequence[Done], upstream: Upstream, breaker: Breaker, connection: Connection, *, every: int) -> Iterator[str]:
+def faults(
+    all_done: Sequence[Done], upstream: Upstream, breaker: Breaker, connection: Connection, database_url: str, *, every: int
+) -> Iterator[str]:
     """What is wrong, a sentence each; the official SDKs read the answer of each `every`-th call."""
-    for done in all_done:
-        recorded = read_call(connection, done.seen.call_id) if done.seen.call_id else Recorded()
-        for sentence in _of(done, recorded, upstream, breaker, with_sdk=done.number % every == 0):
-            what = f"{done.attack or done.kind}, {done.seen.dialect} to {done.model}"
-            yield f"call {done.number} ({what}, {done.seen.call_id}, {outcome(done)}): {sentence}"
+    with asyncio.Runner() as runner:
+        reader = runner.run(_opened(database_url))
+        for done in all_done:
+            call_id = done.seen.call_id
+            recorded = read_call(connection, call_id) if call_id else Recorded()
+            found = list(_of(done, recorded, upstream, breaker, with_sdk=done.number % every == 0))
+            if recorded.sums[2] is not None:
+                found += page_faults(done.seen, bytes_of(written_of(runner.run(pages_of(reader, call_id)))))
+            for sentence in found:
+                what = f"{done.attack or done.kind}, {done.seen.dialect} to {done.model}"
+                yield f"call {done.number} ({what}, {call_id}, {outcome(done)}): {sentence}"
+        runner.run(reader.close())
+
+
+async def _opened(url: str) -> AuditReader:
+    return AuditReader.open(url)
+
+
+def page_faults(seen: Seen, page: bytes) -> Iterator[str]:
+    """What the audit API says was written to a client, by whom it could be said, is what the client got; of one that left, a part came."""
+    if not (page == seen.body if seen.whole else page.startswith(seen.body)):
+        yield f"the client got {len(seen.body)} bytes, its page has {len(page)}: {difference(seen.body, page)}"
 
 
 def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *, with_sdk: bool) -> Iterator[str]:
@@ -156,6 +178,7 @@ def report(
         "faults_by_kind": dict(sorted(breaker.counts.items())),
         "takeovers": count("SELECT count(*) FROM events WHERE kind = 'takeover'"),
         "fenced_publishes": count("SELECT count(*) FROM events WHERE kind = 'fenced'"),
+        "ends_that_say_what_was_relayed": count("SELECT count(*) FROM ends WHERE relayed_sha256 IS NOT NULL"),
         "chunks_on_record": count("SELECT count(*) FROM chunk_log"),
         "tool_calls_on_record": count("SELECT count(*) FROM tool_calls"),
         "tool_calls_blocked_because_the_record_was_away": count("SELECT count(*) FROM tool_call_log WHERE reason = 'audit_unavailable'"),

@@ -108,7 +108,7 @@ def run(
         with client(valkey) as store, database(postgres) as connection:
             found = settle(connection, store, timeout_s=SETTLE_S)
             every = 1 if len(load.done) < 2000 else SDK_EVERY
-            found += check.faults(load.done, server, breaker, connection, every=every)
+            found += check.faults(load.done, server, breaker, connection, postgres.url, every=every)
             said = check.report(load.done, breaker, connection, seed=seed, seconds=lasted, refused=load.refused)
         found += load.failures + breaker.ended
         found += [

@@ -24,6 +24,7 @@ def test_s1_everything_breaks_at_random(tmp_path: Path, seed: int, figure: Figur
     assert not found, "\n".join([f"seed {chosen}", json.dumps(said), *found[:50]])
     # a run in which little was served, or little was broken, says nothing
     assert said["faults"] > SECONDS / 10 and said["outcomes"]["served"] > said["calls"] / 2
+    assert said["ends_that_say_what_was_relayed"] > said["calls"] / 2
     print(json.dumps(said))
     figure("calls", said["calls"], "")
     figure("faults", said["faults"], "")

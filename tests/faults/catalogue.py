@@ -71,6 +71,7 @@ CASES: dict[str, Case] = {
     "R8": Case(1, "Redis with eviction on or AOF off", "refused at start; doctor says what to do"),
     "R9": Case(1, "Redis' connection limit is reached", "503 or waiting; no deadlock"),
     "R10": Case(1, "Redis cannot write its AOF", "fails closed, recovers when it can"),
+    "R11": Case(0, "Redis loses its last second", "the calls end with an error; what lacks something on record is named, and nothing else"),
     "D1": Case(0, "Postgres away under traffic", "clients do not notice; the record catches up; nothing lost, nothing twice"),
     "D2": Case(
         0, "Postgres away when a tool call waits for its commit", "held to its deadline, then blocked `audit_unavailable`; text flows"
@@ -83,6 +84,7 @@ CASES: dict[str, Case] = {
     "D8": Case(1, "migrations up, down, up, and under traffic", "no lock over a second on hot tables"),
     "D9": Case(1, "midnight; a partition is missing", "no insert fails: default partition and a warning"),
     "D10": Case(1, "Postgres is slow: every insert waits", "text goes on as before, open calls past `backlog` too; new ones get 503 there"),
+    "D11": Case(0, "Postgres is set back by ten seconds", "every call that lacks something is named, also by verify and doctor; no other"),
     "U1": Case(0, "an error status before the first byte", "the client's dialect, with Retry-After; never retried by us"),
     "U2": Case(0, "hangs before headers, hangs in the stream, drips", "first-byte, idle and total time-outs; a terminal frame"),
     "U3": Case(0, "closes in the middle of tool arguments", "no part of the call is released; an error"),
@@ -127,6 +129,7 @@ CASES: dict[str, Case] = {
     "A8": Case(1, "addresses in requests", "only those of the configuration are asked"),
     "A9": Case(0, "no key with the role auditor", "/audit and /metrics are closed"),
     "A10": Case(1, "old partitions are dropped", "verify passes from a checkpoint"),
+    "A11": Case(0, "audit entries are taken out of Redis by hand", "each call that lacks something is named, also by verify and doctor"),
     "S1": Case(0, "a random mix of all of it on real processes", "the invariants"),
     "S2": Case(1, "half an hour of steady load", "memory, keys and descriptors stay flat"),
 }

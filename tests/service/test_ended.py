@@ -84,6 +84,21 @@ async def test_a_call_whose_end_finds_no_stream_is_named_once(redis: Connection,
     assert [one for one, _ in await named(redis)] == [call.id]
 
 
+async def test_a_call_that_its_worker_gave_up_is_named_with_what_was_relayed(redis: Connection, bus: Bus) -> None:
+    """Its worker has written the end, and reads no other: without the gateway's word a release that the record lost is missed by nobody."""
+    call = opened()
+    await on_stream(redis, call)
+    await look(bus)
+    call.on_reply(Reply(call.id, 0, 2, data=b"said"))
+    call.take_out()
+    call.on_reply(Reply(call.id, 2, 2, failed="stream_protocol_error"))
+    bus.end(call, "stream_protocol_error")
+    await wait_until(lambda: bus._lost._remembered)
+    await look(bus)
+    [(call_id, end)] = await named(redis)
+    assert call_id == call.id and end is not None and (end.number, layout.unpack_relayed(end.chunks[0]).releases) == (2, 1)
+
+
 async def test_a_call_that_never_began_is_not_named(redis: Connection, bus: Bus) -> None:
     call = opened(is_begun=False)
     bus.end(call, "overloaded")

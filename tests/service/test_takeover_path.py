@@ -18,7 +18,7 @@ from policy.effects import Ask
 from protocol.config import Config, Limits, Runtime
 from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
 from streams import layout, scripts
-from streams.connection import Argument, Connection, pack
+from streams.connection import Argument, Connection
 from streams.layout import Entry, Start
 from tests.support.dispatch import empty
 from tests.support.figures import Figure

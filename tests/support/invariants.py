@@ -163,13 +163,14 @@ def _released_faults(seen: Seen, recorded: Recorded) -> list[str]:
         # before the first byte the gateway may answer by itself, in its own words
         return found if _is_error_body(seen) else [*found, "I1: an error answer that is neither on record nor the gateway's own"]
     if not payload.startswith(seen.released):
-        found.append(f"I1: the client got what is not on record: {_difference(seen.released, payload)}")
+        found.append(f"I1: the client got what is not on record: {difference(seen.released, payload)}")
     elif seen.whole and not _has_failed(seen) and seen.released != payload:
         found.append(f"I1: a whole answer is {len(seen.released)} bytes, the record has {len(payload)}")
     return found
 
 
-def _difference(got: bytes, recorded: bytes) -> str:
+def difference(got: bytes, recorded: bytes) -> str:
+    """Where two that should be the same first are not."""
     at = next((n for n, (a, b) in enumerate(zip(got, recorded, strict=False)) if a != b), min(len(got), len(recorded)))
     return f"at byte {at}: {got[at : at + 80]!r}, on record {recorded[at : at + 80]!r}"
 
@@ -189,7 +190,7 @@ def _chunk_faults(recorded: Recorded, upstream: bytes | None) -> list[str]:
         found.append("I3: the request body is not on record")
     came = b"".join(raw for _, raw, _ in recorded.chunks)
     if upstream is not None and not (came == upstream or (not complete and upstream.startswith(came))):
-        found.append(f"I3: of {len(upstream)} bytes from upstream {len(came)} are on record: {_difference(came, upstream)}")
+        found.append(f"I3: of {len(upstream)} bytes from upstream {len(came)} are on record: {difference(came, upstream)}")
     return found
 
 

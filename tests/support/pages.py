@@ -13,17 +13,22 @@ Page = dict[str, Any]
 async def all_pages(url: str, call: str, **given: object) -> list[Page]:
     """Read all pages of a call's chunks by their cursors, in ascending order whatever was asked for."""
     reader = AuditReader.open(url)
-    pages: list[Page] = []
-    cursor = ""
     try:
-        while cursor or not pages:
-            values = [(name, str(value)) for name, value in given.items()] + [("cursor", cursor)]
-            page = await reader.chunks(UUID(call), parse_filters(values, of="chunks", allowed=CHUNK_FILTERS))
-            assert page is not None
-            pages.append(page)
-            cursor = page["next_cursor"] or ""
+        return await pages_of(reader, call, **given)
     finally:
         await reader.close()
+
+
+async def pages_of(reader: AuditReader, call: str, **given: object) -> list[Page]:
+    """The same over a reader that is open."""
+    pages: list[Page] = []
+    cursor = ""
+    while cursor or not pages:
+        values = [(name, str(value)) for name, value in given.items()] + [("cursor", cursor)]
+        page = await reader.chunks(UUID(call), parse_filters(values, of="chunks", allowed=CHUNK_FILTERS))
+        assert page is not None
+        pages.append(page)
+        cursor = page["next_cursor"] or ""
     if given.get("order") == "desc":
         pages.reverse()
         for page in pages:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.breaking import Breaker, Fault
-from tests.chaos.check import innocent_faults
+from tests.chaos.check import innocent_faults, page_faults
 from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import Done
 from tests.support.invariants import Recorded, Seen, sum_faults
@@ -148,3 +148,11 @@ def test_a_record_that_does_not_fit_its_sums_is_found(hole: Callable[[Recorded],
 
 def test_sums_that_nobody_could_say_are_not_compared() -> None:
     assert sum_faults(GOT, Recorded(end=("FAILED", "gateway_lost", 200, -1), releases=RELEASES)) == []
+
+
+def test_a_page_that_is_not_what_the_client_got_is_found() -> None:
+    page = GOT.body
+    left = replace(GOT, body=page[:12], whole=False)
+    assert [*page_faults(GOT, page), *page_faults(left, page)] == []
+    assert all(list(page_faults(seen, page[:-1])) for seen in (GOT, replace(GOT, whole=False)))
+    assert list(page_faults(GOT, page + b": keepalive\n\n")) and list(page_faults(replace(left, body=b"data: 2"), page))

@@ -1,0 +1,118 @@
+"""Stores that lose what they had said was safe, or that somebody alters: every call that lacks something afterwards is named."""
+
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from protocol.records import EventRecord
+from streams import layout
+from tests.support.damage import CUTS, cut, forget_since, written
+from tests.support.figures import Figure
+from tests.support.holes import Place, assert_holes_are_named, damageable, set_back_under_load
+from tests.support.readers import Reader, joined, request
+from tests.support.stores import client
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A product on stores of its own, damaged again and again."""
+    with damageable(tmp_path_factory.mktemp("place"), behind=("gateway", "audit")) as made:
+        yield made
+
+
+@pytest.mark.case("A11")
+@pytest.mark.parametrize("how", CUTS)
+def test_a11_calls_whose_records_somebody_took_off_the_stream_are_named(place: Place, how: str) -> None:
+    readers = place.whole(2)
+    running = place.open(4, 150)
+    [writer] = place.product.of("audit")
+    writer.kill(signal.SIGSTOP)
+    try:
+        ended = place.ask(2, 10)
+        joined(ended)
+        lost = cut(place.valkey, how)
+    finally:
+        writer.kill(signal.SIGCONT)
+    joined(running)
+    readers += [*running, *ended, *place.whole(2)]
+    damaged = {record.call_id for record in lost if not isinstance(record, EventRecord)}
+    assert assert_holes_are_named(place, readers, also=damaged) >= damaged >= {r.call_id for r in running}
+
+
+@pytest.mark.case("R11")
+@pytest.mark.parametrize("recorded", [True, False])
+def test_r11_calls_of_the_last_second_that_redis_lost_are_named(place: Place, recorded: bool) -> None:
+    """What had come onto record by then is not missing; what had not is, also of calls that were over."""
+    readers = place.whole(2)
+    running = place.open(4, 500)
+    [writer] = place.product.of("audit")
+    then = written(place.valkey)
+    began = time.monotonic()
+    if not recorded:
+        writer.kill(signal.SIGSTOP)
+    try:
+        ended = place.ask(2, 10)
+        joined(ended)
+        wait_for(lambda: time.monotonic() > began + 1.0, what="a second")
+        assert forget_since(place.valkey, then) > 100_000
+    finally:
+        writer.kill(signal.SIGCONT)
+    joined(running)
+    assert [(r.whole, r.received[-200:]) for r in running if not r.whole or r.has_all(500)] == [], "a client is told that its call is over"
+    readers += [*running, *ended, *place.whole(2)]
+    named = assert_holes_are_named(place, readers)
+    assert named >= {r.call_id for r in running}
+    assert {r.call_id for r in ended} & named == (set() if recorded else {r.call_id for r in ended})
+
+
+def test_a_call_whose_release_was_altered_on_its_way_onto_record_is_named(place: Place) -> None:
+    readers = place.whole(2)
+    place.proxies["audit"].alter_reply(rb"release.{1,300}?word(\d)", b"x")
+    [altered] = place.ask(1, 10)
+    joined([altered])
+    assert altered.has_all(10) and place.proxies["audit"].has_altered
+    assert assert_holes_are_named(place, [*readers, altered, *place.whole(2)]) == {altered.call_id}
+
+
+def test_what_was_altered_on_its_way_to_a_gateway_reaches_no_client(place: Place) -> None:
+    readers = place.whole(2)
+    place.proxies["gateway"].alter_reply(rb"word([57])", b"x")
+    [reader] = place.ask(1, 10)
+    joined([reader])
+    assert place.proxies["gateway"].has_altered
+    assert b"wordx" not in reader.received and reader.whole and not reader.has_all(10)
+    # what it was sent is a beginning of what is on record
+    assert assert_holes_are_named(place, [*readers, reader, *place.whole(2)]) == set()
+
+
+def test_a_body_that_was_changed_in_redis_is_not_decided_for_another(place: Place) -> None:
+    """What policies read, what is recorded and what upstream gets is one body, or the call ends with an error."""
+    readers = place.whole(2)
+    for worker in place.product.of("policy"):
+        worker.kill(signal.SIGSTOP)
+    try:
+        changed = Reader(place.product.url, request("long 10 slowly, said aaaa"))
+        with client(place.valkey) as admin:
+            store: Any = admin
+            [(_, fields)] = wait_for(lambda: store.xrange(layout.dispatch_key(0)), what="the call")
+            key = layout.body_key(fields[b"c"].decode())
+            store.setrange(key, store.get(key).index(b"aaaa"), b"bbbb")
+    finally:
+        for worker in place.product.of("policy"):
+            worker.kill(signal.SIGCONT)
+    joined([changed])
+    assert changed.status >= 400 or b"error" in changed.received
+    # nothing came from upstream
+    assert place.count("SELECT count(*) FROM chunk_log WHERE call_id = %s", changed.call_id) == 0
+    assert_holes_are_named(place, [*readers, changed, *place.whole(2)], also={changed.call_id})
+
+
+@pytest.mark.case("D11")
+def test_d11_calls_that_a_postgres_set_back_lost_in_part_or_whole_are_named(place: Place, figure: Figure) -> None:
+    figure("calls named of those that lost something by a second", set_back_under_load(place, seconds=1.0), "")
