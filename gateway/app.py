@@ -82,15 +82,12 @@ class Gateway:
         path, method = scope["path"], scope["method"]
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
             error = InvalidRequest(f"the path and query are past {MAX_TARGET_BYTES} bytes", code="target_too_long")
-            await _respond_error(send, "anthropic" if path.startswith("/v1/messages") else "openai", error)
+            await _respond_error(send, _dialect(path, []), error)
             return
         if path.startswith(("/audit/", "/debug")):
             await self._audit(scope, receive, send)
             return
         headers = scope["headers"]
-        dialect: Dialect = (
-            "anthropic" if path.startswith("/v1/messages") or any(n == b"anthropic-version" for n, _ in headers) else "openai"
-        )
         try:
             if path in _CALLS:
                 if method != "POST":
@@ -105,11 +102,11 @@ class Gateway:
             else:
                 raise NotFound(f"{method} {path[:200]} is not served here", code="unknown_path")
         except PipelineError as error:
-            await _respond_error(send, dialect, error)
+            await _respond_error(send, _dialect(path, headers), error)
         except MemoryError:
             log.error("out of memory", extra={"path": path})
             spent = Overloaded("the gateway is out of memory; try again", code="gateway_memory", retry_after_s=1)
-            await _respond_error(send, dialect, spent)
+            await _respond_error(send, _dialect(path, headers), spent)
 
     def is_crowded(self, connections: int) -> bool:
         """Would `connections` of clients leave no descriptor for an upstream, or for the next client?"""
@@ -181,7 +178,7 @@ class Gateway:
 
     async def _serve_begun(self, start: Start, call: OpenCall, receive: Receive, send: Send, link: Link | None) -> None:
         self.bus.calls[call.id] = call
-        self.status.calls.labels(call.dialect).inc()
+        self.status.calls[call.dialect].inc()
         try:
             await self.bus.start(start, call.body)
         except BaseException as error:
@@ -386,6 +383,11 @@ class _Relay:
         if self._upstream is not None and not self._upstream.done():
             self._upstream.cancel()
             await asyncio.wait({self._upstream})
+
+
+def _dialect(path: str, headers: list[tuple[bytes, bytes]]) -> Dialect:
+    """In which dialect an error is told to who sent this."""
+    return "anthropic" if path.startswith("/v1/messages") or any(n == b"anthropic-version" for n, _ in headers) else "openai"
 
 
 def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from gateway.bus import Bus
 from gateway.replies import NOT_AN_ANSWER
 from protocol.errors import AuditUnavailable, StreamConnectionLost
+from protocol.request import Dialect
 from streams import fitness, layout
 from streams.connection import RedisError
 
@@ -34,7 +36,8 @@ class Status:
         self.notices = list[str]()
         """What was wrong with the start and is no reason not to start."""
         self.registry = CollectorRegistry()
-        self.calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
+        calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
+        self.calls = {dialect: calls.labels(dialect) for dialect in get_args(Dialect)}
         self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
         self._open.set_function(lambda: len(bus.calls))
         self._depths = {

@@ -48,34 +48,43 @@ class Encoder(Protocol):
 
 def make_decoder(dialect: Dialect, unknown: frozenset[str] = frozenset()) -> Decoder:
     """Return the stream decoder for an upstream of `dialect`. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
-    from protocol import anthropic_decode, openai_decode
+    # by their modules' names: `from protocol import` asks each time whether a name is a module that is not there yet
+    if dialect == "anthropic":
+        from protocol.anthropic_decode import StreamDecoder as Messages
 
-    return anthropic_decode.StreamDecoder(unknown) if dialect == "anthropic" else openai_decode.StreamDecoder(unknown)
+        return Messages(unknown)
+    from protocol.openai_decode import StreamDecoder as Chat
+
+    return Chat(unknown)
 
 
 def decode_whole(dialect: Dialect, body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a body of an upstream that did not stream (status 200). Raises RemoteProtocolError."""
-    from protocol import anthropic_decode, openai_decode
-
     if (values := count_values(body, bounds.MAX_ANSWER_VALUES)) > bounds.MAX_ANSWER_VALUES:
         raise RemoteProtocolError(f"upstream's answer has {values:,} JSON values; one may have {bounds.MAX_ANSWER_VALUES:,}")
-    return anthropic_decode.decode_whole(body, unknown) if dialect == "anthropic" else openai_decode.decode_whole(body, unknown)
+    if dialect == "anthropic":
+        from protocol.anthropic_decode import decode_whole as decode
+    else:
+        from protocol.openai_decode import decode_whole as decode
+    return decode(body, unknown)
 
 
 def decode_error(dialect: Dialect, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
     """Decode an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""
-    from protocol import errors_wire
+    from protocol.errors_wire import decode_error as decode
 
-    return errors_wire.decode_error(dialect, status, body, retry_after)
+    return decode(dialect, status, body, retry_after)
 
 
 def make_encoder(dialect: Dialect, request: ChatRequest, *, call_id: str, created: int) -> Encoder:
     """Return the encoder for a client of `dialect`: streaming if `request.stream`. `created` is Unix seconds; same inputs, same bytes."""
-    from protocol import anthropic_encode, openai_encode
-
     if dialect == "anthropic":
-        return anthropic_encode.make(request, call_id=call_id, created=created)
-    return openai_encode.make(request, call_id=call_id, created=created)
+        from protocol.anthropic_encode import make as make_messages
+
+        return make_messages(request, call_id=call_id, created=created)
+    from protocol.openai_encode import make as make_chat
+
+    return make_chat(request, call_id=call_id, created=created)
 
 
 def decode_request(dialect: Dialect, body: bytes, *, endpoint: Endpoint | None = None) -> ChatRequest:
@@ -83,11 +92,13 @@ def decode_request(dialect: Dialect, body: bytes, *, endpoint: Endpoint | None =
 
     `endpoint` messages makes max_tokens required; count_tokens has none.
     """
-    from protocol import anthropic_request_read, openai_request_read
-
     if dialect == "anthropic":
-        return anthropic_request_read.decode(body, needs_max_tokens=endpoint == "messages")
-    return openai_request_read.decode(body)
+        from protocol.anthropic_request_read import decode as decode_messages
+
+        return decode_messages(body, needs_max_tokens=endpoint == "messages")
+    from protocol.openai_request_read import decode
+
+    return decode(body)
 
 
 def encode_request(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:
@@ -95,9 +106,10 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
 
     Where the dialects are the same, nothing was `changed` by a policy and nothing is to be added, the body is None.
     """
-    from protocol import anthropic_request_write, openai_request_write
-
-    write = anthropic_request_write.encode if target.dialect == "anthropic" else openai_request_write.encode
+    if target.dialect == "anthropic":
+        from protocol.anthropic_request_write import encode as write
+    else:
+        from protocol.openai_request_write import encode as write
     if target.native_tools:
         return write(request, target, changed=changed)
     from protocol import prompt_tools

@@ -109,8 +109,9 @@ def allows(target: Target, family: str) -> bool:
 
 
 def _check_parameters(target: Target, body: dict[str, Any], dialect: Dialect) -> None:
-    for name, family in table().parameters[dialect].items():
-        value = body.get(name)
+    known = table().parameters[dialect]
+    for name in [name for name in known if name in body]:
+        family, value = known[name], body[name]
         if value in (None, False, "", [], {}):
             continue
         if name == "container" and isinstance(value, dict) and value.get("skills"):
