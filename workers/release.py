@@ -121,14 +121,15 @@ class Releaser:
                 self.add(call)
                 if call.closed is not None:
                     self._on_refused(call, "CLOSE")
-            elif said in (b"FULL", b"GATEWAY_LOST") and call.closed is not None:
-                # its gateway reads nothing more, and has ended the call: the end must not wait for that
-                release.is_out = False
-                self._on_refused(call, "REFUSED")
             elif said in (b"FULL", b"GATEWAY_LOST"):
                 # whether it is lost others say: after an outage a gateway must have time to show itself
                 release.is_out = False
-                self._later(call)
+                if call.closed is not None:
+                    # its gateway reads nothing more, and has ended the call: the end must not wait for that
+                    self._on_refused(call, "REFUSED")
+                else:
+                    # whether it is lost others say: after an outage a gateway must have time to show itself
+                    self._later(call)
             else:
                 self._on_refused(call, said.decode())
 
