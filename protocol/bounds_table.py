@@ -7,90 +7,8 @@ that an operator may change stand in `protocol.config.Limits`; the table names t
 Must not know: who keeps them.
 """
 
-from protocol.bounds import (
-    BEGINNING_CALLS,
-    DEMO_BODY_BYTES,
-    DEMO_CALLS,
-    DEMO_CHARS,
-    DEMO_TOOLS,
-    DEMO_WORDS,
-    HEAD_S,
-    HEAVY_BYTES,
-    LARGE_STEP_BYTES,
-    MAX_ACCEPTED_SETS,
-    MAX_ANSWER_BYTES,
-    MAX_ANSWER_VALUES,
-    MAX_ARGUMENT_VALUES,
-    MAX_ASKS,
-    MAX_BETAS,
-    MAX_BLOCKS,
-    MAX_BODY_BYTES,
-    MAX_BODY_VALUES,
-    MAX_CARRIED_CHARS,
-    MAX_CHANGED_ITEMS,
-    MAX_DESCRIPTION_CHARS,
-    MAX_DROPPED,
-    MAX_ENDED_CALLS,
-    MAX_EVENT_BYTES,
-    MAX_EVENT_LINES,
-    MAX_EVENT_VALUES,
-    MAX_FIELDS,
-    MAX_FILTER_CHARS,
-    MAX_FOLDED_BYTES,
-    MAX_HEAD_BYTES,
-    MAX_HEADERS,
-    MAX_ID_CHARS,
-    MAX_INDEXED_CHARS,
-    MAX_JUDGE_QUEUE,
-    MAX_KEPT_HEADS,
-    MAX_KEY_BYTES,
-    MAX_LOOKUPS,
-    MAX_MCP_SERVERS,
-    MAX_MESSAGE_CHARS,
-    MAX_MESSAGES,
-    MAX_METADATA,
-    MAX_MODEL_CHARS,
-    MAX_NAME_CHARS,
-    MAX_NOTES,
-    MAX_ODD_KEY_CHARS,
-    MAX_OPEN_ASKS,
-    MAX_OUTPUT_BYTES,
-    MAX_PAGE,
-    MAX_PARTS,
-    MAX_PATTERN_CHARS,
-    MAX_REASON_CHARS,
-    MAX_REFERENCES,
-    MAX_REMEMBERED_CALLS,
-    MAX_REQUEST_ID_CHARS,
-    MAX_REQUEST_NAME_CHARS,
-    MAX_RULE_TEXTS,
-    MAX_RULES,
-    MAX_SCHEMA_BYTES,
-    MAX_SCHEMA_DEPTH,
-    MAX_SCHEMA_EXPANSION,
-    MAX_SCHEMA_MERGED,
-    MAX_SCHEMA_WORK,
-    MAX_SCHEMAS_EXPANSION,
-    MAX_SEARCHED_CHARS,
-    MAX_SEGMENTS,
-    MAX_SERIES,
-    MAX_SESSION_CHARS,
-    MAX_SIGNATURE_CHARS,
-    MAX_SQL_CHARS,
-    MAX_STATE_OBJECTS,
-    MAX_STOP_CHARS,
-    MAX_STOPS,
-    MAX_TARGET_BYTES,
-    MAX_TEXT_CALLS,
-    MAX_TIMEOUT_S,
-    MAX_TOOL_BYTES,
-    MAX_TOOL_CALLS,
-    MAX_TOOLS,
-    MAX_TRIED_RECORDS,
-    STEP_CPU_S,
-    TEXT_STEP_CHARS,
-    Bound,
-)
+from protocol import bounds as b
+from protocol.bounds import Bound
 
 # --- requests ---
 _BODY = "protocol.body_bounds"
@@ -99,117 +17,118 @@ _MULTIPLIED = "tests/unit/test_bounds.py::test_past_its_bound_a_request_is_refus
 _SCHEMA_TESTS = "tests/unit/test_schema_work.py::"
 _REQUESTS: tuple[Bound, ...] = (
     Bound(
-        "request_bytes", "client", "the request body", MAX_BODY_BYTES, "bytes", "gateway.app", "413",
+        "request_bytes", "client", "the request body", b.MAX_BODY_BYTES, "bytes", "gateway.app", "413",
         "tests/e2e/test_bad_input.py::test_a_body_that_is_too_large", "limits.body_bytes",
     ),
-    Bound("request_values", "client", "JSON values in a body", MAX_BODY_VALUES, "values", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("request_fields", "client", "fields at the top of a body", MAX_FIELDS, "fields", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("messages", "client", "messages", MAX_MESSAGES, "messages", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("request_values", "client", "JSON values in a body", b.MAX_BODY_VALUES, "values", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("request_fields", "client", "fields at the top of a body", b.MAX_FIELDS, "fields", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("messages", "client", "messages", b.MAX_MESSAGES, "messages", _BODY, _REFUSED, _MULTIPLIED),
     Bound(
         "parts", "client", "parts of all messages, with those of results and documents: texts, images, documents, tool calls, cache marks",
-        MAX_PARTS, "parts", _BODY, _REFUSED, _MULTIPLIED,
+        b.MAX_PARTS, "parts", _BODY, _REFUSED, _MULTIPLIED,
     ),
     Bound(
-        "history_values", "client", "JSON values in the arguments of earlier tool calls, together", MAX_BODY_VALUES, "values", _BODY,
+        "history_values", "client", "JSON values in the arguments of earlier tool calls, together", b.MAX_BODY_VALUES, "values", _BODY,
         _REFUSED, _MULTIPLIED,
     ),
-    Bound("history_ids", "client", "an id in messages", MAX_REQUEST_ID_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("tools", "client", "tools, functions, tools allowed by tool_choice", MAX_TOOLS, "tools", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("tool_names", "client", "the name of a tool", MAX_REQUEST_NAME_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("tool_descriptions", "client", "a tool's description", MAX_DESCRIPTION_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("schema_bytes", "client", "a JSON Schema, of a tool or of the answer", MAX_SCHEMA_BYTES, "bytes", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("history_ids", "client", "an id in messages", b.MAX_REQUEST_ID_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("tools", "client", "tools, functions, tools allowed by tool_choice", b.MAX_TOOLS, "tools", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("tool_names", "client", "the name of a tool", b.MAX_REQUEST_NAME_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("tool_descriptions", "client", "a tool's description", b.MAX_DESCRIPTION_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("schema_bytes", "client", "a JSON Schema, of a tool or of the answer", b.MAX_SCHEMA_BYTES, "bytes", _BODY, _REFUSED, _MULTIPLIED),
     Bound(
-        "schema_expansion", "client", "schemas that one schema unfolds to, with its references", MAX_SCHEMA_EXPANSION, "schemas", _BODY,
+        "schema_expansion", "client", "schemas that one schema unfolds to, with its references", b.MAX_SCHEMA_EXPANSION, "schemas", _BODY,
         _REFUSED, _MULTIPLIED,
     ),
-    Bound("references", "client", "references in the schemas of a request", MAX_REFERENCES, "references", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("references", "client", "references in the schemas of a request", b.MAX_REFERENCES, "references", _BODY, _REFUSED, _MULTIPLIED),
     Bound(
-        "schemas_expansion", "client", "the same of all tools together", MAX_SCHEMAS_EXPANSION, "schemas", _BODY, _REFUSED, _MULTIPLIED,
+        "schemas_expansion", "client", "the same of all tools together", b.MAX_SCHEMAS_EXPANSION, "schemas", _BODY, _REFUSED, _MULTIPLIED,
     ),
     Bound(
-        "schema_work", "client", "compiling a call's schemas and checking arguments by them", MAX_SCHEMA_WORK, "units of 10 ns",
+        "schema_work", "client", "compiling a call's schemas and checking arguments by them", b.MAX_SCHEMA_WORK, "units of 10 ns",
         "policy.schema_work",
         "not checked: schema_valid is null; a replacement and validate_schema block, a deny rule holds, an allow rule does not",
         _SCHEMA_TESTS + "test_the_worst_schema_with_the_worst_arguments_takes_little_time",
     ),
     Bound(
-        "schema_depth", "client", "how deep a schema is nested that is written for another provider", MAX_SCHEMA_DEPTH, "levels",
+        "schema_depth", "client", "how deep a schema is nested that is written for another provider", b.MAX_SCHEMA_DEPTH, "levels",
         "protocol.schema", "400, or the tool goes without strict mode",
         "tests/unit/test_schema.py::test_what_cannot_be_compiled_is_refused_for_another_way",
     ),
     Bound(
-        "schema_merged", "client", "properties in alternatives at the top of a tool's schema", MAX_SCHEMA_MERGED, "properties",
+        "schema_merged", "client", "properties in alternatives at the top of a tool's schema", b.MAX_SCHEMA_MERGED, "properties",
         "protocol.schema", "400", "tests/unit/test_schema.py::test_references_that_double_at_each_step_end_soon",
     ),
-    Bound("stop_sequences", "client", "stop sequences", MAX_STOPS, "sequences", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("stop_chars", "client", "a stop sequence", MAX_STOP_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("metadata", "client", "entries of metadata", MAX_METADATA, "entries", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("mcp_servers", "client", "MCP servers", MAX_MCP_SERVERS, "servers", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("stop_sequences", "client", "stop sequences", b.MAX_STOPS, "sequences", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("stop_chars", "client", "a stop sequence", b.MAX_STOP_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("metadata", "client", "entries of metadata", b.MAX_METADATA, "entries", _BODY, _REFUSED, _MULTIPLIED),
+    Bound("mcp_servers", "client", "MCP servers", b.MAX_MCP_SERVERS, "servers", _BODY, _REFUSED, _MULTIPLIED),
     Bound(
-        "model_chars", "client", "the model's name", MAX_MODEL_CHARS, "characters", "protocol.fields", "400", _MULTIPLIED,
+        "model_chars", "client", "the model's name", b.MAX_MODEL_CHARS, "characters", "protocol.fields", "400", _MULTIPLIED,
     ),
     Bound(
-        "dropped", "client", "parameters named in x-sluice-dropped and in the record", MAX_DROPPED, "names", "protocol.target",
+        "dropped", "client", "parameters named in x-sluice-dropped and in the record", b.MAX_DROPPED, "names", "protocol.target",
         "the rest is one word", "tests/unit/test_request_attacks.py::test_what_was_left_out_is_noted_up_to_a_bound",
     ),
     Bound(
-        "lookups", "client", "earlier tool calls looked up in the record", MAX_LOOKUPS, "calls", "protocol.anthropic_turn",
+        "lookups", "client", "earlier tool calls looked up in the record", b.MAX_LOOKUPS, "calls", "protocol.anthropic_turn",
         "the last ones are looked up",
         "tests/unit/test_anthropic_turn.py::test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect",
     ),
 )  # fmt: skip
 _SIZES: tuple[Bound, ...] = (
     Bound(
-        "answer_bytes", "upstream", "all that an upstream sends in a call", MAX_OUTPUT_BYTES, "bytes", "gateway.calls",
+        "answer_bytes", "upstream", "all that an upstream sends in a call", b.MAX_OUTPUT_BYTES, "bytes", "gateway.calls",
         "the answer ends with an error", "tests/e2e/test_timers.py::test_output_past_the_limit_ends_the_call", "limits.output_bytes",
     ),
     Bound(
-        "event_bytes", "upstream", "arguments of one tool call; one SSE event: six times them", MAX_EVENT_BYTES, "bytes", "protocol.sse",
+        "event_bytes", "upstream", "arguments of one tool call; one SSE event: six times them", b.MAX_EVENT_BYTES, "bytes", "protocol.sse",
         "the call is blocked, too_large; the answer ends with an error",
         "tests/unit/test_sse.py::test_event_past_the_bound_is_refused", "limits.event_bytes",
     ),
     Bound(
-        "event_lines", "upstream", "lines of one SSE event", MAX_EVENT_LINES, "lines", "protocol.sse", "the answer ends with an error",
+        "event_lines", "upstream", "lines of one SSE event", b.MAX_EVENT_LINES, "lines", "protocol.sse", "the answer ends with an error",
         "tests/unit/test_bounds.py::test_past_its_bound_an_answer_ends_with_a_clear_error",
     ),
     Bound(
-        "event_values", "upstream", "JSON values in one SSE event", MAX_EVENT_VALUES, "values", "protocol.sse",
+        "event_values", "upstream", "JSON values in one SSE event", b.MAX_EVENT_VALUES, "values", "protocol.sse",
         "the answer ends with an error", "tests/unit/test_bounds.py::test_past_its_bound_an_answer_ends_with_a_clear_error",
     ),
     Bound(
-        "whole_values", "upstream", "JSON values in a whole answer", MAX_ANSWER_VALUES, "values", "protocol.codecs",
+        "whole_values", "upstream", "JSON values in a whole answer", b.MAX_ANSWER_VALUES, "values", "protocol.codecs",
         "the answer is an error", "tests/unit/test_bounds.py::test_past_its_bound_an_answer_ends_with_a_clear_error",
     ),
     Bound(
-        "segments", "upstream", "answers of one turn that pauses", MAX_SEGMENTS, "answers", "policy.session", "the turn ends as it is",
+        "segments", "upstream", "answers of one turn that pauses", b.MAX_SEGMENTS, "answers", "policy.session", "the turn ends as it is",
         "tests/e2e/test_continued_turns.py::test_a_turn_that_never_ends_stops_after_eight_segments",
     ),
 )  # fmt: skip
 _CONFIGURED: tuple[Bound, ...] = (
     Bound(
-        "patterns", "configuration", "an RE2 pattern of a rule", MAX_PATTERN_CHARS, "characters", "policy.patterns",
+        "patterns", "configuration", "an RE2 pattern of a rule", b.MAX_PATTERN_CHARS, "characters", "policy.patterns",
         "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
     ),
     Bound(
-        "accepted_sets", "configuration", "policy sets that a gateway accepts beside its own", MAX_ACCEPTED_SETS, "sets", "protocol.config",
+        "accepted_sets", "configuration", "policy sets that a gateway accepts beside its own",
+        b.MAX_ACCEPTED_SETS, "sets", "protocol.config",
         "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
     ),
     Bound(
-        "series", "configuration", "policies in a series", MAX_SERIES, "policies", "protocol.config",
+        "series", "configuration", "policies in a series", b.MAX_SERIES, "policies", "protocol.config",
         "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
     ),
     Bound(
-        "rules", "configuration", "rules in one list", MAX_RULES, "rules", "policy.tool_rules",
+        "rules", "configuration", "rules in one list", b.MAX_RULES, "rules", "policy.tool_rules",
         "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
     ),
 )  # fmt: skip
 _LISTED: tuple[Bound, ...] = (
     Bound(
-        "audit_page", "client", "rows of one page of the audit API", MAX_PAGE, "rows", "db.filters", "400",
+        "audit_page", "client", "rows of one page of the audit API", b.MAX_PAGE, "rows", "db.filters", "400",
         "tests/unit/test_bounds.py::test_past_its_bound_an_audit_filter_is_refused",
     ),
     Bound(
-        "audit_filter", "client", "a filter or cursor of the audit API", MAX_FILTER_CHARS, "characters", "db.filters", "400",
+        "audit_filter", "client", "a filter or cursor of the audit API", b.MAX_FILTER_CHARS, "characters", "db.filters", "400",
         "tests/unit/test_bounds.py::test_past_its_bound_an_audit_filter_is_refused",
     ),
 )  # fmt: skip
@@ -217,43 +136,45 @@ _LISTED: tuple[Bound, ...] = (
 _TESTS = "tests/unit/test_answer_bounds.py::"
 _ANSWERS: tuple[Bound, ...] = (
     Bound(
-        "answer_blocks", "upstream", "content blocks of an answer", MAX_BLOCKS, "blocks", "policy.blocks", "the answer ends with an error",
+        "answer_blocks", "upstream", "content blocks of an answer",
+        b.MAX_BLOCKS, "blocks", "policy.blocks", "the answer ends with an error",
         _TESTS + "test_an_answer_of_too_many_blocks_ends",
     ),
     Bound(
-        "answer_tool_calls", "upstream", "tool calls of an answer: native, provider-run and in text", MAX_TOOL_CALLS, "calls",
+        "answer_tool_calls", "upstream", "tool calls of an answer: native, provider-run and in text", b.MAX_TOOL_CALLS, "calls",
         "policy.blocks", "blocked, too_many; the client reads one notice, twice the bound are listed, all are in the chunks",
         _TESTS + "test_tool_calls_past_the_bound_are_left_out_with_one_message",
     ),
     Bound(
-        "answer_text_calls", "upstream", "tool calls in one text", MAX_TEXT_CALLS, "calls", "policy.text_flow",
+        "answer_text_calls", "upstream", "tool calls in one text", b.MAX_TEXT_CALLS, "calls", "policy.text_flow",
         "the rest of the text is withheld, too_many, with a notice",
         _TESTS + "test_a_text_with_too_many_calls_is_cut_with_a_message",
     ),
     Bound(
-        "answer_text_step", "upstream", "text that a hook or the search for calls takes at once", TEXT_STEP_CHARS, "characters",
+        "answer_text_step", "upstream", "text that a hook or the search for calls takes at once", b.TEXT_STEP_CHARS, "characters",
         "policy.text_flow", "longer text comes in steps", _TESTS + "test_long_text_reaches_hooks_in_steps",
     ),
     Bound(
-        "answer_carried", "upstream", "text that may be a call over the border of two texts, searched once more at each", MAX_CARRIED_CHARS,
+        "answer_carried", "upstream", "text that may be a call over the border of two texts, searched once more at each",
+        b.MAX_CARRIED_CHARS,
         "characters", "policy.searching", "the answer ends with an error",
         _TESTS + "test_what_is_searched_again_at_each_border_has_an_end",
     ),
     Bound(
-        "answer_ids", "upstream", "an id: of a message, model or tool call", MAX_ID_CHARS, "characters", "policy.extras",
+        "answer_ids", "upstream", "an id: of a message, model or tool call", b.MAX_ID_CHARS, "characters", "policy.extras",
         "the client gets another id, the record has the true one",
         _TESTS + "test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came",
     ),
     Bound(
-        "answer_names", "upstream", "the name of a tool call", MAX_NAME_CHARS, "characters", "policy.extras",
+        "answer_names", "upstream", "the name of a tool call", b.MAX_NAME_CHARS, "characters", "policy.extras",
         "the call is blocked, name", _TESTS + "test_a_name_past_the_bound_is_withheld",
     ),
     Bound(
-        "answer_signatures", "upstream", "the signature of reasoning", MAX_SIGNATURE_CHARS, "characters", "policy.extras",
+        "answer_signatures", "upstream", "the signature of reasoning", b.MAX_SIGNATURE_CHARS, "characters", "policy.extras",
         "withheld", _TESTS + "test_a_signature_that_is_none_is_withheld",
     ),
     Bound(
-        "answer_notes", "upstream", "things about an answer that are noted, beside the mark of each chunk", MAX_NOTES, "events of a call",
+        "answer_notes", "upstream", "things about an answer that are noted, beside the mark of each chunk", b.MAX_NOTES, "events of a call",
         "policy.outbox", "one more says that there are others", _TESTS + "test_notes_about_an_answer_have_an_end",
     ),
 )  # fmt: skip
@@ -261,49 +182,49 @@ _ANSWERS: tuple[Bound, ...] = (
 _JSON_TEST, _RULES_TEST = "tests/unit/test_json_strict.py", "tests/unit/test_rule_lookalikes.py"
 _POLICIES: tuple[Bound, ...] = (
     Bound(
-        "policy_state", "policy", "objects that a policy holds and each call copies", MAX_STATE_OBJECTS, "objects in an attribute",
+        "policy_state", "policy", "objects that a policy holds and each call copies", b.MAX_STATE_OBJECTS, "objects in an attribute",
         "policy/call_state.py", "the policy is not loaded: the start stops with a sentence that names the attribute",
         "tests/unit/test_policy_state.py::test_what_cannot_be_copied_is_refused_at_load",
     ),
     Bound(
-        "verdict_reason", "policy", "a verdict's reason", MAX_REASON_CHARS, "characters", "policy/checked.py",
+        "verdict_reason", "policy", "a verdict's reason", b.MAX_REASON_CHARS, "characters", "policy/checked.py",
         "the verdict is a fault: what it was about is blocked",
         "tests/unit/test_policy_faults.py::test_a_verdict_with_a_wrong_field_is_a_fault",
     ),
     Bound(
-        "verdict_message", "policy", "a block's message to the client", MAX_MESSAGE_CHARS, "characters", "policy/checked.py",
+        "verdict_message", "policy", "a block's message to the client", b.MAX_MESSAGE_CHARS, "characters", "policy/checked.py",
         "the verdict is a fault: what it was about is blocked",
         "tests/unit/test_policy_faults.py::test_a_verdict_with_a_wrong_field_is_a_fault",
     ),
     Bound(
-        "asks", "policy", "questions to judges about one tool call", MAX_ASKS, "questions", "policy/chain.py",
+        "asks", "policy", "questions to judges about one tool call", b.MAX_ASKS, "questions", "policy/chain.py",
         "the call is blocked (too_many_asks)", "tests/unit/test_policy_faults.py::test_a_policy_that_asks_without_end_is_stopped",
     ),
     Bound(
-        "request_change_items", "policy", "items of one JSON object in a request that a hook returns", MAX_CHANGED_ITEMS, "items",
+        "request_change_items", "policy", "items of one JSON object in a request that a hook returns", b.MAX_CHANGED_ITEMS, "items",
         "policy/checked.py", "the hook's answer is a fault: the request is refused with 403",
         "tests/unit/test_policy_faults.py::test_a_request_with_a_wrong_type_inside_is_a_fault",
     ),
     Bound(
-        "argument_values", "upstream", "values in a tool call's arguments", MAX_ARGUMENT_VALUES, "values", "protocol/json_strict.py",
+        "argument_values", "upstream", "values in a tool call's arguments", b.MAX_ARGUMENT_VALUES, "values", "protocol/json_strict.py",
         "the call is blocked: ambiguous_json", f"{_JSON_TEST}::test_eight_megabytes_of_arguments_take_no_time_that_others_notice",
     ),
     Bound(
-        "odd_keys", "upstream", "text in keys of arguments that are not plain ASCII", MAX_ODD_KEY_CHARS, "characters",
+        "odd_keys", "upstream", "text in keys of arguments that are not plain ASCII", b.MAX_ODD_KEY_CHARS, "characters",
         "protocol/json_strict.py", "the call is blocked: ambiguous_json",
         f"{_JSON_TEST}::test_arguments_that_two_programs_read_differently_are_refused",
     ),
     Bound(
-        "rule_texts", "upstream", "texts in arguments that rules look at", MAX_RULE_TEXTS, "texts", "policy/arguments.py",
+        "rule_texts", "upstream", "texts in arguments that rules look at", b.MAX_RULE_TEXTS, "texts", "policy/arguments.py",
         "deny rules apply, allow rules do not", f"{_RULES_TEST}::test_more_than_rules_look_at_is_denied_and_not_allowed",
     ),
     Bound(
-        "folded_text", "upstream", "text beyond ASCII that rules fold", MAX_FOLDED_BYTES, "bytes more than characters",
+        "folded_text", "upstream", "text beyond ASCII that rules fold", b.MAX_FOLDED_BYTES, "bytes more than characters",
         "policy/arguments.py", "deny rules apply, allow rules do not",
         f"{_RULES_TEST}::test_more_than_rules_look_at_is_denied_and_not_allowed",
     ),
     Bound(
-        "sql_text", "upstream", "SQL that rules parse", MAX_SQL_CHARS, "characters", "policy/sql.py",
+        "sql_text", "upstream", "SQL that rules parse", b.MAX_SQL_CHARS, "characters", "policy/sql.py",
         "deny rules apply, allow rules do not", "tests/unit/test_sql_kinds.py::test_a_text_over_the_bound_is_refused",
     ),
     Bound(
@@ -314,20 +235,20 @@ _POLICIES: tuple[Bound, ...] = (
 # --- judges ---
 _JUDGES: tuple[Bound, ...] = (
     Bound(
-        "judge_open_asks", "upstream", "open questions to judges, of one call", MAX_OPEN_ASKS, "questions", "policy/blocks.py",
+        "judge_open_asks", "upstream", "open questions to judges, of one call", b.MAX_OPEN_ASKS, "questions", "policy/blocks.py",
         "the others wait in order", "tests/unit/test_judged_answers.py::test_only_so_many_questions_of_a_call_are_open",
     ),
     Bound(
-        "judge_answer_calls", "upstream", "calls before in an answer that a judge is shown", MAX_TOOL_CALLS, "calls", "policy/answer.py",
+        "judge_answer_calls", "upstream", "calls before in an answer that a judge is shown", b.MAX_TOOL_CALLS, "calls", "policy/answer.py",
         "later calls are blocked (answer_too_large)", "tests/unit/test_judged_answers.py::test_an_answer_of_any_size_is_kept_in_bounds",
     ),
     Bound(
-        "judge_answer_bytes", "upstream", "names and arguments of those calls", MAX_ANSWER_BYTES, "bytes", "policy/answer.py",
+        "judge_answer_bytes", "upstream", "names and arguments of those calls", b.MAX_ANSWER_BYTES, "bytes", "policy/answer.py",
         "later calls are blocked (answer_too_large); tool_judge does so at its option answer_bytes",
         "tests/unit/test_judged_answers.py::test_an_answer_of_any_size_is_kept_in_bounds",
     ),
     Bound(
-        "judge_tool_bytes", "client", "description and schema of a tool whose call is judged", MAX_TOOL_BYTES, "bytes",
+        "judge_tool_bytes", "client", "description and schema of a tool whose call is judged", b.MAX_TOOL_BYTES, "bytes",
         "policy/tool_judge.py", "its calls are blocked (tool_too_large)",
         "tests/unit/test_judging.py::test_a_large_schema_is_not_judged_and_an_undeclared_tool_has_none",
     ),
@@ -338,11 +259,11 @@ _JUDGES: tuple[Bound, ...] = (
         "tests/unit/test_judge_view.py::test_any_conversation_has_a_bounded_view",
     ),
     Bound(
-        "judge_queue", "client", "questions that wait for a judge, of all keys", MAX_JUDGE_QUEUE, "questions", "workers/judge_queue.py",
+        "judge_queue", "client", "questions that wait for a judge, of all keys", b.MAX_JUDGE_QUEUE, "questions", "workers/judge_queue.py",
         "the call is blocked (judge_unavailable)", "tests/service/test_judge_worker.py::test_a_full_queue_refuses_at_once",
     ),
     Bound(
-        "judge_queue_key", "client", "questions of one key that wait: as many as places are left", MAX_JUDGE_QUEUE / 2, "questions",
+        "judge_queue_key", "client", "questions of one key that wait: as many as places are left", b.MAX_JUDGE_QUEUE / 2, "questions",
         "streams/judge_scripts.py", "the call is blocked (judge_unavailable)",
         "tests/service/test_judge_turn.py::test_a_key_has_a_share_of_the_queue_and_leaves_room",
     ),
@@ -355,19 +276,19 @@ _JUDGES: tuple[Bound, ...] = (
 # --- gateway ---
 _GATEWAY: tuple[Bound, ...] = (
     Bound(
-        "head_bytes", "client", "bytes of a request's head, beside what comes in the same read as its end", MAX_HEAD_BYTES, "bytes",
+        "head_bytes", "client", "bytes of a request's head, beside what comes in the same read as its end", b.MAX_HEAD_BYTES, "bytes",
         "gateway.heads", "431, and the connection is closed", "tests/e2e/test_slow_clients.py::test_a_head_without_end_is_cut_off",
     ),
     Bound(
-        "head_lines", "client", "headers of a request", MAX_HEADERS, "lines", "gateway.heads", "431, and the connection is closed",
+        "head_lines", "client", "headers of a request", b.MAX_HEADERS, "lines", "gateway.heads", "431, and the connection is closed",
         "tests/e2e/test_slow_clients.py::test_a_head_of_many_lines_is_refused",
     ),
     Bound(
-        "head_time", "client", "the time a head takes to come", HEAD_S, "s", "gateway.heads", "the connection is closed",
+        "head_time", "client", "the time a head takes to come", b.HEAD_S, "s", "gateway.heads", "the connection is closed",
         "tests/unit/test_heads.py::test_a_head_has_a_time",
     ),
     Bound(
-        "target", "client", "path and query, and so cursors and filters", MAX_TARGET_BYTES, "bytes", "gateway.app",
+        "target", "client", "path and query, and so cursors and filters", b.MAX_TARGET_BYTES, "bytes", "gateway.app",
         "400 target_too_long", "tests/faults/test_abuse.py::test_c7_a_path_and_query_have_an_end",
     ),
     Bound(
@@ -376,23 +297,23 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/faults/test_abuse.py::test_c7_a_header_that_decides_is_there_once",
     ),
     Bound(
-        "key_text", "client", "an API key as it is sent", MAX_KEY_BYTES, "bytes", "gateway.keyring", "401, as for any wrong key",
+        "key_text", "client", "an API key as it is sent", b.MAX_KEY_BYTES, "bytes", "gateway.keyring", "401, as for any wrong key",
         "tests/faults/test_abuse.py::test_c6_refusals_say_the_same_whatever_is_wrong",
     ),
     Bound(
-        "own_timeout", "client", "the activity timeout of a request, x-sluice-timeout-s", MAX_TIMEOUT_S, "s", "gateway.app", "400",
+        "own_timeout", "client", "the activity timeout of a request, x-sluice-timeout-s", b.MAX_TIMEOUT_S, "s", "gateway.app", "400",
         "tests/e2e/test_bad_input.py::test_a_wrong_timeout",
     ),
     Bound(
-        "session_name", "client", "the name in x-sluice-session", MAX_SESSION_CHARS, "characters", "gateway.app", "the rest is left off",
+        "session_name", "client", "the name in x-sluice-session", b.MAX_SESSION_CHARS, "characters", "gateway.app", "the rest is left off",
         "tests/e2e/test_bad_input.py::test_odd_sessions_are_on_record",
     ),
     Bound(
-        "betas", "client", "names in anthropic-beta", MAX_BETAS, "names", "gateway.betas", "those past it are ignored",
+        "betas", "client", "names in anthropic-beta", b.MAX_BETAS, "names", "gateway.betas", "those past it are ignored",
         "tests/unit/test_betas.py::test_at_most_64_names_are_taken",
     ),
     Bound(
-        "kept_heads", "client", "ready request heads that a gateway keeps, one for each set of betas", MAX_KEPT_HEADS, "heads",
+        "kept_heads", "client", "ready request heads that a gateway keeps, one for each set of betas", b.MAX_KEPT_HEADS, "heads",
         "gateway.upstream", "made anew", "tests/service/test_relay.py::test_sets_of_betas_do_not_add_up",
     ),
     Bound(
@@ -416,11 +337,12 @@ _GATEWAY: tuple[Bound, ...] = (
     ),
     Bound(
         "beginning_calls", "client", "calls of one gateway that no worker has begun yet, half of them one key's; others wait",
-        BEGINNING_CALLS, "calls", "gateway.admission", "waits for limits.claim_s, then 503 no_worker",
+        b.BEGINNING_CALLS, "calls", "gateway.admission", "waits for limits.claim_s, then 503 no_worker",
         "tests/unit/test_admission.py::test_who_waits_is_served_key_by_key",
     ),
     Bound(
-        "remembered_calls", "client", "calls of the last 5 s that a gateway remembers, should Redis lose their ends", MAX_REMEMBERED_CALLS,
+        "remembered_calls", "client", "calls of the last 5 s that a gateway remembers, should Redis lose their ends",
+        b.MAX_REMEMBERED_CALLS,
         "calls", "gateway.lost", "the oldest are forgotten", "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
     ),
     Bound(
@@ -434,40 +356,42 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/chaos/test_pressure.py::test_c2_clients_that_do_not_read_do_not_slow_others", "limits.unsent_bytes",
     ),
     Bound(
-        "demo_body", "client", "a request body for the demo model", DEMO_BODY_BYTES, "bytes", "gateway.upstream", "413",
+        "demo_body", "client", "a request body for the demo model", b.DEMO_BODY_BYTES, "bytes", "gateway.upstream", "413",
         "tests/faults/test_attackers.py::test_scripts_without_end_for_the_demo_model",
     ),
     Bound(
-        "demo_script", "client", "tool calls of the demo model's answer", DEMO_CALLS, "calls", "gateway.demo", "the rest is not made",
+        "demo_script", "client", "tool calls of the demo model's answer", b.DEMO_CALLS, "calls", "gateway.demo", "the rest is not made",
         "tests/unit/test_demo.py::test_scripts_are_bounded_before_they_are_made",
     ),
     Bound(
-        "demo_words", "client", "words of the demo model's answer, each made when it is sent", DEMO_WORDS, "words", "gateway.demo",
+        "demo_words", "client", "words of the demo model's answer, each made when it is sent", b.DEMO_WORDS, "words", "gateway.demo",
         "the rest is not made", "tests/unit/test_demo.py::test_scripts_are_bounded_before_they_are_made",
     ),
     Bound(
-        "demo_looks", "client", "characters of the last message that the demo model looks at", DEMO_CHARS, "characters", "gateway.demo",
+        "demo_looks", "client", "characters of the last message that the demo model looks at", b.DEMO_CHARS, "characters", "gateway.demo",
         "the rest is not read", "tests/unit/test_demo.py::test_scripts_are_bounded_before_they_are_made",
     ),
     Bound(
-        "demo_tools", "client", "tools that the demo model looks at", DEMO_TOOLS, "tools", "gateway.demo", "the rest is not read",
+        "demo_tools", "client", "tools that the demo model looks at", b.DEMO_TOOLS, "tools", "gateway.demo", "the rest is not read",
         "tests/unit/test_demo.py::test_scripts_are_bounded_before_they_are_made",
     ),
 )  # fmt: skip
 # --- workers ---
 _WORKERS: tuple[Bound, ...] = (
     Bound(
-        "step", "client", "bytes in one step of a policy worker's loop: an entry, a fact; twice that of a body", LARGE_STEP_BYTES, "bytes",
+        "step", "client", "bytes in one step of a policy worker's loop: an entry, a fact; twice that of a body",
+        b.LARGE_STEP_BYTES, "bytes",
         "workers/feeding.py", "the step is taken beside the loop, in the turn of its API key",
         "tests/faults/test_large_steps.py::test_a_policy_that_hangs_in_a_request_costs_its_call_alone",
     ),
     Bound(
-        "heavy call", "upstream", "arguments of incomplete tool calls decided on the loop; an eighth of it with SQL", HEAVY_BYTES, "bytes",
+        "heavy call", "upstream", "arguments of incomplete tool calls decided on the loop; an eighth of it with SQL",
+        b.HEAVY_BYTES, "bytes",
         "workers/call.py", "the call's further steps are taken beside the loop",
         "tests/faults/test_large_steps.py::test_a_policy_that_hangs_in_a_large_tool_call_costs_its_call_alone",
     ),
     Bound(
-        "step CPU", "policy", "CPU of one large step", STEP_CPU_S, "s",
+        "step CPU", "policy", "CPU of one large step", b.STEP_CPU_S, "s",
         "workers/lane.py", "the call ends with policy_failed, or is refused with it where it had not begun",
         "tests/unit/test_lane.py::test_the_loop_goes_on_beside_a_step_that_is_ended_at_its_time",
     ),
@@ -490,21 +414,21 @@ _WORKERS: tuple[Bound, ...] = (
 # --- the record ---
 _RECORD: tuple[Bound, ...] = (
     Bound(
-        "ended_calls", "client", "calls that ended, named for whoever looks after the record", MAX_ENDED_CALLS, "calls a shard",
+        "ended_calls", "client", "calls that ended, named for whoever looks after the record", b.MAX_ENDED_CALLS, "calls a shard",
         "streams/scripts.py", "the oldest are named no longer", "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
     ),
     Bound(
         "record-indexed-text", "upstream", "characters of a name, id, model, session or policy in an indexed column of the record",
-        MAX_INDEXED_CHARS, "characters", "db.fit", "kept cut with its SHA-256, whole in an event `unfit`",
+        b.MAX_INDEXED_CHARS, "characters", "db.fit", "kept cut with its SHA-256, whole in an event `unfit`",
         "tests/service/test_audit_insert.py::test_whatever_is_too_long_or_too_large_is_found_and_kept_whole",
     ),
     Bound(
         "record-searched-text", "policy", "characters of a block's reason, and of a tool call that the text search sees",
-        MAX_SEARCHED_CHARS, "characters", "db.fit", "kept cut with its SHA-256, whole in an event `unfit`; arguments are whole",
+        b.MAX_SEARCHED_CHARS, "characters", "db.fit", "kept cut with its SHA-256, whole in an event `unfit`; arguments are whole",
         "tests/service/test_audit_insert.py::test_whatever_is_too_long_or_too_large_is_found_and_kept_whole",
     ),
     Bound(
-        "record-poison", "upstream", "records of one batch that fit no row", MAX_TRIED_RECORDS, "records found one by one", "db.insert",
+        "record-poison", "upstream", "records of one batch that fit no row", b.MAX_TRIED_RECORDS, "records found one by one", "db.insert",
         "dead letters; past it a call's part of the batch is one, as a whole",
         "tests/service/test_audit_insert.py::test_three_thousand_poison_records_delay_an_innocent_commit_by_less_than_half_a_second",
     ),
