@@ -112,9 +112,10 @@ local function claim(ctl, call, body, facts, token, entry, due)
       -- a refused call has an empty revision: any worker can say again what was said
       has = c[6] == '' or pins[c[5] .. '@' .. c[6]]
     else
-      -- nothing of it went out: it begins anew
-      entries = redis.call('XRANGE', call, '-', '+', 'COUNT', 64)
-      has = #entries == 0 or may_begin(select(2, start_of(entries)))
+      -- nothing of it went out: it begins anew. What is no stream is read below, when the call is this worker's to end
+      entries = redis.pcall('XRANGE', call, '-', '+', 'COUNT', 64)
+      if entries.err then entries = nil end
+      has = not entries or #entries == 0 or may_begin(select(2, start_of(entries)))
     end
     if has then
       redis.call('HDEL', ctl, 'o')

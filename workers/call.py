@@ -22,7 +22,6 @@ from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
 from protocol.events import Event, TextDelta
 from protocol.records import (
-    BlockRecord,
     CallRecord,
     ChunksRecord,
     EndRecord,
@@ -36,7 +35,7 @@ from protocol.records import (
 from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
 from workers.rendered import Release, Rendered, digest, join
-from workers.sums import count_decisions, relayed_events
+from workers.sums import count_decisions, relayed_events, undecided_record
 from workers.turns import unpack_fact
 
 log = logging.getLogger(__name__)
@@ -123,7 +122,7 @@ class OwnedCall:
     def begin(self, body: bytes | None) -> None:
         """Start the session with the request body. One that takes too long is refused."""
         self.has_begun = True
-        if body is not None and self.start.body_sha256 and digest(body) != self.start.body_sha256:
+        if body is not None and self.start.body_sha256 and sha256(body).digest() != self.start.body_sha256:
             self.note("body_changed", 0, "the request body in Redis is not the one that the client sent", self.start.at)
             self.refuse(StreamProtocolError("the request body was changed before a policy worker read it", code="body_changed"))
             return
@@ -469,7 +468,7 @@ class OwnedCall:
         self._chunks, self._records = [], []
         session = self.session
         undecided = {*(ask.block for ask in self.open_asks.values()), *self.open_waits, *session.unasked}
-        withheld = [self._withheld(block, now_ms) for block in undecided if not session.has_verdict(block)] if undecided else []
+        withheld = [undecided_record(self.id, block, now_ms) for block in undecided if not session.has_verdict(block)] if undecided else []
         records += withheld
         told = self.relayed
         if told is not None and self.closed is not None and (told.keepalives or told.own):
@@ -495,9 +494,6 @@ class OwnedCall:
             )
         )
         return records
-
-    def _withheld(self, block: int, now_ms: int) -> BlockRecord:
-        return BlockRecord(call_id=self.id, block=block, at=now_ms, kind="tool_use", verdict="withheld", reason="undecided", policy="")
 
     def note(self, kind: str, number: int, detail: str, now_ms: int) -> None:
         """Record something about the call that the session does not know."""

@@ -13,6 +13,11 @@ def count_decisions(records: Sequence[Record]) -> int:
     return sum([type(record) in _DECISIONS for record in records])
 
 
+def undecided_record(call_id: str, block: int, now_ms: int) -> BlockRecord:
+    """The record of a tool call that nobody had decided when its call ended."""
+    return BlockRecord(call_id=call_id, block=block, at=now_ms, kind="tool_use", verdict="withheld", reason="undecided", policy="")
+
+
 def relayed_events(call_id: str, told: Relayed, relayed: int, now_ms: int) -> list[Record]:
     """What the client got beside releases; `relayed` is the number that its gateway had come to.
 

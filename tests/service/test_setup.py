@@ -25,7 +25,7 @@ def test_a_clone_in_a_folder_with_a_space_is_set_up_and_starts(tmp_path: Path) -
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "sluice").mkdir(parents=True)
 
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MAKEFLAGS", "MAKELEVEL")}
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MAKEFLAGS", "MAKELEVEL", "ARGS")}
 
     def run(*command: str, cwd: Path) -> str:
         done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=100, check=False)

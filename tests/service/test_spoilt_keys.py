@@ -236,7 +236,7 @@ async def test_a_release_that_meets_a_spoilt_lease_goes_through_for_the_others(r
     keys = [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY), layout.audit_key(0), layout.ctl_key(bad), layout.ctl_key(good)]
     args: list[Argument] = [100, 60_000, "0"]
     for _ in range(2):
-        args += ("me", 0, 1, "h", 1, b"reply", b"audit", "p", "r")
+        args += ("me", 0, 1, "h", 1, b"reply", b"audit", "p", "r", "1:1")
     assert await redis.script(scripts.RELEASE, keys, args) == [b"GONE", b"OK"]
     renew = [layout.dispatch_key(0), layout.ctl_key(bad), layout.ctl_key(good)]
     entry = await redis.call("XADD", layout.dispatch_key(0), "*", "c", good, "d", int(time.time() * 1000))

@@ -117,7 +117,8 @@ def assert_holes_are_named(place: Place, readers: Sequence[Reader], *, also: Col
     while unnamed := wanted - place.named().keys():
         assert time.monotonic() < until, {call: lacking.get(call) for call in unnamed}
         time.sleep(0.1)
-    assert not [said for said in place.named().items() if said[0] in others]
+    whole = [said for said in place.named().items() if said[0] in others]
+    assert not whole, whole
     code, told = verified(place.postgres.url)
     assert code == 4 or not wanted, told
     assert wanted <= set(told["incomplete_calls"]) and not others & set(told["incomplete_calls"]), told
