@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from gateway.calls import OpenCall
 from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
+from protocol.errors import StreamConnectionLost
 from streams import layout
 from streams.connection import Connection, RedisError
 from streams.layout import Entry
@@ -69,11 +70,15 @@ class LostCalls:
         while self._remembered and self._remembered[0].at < oldest:
             self._remembered.popleft()
         while self._to_tell:
-            one = self._to_tell[0]
+            # taken out first: two signs of life may be under way, and each call is told by one of them
+            one = self._to_tell.popleft()
             key = layout.ended_key(layout.shard_of(one.call_id))
             try:
                 await self._redis.call("XADD", key, "MAXLEN", "~", MAX_ENDED_CALLS, "*", "c", one.call_id, "b", layout.pack(one.entry))
+            except StreamConnectionLost:
+                self._to_tell.appendleft(one)
+                raise
             except RedisError as error:
+                self._to_tell.appendleft(one)
                 log.error("lost calls cannot be told", extra={"count": len(self._to_tell), "error": str(error)[:80]})
                 return
-            self._to_tell.popleft()

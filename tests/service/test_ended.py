@@ -168,6 +168,18 @@ async def test_what_ended_long_before_is_forgotten(redis: Connection, monkeypatc
     assert await named(redis) == []
 
 
+async def test_two_looks_at_once_name_each_call_once(redis: Connection) -> None:
+    """A sign of life is also given between two, when much was read."""
+    lost = LostCalls(redis, "g", 1)
+    calls = [opened() for _ in range(5)]
+    for call in calls:
+        call.close("stream_timeout")
+        lost.tell(call)
+    await asyncio.gather(*(lost.look("1", known=True) for _ in range(3)))
+    assert sorted(one for one, _ in await named(redis)) == sorted(call.id for call in calls)
+    assert not lost._to_tell
+
+
 async def test_so_many_calls_are_remembered_and_named(redis: Connection) -> None:
     lost = LostCalls(redis, "g", 1)
     call = opened()
