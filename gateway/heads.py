@@ -84,7 +84,7 @@ class _WithHead:
 
 
 class _OldCycle(RequestResponseCycle):
-    """An answer to a client of HTTP/1.0: of a body without a length, the end of the connection is the end."""
+    """An answer to a client of HTTP/1.0, or of a version that is none: of a body without a length, the end of the connection is the end."""
 
     _is_unsized = False
 
@@ -92,7 +92,7 @@ class _OldCycle(RequestResponseCycle):
         """As ASGI has it."""
         if message["type"] == "http.response.start":
             if not any(name.lower() == b"content-length" for name, _ in message.get("headers", ())):
-                self._is_unsized, self.chunked_encoding = True, False
+                self._is_unsized, self.chunked_encoding, self.keep_alive = True, False, False
         elif self._is_unsized:
             # what uvicorn counts down to
             self.expected_content_length = len(message.get("body", b"")) + bool(message.get("more_body"))

@@ -166,6 +166,21 @@ async def test_a_client_that_went_before_is_said_at_once_and_one_that_has_its_an
         assert told == ["before"]
 
 
+@pytest.mark.parametrize("version", [b"0.9", b"1.0", b"2.0"])
+async def test_an_answer_without_a_length_ends_with_its_connection_whatever_the_client_asks(version: bytes) -> None:
+    """Where a parser takes a version that has no chunks, the next answer would be read as the rest of this one."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for more in (True, False):
+            await send({"type": "http.response.body", "body": b"part ", "more_body": more})
+
+    async with served(app) as (reader, writer), asyncio.timeout(5):
+        writer.write(b"GET / HTTP/%b\r\nhost: x\r\nconnection: keep-alive\r\n\r\n" % version * 2)
+        head, body = (await reader.read()).split(b"\r\n\r\n", 1)
+    assert b"connection: close" in head and b"transfer-encoding" not in head and body == b"part part "
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: "])
 async def test_a_head_has_a_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
