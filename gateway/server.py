@@ -7,12 +7,14 @@ are still too many. Without that, of many who come at once those are reset for w
 import asyncio
 import contextlib
 import functools
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
 
+log = logging.getLogger(__name__)
 PAUSE_S = 0.02
 
 
@@ -56,4 +58,9 @@ class Server(uvicorn.Server):
         protocol: Any = self.config.http_protocol_class
         make = functools.partial(protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
         loop = asyncio.get_running_loop()
-        self.servers = [await loop.create_server(make, sock=one.dup(), backlog=self.config.backlog) for one in self._sockets]
+        try:
+            self.servers = [await loop.create_server(make, sock=one.dup(), backlog=self.config.backlog) for one in self._sockets]
+        except OSError as error:
+            # no descriptor for that either; who gave up here would never listen again
+            log.error("listening again failed: it is tried again", extra={"error": str(error)[:80]})
+            loop.call_later(PAUSE_S, self._resume)
