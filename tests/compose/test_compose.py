@@ -287,3 +287,12 @@ def test_health_checks_start_no_interpreter(name: str) -> None:
     test = load(PASSWORDS)["services"][name]["healthcheck"]["test"]
     assert test == ["CMD", "sluice-health", "gateway" if name == "gateway" else "worker"]
     assert (ROOT / "deploy" / "health").read_text().startswith("#!/bin/bash\n")
+
+
+@pytest.mark.parametrize(("age", "code"), [(0, 0), (4, 0), (60, 1), (-60, 1)])
+def test_a_worker_is_healthy_while_its_sign_of_life_is_new_and_of_this_start_of_the_machine(tmp_path: Path, age: int, code: int) -> None:
+    """A container keeps its files where the machine starts anew, and its clock begins at nought."""
+    now = int(float(Path("/proc/uptime").read_text().split()[0]))
+    (tmp_path / "alive").write_text(f"{now - age}\n")
+    said = subprocess.run([str(ROOT / "deploy" / "health"), "worker"], env={"SLUICE_ALIVE_FILE": str(tmp_path / "alive")}, check=False)
+    assert said.returncode == code
