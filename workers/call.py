@@ -247,7 +247,8 @@ class OwnedCall:
         """Record the chunks of an entry at which the session broke: whatever came is on record."""
         last = self._chunks[-1] if self._chunks else None
         noted = last.seq + len(last.raw) - 1 if last is not None else self.sending.seq if self.sending is not None else self.recorded
-        if not entry.chunks or entry.next_seq <= noted + 1:
+        # what a gateway says at the end is no chunk
+        if not entry.chunks or entry.kind == "closed" or entry.next_seq <= noted + 1:
             return
         verdicts: list[VerdictName] = ["withheld"] * len(entry.chunks)
         self._chunks.append(

@@ -125,6 +125,19 @@ def test_an_end_that_cannot_be_read_ends_the_call_all_the_same(damaged: bytes) -
     assert (end.state, end.reason, end.relayed, end.relayed_sha256, end.chunks) == ("FAILED", "stream_protocol_error", 2, None, 0)
 
 
+def test_what_the_gateway_says_at_the_end_is_no_chunk_though_the_session_breaks_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = begun()
+
+    def breaks() -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(call, "collect", breaks)
+    call.take_entry(closing(Relayed(0, SUM), 1))
+    assert call.broken
+    records = call.end_records("policy_failed", -1, 5)
+    assert not [r for r in records if isinstance(r, ChunksRecord)] and end_of(records).chunks == 0
+
+
 def test_what_the_client_got_beside_releases_is_on_record() -> None:
     call = begun()
     call.take_entry(closing(Relayed(1, SUM, [(1, 3), (4, 1)], b"data: gone\n\n"), 1))
