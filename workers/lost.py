@@ -16,6 +16,7 @@ from db.insert import AuditInserter
 from protocol.records import EndRecord
 from streams import layout
 from streams.connection import Connection, RedisError
+from workers.seal import EntryId, entry_id
 
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
@@ -25,14 +26,11 @@ FAR_EVERY = 60
 """The first of so many looks goes far: ids of calls are of their gateways' clocks, which may be behind this process' own."""
 
 
-Number = tuple[int, int]
-
-
 class _Missed(NamedTuple):
     """When a call was first missed, and the last entry of its audit stream then."""
 
     at: float
-    last: Number
+    last: EntryId
 
 
 class LostCalls:
@@ -88,20 +86,15 @@ class LostCalls:
             return False
         return token > 0 or bool(await self._redis.call("EXISTS", layout.ctl_key(call_id), layout.call_key(call_id)))
 
-    async def _edges(self, shard: int) -> tuple[Number | None, Number]:
+    async def _edges(self, shard: int) -> tuple[EntryId | None, EntryId]:
         """The ids of the oldest entry on the audit stream, which is not on record yet (None: there is none), and of the newest ever."""
         said = await self._redis.call("XINFO", "STREAM", layout.audit_key(shard))
         fields = dict(zip(said[::2], said[1::2], strict=True))
-        first = _number(fields[b"recorded-first-entry-id"]) if fields[b"length"] else None
-        return first, _number(fields[b"last-generated-id"])
+        first = entry_id(fields[b"recorded-first-entry-id"]) if fields[b"length"] else None
+        return first, entry_id(fields[b"last-generated-id"])
 
 
 def _first_id(at: float) -> str:
     """The smallest call id of that moment."""
     digits = f"{int(at * 1000):012x}"
     return f"{digits[:8]}-{digits[8:]}-7000-8000-000000000000"
-
-
-def _number(entry: bytes) -> Number:
-    ms, _, n = entry.partition(b"-")
-    return int(ms), int(n)

@@ -122,7 +122,6 @@ class Releaser:
                 if call.closed is not None:
                     self._on_refused(call, "CLOSE")
             elif said in (b"FULL", b"GATEWAY_LOST"):
-                # whether it is lost others say: after an outage a gateway must have time to show itself
                 release.is_out = False
                 if call.closed is not None:
                     # its gateway reads nothing more, and has ended the call: the end must not wait for that
