@@ -20,6 +20,7 @@ from gateway.bus import Bus
 from gateway.heads import Crowd, bounded_connection
 from gateway.keyring import KeyRing
 from gateway.lazy_audit import LazyAudit
+from gateway.replies import NOT_AN_ANSWER
 from gateway.server import Server
 from gateway.sets import PolicySets
 from gateway.status import Status
@@ -90,7 +91,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
 
 async def _watch_identity(identity: Identity) -> None:
     while True:
-        with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError):
+        with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
             await identity.holds()
         await asyncio.sleep(IDENTITY_S)
 

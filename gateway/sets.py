@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+from gateway.replies import NOT_AN_ANSWER
 from protocol.errors import StreamConnectionLost
 from streams import layout
 from streams.connection import Connection, RedisError
@@ -23,7 +24,7 @@ class PolicySets:
     async def watch(self) -> None:
         """Show the sets, and look at the workers, until cancelled; what was seen last stays while Redis is away."""
         while self.named:
-            with contextlib.suppress(StreamConnectionLost, RedisError):
+            with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
                 await self._look()
             await asyncio.sleep(LOOK_S)
 

@@ -65,7 +65,7 @@ class Status:
             await asyncio.sleep(SCHEMA_S)
 
     async def _look_at_backlog(self) -> None:
-        with contextlib.suppress(StreamConnectionLost, RedisError):
+        with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
             backlog = sum([await self._bus.redis.call("XLEN", layout.audit_key(shard)) for shard in range(self._bus.shards)])
             if not backlog or backlog < self._backlog:
                 self._shrank_at = time.monotonic()
