@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 _judgement = msgspec.json.Decoder(Judgement)
 PROGRESS_BYTES = 128 * 1024
 """Taken-in bytes after which a worker tells the gateway its position though nothing is released."""
-
 HELD_BYTES = 64 * 1024
 """Chunks of which nothing is released wait up to so much, or for the next sweep, to be recorded together: the call's stream holds them."""
 
