@@ -71,6 +71,7 @@ class Report:
     """Calls with holes: as the record says itself, or as was found now. Past 10,000 they are not counted on."""
     holes: list[tuple[UUID, str]] = field(default_factory=list)
     """The first of them, each with one sentence."""
+    _kinds: set[tuple[UUID, int]] = field(default_factory=set)
     size: int = 0
     """Seals in the tree; 0 where only a part of it was looked at."""
     checkpoints: int = 0
@@ -100,11 +101,12 @@ class Report:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
 
-    def add_hole(self, call_id: UUID, detail: str) -> None:
-        """Add a hole of a call; the same sentence twice is one."""
+    def add_hole(self, call_id: UUID, hole: int, detail: str) -> None:
+        """Add a hole of a call; one of its kind (`db.holes.Hole`) is enough: it may be on record, and be found again."""
         if len(self.incomplete_calls) < MAX_INCOMPLETE:
             self.incomplete_calls.add(call_id)
-        if len(self.holes) < MAX_FINDINGS and (call_id, detail) not in self.holes:
+        if len(self.holes) < MAX_FINDINGS and (call_id, hole) not in self._kinds:
+            self._kinds.add((call_id, hole))
             self.holes.append((call_id, detail))
 
     def item(self) -> dict[str, Any]:

@@ -7,6 +7,8 @@ come in while somebody pages neither repeat nor hide an item. A page is its keys
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, Self
 from uuid import UUID
 
@@ -33,7 +35,7 @@ from db.keysets import all_keys, behind, call_keys, in_order, values
 from db.letters import OF_CALL
 from db.link import TimedConnection
 from db.lookups import whole_rows
-from db.models import Block, Call, Chunk, DeadLetter, Event, Judgement, Release, RequestBody
+from db.models import Block, Call, Chunk, DeadLetter, End, Event, Judgement, Release, RequestBody
 from db.plans import KeptPlans, keep_plans, plan_by_values
 from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.windows import find_keys
@@ -142,8 +144,8 @@ class AuditReader:
     async def call(self, call_id: UUID) -> JsonObject | None:
         """Return one call with its request, tool calls, blocks, judgements and events; None when there is no such call."""
         async with reading(self.engine) as connection:
-            row = (await connection.execute(select(CALL_LOG).where(CALL_LOG.c.call_id == call_id))).one_or_none()
-            if row is None:
+            row: Any = (await connection.execute(select(CALL_LOG).where(CALL_LOG.c.call_id == call_id))).one_or_none()
+            if row is None and (row := await _without_beginning(connection, call_id)) is None:
                 return None
             body = await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call_id))
             chunks = await connection.scalar(select(func.count()).select_from(Chunk).where(Chunk.call_id == call_id))
@@ -219,8 +221,20 @@ def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> 
 
 
 async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
-    calls = select(exists().where(Call.call_id == call_id))
-    return bool(await connection.scalar(calls))
+    # one whose beginning is not on record has a mark that says so
+    known = exists().where(Call.call_id == call_id) | exists().where(Event.call_id == call_id)
+    return bool(await connection.scalar(select(known)))
+
+
+async def _without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
+    """What `call_log` would hold of a call whose beginning is not on record: its end, if that is; None where nothing is known of it."""
+    if not await _known(connection, call_id):
+        return None
+    end: Any = (await connection.execute(select(*End.__table__.columns).where(End.call_id == call_id))).mappings().one_or_none()
+    began = datetime.fromtimestamp((call_id.int >> 80) / 1000, UTC)
+    nothing = dict.fromkeys(CALL_LOG.c.keys())
+    known = {"call_id": call_id, "created_at": began, "ended_at": end and end["at"], "incomplete": True}
+    return SimpleNamespace(**nothing | dict(end or {}) | known)
 
 
 def _of_call(model: Any, call_id: UUID, *order: Any) -> Select[Any]:

@@ -142,13 +142,24 @@ class Sealer:
         """Seal these calls as they are; one that is sealed as it is already is left alone. Returns how many seals were added."""
         given, added = sorted(set(call_ids)), 0
         for start in range(0, len(given), BATCH):
-            calls = given[start : start + BATCH]
+            added += self._seal_all(given[start : start + BATCH], note)
+        return added
+
+    def _seal_all(self, calls: list[UUID], note: str) -> int:
+        added = 0
+        try:
             while calls:
                 with _Away(self):
                     new = self._seal_batch(calls, note)
                     added += len(new)
                     # a row whose writer looked for a seal before this one was there, and which we read before it was there
                     calls = self._grown(new)
+        except AuditUnavailable as error:
+            half = len(calls) // 2
+            if not half or not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                raise
+            # what they hold is hashed, and may be too much for one statement
+            return added + self._seal_all(calls[:half], note) + self._seal_all(calls[half:], note)
         return added
 
     def find_unsealed(self, low: UUID, stale: UUID, limit: int = 1000) -> list[UUID]:

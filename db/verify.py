@@ -101,7 +101,7 @@ def newest_checkpoint(database_url: str) -> str | None:
 
 def _read_holes(connection: psycopg.Connection, report: Report, low: UUID, high: UUID) -> None:
     for found in read_marks(connection, low, high):
-        report.add_hole(found.call_id, found.detail)
+        report.add_hole(*found)
 
 
 def _after(call_id: UUID) -> UUID:

@@ -175,7 +175,7 @@ class _Checker:
         for row in self._connection.execute(SUMS, values_of(list(calls)), binary=True):
             hashes = next(iter(calls[row[0]].hashes.values()))
             for found in find_holes(row, [len(of_table) // HASH for of_table in hashes]):
-                self._report.add_hole(found.call_id, found.detail)
+                self._report.add_hole(*found)
 
     def _redactions(self, low: UUID, high: UUID) -> dict[bytes, dict[tuple[str, bytes], bytes]]:
         found: dict[bytes, dict[tuple[str, bytes], bytes]] = {}

@@ -68,6 +68,8 @@ class Bus:
         self.memory_full = False
         self.is_refused = False
         """Could this gateway not even show that it lives? Redis is away, or takes no writes."""
+        self.notice = ""
+        """What was wrong with the start and is no reason not to start."""
         self.info: dict[str, str] = {}
         """What Redis last said of itself."""
         self.gate = CommitGate(url, self.redis, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
@@ -288,9 +290,9 @@ class Bus:
 
     @property
     def warning(self) -> str:
-        """What is not well, though this gateway may hear: calls in a row were taken by nobody."""
+        """What is not well, though this gateway may hear: calls in a row were taken by nobody, or something was wrong with the start."""
         if self.untaken < UNTAKEN:
-            return ""
+            return self.notice
         said = f"the last {self.untaken} calls were taken by no policy worker, and this gateway heard nothing meanwhile"
         return f"{said}: see whether policy workers are full, and whether they use the Redis that this gateway uses"
 
@@ -327,7 +329,7 @@ class Bus:
         for shard, replies in enumerate(self._replies):
             keys = [layout.gateway_key(shard, self.gateway), replies.key]
             replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms]))
-        args: list[Argument] = [self.gateway, self.trouble or self.warning, layout.GATEWAYS_TTL_MS]
+        args: list[Argument] = [self.gateway, layout.gateway_says(self.trouble, self.warning), layout.GATEWAYS_TTL_MS]
         self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
         if self.gate is not None:
             self.gate.look()

@@ -119,7 +119,7 @@ async def run(settings: Runtime) -> None:
             await asyncio.sleep(0.005)
         if short := descriptors.shortage(settings.config):
             log.warning("too few file descriptors", extra={"why": short})
-            app.status.notices.append(short)
+            app.bus.notice = short
         _tell_ready(settings)
         log.info("gateway ready", extra={"gateway": app.bus.gateway, "port": bound.getsockname()[1], "policy_set": settings.policy_set})
         await stopping.wait()

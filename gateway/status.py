@@ -33,8 +33,6 @@ class Status:
         self.faults: list[Callable[[], str]] = []
         """What else may keep calls from being served, each as a sentence, empty when it does not."""
         self._backlog, self._shrank_at = 0, time.monotonic()
-        self.notices = list[str]()
-        """What was wrong with the start and is no reason not to start."""
         self.registry = CollectorRegistry()
         calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
         self.calls = {dialect: calls.labels(dialect) for dialect in get_args(Dialect)}
@@ -75,7 +73,7 @@ class Status:
     def warnings(self) -> list[str]:
         """What somebody should look at, though calls can be served."""
         letters = f"{self._dead_letters:,} records are dead letters: see `sluice doctor`" if self._dead_letters else ""
-        return [said for said in (letters, self._behind(), self._bus.warning, *self.notices) if said]
+        return [said for said in (letters, self._behind(), self._bus.warning) if said]
 
     def _behind(self) -> str:
         if (waited_s := time.monotonic() - self._shrank_at) <= BACKLOG_S:

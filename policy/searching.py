@@ -66,3 +66,5 @@ class Search:
             self._scanner = CallScanner(None, reasoning=False)
         else:
             self._carry = "".join(map(raw_of, rest))
+            # some calls begin only at a line's beginning, or behind none of their own letters
+            self._scanner.take_back(self._carry)

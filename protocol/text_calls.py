@@ -95,6 +95,13 @@ class CallScanner:
             self._held = ""
         return pieces
 
+    def take_back(self, text: str) -> None:
+        """Let `text`, the end of what was given out, be as if it had not come: it is searched once more, with what follows."""
+        gone = "".join(self._gone)[-_BEFORE:]
+        if text and (gone.endswith(text) or text.endswith(gone)):
+            self._gone.clear()
+            self._gone.append(gone[: -len(text)])
+
     def _note(self, text: str) -> None:
         if text:
             self._gone.append(text[-_BEFORE:])

@@ -12,7 +12,11 @@ def gateway_faults(shown: Mapping[bytes, bytes], now_ms: int) -> list[tuple[str,
     """Return (state, sentence) pairs for what `GATEWAYS_KEY` holds, `now_ms` being Redis' clock; one is about those that are well."""
     signs = {name: sign for name, sign in layout.gateway_signs(shown).items() if now_ms - sign.at <= layout.GATEWAY_KNOWN_MS}
     live = {name: sign for name, sign in signs.items() if now_ms - sign.at <= LIVE_MS}
-    found = [("failed", f"the gateway {name}: {sign.trouble}") for name, sign in live.items() if sign.trouble]
+    found = []
+    for name, sign in live.items():
+        if sign.trouble:
+            state = "warning" if sign.trouble.startswith(layout.WARNING) else "failed"
+            found.append((state, f"the gateway {name}: {sign.trouble.removeprefix(layout.WARNING)}"))
     for name, sign in signs.items():
         if name not in live:
             said = f"the gateway {name} showed no life for {(now_ms - sign.at) // 1000} s"

@@ -169,7 +169,8 @@ def _tell(report: Report) -> None:
         typer.echo(say_incomplete(len(report.incomplete_calls), list(map(str, sorted(report.incomplete_calls)))))
     if report.dead_letters:
         typer.echo(printable(say_letters(report.dead_letters, report.dead_calls)))
-    typer.echo(f"{'ok' if report.ok else 'NOT OK'}: {', '.join(told)}")
+    verdict = "NOT OK" if not report.ok else "as written, but not whole" if report.incomplete_calls or report.dead_letters else "ok"
+    typer.echo(f"{verdict}: {', '.join(told)}")
 
 
 def _given(reason: str) -> str:

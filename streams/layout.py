@@ -73,6 +73,7 @@ DATABASE_KEY = "sluice:{00}:database"
 
 GATEWAYS_KEY = "sluice:{00}:gateways"
 """Hash: what each gateway last showed, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. For who looks; expires."""
+WARNING = "warning: "
 GATEWAY_KNOWN_MS = 600_000
 """How long it is remembered that a gateway was there."""
 GATEWAYS_TTL_MS = 6 * GATEWAY_KNOWN_MS
@@ -227,6 +228,11 @@ class GatewaySign(NamedTuple):
 
     at: int
     trouble: str
+
+
+def gateway_says(trouble: str, warning: str) -> str:
+    """Return what a gateway shows of itself: what keeps it from its work, or else what should be looked at."""
+    return trouble or (f"{WARNING}{warning}" if warning else "")
 
 
 def gateway_signs(shown: Mapping[bytes, bytes]) -> dict[str, GatewaySign]:

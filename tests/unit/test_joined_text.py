@@ -11,11 +11,13 @@ import pytest
 from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Verdict
 from policy.echo import Echo
 from policy.text_replace import TextReplace
+from policy.tool_rules import ToolRules
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord
 from protocol.request import Dialect
 from tests.support.answering import Answer, direct
+from tests.support.written_calls import LENIENT, ONE
 
 FALCON = {"rules": [{"find": "Project Falcon", "replace": "[code name]"}]}
 SECRET = {"rules": [{"pattern": "sk-[A-Za-z0-9]{20,64}", "replace": "[key]"}]}
@@ -386,3 +388,12 @@ def test_annotations_go_with_text_that_nobody_changed_and_past_policies_that_rea
     for policy, is_kept in ((rain, False), (TextReplace(**FALCON), True), (TextReplace(rules=[{"find": "Page", "replace": "X"}]), False)):
         answer = answered("openai", "openai", alone, policy)
         assert (b"url_citation" in answer.data) is is_kept
+
+
+@pytest.mark.parametrize("form", [*ONE, *LENIENT])
+def test_a_call_that_begins_in_one_text_and_goes_on_in_the_next_is_found_in_every_spelling(form: str) -> None:
+    written = (ONE | LENIENT)[form]
+    for middle in range(1, written.index("rm -rf") + 6):
+        deltas = [{"content": written[:middle]}, {"tool_calls": [CALL]}, {"content": written[middle:]}]
+        answer = Answer("openai", "openai", policies=[ToolRules(deny=[{"tool": "*", "argument_matches": "rm -rf"}])], tools=TOOLS["openai"])
+        assert b"rm -rf" not in answer.feed(completion(*deltas, finish="tool_calls")).data, middle
