@@ -81,7 +81,6 @@ class OwnedCall:
         """A lookup of recorded turns is under way."""
         self.encoder: codecs.Encoder | None = None
         self.sending: Release | None = None
-        self.retry_at = 0.0
         self.closed: Entry | None = None
         self.relayed: Relayed | None = None
         """What its gateway says of the end."""
@@ -191,6 +190,9 @@ class OwnedCall:
         return True
 
     def _take_closed(self, entry: Entry) -> None:
+        if self.closed is not None:
+            # a gateway that hears of a call after its end ends it again, and knows nothing of it any more
+            return
         self.closed = entry
         if not entry.chunks:
             return
@@ -324,9 +326,8 @@ class OwnedCall:
     @property
     def wants_release(self) -> bool:
         """Is there anything to release or record that is not under way, and cannot wait?"""
-        if self.sending is not None:
-            return False
-        return bool(self._outputs or self._records or self._keepalive or (self._chunks and self._held_bytes > HELD_BYTES))
+        more = self._outputs or self._records or self._keepalive or (self._chunks and self._held_bytes > HELD_BYTES)
+        return self.sending is None and bool(more)
 
     def record_held(self) -> bool:
         """Let held chunks wait no longer to be recorded; False where there are none."""
@@ -387,8 +388,7 @@ class OwnedCall:
         return built
 
     def forget_own_record(self) -> None:
-        """Let a call's own record not be written again: it came with its pin, and says under which policy set the call began, which need
-        not be this worker's."""
+        """Let a call's own record not be written again: it came with its pin, and names the policy set under which the call began."""
         self._records = [r for r in self._records if not isinstance(r, CallRecord)]
 
     def skip_released(self) -> None:

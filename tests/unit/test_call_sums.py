@@ -71,6 +71,17 @@ def test_what_is_released_goes_with_the_hash_that_is_on_record() -> None:
     assert reply.data and reply.sha256 == released.sha256 == sha256(reply.data).digest() and not reply.late_sha256
 
 
+def test_the_first_end_of_a_call_is_the_one_that_counts() -> None:
+    """A gateway that hears of a call after its end ends it again, with nothing in it."""
+    call, records = begun(), list[Record]()
+    release(call, records)
+    call.take_entry(closing(Relayed(1, SUM), 1))
+    call.take_entry(Entry(2, 1, "closed", text="client_gone"))
+    assert call.closed is not None and (call.closed.text, call.closed.number) == ("complete", 2)
+    end = end_of(call.end_records(call.closed.text, call.closed.number, 5))
+    assert (end.relayed, end.relayed_sha256) == (2, SUM)
+
+
 def test_a_keepalive_has_no_hash_and_a_refusal_two() -> None:
     call, records = begun(), list[Record]()
     release(call, records)

@@ -394,6 +394,6 @@ def test_annotations_go_with_text_that_nobody_changed_and_past_policies_that_rea
 def test_a_call_that_begins_in_one_text_and_goes_on_in_the_next_is_found_in_every_spelling(form: str) -> None:
     written = (ONE | LENIENT)[form]
     for middle in range(1, written.index("rm -rf") + 6):
-        deltas = [{"content": written[:middle]}, {"tool_calls": [CALL]}, {"content": written[middle:]}]
+        deltas: list[dict[str, Any]] = [{"content": written[:middle]}, {"tool_calls": [CALL]}, {"content": written[middle:]}]
         answer = Answer("openai", "openai", policies=[ToolRules(deny=[{"tool": "*", "argument_matches": "rm -rf"}])], tools=TOOLS["openai"])
         assert b"rm -rf" not in answer.feed(completion(*deltas, finish="tool_calls")).data, middle
