@@ -30,7 +30,6 @@ NEVER = ("policy_failed",)
 LATE = ("audit_unavailable", "judge_deadline", "judge_unavailable")
 """Why a tool call is blocked that waited too long: a fault of the breaker must have been near."""
 TAKEOVER_FAULTS = ("policy", "Valkey", "gateway")
-UNEXPLAINED = " though nothing was broken that a worker may notice"
 
 
 def outcome(done: Done) -> str:
@@ -113,7 +112,7 @@ def innocent_faults(done: Done, recorded: Recorded, breaker: Breaker) -> Iterato
     if recorded.end is not None and recorded.end[1] in NEVER and takeovers <= MAX_TAKEOVERS:
         yield f"an innocent call was ended; the record says {recorded.end}, {recorded.events}"
     if takeovers and not any(name.startswith(TAKEOVER_FAULTS) for name in broken):
-        yield f"taken over {takeovers} times{UNEXPLAINED}"
+        yield f"taken over {takeovers} times though nothing was broken that a worker may notice"
     if _blocked_for_lack_of(recorded) and not broken:
         yield f"a tool call was blocked for lack of time though nothing was broken: {[t['reason'] for t in recorded.tools]}"
     if said == "served" and done.kind not in MAY_FAIL:
