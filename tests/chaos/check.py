@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ NEVER = ("policy_failed",)
 """Reasons for which no innocent call ends, whatever is broken: they are of what a call itself says."""
 LATE = ("audit_unavailable", "judge_deadline", "judge_unavailable")
 """Why a tool call is blocked that waited too long: a fault of the breaker must have been near."""
+PAGES_AT_ONCE = 5
 TAKEOVER_FAULTS = ("policy", "Valkey", "gateway")
 
 
@@ -59,21 +61,25 @@ def faults(
 ) -> Iterator[str]:
     """What is wrong, a sentence each; the official SDKs read the answer of each `every`-th call."""
     with asyncio.Runner() as runner:
-        reader = runner.run(_opened(database_url))
-        for done in all_done:
-            call_id = done.seen.call_id
-            recorded = read_call(connection, call_id) if call_id else Recorded()
-            found = list(_of(done, recorded, upstream, breaker, with_sdk=done.number % every == 0))
-            if recorded.sums[2] is not None:
-                found += page_faults(done.seen, bytes_of(written_of(runner.run(pages_of(reader, call_id)))))
-            for sentence in found:
-                what = f"{done.attack or done.kind}, {done.seen.dialect} to {done.model}"
-                yield f"call {done.number} ({what}, {call_id}, {outcome(done)}): {sentence}"
+        reader = AuditReader.open(database_url)
+        for first in range(0, len(all_done), PAGES_AT_ONCE):
+            batch = all_done[first : first + PAGES_AT_ONCE]
+            records = [read_call(connection, done.seen.call_id) if done.seen.call_id else Recorded() for done in batch]
+            pages = runner.run(_pages(reader, [d.seen.call_id for d, r in zip(batch, records, strict=True) if r.sums[2] is not None]))
+            for done, recorded in zip(batch, records, strict=True):
+                found = list(_of(done, recorded, upstream, breaker, with_sdk=done.number % every == 0))
+                if (page := pages.get(done.seen.call_id)) is not None:
+                    found += page_faults(done.seen, page)
+                for sentence in found:
+                    what = f"{done.attack or done.kind}, {done.seen.dialect} to {done.model}"
+                    yield f"call {done.number} ({what}, {done.seen.call_id}, {outcome(done)}): {sentence}"
         runner.run(reader.close())
 
 
-async def _opened(url: str) -> AuditReader:
-    return AuditReader.open(url)
+async def _pages(reader: AuditReader, calls: list[str]) -> dict[str, bytes]:
+    """What the audit API says was written to the clients of these calls."""
+    pages = await asyncio.gather(*(pages_of(reader, call) for call in calls))
+    return {call: bytes_of(written_of(read)) for call, read in zip(calls, pages, strict=True)}
 
 
 def page_faults(seen: Seen, page: bytes) -> Iterator[str]:
@@ -107,12 +113,15 @@ def _of(done: Done, recorded: Recorded, upstream: Upstream, breaker: Breaker, *,
 
 def innocent_faults(done: Done, recorded: Recorded, breaker: Breaker) -> Iterator[str]:
     """An innocent call is ended, or a tool call of its blocked for lack of time, by what the breaker did alone."""
-    said, takeovers = outcome(done), sum(kind == "takeover" for kind, _ in recorded.events)
+    said, takeovers = outcome(done), len(recorded.taken_over)
     broken = breaker.near(done.began, done.ended)
     if recorded.end is not None and recorded.end[1] in NEVER and takeovers <= MAX_TAKEOVERS:
         yield f"an innocent call was ended; the record says {recorded.end}, {recorded.events}"
-    if takeovers and not any(name.startswith(TAKEOVER_FAULTS) for name in broken):
-        yield f"taken over {takeovers} times though nothing was broken that a worker may notice"
+    # by when that was: a call whose client is gone is taken over too
+    for at in (at - time.time() + time.monotonic() for at in recorded.taken_over):
+        if not any(name.startswith(TAKEOVER_FAULTS) for name in breaker.near(at, at)):
+            when = f"{at - done.began:.2f} s after its beginning, {at - done.ended:.2f} s after its client's end"
+            yield f"taken over {when}, though nothing was broken that a worker may notice: {breaker.near(at - 30, at + 5)}"
     if _blocked_for_lack_of(recorded) and not broken:
         yield f"a tool call was blocked for lack of time though nothing was broken: {[t['reason'] for t in recorded.tools]}"
     if said == "served" and done.kind not in MAY_FAIL:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,9 @@ def test_past_its_descriptors_a_gateway_answers_503_and_resets_nobody(product: P
             return await asyncio.gather(*(asked(client, (KEY, CLIENT_KEY)[n % 2]) for n in range(BURST)))
 
     statuses = asyncio.run(burst())
-    # none was reset: that would be no status, but an exception
-    assert statuses.count(200) >= 4 and statuses.count(503) >= 20, statuses
+    # none was reset: that would be no status, but an exception. How many are refused at the door, and how many for their key's share
+    # of the places that there are descriptors for, is up to how quickly they come
+    assert statuses.count(200) >= 4 and statuses.count(503) >= 1 and statuses.count(200) < BURST / 2, Counter(statuses)
     assert "too few file descriptors" in gateway.tail() and "limits.open_calls is 5,000" in gateway.tail()
     with httpx.Client(base_url=product.url, timeout=10) as client:
         assert client.get("/ready").json()["warnings"]

@@ -67,7 +67,8 @@ def test_r11_calls_of_the_last_second_that_redis_lost_are_named(place: Place, re
     assert [(r.whole, r.received[-200:]) for r in running if not r.whole or r.has_all(500)] == [], "a client is told that its call is over"
     readers += [*running, *ended, *place.whole(2)]
     named = assert_holes_are_named(place, readers)
-    assert named >= {r.call_id for r in running}
+    # of those under way the last releases, unless the writer had been that quick
+    assert recorded or named >= {r.call_id for r in running}
     assert {r.call_id for r in ended} & named == (set() if recorded else {r.call_id for r in ended})
 
 

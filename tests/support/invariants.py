@@ -96,6 +96,8 @@ class Recorded:
     releases: list[tuple[int, int, bytes, bytes]] = field(default_factory=list)
     tools: list[dict[str, Any]] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
+    taken_over: list[float] = field(default_factory=list)
+    """When it was, each time, by the clock of the worker that took it (Unix seconds)."""
     sums: tuple[int | None, int | None, bytes | None] = None, None, None
     """What the end says: how many chunks, how many releases, and the hash over the hashes of the releases that were relayed."""
 
@@ -128,7 +130,9 @@ def read_call(connection: Connection, call_id: str) -> Recorded:
     made.tools = [
         dict(zip(names, row, strict=True)) for row in rows(f"SELECT {columns} FROM tool_call_log WHERE call_id = %s ORDER BY block")
     ]
-    made.events = rows("SELECT kind, detail FROM events WHERE call_id = %s ORDER BY kind, number")
+    events = rows("SELECT kind, detail, extract(epoch FROM at)::float8 FROM events WHERE call_id = %s ORDER BY kind, number")
+    made.events = [(kind, detail) for kind, detail, _ in events]
+    made.taken_over = [at for kind, _, at in events if kind == "takeover"]
     return made
 
 
