@@ -2,13 +2,11 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import secrets
-import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import uvicorn
 
@@ -27,6 +25,7 @@ from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost
+from streams import lifecycle
 from streams.connection import RedisError
 from streams.identity import Identity
 
@@ -100,7 +99,7 @@ async def run(settings: Runtime) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; then drain. Raises OSError if the address is in use."""
     limits, bound = settings.config.limits, _bind(settings.host, settings.port)
     stopping = asyncio.Event()
-    _on_stop(stopping.set)
+    lifecycle.on_stop(stopping.set)
     async with running(settings) as app, asyncio.TaskGroup() as group:
         crowd = Crowd(app.is_crowded)
         server = Server(
@@ -120,29 +119,8 @@ async def run(settings: Runtime) -> None:
         if short := descriptors.shortage(settings.config):
             log.warning("too few file descriptors", extra={"why": short})
             app.bus.notice = short
-        _tell_ready(settings)
+        lifecycle.tell_ready(settings)
         log.info("gateway ready", extra={"gateway": app.bus.gateway, "port": bound.getsockname()[1], "policy_set": settings.policy_set})
         await stopping.wait()
         await app.drain(max(1.0, limits.drain_s - 5))
         server.should_exit = True
-
-
-def _on_stop(stop: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # not where `nohup` started this process
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, stop)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
-        # they mean nothing here, unless somebody gave them a meaning, and would end every call
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.SIG_IGN)
-
-
-def _tell_ready(settings: Runtime) -> None:
-    gc.collect()
-    gc.freeze()
-    gc.enable()  # who started this process did without while importing
-    if settings.ready_fd is not None:
-        os.write(settings.ready_fd, b"ready\n")
-        os.close(settings.ready_fd)

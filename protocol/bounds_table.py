@@ -260,12 +260,12 @@ _JUDGES: tuple[Bound, ...] = (
     ),
     Bound(
         "judge_queue", "client", "questions that wait for a judge, of all keys", b.MAX_JUDGE_QUEUE, "questions", "workers/judge_queue.py",
-        "the call is blocked (judge_unavailable)", "tests/service/test_judge_worker.py::test_a_full_queue_refuses_at_once",
+        "the call is blocked (judge_unavailable)", "tests/service/judge/test_queue.py::test_a_full_queue_refuses_at_once",
     ),
     Bound(
         "judge_queue_key", "client", "questions of one key that wait: as many as places are left", b.MAX_JUDGE_QUEUE / 2, "questions",
         "streams/judge_scripts.py", "the call is blocked (judge_unavailable)",
-        "tests/service/test_judge_turn.py::test_a_key_has_a_share_of_the_queue_and_leaves_room",
+        "tests/service/judge/test_turn.py::test_a_key_has_a_share_of_the_queue_and_leaves_room",
     ),
     Bound(
         "judge_reply", "upstream", "a judge model's reply", 16_384, "characters", "policy/judging.py",

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import settings
 
 from db.migrate import upgrade
+from tests.support.record import fresh_database
+from tests.support.replay import Replay, replaying
 from tests.support.servers import postgres_server, valkey_server
 
 pytest_plugins = ["tests.support.figures"]
@@ -72,3 +74,17 @@ def database_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
         upgrade(url)
         yield url
+
+
+@pytest.fixture
+def url(database_url: str) -> Iterator[str]:
+    """A migrated database of the test's own, with nothing in it."""
+    with fresh_database(database_url) as fresh:
+        yield fresh
+
+
+@pytest.fixture(scope="module")
+def replay() -> Iterator[Replay]:
+    """An upstream that answers what it is told to."""
+    with replaying() as server:
+        yield server

@@ -25,7 +25,7 @@ from db.insert import AuditInserter
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
-from streams import layout, scripts
+from streams import layout, lifecycle, scripts
 from streams.connection import Connection, RedisError
 from streams.identity import Identity
 from workers import process
@@ -429,5 +429,5 @@ def _count(entries: list[Any]) -> int:
 async def run(settings: Runtime) -> None:
     """Run one audit writer until SIGTERM."""
     writer = AuditWriter(settings)
-    process.on_stop(writer.stop)
+    lifecycle.on_stop(writer.stop)
     await writer.run()

@@ -27,7 +27,7 @@ from policy.judging import JudgementInvalid, parse_reply
 from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.config import DEMO_JUDGE, Runtime
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
-from streams import judge_scripts, layout
+from streams import judge_scripts, layout, lifecycle
 from streams.connection import Argument, Connection, RedisError
 from workers import demo_judge, process
 from workers.judge_model import JudgeModels, Trial
@@ -352,7 +352,7 @@ async def run(settings: Runtime) -> None:
     # arq logs the arguments of jobs, which are prompts
     logging.getLogger("arq.worker").setLevel(logging.WARNING)
     stopping = asyncio.Event()
-    process.on_stop(stopping.set)
+    lifecycle.on_stop(stopping.set)
     process.watch_loop(BLOCKED_S)
     warn_about_models(settings)
     await serve(settings, stopping)

@@ -23,7 +23,7 @@ from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Config, Runtime
 from protocol.errors import Forbidden, NotFound, Overloaded, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import EventRecord, encode_records
-from streams import layout, scripts
+from streams import layout, lifecycle, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Start
 from workers import process
@@ -454,7 +454,7 @@ def series_of(config: Config, search_path: tuple[str, ...]) -> dict[str, tuple[l
 async def run(settings: Runtime) -> None:
     """Run one policy worker until SIGTERM."""
     worker = PolicyWorker(settings)
-    process.on_stop(worker.stop)
+    lifecycle.on_stop(worker.stop)
     # by then its calls are others'
     process.watch_loop(2 * settings.config.limits.lease_s, steps=STEPS, beside=lambda: worker.feeder.lane.is_busy)
     await worker.run()

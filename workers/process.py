@@ -1,7 +1,6 @@
-"""What every worker process does alike: tell that it is ready, stop on a signal, show that it lives, die when it hangs."""
+"""What every worker does alike beside other processes: it shows that it lives, and dies when it hangs or has no memory."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -12,7 +11,7 @@ from types import CodeType
 from typing import Any
 
 from protocol.config import Runtime
-from streams import layout, scripts
+from streams import layout, lifecycle, scripts
 from streams.connection import Connection
 from workers.lane import interrupt
 
@@ -25,14 +24,9 @@ LOOK_S = 0.25
 
 
 def tell_ready(settings: Runtime) -> None:
-    """Say through the descriptor of `sluice up` that this process is ready; from now on garbage is collected, but for what is there."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()  # who started this process did without while importing
+    """Say that this worker is ready; one without memory ends from now on."""
     asyncio.get_running_loop().set_exception_handler(_end_without_memory)
-    if settings.ready_fd is not None:
-        os.write(settings.ready_fd, b"ready\n")
-        os.close(settings.ready_fd)
+    lifecycle.tell_ready(settings)
 
 
 def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -48,17 +42,6 @@ def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
         finally:
             os._exit(70)
     loop.default_exception_handler(context)
-
-
-def on_stop(stop: Callable[[], None]) -> None:
-    """Call `stop` at SIGTERM, SIGINT and SIGHUP, the last unless `nohup` started this process. SIGUSR1 and SIGUSR2 mean nothing here."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, stop)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.SIG_IGN)
 
 
 def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Callable[[], bool] = bool) -> None:

@@ -14,18 +14,12 @@ from tests.support.figures import Figure
 from tests.support.product import KEY, Product, running
 from tests.support.readers import PATHS, request
 from tests.support.recordings import own
-from tests.support.replay import Replay, replaying, stream
+from tests.support.replay import Replay, stream
 from tests.support.upstreams import call_of, new_session
 from tests.support.waiting import wait_for
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
 IDLE_S = 2.0
-
-
-@pytest.fixture(scope="module")
-def replay() -> Iterator[Replay]:
-    with replaying() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

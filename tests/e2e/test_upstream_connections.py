@@ -12,7 +12,7 @@ import pytest
 from tests.support import upstreams
 from tests.support.ports import free_port
 from tests.support.product import CLIENT_KEY, KEY, Product, running
-from tests.support.replay import Replay, Reply, replaying, stream
+from tests.support.replay import Replay, Reply, stream
 from tests.support.upstreams import call_of, new_session
 from tests.support.waiting import wait_for
 
@@ -71,12 +71,6 @@ def closing() -> Iterator[Closing]:
     made = Closing()
     yield made
     made.stop()
-
-
-@pytest.fixture(scope="module")
-def replay() -> Iterator[Replay]:
-    with replaying() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.support.figures import Figure
 from tests.support.invariants import Recorded, read_call
 from tests.support.product import KEY, Product, running
 from tests.support.readers import BASH, PATHS, request, resident_bytes
-from tests.support.replay import Replay, Reply, replaying, stream
+from tests.support.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
 STALL_S = 2.0
@@ -33,12 +33,6 @@ def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 
 HELLO = chunk({"role": "assistant", "content": "hi"})
-
-
-@pytest.fixture(scope="module")
-def replay() -> Iterator[Replay]:
-    with replaying() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

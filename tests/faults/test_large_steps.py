@@ -13,7 +13,7 @@ from tests.support.figures import Figure
 from tests.support.innocents import innocents, slow_upstream
 from tests.support.product import Product, base_config, digest, running
 from tests.support.readers import PATHS
-from tests.support.replay import Replay, Reply, replaying
+from tests.support.replay import Replay, Reply
 
 ATTACKER = "sk-sluice-attacker"
 SILENCE_S = 2.0
@@ -40,12 +40,6 @@ class Hangs(Policy):
             pass
         return super().on_tool_call(call)
 '''
-
-
-@pytest.fixture(scope="module")
-def replay() -> Iterator[Replay]:
-    with replaying() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

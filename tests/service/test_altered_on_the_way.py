@@ -1,7 +1,6 @@
 """What comes to an audit writer as other bytes than its sender hashed is said to be so, in its log and in the record of the call."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from uuid import UUID
 
@@ -14,26 +13,13 @@ from protocol.records import CallRecord, Record, ReleaseRecord, encode_records
 from protocol.tokens import NOTE, without_tokens
 from streams import layout
 from streams.connection import Connection
-from tests.support.dispatch import empty
-from tests.support.record import fresh_database, rows
+from tests.support.record import rows
 from tests.support.sums import BODY, summed_call
 from tests.support.waiting import wait_until
 from tests.support.writers import writing
 from workers.bodies import LARGE
 
 TOKEN = b'{"mcp_servers": [{"authorization_token": "t-123"}]}'
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    async with empty(redis_url) as connection:
-        yield connection
 
 
 async def record(redis: Connection, records: list[Record], body: bytes) -> UUID:

@@ -1,6 +1,5 @@
 """Connections that pages borrow: their settings do not stay for others, and one that is broken or unknown is not lent again."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,13 +10,7 @@ from db.filters import parse_filters
 from db.insert import AuditInserter
 from db.queries import AuditReader, keeping_plans, reading
 from protocol.errors import AuditUnavailable
-from tests.support.record import call_id, fresh_database, whole_call
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
+from tests.support.record import call_id, whole_call
 
 
 async def test_a_connection_that_kept_plans_is_as_it_was_for_others(url: str) -> None:

@@ -6,7 +6,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -55,18 +55,6 @@ from tests.support.record import (
     whole_call,
 )
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
-
-
-@pytest.fixture
-async def inserter(url: str) -> AsyncIterator[AuditInserter]:
-    async with AuditInserter(url) as opened:
-        yield opened
 
 
 def counts(url: str) -> dict[str, int]:

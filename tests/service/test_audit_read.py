@@ -1,7 +1,7 @@
 """Lists, paging, one call, chunks, export, keys and the audit API on a real PostgreSQL."""
 
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from tests.support.record import (
     call_id,
     call_record,
     chunks_record,
-    fresh_database,
     judgement_record,
     release_record,
     rows,
@@ -43,12 +42,6 @@ TOOL_CALL_FIELDS = {
     "policy", "policy_revision", "judge", "session", "key", "key_id", "model", "upstream", "created_at",
     "decided_at", "released_at",
 }  # fmt: skip
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
 
 
 @pytest.fixture

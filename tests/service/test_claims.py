@@ -7,14 +7,11 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from protocol.config import Limits
 from protocol.records import EndRecord, decode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Start
-from tests.support.dispatch import empty
 from tests.support.waiting import wait_until
 from workers.claims import CLAIM_BATCH, Claimed, Claims
 from workers.finish import Finisher
@@ -23,12 +20,6 @@ from workers.subscriptions import Subscriptions
 GATEWAY = "gw-1"
 COUNT = 12
 LARGE = b"x" * 100_000
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    async with empty(redis_url) as connection:
-        yield connection
 
 
 async def begin(redis: Connection, body: bytes = b"{}") -> str:

@@ -14,14 +14,7 @@ from protocol.config import Limits
 from streams import layout, scripts
 from streams.connection import Connection
 from streams.layout import Reply
-from tests.support.dispatch import empty
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    async with empty(redis_url) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Calls that ended and are not whole on record are marked, and no others: whatever is still to come is waited for."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -16,8 +16,7 @@ from protocol.records import EndRecord
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry, Relayed
-from tests.support.dispatch import empty
-from tests.support.record import fresh_database, rows
+from tests.support.record import rows
 from tests.support.sealed import insert
 from tests.support.sums import BODY, summed_call
 from tests.support.waiting import wait_until
@@ -26,24 +25,6 @@ from workers.ended import EndedCalls
 TTL_S = 0.3
 """So the first look is 0.05 s after a call's end, and the second 0.6 s."""
 SHARDS = 2
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    async with empty(redis_url) as connection:
-        yield connection
-
-
-@pytest.fixture
-async def inserter(url: str) -> AsyncIterator[AuditInserter]:
-    async with AuditInserter(url) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
-
-import pytest
 
 from policy.base import AskJudge, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
 from policy.effects import CallInfo
@@ -15,7 +12,6 @@ from protocol.config import Config
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry, Start
-from tests.support.dispatch import empty
 from workers.call import OwnedCall
 from workers.feeding import Feeder
 from workers.lane import Lane
@@ -47,18 +43,13 @@ class Slow(Policy):
         return super().on_judgement(call, judgement)
 
 
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    async with empty(redis_url) as connection:
-        yield connection
-
-
 def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode() + b"\n\n"
 
 
-async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
+def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:
+    """A call of a slow policy, and who feeds it."""
     INSIDE.clear()
     GO_ON.clear()
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000)
@@ -68,6 +59,11 @@ async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
         redis, redis, Lane(blocked_s=60), Releaser(redis, max_reply=1000, strict=False, on_refused=lambda *_: None),
         is_mine=lambda _: True, after=lambda _: None, close=lambda *_: None,
     )  # fmt: skip
+    return call, feeder
+
+
+async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
+    call, feeder = begun(redis)
     assert call.take_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")]))
     [field] = call.open_asks
     await redis.call("XADD", call.call_key, "3-0", layout.BLOB, layout.pack(Entry(3, 1, "eof", [])))
@@ -88,15 +84,7 @@ async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
 
 async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Connection) -> None:
     """Its records are being written."""
-    INSIDE.clear()
-    GO_ON.clear()
-    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000)
-    call = OwnedCall(START, "t", "1-0", Session(info, [Slow()], Config()), policy_header="p@r", released=0, digest="", recorded=0)
-    call.begin(BODY)
-    feeder = Feeder(
-        redis, redis, Lane(blocked_s=60), Releaser(redis, max_reply=1000, strict=False, on_refused=lambda *_: None),
-        is_mine=lambda _: True, after=lambda _: None, close=lambda *_: None,
-    )  # fmt: skip
+    call, feeder = begun(redis)
     calls = [chunk({"tool_calls": [CALLED]}), chunk({"tool_calls": [{**CALLED, "index": 1, "id": "d"}]}), chunk({}, "tool_calls")]
     assert call.take_entry(Entry(1, 1, "chunks", calls))
     first, second = call.open_asks

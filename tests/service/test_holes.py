@@ -1,7 +1,7 @@
 """Calls with holes are said to be incomplete: by whoever seals them, by verification, by the lists and by `doctor`."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -30,18 +30,12 @@ from protocol.records import (
 )
 from protocol.tokens import without_tokens
 from sluice.doctor import check_database_live
-from tests.support.record import call_id, fresh_database, rows
+from tests.support.record import call_id, rows
 from tests.support.sealed import insert, verified
 from tests.support.sums import BODY, summed_call
 
 SECRET = b'{"mcp_servers": [{"authorization_token": "t-123"}]}'
 Change = Callable[[list[Record]], list[Record]]
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
 
 
 def put(url: str, records: list[Record], body: bytes | None = BODY) -> str:

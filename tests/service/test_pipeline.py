@@ -1,7 +1,7 @@
 """Statements in one write: what comes back, what an error leaves behind, and a server that is gone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
@@ -9,18 +9,12 @@ from psycopg import AsyncConnection
 
 from db.link import conninfo
 from db.pipeline import Pipeline, Statement
-from tests.support.record import fresh_database, rows
+from tests.support.record import rows
 from tests.support.waiting import wait_until
 
 MB = 2**20
 PUT = "INSERT INTO noted (n) SELECT $1::text::int"
 SLEEP = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s AND query LIKE '%%pg_sleep(60)%%' AND state = 'active'"
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
 
 
 @pytest.fixture

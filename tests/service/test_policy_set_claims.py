@@ -1,20 +1,17 @@
 """The claim script and the worker beside it: under which policy sets a call begins, also when somebody took it and died."""
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 import pytest
 
-from protocol.config import Config, Runtime
 from protocol.records import CallRecord, EventRecord
 from streams import layout
 from streams.connection import Connection
-from tests.service.test_scripts import GATEWAY, LEASE_MS, begin, claim, deliver, make_start
-from tests.service.test_takeover_path import BODY, recorded
-from tests.support.dispatch import empty
+from tests.service.test_takeover_path import recorded
+from tests.support.dispatch import BODY, GATEWAY, with_gateway, working
+from tests.support.scripted import LEASE_MS, begin, claim, deliver, make_start
 from tests.support.waiting import wait_until
 from workers.policy import PolicyWorker
 
@@ -23,8 +20,7 @@ OURS, THEIRS = "a" * 12, "b" * 12
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    async with empty(redis_url) as connection:
-        await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 600_000)
+    async with with_gateway(redis_url) as connection:
         yield connection
 
 
@@ -38,27 +34,18 @@ async def begun(redis: Connection, *sets: str) -> str:
     return call_id
 
 
-@asynccontextmanager
-async def working(redis_url: str, database_url: str, policy_set: str) -> AsyncIterator[PolicyWorker]:
+def of_set(redis_url: str, database_url: str, policy_set: str) -> AbstractAsyncContextManager[PolicyWorker]:
     """A worker with a policy set, gone at the end as if killed."""
-    config = Config.model_validate({"limits": {"lease_s": 0.6, "claim_s": 1.0}})
-    made = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name=policy_set, policy_set=policy_set))
-    running = asyncio.create_task(made.run())
-    try:
-        yield made
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+    return working(redis_url, database_url, policy_set, {"limits": {"lease_s": 0.6, "claim_s": 1.0}}, policy_set)
 
 
 async def test_a_takeover_under_another_set_leaves_the_calls_own_record_as_it_is(
     redis: Connection, redis_url: str, database_url: str
 ) -> None:
     call_id = await begun(redis, OURS, THEIRS)
-    async with working(redis_url, database_url, THEIRS) as first:
+    async with of_set(redis_url, database_url, THEIRS) as first:
         await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
-    async with working(redis_url, database_url, OURS) as second:
+    async with of_set(redis_url, database_url, OURS) as second:
         await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
         await wait_until(lambda: second.calls[call_id].sending is None and not second.calls[call_id]._records, what="what it records")
     found = await recorded(redis)
@@ -72,7 +59,7 @@ async def test_a_call_that_nobody_with_its_set_came_for_is_refused(redis: Connec
     call_id = await begun(redis, OURS)
     entry = await deliver(redis, "w1")
     assert (await claim(redis, call_id, entry, token="t1", consumer="w1", pins=(f"={OURS}",)))[0] == b"OK"
-    async with working(redis_url, database_url, THEIRS) as other:
+    async with of_set(redis_url, database_url, THEIRS) as other:
         await wait_until(lambda: call_id in other.calls and other.calls[call_id].released == 1, what="the refusal")
     replies = [layout.unpack_reply(f[1]) for _, f in await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")]
     assert [(r.status, r.end, r.dispatch) for r in replies if not r.keepalive] == [(503, "no_worker", None)]

@@ -2,17 +2,26 @@
 
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from streams.layout import Reply, Start
-from tests.support.dispatch import empty
-
-GATEWAY = "gw-1"
-LEASE_MS = 5_000
+from tests.support.dispatch import GATEWAY, empty
+from tests.support.scripted import (
+    LEASE_MS,
+    begin,
+    begin_large,
+    claim,
+    claim_keys,
+    claimed,
+    deliver,
+    finish,
+    finish_keys,
+    lengths,
+    make_start,
+    release,
+)
 
 
 @pytest.fixture
@@ -21,110 +30,6 @@ async def redis(redis_url: str) -> AsyncIterator[Connection]:
         await connection.call("XGROUP", "CREATE", layout.audit_key(0), "audit", "0", "MKSTREAM")
         await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 60_000)
         yield connection
-
-
-def make_start(call_id: str) -> Start:
-    return Start(
-        call_id=call_id,
-        at=1,
-        gateway=GATEWAY,
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=("default",),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-    )
-
-
-async def begin(redis: Connection, *, claim_ms: int = 5000, queue: int = 10, backlog: int = 10) -> tuple[str, Any]:
-    call_id = layout.new_call_id()
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    args: list[Argument] = [queue, backlog, claim_ms, 60_000, 60_000, "0", layout.pack(make_start(call_id)), b"{}", call_id]
-    return call_id, (await redis.script(scripts.START, keys, args))[0]
-
-
-async def begin_large(redis: Connection, body: bytes, *, queue: int = 10) -> tuple[str, Any]:
-    """As a gateway begins a call with a large request: the body first, and both or neither."""
-    call_id = layout.new_call_id()
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    await redis.call("SET", keys[3], body, "PX", 60_000)
-    args: list[Argument] = [queue, 10, 5000, 60_000, 60_000, "1", layout.pack(make_start(call_id)), b"", call_id]
-    return call_id, (await redis.script(scripts.START, keys, args))[0]
-
-
-async def deliver(redis: Connection, consumer: str) -> str:
-    found = await redis.call("XREADGROUP", "GROUP", "policy", consumer, "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">")
-    return str(found[0][1][0][0].decode())
-
-
-async def claim(
-    redis: Connection,
-    call_id: str,
-    entry: str,
-    *,
-    token: str,
-    consumer: str,
-    takeover: bool = False,
-    due: int | None = None,
-    pins: tuple[str, ...] = (),
-    patience: int = 60_000,
-) -> list[Any]:
-    due = int(time.time() * 1000) + 5000 if due is None else due
-    args: list[Argument] = [consumer, "1" if takeover else "0", 60_000, "0", LEASE_MS, patience, len(pins), *pins, token, entry, due]
-    said: list[Any] = (await redis.script(scripts.CLAIM, [layout.dispatch_key(0), *claim_keys(call_id)], args))[0]
-    return said
-
-
-def claim_keys(call_id: str) -> list[str]:
-    return [key(call_id) for key in (layout.ctl_key, layout.call_key, layout.body_key, layout.facts_key)]
-
-
-async def finish(redis: Connection, call_id: str, token: str, *, reply: bytes = b"", gone: bool = False) -> str:
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), *finish_keys(call_id), layout.ended_key(0)]
-    said = await redis.script(scripts.FINISH, keys, [60_000, 60_000, token, b"end", reply, "1" if gone else "0"])
-    return str(said[0].decode())
-
-
-def finish_keys(call_id: str) -> list[str]:
-    return [key(call_id) for key in (layout.ctl_key, layout.call_key, layout.facts_key)]
-
-
-async def release(
-    redis: Connection,
-    call_id: str,
-    token: str,
-    number: int,
-    following: int,
-    *,
-    digest: str = "h",
-    reply: bytes | None = None,
-    max_reply: int = 100,
-    pin: tuple[str, str] = ("", ""),
-    strict: bool = False,
-    written: int = 0,
-) -> str:
-    keys = [layout.gateway_key(0, GATEWAY), layout.reply_key(0, GATEWAY), layout.audit_key(0), layout.ctl_key(call_id)]
-    blob = layout.pack(Reply(call_id, number, following)) if reply is None else reply
-    said = await redis.script(
-        scripts.RELEASE,
-        keys,
-        [max_reply, 60_000, "1" if strict else "0", token, number, following, digest, following, blob, b"audit", *pin, written],
-    )
-    return str(said[0].decode())
-
-
-async def lengths(redis: Connection) -> tuple[int, int]:
-    return await redis.call("XLEN", layout.reply_key(0, GATEWAY)), await redis.call("XLEN", layout.audit_key(0))
-
-
-async def claimed(redis: Connection, token: str = "t1") -> tuple[str, str]:
-    call_id, _ = await begin(redis)
-    entry = await deliver(redis, "w1")
-    assert (await claim(redis, call_id, entry, token=token, consumer="w1"))[0] == b"OK"
-    return call_id, entry
 
 
 async def test_claim_gives_all_that_a_session_needs(redis: Connection) -> None:

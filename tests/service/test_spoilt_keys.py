@@ -1,7 +1,6 @@
 """Keys of a call in Redis that were taken away or spoilt, and a gateway that reads nothing: one end for the call, nothing for others."""
 
 import asyncio
-import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,53 +12,26 @@ from protocol.config import Config, Runtime
 from protocol.records import EndRecord, EventRecord, Record, decode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection
-from streams.layout import Entry, Reply, Start
-from tests.support.dispatch import empty
+from streams.layout import Entry, Reply
+from tests.support.dispatch import GATEWAY, begin, dispatched, with_gateway, working
 from tests.support.waiting import wait_until
 from workers.call import OwnedCall
 from workers.policy import PolicyWorker
 
-GATEWAY = "gw-1"
-BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "hello"}]}).encode()
 Spoil = Callable[[Connection, str], Any]
 
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    async with empty(redis_url) as connection:
-        await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 600_000)
+    async with with_gateway(redis_url) as connection:
         yield connection
 
 
 @pytest.fixture
 async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncIterator[PolicyWorker]:
-    config = Config.model_validate(
-        {"policies": {"default": [{"use": "noop"}]}, "limits": {"lease_s": 1.0, "reply_entries": 50, "judge_s": 1.0, "commit_s": 1.0}}
-    )
-    made = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w1"))
-    running = asyncio.create_task(made.run())
-    yield made
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
-
-
-async def begin(redis: Connection) -> str:
-    call_id = layout.new_call_id()
-    start = Start(
-        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key="k", policies=("default",), policy="",
-        session="", nonce="5e" * 16, deadline=2,
-    )  # fmt: skip
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), BODY, call_id]
-    assert await redis.script(scripts.START, keys, args) == [b"OK"]
-    return call_id
-
-
-async def dispatched(redis: Connection, worker: PolicyWorker) -> OwnedCall:
-    call_id = await begin(redis)
-    await wait_until(lambda: call_id in worker.calls and worker.calls[call_id].released == 1, what="the request is dispatched")
-    return worker.calls[call_id]
+    limits = {"lease_s": 1.0, "reply_entries": 50, "judge_s": 1.0, "commit_s": 1.0}
+    async with working(redis_url, database_url, "w1", {"policies": {"default": [{"use": "noop"}]}, "limits": limits}) as made:
+        yield made
 
 
 def chunk(text: str) -> bytes:

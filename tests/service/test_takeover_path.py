@@ -5,7 +5,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
@@ -19,58 +19,28 @@ from protocol.config import Config, Limits, Runtime
 from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection
-from streams.layout import Entry, Start
-from tests.support.dispatch import empty
+from streams.layout import Entry
+from tests.support.dispatch import BODY, GATEWAY, begin, dispatched, with_gateway, working
 from tests.support.figures import Figure
 from tests.support.waiting import wait_until
 from workers.call import OwnedCall
 from workers.claims import Claimed, Claims
 from workers.policy import PolicyWorker
 
-GATEWAY = "gw-1"
 HEALTHY = 60
-BODY = json.dumps(
-    {
-        "model": "demo", "stream": True, "messages": [{"role": "user", "content": "please list the files"}],
-        "tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
-    }
-).encode()  # fmt: skip
 
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    async with empty(redis_url) as connection:
-        await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 600_000)
+    async with with_gateway(redis_url) as connection:
         yield connection
 
 
 @pytest.fixture
 async def worker(redis: Connection, redis_url: str, database_url: str) -> AsyncIterator[PolicyWorker]:
-    config = Config.model_validate({"policies": {"default": [{"use": "tool_judge", "model": "demo-judge"}]}, "limits": {"lease_s": 60.0}})
-    made = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name="w1"))
-    running = asyncio.create_task(made.run())
-    yield made
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
-
-
-async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: str = "k") -> str:
-    call_id = layout.new_call_id()
-    start = Start(
-        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key=key, policies=("default",), policy=policy,
-        session="", nonce="5e" * 16, deadline=2,
-    )  # fmt: skip
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
-    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), body, call_id]
-    assert await redis.script(scripts.START, keys, args) == [b"OK"]
-    return call_id
-
-
-async def dispatched(redis: Connection, worker: PolicyWorker) -> OwnedCall:
-    call_id = await begin(redis)
-    await wait_until(lambda: call_id in worker.calls and worker.calls[call_id].released == 1, what="the request is dispatched")
-    return worker.calls[call_id]
+    series = [{"use": "tool_judge", "model": "demo-judge"}]
+    async with working(redis_url, database_url, "w1", {"policies": {"default": series}, "limits": {"lease_s": 60.0}}) as made:
+        yield made
 
 
 async def append(redis: Connection, call: OwnedCall, seq: int, chunk: bytes, *, tell: bool = True) -> None:
@@ -256,19 +226,10 @@ async def test_a_fact_is_heard_of_by_a_call_that_waits_for_it(
     await wait_until(lambda: field in call.facts, what="the judgement")
 
 
-@asynccontextmanager
-async def working(redis_url: str, database_url: str, name: str, **policy: Any) -> AsyncIterator[PolicyWorker]:
+def short_lease(redis_url: str, database_url: str, name: str, **policy: Any) -> AbstractAsyncContextManager[PolicyWorker]:
     """A worker with a short lease, which is gone at the end as if killed."""
-    series = [policy or {"use": "noop"}]
-    config = Config.model_validate({"policies": {"default": series}, "limits": {"lease_s": 1.0, "claim_s": 60.0}})
-    made = PolicyWorker(Runtime(config=config, redis_url=redis_url, database_url=database_url, name=name))
-    running = asyncio.create_task(made.run())
-    try:
-        yield made
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+    config = {"policies": {"default": [policy or {"use": "noop"}]}, "limits": {"lease_s": 1.0, "claim_s": 60.0}}
+    return working(redis_url, database_url, name, config)
 
 
 @pytest.mark.case("W1")
@@ -279,7 +240,7 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
     """A call under a policy that there is not is pinned without a revision: whoever takes it over refuses it in the same words."""
     call_id = await begin(redis, policy="no-such-policy")
     if refused_before:
-        async with working(redis_url, database_url, "first") as first:
+        async with short_lease(redis_url, database_url, "first") as first:
             await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the refusal")
         assert await redis.call("HMGET", layout.ctl_key(call_id), "n", "p", "r") == [b"1", b"no-such-policy", b""]
     else:
@@ -289,7 +250,7 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
         args: list[Argument] = ["first", "0", 600_000, "0", 1000, 60_000, 1, "default@r", "t", entry, due]
         [said] = await redis.script(scripts.CLAIM, keys, args)
         assert said[0] == b"OK"
-    async with working(redis_url, database_url, "second") as second:
+    async with short_lease(redis_url, database_url, "second") as second:
         await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
         await wait_until(lambda: second.calls[call_id].released == 1, what="the refusal")
         closed = Entry(1, 1, "closed", text="complete", number=1)
@@ -308,12 +269,12 @@ async def test_a_worker_that_slept_before_its_replay_finds_no_stream_and_does_no
 ) -> None:
     """Another had the call meanwhile and ended it, which Redis says; or Redis has lost the stream, which is what the record says."""
     call_id = await begin(redis)
-    async with working(redis_url, database_url, "first") as first:
+    async with short_lease(redis_url, database_url, "first") as first:
         await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
         call = first.calls[call_id]
         await append(redis, call, 1, next(data for _, data in demo.script("openai", "chat", BODY).steps))
         await wait_until(lambda: call.recorded == 1 and call.sending is None, what="its first chunk")
-    async with working(redis_url, database_url, "second") as second:
+    async with short_lease(redis_url, database_url, "second") as second:
         async with second.feeder._one_replay:
             await wait_until(lambda: call_id in second.calls, what="the takeover")
             await redis.call("DEL", layout.call_key(call_id))
@@ -335,7 +296,7 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: 
     ]  # fmt: skip
     said = [b"data: " + json.dumps({"id": "x", "model": "demo", "choices": [{"index": 0, **s}]}).encode() + b"\n\n" for s in steps]
     judge = {"use": "tool_judge", "model": "demo-judge"}
-    async with working(redis_url, database_url, "first", **judge) as first:
+    async with short_lease(redis_url, database_url, "first", **judge) as first:
         await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
         for seq, chunk in enumerate(said[:2], 1):
             await append(redis, first.calls[call_id], seq, chunk)
@@ -343,7 +304,7 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: 
         await wait_until(lambda: call.expected == 3 and call.sending is None and not call.wants_release, what="the text is released")
         released, digest = call.released, call.session.take().digest
         assert released > 1
-    async with working(redis_url, database_url, "second", **judge) as second:
+    async with short_lease(redis_url, database_url, "second", **judge) as second:
         await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
         call = second.calls[call_id]
         assert (call.released, call.session.checkpoint_digest) == (released, digest)
@@ -401,7 +362,7 @@ async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
     call_id = await begin(redis)
     delta = {"index": 0, "delta": {"role": "assistant", "content": "word " * 8}, "finish_reason": None}
     chunk = b"data: " + json.dumps({"id": "c", "object": "chat.completion.chunk", "model": "demo", "choices": [delta]}).encode() + b"\n\n"
-    async with working(redis_url, database_url, "first") as first:
+    async with short_lease(redis_url, database_url, "first") as first:
         await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
         for seq in range(1, entries * chunks, chunks):
             entry = layout.pack(Entry(seq, 1, "chunks", [chunk] * chunks))
@@ -411,7 +372,7 @@ async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
         released = first.calls[call_id].released
     done = asyncio.Event()
     pause = asyncio.create_task(longest_pause_s(done))
-    async with working(redis_url, database_url, "second") as second:
+    async with short_lease(redis_url, database_url, "second") as second:
         await wait_until(lambda: call_id in second.calls, what="the takeover")
         began = time.monotonic()
         await wait_until(lambda: not second.calls[call_id].replaying, timeout_s=30, what="the replay")

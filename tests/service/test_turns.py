@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from db.turns import TurnReader
 from protocol.anthropic_turn import StoredTurn
 from protocol.config import Key
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
-from tests.support.record import NOW, call_id, call_record, chunks_record, fresh_database, tool_call_record
+from tests.support.record import NOW, call_id, call_record, chunks_record, tool_call_record
 from tests.support.turns import streamed
 
 LONG_AGO = NOW - 3_600_000
@@ -24,12 +24,6 @@ SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "srvtoolu_1", "name":
 FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"encrypted_content": "Zm9v"}]}
 USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
 CONTENT = [THINKING, SEARCH, FOUND, USE]
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
 
 
 @pytest.fixture

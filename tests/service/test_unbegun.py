@@ -13,7 +13,6 @@ from protocol.config import Limits
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from tests.service.test_claims import Worker, begin
-from tests.support.dispatch import empty
 from tests.support.figures import Figure
 from tests.support.waiting import wait_until
 from workers.gone import LOOKS, SILENT_MS, GoneWorkers
@@ -21,12 +20,6 @@ from workers.process import show
 
 LIMITS = Limits(lease_s=60.0, claim_s=60.0)
 """Whatever is taken within a test is taken because a worker is gone, and for no lease."""
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Connection]:
-    async with empty(redis_url) as connection:
-        yield connection
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """The page of a call's chunks holds every byte that the client got, in order, each with the chunk or the decision it came from."""
 
 import asyncio
-from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -13,16 +12,10 @@ from db.redact import redact
 from protocol.records import BlockRecord, EndRecord, EventRecord, Record, ReleaseRecord, ToolReleaseRecord
 from protocol.sse import KEEPALIVES
 from tests.support.pages import all_pages, bytes_of, written_of
-from tests.support.record import NOW, call_id, call_record, chunks_record, fresh_database, judgement_record, tool_call_record
+from tests.support.record import NOW, call_id, call_record, chunks_record, judgement_record, tool_call_record
 from tests.support.sealed import insert
 
 PING = KEEPALIVES["anthropic"]
-
-
-@pytest.fixture
-def url(database_url: str) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        yield fresh
 
 
 def out(call: str, number: int, payload: bytes, *, seq: int, at: int = NOW, covers: int = 1) -> ReleaseRecord:

@@ -1,46 +1,20 @@
 """The scripts of the judge queue: asking, and with which a judge stores its answer and takes its next job."""
 
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_prefix
-from redis.asyncio import Redis
 
 from policy.base import JudgeQuestion
 from policy.judging import SYSTEM
 from protocol.errors import JudgeUnavailable
 from streams import judge_scripts, layout
 from streams.connection import Connection
+from tests.support.judging import Client
 from workers.judge_queue import JudgeQueue
 
-Client = Any
-"""redis.asyncio.Redis, whose commands are typed as either awaitable or not."""
 QUESTION = JudgeQuestion("demo-judge", SYSTEM, "the prompt", "c0ffee", 0.6, None, {"name": "bash", "arguments": '{"command":"ls"}'})
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Client]:
-    client: Client = Redis.from_url(redis_url)
-    await client.flushall()
-    yield client
-    await client.aclose()
-
-
-@pytest.fixture
-async def connection(redis_url: str, redis: Client) -> AsyncIterator[Connection]:
-    opened = Connection(redis_url, name="test")
-    await opened.open()
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def queue(redis_url: str, connection: Connection) -> AsyncIterator[JudgeQueue]:
-    asked = JudgeQueue(redis_url, connection)
-    yield asked
-    await asked.close()
 
 
 def in_ms(seconds: float) -> int:

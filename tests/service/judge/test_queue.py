@@ -1,0 +1,279 @@
+"""The queue of the judges: what it takes, jobs that arq or nobody can run, judges that die, and questions that wait."""
+
+import asyncio
+import pickle
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import arq
+import msgspec
+import pytest
+from arq.worker import func
+
+from protocol.errors import JudgeUnavailable
+from streams import layout
+from streams.connection import Connection
+from tests.support.judging import (
+    Client,
+    Upstream,
+    answer,
+    in_ms,
+    judged,
+    judging,
+    question,
+    runtime,
+    until,
+)
+from tests.support.product import Product
+from tests.support.proxy import proxied
+from workers.judge import Judge, JudgeWorker
+from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
+
+
+@pytest.mark.case("J4")
+async def test_the_first_answer_stays(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+    call_id = layout.new_call_id()
+    first = '{"probability":null,"error":"deadline"}'
+    await redis.hset(layout.facts_key(call_id), layout.judgement_field(0, 0), first)
+    async with judging(runtime(redis_url)):
+        await queue.ask(call_id, 0, 0, 0, question(), 10)
+        await until(lambda: _depth_is(queue, 0))
+    assert await redis.hget(layout.facts_key(call_id), layout.judgement_field(0, 0)) == first.encode()
+
+
+async def _depth_is(queue: JudgeQueue, depth: int) -> bool:
+    return (await queue.stats())["depth"] == depth
+
+
+@pytest.mark.case("W10")
+async def test_a_pickle_is_rejected_and_the_queue_goes_on(redis_url: str, queue: JudgeQueue, redis: Client, tmp_path: Any) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (open, (str(tmp_path / "owned"), "w"))
+
+    await redis.set("arq:job:evil", pickle.dumps({"t": 1, "f": "judge", "a": (Evil(),), "k": {}, "et": 1}), ex=60)
+    await redis.zadd(layout.JUDGE_QUEUE, {"evil": time.time() * 1000})
+    said = await judged(runtime(redis_url), queue, redis, question())
+    assert said.error == ""
+    assert not (tmp_path / "owned").exists()
+    assert await redis.zscore(layout.JUDGE_QUEUE, "evil") is None
+    assert await redis.get(layout.JUDGE_REJECTED) == b"1"
+    assert await redis.ttl(layout.JUDGE_REJECTED) > 0
+
+
+@pytest.mark.case("W10")
+async def test_a_job_of_another_question_than_its_id_is_rejected(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    named, meant = layout.new_call_id(), layout.new_call_id()
+    text = msgspec.json.encode(Ask(meant, 0, 0, 0, question("gpt-x"), in_ms(20))).decode()
+    job: dict[str, Any] = {"t": None, "f": "judge", "a": [text], "k": {}, "et": 1}
+    await redis.set(f"arq:job:{named}:0:0:0", serialize(job), ex=60)
+    await redis.zadd(layout.JUDGE_QUEUE, {f"{named}:0:0:0": time.time() * 1000})
+    async with judging(runtime(redis_url, upstream)):
+        await until(lambda: redis.get(layout.JUDGE_REJECTED))
+        await until(lambda: _depth_is(queue, 0))
+    assert not upstream.seen
+    assert not await redis.exists(layout.facts_key(named), layout.facts_key(meant))
+
+
+async def test_what_arq_enqueues_is_judged(redis_url: str, redis: Client) -> None:
+    """arq's own client and ours put the same onto the queue."""
+    call_id = layout.new_call_id()
+    text = msgspec.json.encode(Ask(call_id, 0, 0, 0, question(), in_ms(20))).decode()
+    pool = open_pool(redis_url)
+    async with judging(runtime(redis_url)):
+        await pool.enqueue_job("judge", text, _job_id=layout.judge_job_id(call_id, 0, 0, 0))
+        assert (await answer(redis, call_id)).error == ""
+    await pool.aclose(close_connection_pool=True)
+
+
+async def test_what_we_enqueue_arq_can_run(redis_url: str, queue: JudgeQueue, redis: Client) -> None:
+    call_id, run = layout.new_call_id(), list[tuple[Any, ...]]()
+
+    async def judge(ctx: dict[str, Any], text: str) -> None:
+        run.append((ctx["job_id"], ctx["job_try"], msgspec.json.decode(text, type=Ask).call_id))
+
+    await queue.ask(call_id, 0, 0, 0, question(), 20)
+    pool = open_pool(redis_url)
+    worker = arq.Worker(
+        [func(judge, name="judge")], redis_pool=pool, queue_name=layout.JUDGE_QUEUE, burst=True, poll_delay=0.01, handle_signals=False,
+        keep_result=0, job_serializer=serialize, job_deserializer=deserialize,
+    )  # fmt: skip
+    await worker.async_run()
+    assert run == [(layout.judge_job_id(call_id, 0, 0, 0), 1, call_id)]
+    assert await _depth_is(queue, 0)
+    await pool.aclose(close_connection_pool=True)
+
+
+def test_jobs_survive_serialization_and_errors_become_names() -> None:
+    assert deserialize(serialize({"f": "judge", "a": ["x"], "r": KeyError("secret")})) == {"f": "judge", "a": ["x"], "r": "KeyError"}
+
+
+async def test_a_full_queue_refuses_at_once(redis_url: str, connection: Connection) -> None:
+    queue = JudgeQueue(redis_url, connection, max_depth=2)
+    for _ in range(2):
+        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), 10)
+    with pytest.raises(JudgeUnavailable, match="2 questions"):
+        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), 10)
+    stats = await queue.stats()
+    assert stats["depth"] == 2
+    assert 0 <= stats["oldest_wait_s"] < 10
+    await queue.close()
+
+
+async def test_asking_past_the_deadline_is_refused(queue: JudgeQueue) -> None:
+    with pytest.raises(JudgeUnavailable, match="deadline"):
+        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), -1)
+
+
+async def test_a_waiting_or_beating_question_has_not_died(queue: JudgeQueue, redis: Client) -> None:
+    call_id = layout.new_call_id()
+    await queue.ask(call_id, 0, 0, 0, question(), 10)
+    assert await queue.died(call_id, 0, 0) is None
+    await redis.set(f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, 0)}", "1", ex=60)
+    await redis.set(layout.judge_beat_key(call_id, 0, 0), "1", ex=60)
+    assert await queue.died(call_id, 0, 0) is None
+
+
+async def test_a_judge_that_died_is_noticed_and_its_job_taken_away(queue: JudgeQueue, redis: Client) -> None:
+    call_id = layout.new_call_id()
+    for attempt in range(MAX_ATTEMPTS - 1):
+        await queue.ask(call_id, 0, 0, attempt, question(), 10)
+        await redis.set(f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, attempt)}", "1", ex=60)
+        assert await queue.died(call_id, 0, 0) == attempt + 1
+        assert await _depth_is(queue, 0)
+    await queue.ask(call_id, 0, 0, MAX_ATTEMPTS - 1, question(), 10)
+    await redis.delete(layout.JUDGE_QUEUE)
+    assert await queue.died(call_id, 0, 0) is None
+
+
+async def test_a_job_that_vanished_has_died_unless_it_was_answered(queue: JudgeQueue, redis: Client) -> None:
+    call_id = layout.new_call_id()
+    assert await queue.died(call_id, 0, 0) == 1
+    await redis.hset(layout.facts_key(call_id), layout.judgement_field(0, 0), "{}")
+    assert await queue.died(call_id, 0, 0) is None
+
+
+async def test_a_judge_killed_over_a_question_is_followed_by_another(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, tmp_path: Path
+) -> None:
+    settings, call_id = runtime(redis_url, upstream), layout.new_call_id()
+    upstream.delay_s = 60
+    config = settings.config.model_dump(mode="json", exclude={"keys"})
+    with Product(tmp_path, redis_url, "postgresql://nobody@127.0.0.1:1/none", config) as product:
+        [judge] = await asyncio.to_thread(product.start, "judge")
+        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
+        await until(lambda: len(upstream.seen) == 1)
+        assert await queue.died(call_id, 0, 0) is None
+        judge.kill(signal.SIGKILL)
+        assert await until(lambda: queue.died(call_id, 0, 0)) == 1
+    upstream.delay_s = 0
+    async with judging(settings):
+        await queue.ask(call_id, 0, 0, 1, question("gpt-x"), 20)
+        said = await answer(redis, call_id)
+    assert (said.probability, said.attempts) == (0.25, 2)
+
+
+async def test_a_stopping_judge_leaves_its_question_to_the_next(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    settings, call_id = runtime(redis_url, upstream), layout.new_call_id()
+    upstream.delay_s = 5
+    async with judging(settings):
+        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
+        await until(lambda: len(upstream.seen) == 1)
+        assert await redis.exists(layout.judge_beat_key(call_id, 0, 0))
+    upstream.delay_s = 0
+    async with judging(settings):
+        assert (await answer(redis, call_id)).probability == 0.25
+
+
+async def test_more_questions_than_slots_are_all_answered(redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream) -> None:
+    upstream.delay_s = 0.02
+    calls = [layout.new_call_id() for _ in range(20)]
+    async with judging(runtime(redis_url, upstream)):
+        await asyncio.gather(*(queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20) for call_id in calls))
+        said = await asyncio.gather(*(answer(redis, call_id) for call_id in calls))
+    assert {j.error for j in said} == {""}
+    assert len(upstream.seen) == 20
+
+
+async def test_a_judge_that_hears_nothing_of_what_it_took_asks_the_model_once(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    call_id = layout.new_call_id()
+    judge, pool, bell = Judge(runtime(redis_url, upstream)), open_pool(redis_url), Connection(redis_url, name="bell")
+    with proxied(redis_url) as proxy:
+        connection = Connection(proxy.url(redis_url), name="judge", silent_s=0.3)
+        await asyncio.gather(connection.open(), bell.open())
+        working = asyncio.create_task(JudgeWorker(judge, pool, connection, bell, ttl_ms=60_000, concurrency=1).main())
+        # only the bell is heard
+        await until(lambda: _client_blocks(redis, "bell"))
+        proxy.hold_replies()
+        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
+        # it takes the question and shows life, and is told nothing of it
+        await until(lambda: redis.exists(layout.judge_beat_key(call_id, 0, 0)))
+        assert not upstream.seen
+        proxy.reset()
+        proxy.heal()
+        assert (await answer(redis, call_id)).probability == 0.25
+        await until(lambda: _depth_is(queue, 0))
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await asyncio.gather(judge.models.close(), connection.close(), bell.close(), pool.aclose(close_connection_pool=True))
+    assert len(upstream.seen) == 1
+
+
+async def _client_blocks(redis: Client, name: str) -> bool:
+    return any(client["name"] == name and "b" in client["flags"] for client in await redis.client_list())
+
+
+async def test_an_answer_that_redis_did_not_take_is_stored_when_it_can(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    call_id, upstream.delay_s = layout.new_call_id(), 0.5
+    with proxied(redis_url) as proxy:
+        async with judging(runtime(proxy.url(redis_url), upstream, redis_silent_s=0.4)):
+            await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
+            await until(lambda: len(upstream.seen) == 1)
+            proxy.reset()
+            proxy.heal()
+            assert (await answer(redis, call_id)).probability == 0.25
+    assert len(upstream.seen) == 1
+
+
+@pytest.mark.parametrize("model", ["demo-judge", "gpt-x"])
+async def test_a_thousand_questions_of_one_key_hardly_delay_anothers(
+    redis_url: str, connection: Connection, redis: Client, upstream: Upstream, model: str
+) -> None:
+    """In order of time the other key waited for all thousand: 1.7 s of demo-judge, 12.5 s of a model of 50 ms."""
+    upstream.delay_s = 0.05
+    queue = JudgeQueue(redis_url, connection, max_depth=2_100)
+
+    async def times(count: int) -> list[float]:
+        took = []
+        for _ in range(count):
+            call_id, began = layout.new_call_id(), time.monotonic()
+            await queue.ask(call_id, 0, 0, 0, question(model), 60, key="few")
+            await answer(redis, call_id)
+            took.append(time.monotonic() - began)
+        return sorted(took)
+
+    # the judges begin when all are asked
+    flood = [layout.new_call_id() for _ in range(1_000)]
+    async with judging(runtime(redis_url, upstream)):
+        await times(5)
+        before = await times(20)
+    for call_id in flood:
+        await queue.ask(call_id, 0, 0, 0, question(model), 60, key="many")
+    async with judging(runtime(redis_url, upstream)):
+        during = await times(20)
+        left = (await queue.stats())["depth"]
+    print(f"{model}: 95th of 100 before {before[18]:.3f} s, during {during[18]:.3f} s, {left:.0f} of 1000 still wait")
+    assert left > 100
+    # what is being judged is not put back: one question's time at most, and what the test machine adds
+    assert during[18] < 2 * before[18] + 0.1
+    await queue.close()
