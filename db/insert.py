@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, LiteralString, Self, TypeVar
+from typing import Any, LiteralString, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -72,11 +72,25 @@ LEFT JOIN ends e ON e.call_id = c.call_id AND e.call_id BETWEEN %s AND %s WHERE 
 _DROPPED: LiteralString = "SELECT call_id::text FROM seals WHERE part = -1 ORDER BY call_id DESC LIMIT 1"
 _RELAYED: LiteralString = """
 SELECT count(*), sha256(coalesce(string_agg(sha256, ''::bytea ORDER BY number), ''::bytea)),
-    EXISTS (SELECT FROM redactions WHERE call_id = %(call)s::uuid)
+    EXISTS (SELECT FROM redactions WHERE call_id = %(call)s::uuid),
+    (SELECT (extract(epoch FROM e.at) * 1000)::bigint FROM ends e WHERE e.call_id = %(call)s::uuid AND e.relayed < 0 AND NOT EXISTS (
+        SELECT FROM events v WHERE v.call_id = %(call)s::uuid AND v.kind = 'relayed'))
 FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
 """
 _PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
 _SEALED: LiteralString = "SELECT DISTINCT call_id FROM seals WHERE call_id = ANY($1::uuid[])"
+
+
+class Relayed(NamedTuple):
+    """What the record says of the releases of a call that its gateway relayed."""
+
+    releases: int
+    chain: bytes
+    """The SHA-256 over their hashes."""
+    is_redacted: bool
+    """Then neither says anything."""
+    given_up_at: int | None
+    """When its worker gave it up (Unix ms), if it did and what was relayed is not on record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +232,10 @@ class AuditInserter:
         found = await self._rows(_DROPPED, ())
         return str(found[0][0]) if found else ""
 
-    async def relayed(self, call_id: str, upto: int) -> tuple[int, bytes, bool]:
-        """Return how many releases of a call are on record up to a session output, the hash over their hashes, and whether the call was
-        redacted, when that says nothing. Raises AuditUnavailable."""
-        [(count, chain, is_redacted)] = await self._rows(_RELAYED, {"call": call_id, "upto": upto})
-        return count, chain, is_redacted
+    async def relayed(self, call_id: str, upto: int) -> Relayed:
+        """Look up a call's releases up to a session output. Raises AuditUnavailable."""
+        [found] = await self._rows(_RELAYED, {"call": call_id, "upto": upto})
+        return Relayed(*found)
 
     async def mark(self, found: Sequence[Found]) -> list[UUID]:
         """Record holes of calls; returns the calls of which that was not on record yet. Raises AuditUnavailable."""

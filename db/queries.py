@@ -13,13 +13,14 @@ from typing import Any, Self
 from uuid import UUID
 
 from psycopg import Error as PsycopgError
-from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, select, text
+from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, or_, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import open_engine
 from db.filters import Filters, ListName, Position, encode_cursor
+from db.holes import KIND as HOLE
 from db.items import (
     JsonObject,
     block_item,
@@ -221,9 +222,9 @@ def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> 
 
 
 async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
-    # one whose beginning is not on record has a mark that says so
-    known = exists().where(Call.call_id == call_id) | exists().where(Event.call_id == call_id)
-    return bool(await connection.scalar(select(known)))
+    # of one that no worker began its end is on record, of one whose beginning was lost at least a mark that says so
+    known = [exists().where(table.call_id == call_id) for table in (Call, End, Event)]
+    return bool(await connection.scalar(select(or_(*known))))
 
 
 async def _without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
@@ -231,10 +232,14 @@ async def _without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
     if not await _known(connection, call_id):
         return None
     end: Any = (await connection.execute(select(*End.__table__.columns).where(End.call_id == call_id))).mappings().one_or_none()
-    began = datetime.fromtimestamp((call_id.int >> 80) / 1000, UTC)
-    nothing = dict.fromkeys(CALL_LOG.c.keys())
-    known = {"call_id": call_id, "created_at": began, "ended_at": end and end["at"], "incomplete": True}
-    return SimpleNamespace(**nothing | dict(end or {}) | known)
+    marked = exists().where(Event.call_id == call_id, Event.kind == HOLE)
+    known = {
+        "call_id": call_id,
+        "created_at": datetime.fromtimestamp((call_id.int >> 80) / 1000, UTC),
+        "ended_at": end and end["at"],
+        "incomplete": await connection.scalar(select(marked)),
+    }
+    return SimpleNamespace(**dict.fromkeys(CALL_LOG.c.keys()) | dict(end or {}) | known)
 
 
 def _of_call(model: Any, call_id: UUID, *order: Any) -> Select[Any]:

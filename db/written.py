@@ -45,7 +45,8 @@ SELECT * FROM (
 """
 """What is written before a session output stands before the release with it, and behind all where none has it."""
 _CALL: LiteralString = """
-SELECT c.dialect, e.relayed, ARRAY(SELECT v.number FROM events v WHERE v.call_id = :call AND v.kind = 'late') AS late
+SELECT c.dialect, ARRAY(SELECT v.number FROM events v WHERE v.call_id = :call AND v.kind = 'late') AS late, CASE WHEN e.relayed < 0
+    THEN (SELECT max(v.number) FROM events v WHERE v.call_id = :call AND v.kind = 'relayed') ELSE e.relayed END AS relayed
 FROM (SELECT) one LEFT JOIN calls c ON c.call_id = :call LEFT JOIN ends e ON e.call_id = :call
 """
 _DECIDED: LiteralString = """
@@ -85,7 +86,7 @@ def _blocks(decided: Sequence[tuple[int, datetime]], since: datetime | None, unt
 
 def _release_item(row: Any, call: Any, blocks: list[int]) -> JsonObject:
     relayed = None
-    if call.relayed is not None and call.relayed >= 0:
+    if call.relayed is not None:
         relayed = row.number_next <= call.relayed and not any(row.number <= number < row.number_next for number in call.late)
     return {**release_item(row), "kind": "release", "relayed": relayed, "blocks": blocks}
 

@@ -131,8 +131,8 @@ class Bus:
         """Say that a call is over."""
         call.close(reason)
         self.append(call)
-        # a worker that gave the call up, or has it no more, reads no end of it: nobody else could say what was relayed
-        if call.is_lost or isinstance(call.error, StreamError):
+        # a worker that gave the call up, has it no more, or finds it too late, reads no end of it: nobody else could say what was relayed
+        if call.is_lost or isinstance(call.error, StreamError | Overloaded):
             self._lost.tell(call)
 
     def _lose(self, call: OpenCall) -> None:
@@ -278,7 +278,8 @@ class Bus:
             # its START was never confirmed to us, or its client is gone, or Redis lost our last entry: nobody must wait for what follows
             orphan = OpenCall(reply.call_id, "openai", "chat", b"", activity_s=0, deadline=time.monotonic())
             orphan.seq = reply.processed + 1
-            orphan.append("closed", text="client_gone")
+            # how far an end that was lost had come is not known here any more
+            orphan.append("closed", number=-1 if reply.number else 0, text="client_gone")
             self.append(orphan)
 
     # --- signs of life ---

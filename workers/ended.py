@@ -19,8 +19,10 @@ from uuid import UUID
 from db.holes import Found, Hole
 from db.insert import AuditInserter
 from protocol.errors import StreamProtocolError
+from protocol.records import EventRecord
 from streams import layout
 from streams.connection import Connection, RedisError
+from workers.sums import relayed_events
 
 log = logging.getLogger(__name__)
 FIRST_S = 10.0
@@ -45,6 +47,8 @@ class EndedCalls:
         self._missed: dict[str, float] = {}
         """Calls without an end, and since when they can have none any more."""
         self._found: list[Found] = []
+        self._grown: list[UUID] = []
+        """Calls of which something was recorded since the last look."""
 
     @property
     def every_s(self) -> float:
@@ -52,7 +56,7 @@ class EndedCalls:
         return self._first_s
 
     async def look(self, inserter: AuditInserter) -> list[UUID]:
-        """Look once; returns the calls that were marked. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
+        """Look once; returns the calls whose record grew. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
         await self._look_again(inserter)
         now_ms = layout.time_ms(await self._redis.call("TIME"))
         for shard in range(self._shards):
@@ -62,13 +66,12 @@ class EndedCalls:
                 await self._read(inserter, shard, turn, min(now_ms - int(age_s * 1000), settled_ms - 1))
             kept = min(f"{now_ms - int(KEPT_S * 1000)}-0", *(self._read_to[shard, t] for t in range(len(self._ages_s))), key=_number)
             await self._redis.call("XTRIM", layout.ended_key(shard), "MINID", kept)
-        if not self._found:
-            return []
-        calls = await inserter.mark(self._found)
+        calls = await inserter.mark(self._found) if self._found else []
         self._found = []
         if calls:
             log.error("calls ended that are not whole on record", extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))})
-        return calls
+        grown, self._grown = {*calls, *self._grown}, []
+        return sorted(grown)
 
     async def _settled_ms(self, shard: int) -> int:
         """Before when (ms of entry ids) everything that came onto the audit stream is on record, or was taken out of it."""
@@ -105,18 +108,16 @@ class EndedCalls:
             told: list[tuple[str, bytes]] = []
             for _, fields in entries:
                 named, blobs = _take_apart(fields)
-                if not blobs:
+                told += zip(named, blobs, strict=False)
+                # what a gateway tells of may still be ended by a worker, or by who looks for lost calls
+                if is_last or not blobs:
                     calls += named
-                elif is_last:
-                    # what a gateway tells of may still be ended by a worker, or by who looks for lost calls
-                    calls += named
-                    told += [(call_id, blob) for call_id, blob in zip(named, blobs, strict=False)]
             missing = set(await inserter.without_end(calls))
             for call_id in missing:
                 self._note_missing(call_id)
             for call_id, blob in told:
                 if call_id not in missing:
-                    await self._compare(inserter, call_id, blob)
+                    await self._take_told(inserter, call_id, blob, is_last=is_last)
             if entries:
                 self._read_to[shard, turn] = entries[-1][0].decode()
 
@@ -143,17 +144,28 @@ class EndedCalls:
             else:
                 self._missed[call_id] = missed[call_id]
 
-    async def _compare(self, inserter: AuditInserter, call_id: str, blob: bytes) -> None:
-        """Compare what a gateway says it relayed of a call with its releases on record."""
+    async def _take_told(self, inserter: AuditInserter, call_id: str, blob: bytes, *, is_last: bool) -> None:
+        """Take what a gateway says it relayed of a call: what nobody recorded goes on record, and its releases are compared."""
         try:
             closed = layout.unpack_entry(blob)
             told = layout.unpack_relayed(closed.chunks[0]) if closed.chunks else None
         except StreamProtocolError:
             log.error("what a gateway says of a call cannot be read", extra={"call_id": call_id})
             return
-        count, chain, is_redacted = await inserter.relayed(call_id, closed.number)
-        if told is not None and not is_redacted and chain != told.sha256:
-            detail = f"the gateway relayed {told.releases:,} releases, the {count:,} on record up to there are not those"
+        if told is None:
+            return
+        known = await inserter.relayed(call_id, closed.number)
+        if known.is_redacted:
+            return
+        if known.given_up_at is not None:
+            # a worker that gives a call up reads no end of its gateway: the time is that of its own, the same for whoever writes this
+            records = relayed_events(call_id, told, closed.number, known.given_up_at)
+            detail = f"said by its gateway, of {told.releases:,} releases"
+            records.append(EventRecord(call_id=call_id, kind="relayed", number=closed.number, at=known.given_up_at, detail=detail))
+            await inserter.insert(records, {})
+            self._grown.append(UUID(call_id))
+        if is_last and known.chain != told.sha256:
+            detail = f"the gateway relayed {told.releases:,} releases, the {known.releases:,} on record up to there are not those"
             self._found.append(Found(UUID(call_id), Hole.RELAYED, detail))
 
 

@@ -65,7 +65,7 @@ def faults(
         for first in range(0, len(all_done), PAGES_AT_ONCE):
             batch = all_done[first : first + PAGES_AT_ONCE]
             records = [read_call(connection, done.seen.call_id) if done.seen.call_id else Recorded() for done in batch]
-            pages = runner.run(_pages(reader, [d.seen.call_id for d, r in zip(batch, records, strict=True) if r.sums[2] is not None]))
+            pages = runner.run(_pages(reader, [d.seen.call_id for d, r in zip(batch, records, strict=True) if r.says_what_was_relayed]))
             for done, recorded in zip(batch, records, strict=True):
                 found = list(_of(done, recorded, upstream, breaker, with_sdk=done.number % every == 0))
                 if (page := pages.get(done.seen.call_id)) is not None:

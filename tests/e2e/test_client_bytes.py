@@ -19,29 +19,46 @@ from tests.support.upstreams import config, replayed
 from tests.support.waiting import wait_for
 
 IDLE_S, ACTIVITY_S = 17.0, 4.0
+HANGS = """
+from policy.base import Policy
+
+
+class Hangs(Policy):
+    def on_tool_call(self, call):
+        while True:
+            pass
+"""
 TOOLS = {"anthropic": {"name": "get_weather", "input_schema": {"type": "object"}}}
 TOOLS["openai"] = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+    folder = tmp_path_factory.mktemp("product")
+    (folder / "hangs.py").write_text(HANGS)
+
     def made(replay: Replay) -> dict[str, Any]:
         base = config(replay)
+        base["policies"]["hangs"] = [{"use": "hangs:Hangs"}]
         web = {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
-        base["keys"] = [key | {"server_tools": ["web_search"]} for key in base["keys"]]
+        base["keys"] = [key | {"server_tools": ["web_search"], "policies": [*key["policies"], "hangs"]} for key in base["keys"]]
         base["models"] = [r | (web if r["match"] == "claude-*" else {}) for r in base["models"]]
-        base["limits"] |= {"idle_s": IDLE_S, "activity_s": ACTIVITY_S, "keepalive_s": 1.0, "seal_s": 0.2, "lease_s": 30.0}
+        limits = {"idle_s": IDLE_S, "activity_s": ACTIVITY_S, "keepalive_s": 1.0, "ended_ttl_s": 3.0}
+        base["limits"] |= limits | {"seal_s": 0.2, "lease_s": 30.0}
         return base
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(folder, redis_url, database_url, made) as running:
         yield running
 
 
 def got(
-    product: Product, path: str, body: object, *, policy: str = "", then: Callable[[bytes], bool] = lambda so_far: True
+    product: Product, path: str, body: object, *, then: Callable[[bytes], bool] = lambda so_far: True, **said: str
 ) -> tuple[str, int, bytes]:
-    """Make a call; returns its id, the status and all bytes that came. `then` is told of them as they come, and may end it."""
-    headers = {"authorization": f"Bearer {KEY}", **({"x-sluice-policy": policy} if policy else {})}
+    """Make a call; returns its id, the status and all bytes that came. `then` is told of them as they come, and may end it.
+
+    said: values of headers whose names begin with `x-sluice-`.
+    """
+    headers = {"authorization": f"Bearer {KEY}", **{f"x-sluice-{name.replace('_', '-')}": value for name, value in said.items()}}
     data = b""
     with httpx.stream("POST", product.url + path, json=body, headers=headers, timeout=60) as answer:
         for part in answer.iter_raw():
@@ -51,13 +68,20 @@ def got(
     return answer.headers["x-sluice-call-id"], answer.status_code, data
 
 
+def item(product: Product, call: str) -> dict[str, Any]:
+    """A call as the audit API has it, also one that is in no list as no worker began it; empty while nothing of it is on record."""
+    answer = httpx.get(f"{product.url}/audit/calls/{call}", headers={"authorization": f"Bearer {KEY}"})
+    found: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
+    return found
+
+
 def pages(product: Product, call: str, *, limit: int = 7) -> list[dict[str, Any]]:
     """All pages of a call, once it is sealed."""
 
     def is_sealed() -> bool:
         return bool(product.audit("verify", call_id=call)["unsealed"] == 0)
 
-    wait_for(lambda: (product.audit("calls", call_id=call)["items"] or [{"ended_at": None}])[0]["ended_at"], timeout_s=30, what="its end")
+    wait_for(lambda: item(product, call).get("ended_at"), timeout_s=30, what="its end")
     wait_for(is_sealed, timeout_s=20, what="its seal")
     found: list[dict[str, Any]] = []
     while not found or found[-1]["next_cursor"]:
@@ -163,6 +187,37 @@ def test_what_the_gateway_writes_when_its_worker_is_silent(place: tuple[Product,
         worker.kill(signal.SIGCONT)
     written = is_whole(product, call, data)
     assert written[-1]["kind"] == "frame" or any(piece["kind"] == "frame" for piece in written)
+
+
+def told(product: Product, call: str) -> None:
+    """Wait until what a gateway said of a call that its worker gave up is on record."""
+    wait_for(lambda: "relayed" in {e["kind"] for e in item(product, call).get("events", ())}, timeout_s=20, what="what was relayed")
+
+
+def test_an_answer_whose_worker_gives_it_up(place: tuple[Product, Replay]) -> None:
+    """A policy hangs in a tool call: text went out before, and the gateway's own error after it."""
+    product, replay = place
+    replay.answer(stream(own("openai-tools-interleaved.sse"), cutting="events"))
+    path, body = asking("openai", "gpt-x", tools=True)
+    call, _, data = got(product, path, body, policy="hangs")
+    assert b'"code":"policy_failed"' in data.replace(b" ", b"")
+    told(product, call)
+    written = is_whole(product, call, data)
+    assert [piece["kind"] for piece in written][-1] == "frame" and all(piece["relayed"] for piece in written)
+
+
+def test_a_request_that_no_worker_takes(place: tuple[Product, Replay]) -> None:
+    product, _ = place
+    [worker] = product.of("policy")
+    worker.kill(signal.SIGSTOP)
+    path, body = asking("openai", "demo", streamed=False)
+    try:
+        call, status, data = got(product, path, body, timeout_s="20")
+    finally:
+        worker.kill(signal.SIGCONT)
+    assert status == 503 and json.loads(data)["error"]["code"] == "no_worker"
+    told(product, call)
+    assert [piece["kind"] for piece in is_whole(product, call, data)] == ["frame"]
 
 
 def test_a_client_that_goes_away_got_the_beginning(place: tuple[Product, Replay]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -129,6 +130,21 @@ async def test_a_living_gateway_names_what_ended_before_redis_was_emptied(redis:
     await redis.call("FLUSHALL")
     await bus._beat()
     assert [one for one, _ in await named(redis)] == [call.id]
+
+
+@pytest.mark.parametrize(("number", "relayed"), [(0, 0), (5, -1)])
+async def test_of_a_call_that_this_gateway_has_no_more_nobody_says_how_far_it_came(
+    redis: Connection, bus: Bus, number: int, relayed: int
+) -> None:
+    """A Redis without its last second has a call open again that ended; a worker takes it over, and its keepalive comes here."""
+    call = opened()
+    await on_stream(redis, call)
+    bus._deliver(Reply(call.id, number, number, processed=3, keepalive=True))
+    found: list[Any] = []
+    while not found:
+        found = await redis.call("XRANGE", call.stream_key, "1-0", "+")
+    entries = [layout.unpack_entry(fields[1]) for _, fields in found]
+    assert [(entry.seq, entry.kind, entry.text, entry.number) for entry in entries] == [(4, "closed", "client_gone", relayed)]
 
 
 async def test_an_end_that_was_queued_behind_entries_that_redis_first_refused_comes_after_them(redis: Connection, bus: Bus) -> None:

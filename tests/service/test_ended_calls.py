@@ -5,12 +5,14 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from db.holes import Hole
 from db.insert import AuditInserter
 from db.redact import redact
 from db.seal import Sealer
+from db.verify import verify
 from protocol.errors import AuditUnavailable
 from protocol.records import EndRecord
 from streams import layout
@@ -239,3 +241,29 @@ async def test_the_stream_keeps_an_hour(redis: Connection, inserter: AuditInsert
     await looked_up_twice(ended, inserter, redis)
     await ended.look(inserter)
     assert await redis.call("XLEN", key) == 2
+
+
+@pytest.mark.parametrize("told_twice", [False, True])
+async def test_what_was_relayed_of_a_call_that_its_worker_gave_up_is_recorded_once(
+    url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls, told_twice: bool
+) -> None:
+    call = layout.new_call_id()
+    given_up = {"relayed": -1, "relayed_sha256": None}
+    records = [msgspec.structs.replace(r, **given_up) if isinstance(r, EndRecord) else r for r in summed_call(call)]
+    await insert(url, *records, bodies={call: BODY})
+    with Sealer(url) as sealer:
+        assert sealer.seal([UUID(call)]) == 1
+    payloads = [bytes(p) for (p,) in rows(url, "SELECT payload FROM releases WHERE call_id = %s ORDER BY number", call)]
+    [(upto,)] = rows(url, "SELECT max(number_next) FROM releases WHERE call_id = %s", call)
+    relayed = layout.unpack_relayed(closed(upto, *payloads).chunks[0])
+    relayed = msgspec.structs.replace(relayed, keepalives=[(0, 2)], own=b"data: {}\n\n")
+    for at in (1, 2) if told_twice else (1,):
+        await name(redis, call, told=Entry(9, at, "closed", [layout.pack(relayed)], upto, "policy_failed"))
+    grown = await looked_up_twice(ended, inserter, redis)
+    assert grown == [UUID(call)]
+    events = rows(url, "SELECT kind, number, detail FROM events WHERE call_id = %s AND kind <> 'takeover' ORDER BY kind", call)
+    said = f"said by its gateway, of {len(payloads)} releases"
+    assert events == [("frame", upto, "data: {}\n\n"), ("keepalive", 0, "2"), ("relayed", upto, said)]
+    with Sealer(url) as sealer:
+        assert sealer.seal(grown) == 1
+    assert verify(url).ok

@@ -102,6 +102,11 @@ class Recorded:
     """What the end says: how many chunks, how many releases, and the hash over the hashes of the releases that were relayed."""
 
     @property
+    def says_what_was_relayed(self) -> bool:
+        """Did a gateway say it, in the call's end or beside it?"""
+        return self.sums[2] is not None or any(kind == "relayed" for kind, _ in self.events)
+
+    @property
     def payload(self) -> bytes:
         """What the record says the client got."""
         return b"".join(payload for _, _, payload, _ in self.releases)
