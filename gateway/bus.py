@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
-from gateway.lost import LostCalls
+from gateway.lost import EndsToTell
 from gateway.replies import NOT_AN_ANSWER, Replies
 from gateway.starts import Starts
 from protocol.config import Limits
@@ -50,7 +50,7 @@ class Bus:
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
         self._starts = Starts(self.redis, self._bodies, limits)
-        self._lost = LostCalls(self.redis, gateway, shards)
+        self._lost = EndsToTell(self.redis, gateway, shards)
         self._alive_ms = int(ALIVE_MS * max(1.0, limits.redis_silent_s / 5))
         self._replies = [
             Replies(url, gateway, s, silent_s=limits.redis_silent_s, again=partial(self._again, s)) for s in range(shards)
@@ -290,12 +290,13 @@ class Bus:
         return next((r.trouble for r in self._replies if r.trouble), "")
 
     @property
-    def warning(self) -> str:
-        """What is not well, though this gateway may hear: calls in a row were taken by nobody, or something was wrong with the start."""
-        if self.untaken < UNTAKEN:
-            return self.notice
-        said = f"the last {self.untaken} calls were taken by no policy worker, and this gateway heard nothing meanwhile"
-        return f"{said}: see whether policy workers are full, and whether they use the Redis that this gateway uses"
+    def warnings(self) -> list[str]:
+        """What is not well, though this gateway may hear: none hides another, as a full gateway may be one that lacks descriptors."""
+        found = [self.notice] if self.notice else []
+        if self.untaken >= UNTAKEN:
+            said = f"the last {self.untaken} calls were taken by no policy worker, and this gateway heard nothing meanwhile"
+            found.append(f"{said}: see whether policy workers are full, and whether they use the Redis that this gateway uses")
+        return found + self._lost.warnings
 
     async def _beat_loop(self) -> None:
         while True:
@@ -330,7 +331,7 @@ class Bus:
         for shard, replies in enumerate(self._replies):
             keys = [layout.gateway_key(shard, self.gateway), replies.key]
             replies.beaten(await self.redis.script(scripts.BEAT, keys, [replies.position, self._alive_ms]))
-        args: list[Argument] = [self.gateway, layout.gateway_says(self.trouble, self.warning), layout.GATEWAYS_TTL_MS]
+        args: list[Argument] = [self.gateway, layout.gateway_says(self.trouble, self.warnings), layout.GATEWAYS_TTL_MS]
         self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
         if self.gate is not None:
             self.gate.look()

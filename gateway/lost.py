@@ -9,18 +9,23 @@ there too the gateway tells what it relayed. What is told without need does no h
 import logging
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.calls import OpenCall
 from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
 from protocol.errors import StreamConnectionLost
 from streams import layout
-from streams.connection import Connection, RedisError
+from streams.connection import Argument, Connection, RedisError
 from streams.layout import Entry
 
 log = logging.getLogger(__name__)
 REMEMBERED_S = 5.0
 """How long before the last sign that Redis was well a call may have ended and be lost with it: it writes its file each second."""
+CALLS_AN_ENTRY, ENTRY_BYTES = 200, 64 * 1024
+"""So many calls are named in one entry, and no more once they are so large: audit writers read 500 entries at once."""
+ENTRIES_A_LOOK = 10
+"""Looks are part of the signs of life, which must not wait for the round trips of 10,000 calls: what is left is told with the next one."""
 
 
 class _Ended(NamedTuple):
@@ -29,14 +34,24 @@ class _Ended(NamedTuple):
     entry: Entry
 
 
-class LostCalls:
-    """What one gateway tells of calls that may be lost. `look` is called with each sign of life."""
+class EndsToTell:
+    """What one gateway tells of calls that may be lost. `look` comes with each sign of life. Past its bound the oldest are forgotten."""
 
     def __init__(self, redis: Connection, gateway: str, shards: int) -> None:
         self._redis, self._gateway, self._shards = redis, gateway, shards
         self._remembered = deque[_Ended](maxlen=MAX_REMEMBERED_CALLS)
-        self._to_tell = deque[_Ended](maxlen=MAX_REMEMBERED_CALLS)
+        self._to_tell = [deque[_Ended]() for _ in range(shards)]
         self._run_id = ""
+        self._has_forgotten = False
+        """Were there calls to tell that were past the bound?"""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the record may lack without a mark."""
+        if not self._has_forgotten:
+            return []
+        said = f"Redis may have lost more calls at once than the {MAX_REMEMBERED_CALLS:,} that a gateway remembers"
+        return [f"{said}: what the record lacks of the others is marked nowhere (said until this gateway is started anew)"]
 
     def remember(self, call_id: str, entry: Entry) -> None:
         """Redis has taken the end of a call."""
@@ -45,7 +60,21 @@ class LostCalls:
     def tell(self, call: OpenCall) -> None:
         """Redis has lost a call that is over here, or its worker has given it up."""
         if call.is_begun and (end := call.last) is not None:
-            self._to_tell.append(_Ended(time.monotonic(), call.id, end))
+            self._add([_Ended(time.monotonic(), call.id, end)])
+
+    def _add(self, ends: Iterable[_Ended]) -> None:
+        for one in ends:
+            if sum(map(len, self._to_tell)) >= MAX_REMEMBERED_CALLS:
+                max(self._to_tell, key=len).popleft()
+                self._forget()
+            self._to_tell[layout.shard_of(one.call_id)].append(one)
+
+    def _forget(self) -> None:
+        if not self._has_forgotten:
+            log.error(
+                "more calls may be lost than can be told: the record may lack some without a mark", extra={"most": MAX_REMEMBERED_CALLS}
+            )
+        self._has_forgotten = True
 
     async def is_known(self) -> bool:
         """Does Redis know this gateway still? Asked before its next sign of life. Raises StreamConnectionLost."""
@@ -63,22 +92,37 @@ class LostCalls:
                 log.warning(
                     "Redis may have lost calls that had ended: the record is asked for them", extra={"count": len(self._remembered)}
                 )
-            self._to_tell.extend(self._remembered)
+            if len(self._remembered) == MAX_REMEMBERED_CALLS:
+                # all of the last seconds: others of them were pushed out
+                self._forget()
+            self._add(self._remembered)
             self._remembered.clear()
         self._run_id = run_id
         oldest = time.monotonic() - REMEMBERED_S
         while self._remembered and self._remembered[0].at < oldest:
             self._remembered.popleft()
-        while self._to_tell:
-            # taken out first: two signs of life may be under way, and each call is told by one of them
-            one = self._to_tell.popleft()
-            key = layout.ended_key(layout.shard_of(one.call_id))
-            try:
-                await self._redis.call("XADD", key, "MAXLEN", "~", MAX_ENDED_CALLS, "*", "c", one.call_id, "b", layout.pack(one.entry))
-            except StreamConnectionLost:
-                self._to_tell.appendleft(one)
-                raise
-            except RedisError as error:
-                self._to_tell.appendleft(one)
-                log.error("lost calls cannot be told", extra={"count": len(self._to_tell), "error": str(error)[:80]})
-                return
+        left = ENTRIES_A_LOOK
+        try:
+            for shard, ends in enumerate(self._to_tell):
+                while ends and left:
+                    left -= 1
+                    await self._tell(shard, ends)
+        except RedisError as error:
+            count = sum(map(len, self._to_tell))
+            log.error("lost calls cannot be told", extra={"count": count, "error": str(error)[:80]})
+
+    async def _tell(self, shard: int, ends: deque[_Ended]) -> None:
+        """Name the first of `ends` in one entry. They are taken out first: two signs of life may be under way, and one tells each call."""
+        batch: list[_Ended] = []
+        named: list[Argument] = []
+        size = 0
+        while ends and len(batch) < CALLS_AN_ENTRY and size < ENTRY_BYTES:
+            batch.append(ends.popleft())
+            blob = layout.pack(batch[-1].entry)
+            size += len(blob)
+            named += ("c", batch[-1].call_id, "b", blob)
+        try:
+            await self._redis.call("XADD", layout.ended_key(shard), "MAXLEN", "~", MAX_ENDED_CALLS, "*", *named)
+        except (StreamConnectionLost, RedisError):
+            ends.extendleft(reversed(batch))
+            raise

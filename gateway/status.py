@@ -73,7 +73,7 @@ class Status:
     def warnings(self) -> list[str]:
         """What somebody should look at, though calls can be served."""
         letters = f"{self._dead_letters:,} records are dead letters: see `sluice doctor`" if self._dead_letters else ""
-        return [said for said in (letters, self._behind(), self._bus.warning) if said]
+        return [said for said in (letters, self._behind(), *self._bus.warnings) if said]
 
     def _behind(self) -> str:
         if (waited_s := time.monotonic() - self._shrank_at) <= BACKLOG_S:

@@ -343,7 +343,8 @@ _GATEWAY: tuple[Bound, ...] = (
     Bound(
         "remembered_calls", "client", "calls of the last 5 s that a gateway remembers, should Redis lose their ends",
         b.MAX_REMEMBERED_CALLS,
-        "calls", "gateway.lost", "the oldest are forgotten", "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
+        "calls", "gateway.lost", "the oldest are forgotten; if Redis loses so many, log and `/ready` say so",
+        "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
     ),
     Bound(
         "provider_requests", "client", "requests that one gateway has under way at a provider; one key: as many as are still free",

@@ -230,9 +230,9 @@ class GatewaySign(NamedTuple):
     trouble: str
 
 
-def gateway_says(trouble: str, warning: str) -> str:
-    """Return what a gateway shows of itself: what keeps it from its work, or else what should be looked at."""
-    return trouble or (f"{WARNING}{warning}" if warning else "")
+def gateway_says(trouble: str, warnings: Sequence[str]) -> str:
+    """Return what a gateway shows of itself: what keeps it from its work, or else all that should be looked at."""
+    return trouble or (f"{WARNING}{'; '.join(warnings)}" if warnings else "")
 
 
 def gateway_signs(shown: Mapping[bytes, bytes]) -> dict[str, GatewaySign]:

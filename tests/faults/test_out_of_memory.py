@@ -59,7 +59,7 @@ class Bus:
     """As much of a gateway's bus as is looked at."""
 
     def __init__(self) -> None:
-        self.redis, self.shards, self.calls, self.warning = Redis(), 1, dict[str, object](), ""
+        self.redis, self.shards, self.calls, self.warnings = Redis(), 1, dict[str, object](), list[str]()
 
 
 async def test_ready_warns_of_records_that_wait_and_do_not_become_fewer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from gateway.bus import BEAT_S, Bus
 from gateway.calls import OpenCall
 from gateway.status import Status
 from protocol.config import Limits
+from sluice.gateways import gateway_faults
 from streams import layout
 from streams.layout import Reply
 from tests.support.proxy import proxied
@@ -245,6 +246,16 @@ async def test_calls_that_nobody_takes_while_nothing_is_heard_are_told_of(redis_
         assert "the last 3 calls were taken by no policy worker" in Status(ears.bus).warnings[0]
         await ears.hears()
         assert not Status(ears.bus).warnings
+
+
+async def test_no_warning_of_a_gateway_hides_another(redis_url: str) -> None:
+    async with running(redis_url) as ears:
+        ears.bus.notice, ears.bus.untaken = "too few descriptors: raise the limit", 3
+        assert [said.split(" ")[0] for said in Status(ears.bus).warnings] == ["too", "the"]
+        await beats(ears.store, ears)
+        shown: Any = ears.store.hgetall(layout.GATEWAYS_KEY)
+        [(state, said)] = gateway_faults(shown, layout.time_ms(ears.store.time()))
+        assert state == "warning" and "raise the limit; the last 3 calls were taken by no policy worker" in said
 
 
 @pytest.mark.parametrize("silent_s", [1.0, 5.0, 10.0])
