@@ -15,15 +15,13 @@ import psycopg
 
 from db.canonical import FORMS
 from db.link import conninfo
+from protocol.records import STREAM_LOST, UNCLAIMED
 from protocol.tokens import NOTE
 
 KIND = "incomplete"
 """The kind of the events; `number` is a `Hole`, `detail` one sentence with figures."""
 MANY = 10_000
 """What is counted is counted up to here."""
-UNCLAIMED = "unclaimed"
-"""The reason of a call that no worker began: nothing of it but its end is on record."""
-STREAM_LOST = "stream_lost"
 
 
 class Hole(IntEnum):

@@ -17,6 +17,10 @@ import msgspec
 from protocol.errors import StreamProtocolError
 
 VerdictName = Literal["allow", "block", "replace", "hold", "withheld"]
+UNCLAIMED = "unclaimed"
+"""The reason of a call that no worker began: nothing of it but its end is on record. What is missing of a call is judged by these two."""
+STREAM_LOST = "stream_lost"
+"""The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
 
 
 def to_bytes(text: str) -> bytes:

@@ -16,10 +16,10 @@ from policy.base import Judgement
 from policy.effects import Ask
 from protocol.config import Limits
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
+from protocol.records import STREAM_LOST
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from workers.call import OwnedCall
-from workers.finish import STREAM_LOST
 from workers.judge_queue import JudgeQueue
 from workers.turns import TurnLookup
 

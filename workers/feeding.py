@@ -15,12 +15,12 @@ from typing import Any
 
 from protocol.bounds import LARGE_STEP_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
+from protocol.records import STREAM_LOST
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Entry
 from workers.call import OwnedCall, now_ms
 from workers.claims import Claimed
-from workers.finish import STREAM_LOST
 from workers.lane import Lane
 from workers.release import Releaser
 
@@ -106,7 +106,7 @@ class Feeder:
             return
         if call.expected <= claimed.recorded and not call.broken:
             # another ended the call while this worker slept, and says so now, or Redis has lost its stream
-            self._close(call, "stream_lost")
+            self._close(call, STREAM_LOST)
             return
         if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
             log.error("replay came out differently", extra={"call_id": call.id})

@@ -19,8 +19,6 @@ from workers.release import BATCH_BYTES, MAX_BATCH, REPLY_TTL_MS
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1
-STREAM_LOST = "stream_lost"
-"""The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
 Place = tuple[int, str]
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from db.insert import AuditInserter
-from protocol.records import EndRecord
+from protocol.records import STREAM_LOST, EndRecord
 from streams import layout
 from streams.connection import Connection, RedisError
 from workers.seal import EntryId, entry_id
@@ -68,7 +68,7 @@ class LostCalls:
             if (first := firsts[shard]) is None or first > missed.last:
                 log.warning("a call that Redis has lost is ended", extra={"call_id": call_id})
                 at = time.time_ns() // 1_000_000
-                end = EndRecord(call_id=call_id, at=at, state="FAILED", reason="stream_lost", status=0, relayed=-1)
+                end = EndRecord(call_id=call_id, at=at, state="FAILED", reason=STREAM_LOST, status=0, relayed=-1)
                 await inserter.insert([end], {})
                 ended.append(call_id)
         return await inserter.sealed_among(ended) if ended else []

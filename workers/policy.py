@@ -22,7 +22,7 @@ from policy.session import Session
 from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Config, Runtime
 from protocol.errors import Forbidden, NotFound, Overloaded, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
-from protocol.records import EventRecord, encode_records
+from protocol.records import STREAM_LOST, UNCLAIMED, EventRecord, encode_records
 from streams import layout, lifecycle, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Start
@@ -31,7 +31,7 @@ from workers.call import OwnedCall, now_ms
 from workers.claims import Claimed, Claims
 from workers.facts import Facts
 from workers.feeding import Feeder, moment
-from workers.finish import STREAM_LOST, Finisher
+from workers.finish import Finisher
 from workers.judge_queue import JudgeQueue
 from workers.lane import Lane
 from workers.release import Releaser
@@ -161,7 +161,7 @@ class PolicyWorker:
         self.calls[call.id] = call
         has_more = self._hears.adopt(call) or len(claimed.entries) > 1
         if claimed.expired:
-            self._close(call, "unclaimed")
+            self._close(call, UNCLAIMED)
             return None
         if not claimed.is_fresh:
             detail = f"worker {self.name}" + (", the one before died in it" if claimed.died_in_it else "")
