@@ -13,11 +13,12 @@ from hashlib import sha256
 import msgspec
 
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
+from protocol.records import STREAM_LOST
 from protocol.request import Dialect, Endpoint
 from protocol.sse import KEEPALIVES
 from streams import layout
 from streams.connection import Append
-from streams.layout import Dispatch, Entry, EntryKind, Relayed, Reply
+from streams.layout import Dispatch, Entry, EntryKind, Relayed, Reply, is_other
 
 CHANNEL_MAX = 64 * 1024
 """Entries above this are only announced on the channel; workers read them from the stream."""
@@ -283,7 +284,7 @@ class OpenCall:
     def lose(self) -> None:
         """Redis has this call's stream no longer: nothing more can be recorded, so nothing more may come."""
         self.closed, self.is_lost, self.unanswered, self._pending = True, True, [], []
-        self.fail(StreamConnectionLost("the streams lost this call", code="stream_lost"))
+        self.fail(StreamConnectionLost("the streams lost this call", code=STREAM_LOST))
 
     @property
     def has_pending(self) -> bool:
@@ -320,8 +321,3 @@ class OpenCall:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.when_room(mark, lambda: None if waiting.done() else waiting.set_result(None))
             await waiting
-
-
-def is_other(data: bytes, digest: bytes) -> bool:
-    """Are these bytes not those of the hash? Workers of the version before send none."""
-    return bool(digest) and sha256(data).digest() != digest

@@ -35,6 +35,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -407,6 +408,11 @@ def call_of_reply(blob: bytes) -> str:
     except _UNREADABLE:
         return ""
     return found[0] if isinstance(found, list) and found and isinstance(found[0], str) else ""
+
+
+def is_other(data: bytes, digest: bytes) -> bool:
+    """Are these bytes not those of the hash that came with them? Processes of the version before send none."""
+    return bool(digest) and sha256(data).digest() != digest
 
 
 def _unpack(decoder: "msgspec.msgpack.Decoder[T]", blob: bytes) -> T:

@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 
 import msgspec
 
@@ -120,7 +119,7 @@ class OwnedCall:
     def begin(self, body: bytes | None) -> None:
         """Start the session with the request body. One that takes too long is refused."""
         self.has_begun = True
-        if body is not None and self.start.body_sha256 and sha256(body).digest() != self.start.body_sha256:
+        if body is not None and layout.is_other(body, self.start.body_sha256):
             self.note("body_changed", 0, "the request body in Redis is not the one that the client sent", self.start.at)
             self.refuse(StreamProtocolError("the request body was changed before a policy worker read it", code="body_changed"))
             return
@@ -424,7 +423,7 @@ class OwnedCall:
         reply = Reply(
             self.id, number, following, status=rendered.status, headers=headers, data=rendered.data, late=rendered.late,
             end=self._end if outputs else "", dispatch=rendered.dispatch, processed=self.expected - 1, keepalive=only_keepalive,
-            sha256=sha256(payload).digest() if payload else b"", late_sha256=rendered.late_sha256,
+            sha256=digest(payload), late_sha256=rendered.late_sha256,
         )  # fmt: skip
         return reply, payload
 
