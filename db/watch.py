@@ -12,7 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 from pydantic import ValidationError
 
-from db.letters import COUNT
+from db import holes, letters
 from db.link import TimedConnection, conninfo, statement_timeout_ms
 from db.schema import IDENTITY
 from protocol.config import Key
@@ -64,8 +64,15 @@ class Watch:
 
     async def dead_letters(self) -> int:
         """Return how many records were set aside, up to `db.letters.MANY`; 0 where there are no tables."""
+        return await self._count(letters.COUNT)
+
+    async def incomplete_calls(self) -> int:
+        """Return how many calls are incomplete on record, up to `db.holes.MANY`; 0 where there are no tables."""
+        return await self._count(holes.COUNT)
+
+    async def _count(self, statement: LiteralString) -> int:
         try:
-            rows = await self._ask(COUNT)
+            rows = await self._ask(statement)
         except psycopg.errors.UndefinedTable:
             return 0
         return int(rows[0]["count"])

@@ -29,7 +29,7 @@ class Status:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._schema_is_behind = False
-        self._dead_letters = 0
+        self._dead_letters = self._incomplete = 0
         self.faults: list[Callable[[], str]] = []
         """What else may keep calls from being served, each as a sentence, empty when it does not."""
         self._backlog, self._shrank_at = 0, time.monotonic()
@@ -48,18 +48,25 @@ class Status:
                 "policy_workers": "Live policy workers",
                 "judge_jobs_rejected": "Jobs on the judge queue that were not JSON",
                 "dead_letters": "Records set aside, which are in no list of the audit API",
+                "incomplete_calls": "Calls of which the record lacks something, or holds something else than was released",
                 "judge_workers": "Live judge workers",
                 "audit_writers": "Live audit writers",
             }.items()
         }
 
-    async def watch(self, schema_is_behind: Callable[[], Awaitable[bool]], count_dead_letters: Callable[[], Awaitable[int]]) -> None:
-        """Keep an eye on the schema and on dead letters until cancelled; with Postgres away, what was seen last stays."""
+    async def watch(
+        self,
+        schema_is_behind: Callable[[], Awaitable[bool]],
+        count_dead_letters: Callable[[], Awaitable[int]],
+        count_incomplete: Callable[[], Awaitable[int]],
+    ) -> None:
+        """Keep an eye on the schema and on what the record lacks until cancelled; with Postgres away, what was seen last stays."""
         while True:
             await self._look_at_backlog()
             with contextlib.suppress(AuditUnavailable):
                 self._schema_is_behind = await schema_is_behind()
                 self._dead_letters = await count_dead_letters()
+                self._incomplete = await count_incomplete()
             await asyncio.sleep(SCHEMA_S)
 
     async def _look_at_backlog(self) -> None:
@@ -73,7 +80,8 @@ class Status:
     def warnings(self) -> list[str]:
         """What somebody should look at, though calls can be served."""
         letters = f"{self._dead_letters:,} records are dead letters: see `sluice doctor`" if self._dead_letters else ""
-        return [said for said in (letters, self._behind(), *self._bus.warnings) if said]
+        incomplete = f"{self._incomplete:,} calls are incomplete on record: see `sluice doctor`" if self._incomplete else ""
+        return [said for said in (letters, incomplete, self._behind(), *self._bus.warnings) if said]
 
     def _behind(self) -> str:
         if (waited_s := time.monotonic() - self._shrank_at) <= BACKLOG_S:
@@ -127,6 +135,7 @@ class Status:
         """Return the text of /metrics; figures that Redis does not give stay as they were."""
         redis = self._bus.redis
         self._depths["dead_letters"].set(self._dead_letters)
+        self._depths["incomplete_calls"].set(self._incomplete)
         try:
             shards = range(self._bus.shards)
             self._depths["audit_backlog_entries"].set(sum([await redis.call("XLEN", layout.audit_key(s)) for s in shards]))

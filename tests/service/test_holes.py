@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,9 @@ from db.queries import AuditReader
 from db.redact import redact
 from db.seal import Sealer
 from db.verify import verify
+from db.watch import Watch
+from gateway.status import Status
+from protocol.errors import StreamConnectionLost
 from protocol.records import (
     BlockRecord,
     CallRecord,
@@ -33,6 +37,7 @@ from sluice.doctor import check_database_live
 from tests.support.record import call_id, rows
 from tests.support.sealed import insert, verified
 from tests.support.sums import BODY, summed_call
+from tests.support.waiting import wait_until
 
 SECRET = b'{"mcp_servers": [{"authorization_token": "t-123"}]}'
 Change = Callable[[list[Record]], list[Record]]
@@ -154,6 +159,28 @@ def test_doctor_names_five(url: str) -> None:
     [sentence] = [said for name, state, said in check_database_live(url) if (name, state) == ("incomplete calls", "warning")]
     assert sentence.startswith("7 calls are incomplete on record: ")
     assert sum(call in sentence for call in calls) == 5 and "and 2 more" in sentence
+
+
+async def test_ready_and_metrics_count_incomplete_calls(url: str) -> None:
+    """As they count dead letters: nobody asks `doctor` every day."""
+    broken = without(ChunksRecord, ReleaseRecord)
+    for _ in range(2):
+        await asyncio.to_thread(put, url, broken(summed_call(call_id())))
+
+    async def away(*command: object) -> None:
+        raise StreamConnectionLost("away")
+
+    async def none() -> Any:
+        return 0
+
+    watch = Watch(url)
+    status = Status(SimpleNamespace(redis=SimpleNamespace(call=away), shards=1, calls={}, warnings=[]))  # type: ignore[arg-type]
+    watching = asyncio.create_task(status.watch(none, none, watch.incomplete_calls))
+    await wait_until(lambda: bool(status.warnings))
+    watching.cancel()
+    await watch.close()
+    assert status.warnings == ["2 calls are incomplete on record: see `sluice doctor`"]
+    assert b"sluice_incomplete_calls 2.0" in await status.metrics()
 
 
 async def test_a_call_without_a_beginning_can_be_read(url: str) -> None:

@@ -38,7 +38,7 @@ def looks_at_backlog(redis: Any) -> Coroutine[Any, Any, None]:
     async def nothing() -> Any:
         return 0
 
-    return Status(SimpleNamespace(redis=redis, shards=1, calls={})).watch(nothing, nothing)  # type: ignore[arg-type]
+    return Status(SimpleNamespace(redis=redis, shards=1, calls={})).watch(nothing, nothing, nothing)  # type: ignore[arg-type]
 
 
 def looks_at_identity(redis: Any) -> Coroutine[Any, Any, None]:
