@@ -63,6 +63,7 @@ JUDGE_COLUMNS = (
     ("threshold", "judge.threshold"), ("decided", "decided_at"), ("reason", "reason"), ("kind", "kind"),
 )  # fmt: skip
 CHUNK_COLUMNS = (("seq", "seq"), ("verdict", "verdict"), ("raw", "raw"), ("block", "block"), ("at", "at"))
+RELEASED_COLUMNS = (("number", "number"), ("kind", "kind"), ("payload", "payload"), ("relayed", "relayed"), ("at", "at"))
 _CELL = 160
 _FOLDED = 16
 """Arguments, raw chunks and other long text may be folded to this width."""
@@ -141,6 +142,9 @@ def show(
         if found[title]:
             _print_table(console, title, found[title], tuple((name, name) for name in found[title][0]))
     if chunks:
+        if found["released"]:
+            # all that the client of a refused request got
+            _print_table(console, "released before the first chunk", found["released"], RELEASED_COLUMNS)
         _print_table(console, "chunks", found["chunk_items"], CHUNK_COLUMNS)
 
 

@@ -23,4 +23,4 @@ def gateway_faults(shown: Mapping[bytes, bytes], now_ms: int) -> list[tuple[str,
             found.append(("warning", f"{said}: if it was killed, its calls have ended; if it runs, see its log and its way to Redis"))
     if not live:
         return [*found, ("warning", "no gateway of this version is running, so clients have nowhere to connect: start `sluice gateway`")]
-    return found or [("ok", f"{len(live)} live" if len(live) > 1 else "1 lives")]
+    return found or [("ok", f"{len(live)} gateways are live" if len(live) > 1 else "1 gateway is live")]

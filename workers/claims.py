@@ -343,7 +343,8 @@ class Claims:
             # once: it is the same for every call of those gateways
             self._told = {*self._told, sets} if len(self._told) < MOST_TOLD else {sets}
             log.warning(
-                "calls of another policy set are left to others: `sluice doctor` says which processes have which",
+                "calls of another policy set are left to others; where no worker has that set they are refused after limits.claim_s: "
+                "`sluice doctor` says which processes have which",
                 extra={"action": "policy_set", "sets": sets, "mine": [pin[1:] for pin in self._pins if pin[0] == "="]},
             )
 

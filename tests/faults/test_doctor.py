@@ -141,8 +141,8 @@ def test_gateways_are_counted() -> None:
     assert gateway_faults({}, 0) == [
         ("warning", "no gateway of this version is running, so clients have nowhere to connect: start `sluice gateway`")
     ]
-    assert gateway_faults({b"a": b"1000 "}, 2000) == [("ok", "1 lives")]
-    assert gateway_faults({b"a": b"1000 ", b"b": b"1500 "}, 2000) == [("ok", "2 live")]
+    assert gateway_faults({b"a": b"1000 "}, 2000) == [("ok", "1 gateway is live")]
+    assert gateway_faults({b"a": b"1000 ", b"b": b"1500 "}, 2000) == [("ok", "2 gateways are live")]
     assert gateway_faults({b"a": b"1000 ", b"b": b"1500 it hears nothing"}, 2000) == [("failed", "the gateway b: it hears nothing")]
 
 

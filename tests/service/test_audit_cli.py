@@ -14,7 +14,7 @@ from db.insert import AuditInserter
 from db.keys import KeyStore
 from sluice import audit_cli, keys_cli
 from sluice.audit_cli import printable
-from tests.support.record import call_id, call_record, fresh_database, tool_call_record, whole_call
+from tests.support.record import call_id, call_record, fresh_database, release_record, tool_call_record, whole_call
 
 ABSENT = "postgresql://nobody@127.0.0.1:1/none"
 
@@ -82,6 +82,21 @@ def test_show_tells_one_call(call: str) -> None:
     shown = audit("show", call, "--chunks").stdout
     for word in ("bash", "rm -rf", "demo-judge", "takeover", "ENDED"):
         assert word in shown
+
+
+def test_show_tells_what_the_client_of_a_refused_request_got(url: str) -> None:
+    call = call_id()
+
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            refusal = release_record(call, b'{"error": "this request is refused"}', number=0, seq=0)
+            assert not await inserter.insert([call_record(call), refusal], {call: b"{}"})
+
+    asyncio.run(insert())
+    shown = audit("show", call, "--chunks").stdout
+    assert "released before the first chunk" in shown and "this request is refused" in shown
+    assert shown.index("released before") < shown.rindex("chunks")
+    assert "this request is refused" not in audit("show", call).stdout
 
 
 def test_export_goes_to_a_file_or_to_standard_output(call: str, tmp_path: Path) -> None:
