@@ -74,7 +74,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
                 group.create_task(bus.run(), name="bus"),
                 group.create_task(keys.refresh(), name="keys"),
                 group.create_task(app.watch_timers(), name="timers"),
-                group.create_task(status.watch(schema_is_behind, watch.dead_letters, watch.incomplete_calls), name="schema"),
+                group.create_task(status.watch(schema_is_behind, watch.lacking), name="schema"),
                 group.create_task(_watch_identity(identity), name="identity"),
                 group.create_task(sets.watch(), name="policy sets"),
             ]

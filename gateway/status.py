@@ -54,19 +54,13 @@ class Status:
             }.items()
         }
 
-    async def watch(
-        self,
-        schema_is_behind: Callable[[], Awaitable[bool]],
-        count_dead_letters: Callable[[], Awaitable[int]],
-        count_incomplete: Callable[[], Awaitable[int]],
-    ) -> None:
+    async def watch(self, schema_is_behind: Callable[[], Awaitable[bool]], lacking: Callable[[], Awaitable[tuple[int, int]]]) -> None:
         """Keep an eye on the schema and on what the record lacks until cancelled; with Postgres away, what was seen last stays."""
         while True:
             await self._look_at_backlog()
             with contextlib.suppress(AuditUnavailable):
                 self._schema_is_behind = await schema_is_behind()
-                self._dead_letters = await count_dead_letters()
-                self._incomplete = await count_incomplete()
+                self._dead_letters, self._incomplete = await lacking()
             await asyncio.sleep(SCHEMA_S)
 
     async def _look_at_backlog(self) -> None:

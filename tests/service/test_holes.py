@@ -170,12 +170,12 @@ async def test_ready_and_metrics_count_incomplete_calls(url: str) -> None:
     async def away(*command: object) -> None:
         raise StreamConnectionLost("away")
 
-    async def none() -> Any:
-        return 0
+    async def none() -> bool:
+        return False
 
     watch = Watch(url)
     status = Status(SimpleNamespace(redis=SimpleNamespace(call=away), shards=1, calls={}, warnings=[]))  # type: ignore[arg-type]
-    watching = asyncio.create_task(status.watch(none, none, watch.incomplete_calls))
+    watching = asyncio.create_task(status.watch(none, watch.lacking))
     await wait_until(lambda: bool(status.warnings))
     watching.cancel()
     await watch.close()

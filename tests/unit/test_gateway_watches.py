@@ -35,10 +35,13 @@ def looks_at_sets(redis: Any) -> Coroutine[Any, Any, None]:
 
 
 def looks_at_backlog(redis: Any) -> Coroutine[Any, Any, None]:
-    async def nothing() -> Any:
-        return 0
+    async def nothing() -> bool:
+        return False
 
-    return Status(SimpleNamespace(redis=redis, shards=1, calls={})).watch(nothing, nothing, nothing)  # type: ignore[arg-type]
+    async def lacking() -> tuple[int, int]:
+        return 0, 0
+
+    return Status(SimpleNamespace(redis=redis, shards=1, calls={})).watch(nothing, lacking)  # type: ignore[arg-type]
 
 
 def looks_at_identity(redis: Any) -> Coroutine[Any, Any, None]:
