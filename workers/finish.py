@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from protocol.errors import PolicyFailed, StreamConnectionLost
-from protocol.records import EndRecord, encode_records
+from protocol.records import UNCLAIMED, EndRecord, encode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Reply
@@ -60,7 +60,7 @@ class Finisher:
             log.error("the records of a call cannot be written", extra={"call_id": call.id, "error": type(error).__name__}, exc_info=error)
             audit = encode_records([EndRecord(call_id=call.id, at=now_ms(), state="FAILED", reason=PolicyFailed.code, status=0)])
         # the gateway knows when it closed the call itself, and when nobody claimed it
-        given_up = relayed < 0 and reason != "unclaimed"
+        given_up = relayed < 0 and reason != UNCLAIMED
         reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
         self._push((call.shard, call.gateway), _End(call, call.id, call.token, audit, reply, gone))
 
