@@ -17,12 +17,12 @@ from typing import Any
 from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
 from gateway.lost import LostCalls
-from gateway.replies import NOT_AN_ANSWER, Replies
+from gateway.replies import Replies
 from gateway.starts import Starts
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
 from streams import fitness, layout, scripts
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
 from streams.layout import Entry, Start
 
 log = logging.getLogger(__name__)

@@ -26,13 +26,14 @@ from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
 from streams import layout, lifecycle, scripts
+from streams.audit_stream import entry_id
 from streams.connection import Connection, RedisError
 from streams.identity import Identity
 from workers import process
 from workers.bodies import BATCH_BYTES, LARGE, Bodies
 from workers.ended import EndedCalls
 from workers.lost import LostCalls
-from workers.seal import SealLoop, entry_id
+from workers.seal import SealLoop
 
 log = logging.getLogger(__name__)
 BATCH_BLOBS, FEW = 500, 10

@@ -17,7 +17,8 @@ from db.checkpoints import load_private_key, parse
 from db.seal import BATCH, Sealer
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost
-from streams import layout
+from streams import audit_stream, layout
+from streams.audit_stream import EntryId
 from streams.connection import Connection, RedisError
 
 log = logging.getLogger(__name__)
@@ -32,15 +33,7 @@ MAX_WAITING = 100_000
 """Ended calls kept in mind; past it they are left to the next sweep."""
 SILENT_S = 90.0
 """What the sealer is asked for takes less, or the server has stopped: statements have a shorter time-out."""
-EntryId = tuple[int, int]
-NOTHING_LEFT: EntryId = (2**63, 0)
 T = TypeVar("T")
-
-
-def entry_id(raw: bytes) -> EntryId:
-    """Return a stream entry's id as numbers."""
-    ms, _, number = raw.partition(b"-")
-    return int(ms), int(number)
 
 
 class SealLoop:
@@ -118,11 +111,11 @@ class SealLoop:
         stale = _id_at(time.time() - self._stale_s)
         while True:
             found = await self._with_sealer(self._sealer.find_unsealed, self._swept_to, stale)
-            heads = [await self._head(shard) for shard in range(self._shards)]
+            states = [await audit_stream.look(self._redis, shard) for shard in range(self._shards)]
             for call in found:
                 if call not in self._waiting and len(self._waiting) < MAX_WAITING:
                     shard = layout.shard_of(str(call)) % self._shards
-                    self._waiting[call] = shard, heads[shard]
+                    self._waiting[call] = shard, states[shard].newest
             if len(found) < 1000:
                 break
             self._swept_to = found[-1]
@@ -137,53 +130,20 @@ class SealLoop:
             await self._seal_settled()
             self._is_swept = True
 
-    async def _head(self, shard: int) -> EntryId:
-        """The newest id that the stream has given out."""
-        try:
-            told = await self._redis.call("XINFO", "STREAM", layout.audit_key(shard))
-        except RedisError:
-            return (0, 0)
-        return entry_id(dict(zip(told[::2], told[1::2], strict=True))[b"last-generated-id"])
-
-    async def _delivered(self, shard: int) -> EntryId:
-        """The newest entry that a writer took, or NOTHING_LEFT. Raises RedisError where there is no stream or no group."""
-        # the groups after the stream: a writer may take an entry in between, and nothing is left then
-        newest = await self._head(shard)
-        groups = await self._redis.call("XINFO", "GROUPS", layout.audit_key(shard))
-        named = [dict(zip(group[::2], group[1::2], strict=True)) for group in groups]
-        delivered = next((entry_id(g[b"last-delivered-id"]) for g in named if g[b"name"] == layout.AUDIT_GROUP.encode()), NOTHING_LEFT)
-        return NOTHING_LEFT if delivered >= newest else delivered
-
     async def _is_behind(self) -> bool:
         """Do records wait for longer than they do where there is time for all?"""
         for shard in range(self._shards):
             with contextlib.suppress(RedisError):
-                if (await self._head(shard))[0] - (await self._delivered(shard))[0] > BEHIND_MS:
+                if (await audit_stream.look(self._redis, shard)).behind_ms > BEHIND_MS:
                     return True
         return False
-
-    async def _acked(self, shard: int) -> EntryId:
-        """Every entry of the stream up to this one is acked; without a stream there is nothing to wait for."""
-        try:
-            delivered = await self._delivered(shard)
-            # after the others: what is delivered in between is pending then
-            pending = await self._redis.call("XPENDING", layout.audit_key(shard), layout.AUDIT_GROUP)
-        except RedisError as error:
-            if "NOGROUP" in str(error) or "no such key" in str(error):
-                return NOTHING_LEFT
-            raise
-        if pending[0]:
-            ms, number = entry_id(pending[1])
-            return (ms, number - 1) if number else (ms - 1, 2**63)
-        # all is delivered and acked: an entry after that was lost with a Redis that came back without it
-        return delivered
 
     async def _seal_settled(self) -> None:
         """Seal those whose records are all in."""
         if not self._waiting:
             return
-        acked = [await self._acked(shard) for shard in range(self._shards)]
-        settled = sorted(call for call, (shard, entry) in self._waiting.items() if entry <= acked[shard])
+        states = [await audit_stream.look(self._redis, shard) for shard in range(self._shards)]
+        settled = sorted(call for call, (shard, entry) in self._waiting.items() if states[shard].is_recorded(entry))
         for start in range(0, len(settled), BATCH):
             calls = settled[start : start + BATCH]
             await self._with_sealer(self._sealer.seal, calls)
