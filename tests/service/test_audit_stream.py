@@ -99,6 +99,6 @@ async def test_an_answer_that_cannot_be_read_is_a_fault_of_redis(redis: Connecti
     """And the connection is made anew: what comes next on it may be the answer to something else."""
     await redis.call("XGROUP", "CREATE", KEY, GROUP, "0", "MKSTREAM")
     odd = Odd(redis, command, answer)
-    with pytest.raises(NotAnAnswer) as raised:
+    with pytest.raises(NotAnAnswer):
         await audit_stream.look(odd, 0)  # type: ignore[arg-type]
-    assert isinstance(raised.value, RedisError) and odd.is_cut
+    assert odd.is_cut
