@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from db import checkpoints
 from db.canonical import BESIDE, FORMS, HASH, VERSION, Form, call_hash, leaf_data, marks
 from db.checkpoints import Checkpoint
-from db.holes import SUMS, Found, find_holes, mark, values_of
+from db.holes import KIND, SUMS, Found, find_holes, mark, values_of
 from db.link import conninfo, cut
 from db.merkle import Tree
 from protocol.errors import AuditTooSlow, AuditUnavailable
@@ -89,6 +89,13 @@ SELECT call_id, string_agg(h, ''::bytea ORDER BY {form.order}) FROM (
 
 
 _EVENTS = [form.table for form in FORMS].index("events")
+_UNCOVERED = f"""
+SELECT call_id, coalesce(
+    (SELECT counts[{_EVENTS + 1}] FROM seals s WHERE s.call_id = i.call_id ORDER BY part DESC LIMIT 1)
+        < (SELECT count(*) FROM events e WHERE e.call_id = i.call_id), false
+) FROM (SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' AND call_id > %(after)s ORDER BY call_id LIMIT %(limit)s) i
+ORDER BY call_id
+""".encode()
 _STATEMENTS = {redacted: [_hashes(form, redacted=redacted) for form in FORMS] for redacted in (False, True)}
 _REDACTED: LiteralString = "SELECT DISTINCT call_id FROM redactions WHERE call_id = ANY(%(calls)s) AND call_id BETWEEN %(low)s AND %(high)s"
 _COUNTS = " UNION ALL ".join(
@@ -164,6 +171,15 @@ class Sealer:
         """Return calls whose last seal is of a process from before these tables, and which hold what that seal does not cover."""
         with _Away(self) as connection:
             return [row[0] for row in connection.execute(_BESIDE, {"limit": limit}).fetchall()]
+
+    def find_uncovered(self, after: UUID, limit: int = 1000) -> tuple[list[UUID], UUID | None]:
+        """Return those of the next `limit` incomplete calls of which the last seal does not cover all events, and the last of them all.
+
+        Who marks a sealed call as incomplete seals it next; in between it may have died. The last is None where no call is left.
+        """
+        with _Away(self) as connection:
+            rows = connection.execute(_UNCOVERED, {"after": after, "limit": limit}).fetchall()
+        return [call for call, is_uncovered in rows if is_uncovered], rows[-1][0] if len(rows) == limit else None
 
     def checkpoint(self) -> str | None:
         """Write a checkpoint over all seals; returns its text, or None when nothing was sealed since the last."""

@@ -169,6 +169,7 @@ class SealLoop:
 
     async def _sweep(self) -> None:
         """Find calls that nobody here waits for: those of writers that are gone, and those that never ended."""
+        after = self._swept_to if self._is_swept else UUID(int=0)
         before = _id_at(time.time() - OVERLAP_S)
         stale = _id_at(time.time() - self._stale_s)
         while True:
@@ -186,9 +187,18 @@ class SealLoop:
         # where a writer of the version before, which does not know all columns, was first; a seal that was tampered with ends it too
         while await self._seal(self._due(await self._with_sealer(self._sealer.find_beside))):
             pass
+        await self._cover_marks(after)
         if not self._is_swept:
             await self._seal_settled()
             self._is_swept = True
+
+    async def _cover_marks(self, after: UUID) -> None:
+        """Cover what a writer marked as incomplete that died before it could."""
+        last: UUID | None = after
+        while last is not None:
+            found, last = await self._with_sealer(self._sealer.find_uncovered, last)
+            if uncovered := self._due(found):
+                await self.seal_late(uncovered)
 
     async def _is_behind(self) -> bool:
         """Do records wait for longer than they do where there is time for all?"""

@@ -9,6 +9,8 @@ from uuid import UUID
 import pytest
 
 from db import seal as db_seal
+from db.holes import Found, Hole
+from db.insert import AuditInserter
 from db.seal import Sealer
 from db.verify import verify
 from protocol.config import Config, Runtime
@@ -17,8 +19,11 @@ from streams import layout
 from streams.connection import Connection
 from tests.support.record import chunks_record, rows, whole_call
 from tests.support.sealed import insert
+from tests.support.sums import BODY, summed_call
 from tests.support.waiting import wait_until
+from tests.support.writers import writing
 from workers import seal
+from workers.ended import EndedCalls
 
 TIMES = {"the server gives up": (400, 30.0), "the writer cuts": (30_000, 0.5)}
 Seconds = Callable[[Sequence[UUID]], float]
@@ -132,3 +137,64 @@ async def test_a_sealer_that_waits_for_another_is_not_slow(url: str, monkeypatch
                 await asyncio.to_thread(other.seal, [call])
         assert not isinstance(raised.value, AuditTooSlow)
         assert other.seal([call]) == 1
+
+
+def marked(url: str, call: UUID) -> bool:
+    """Does the record say that the gateway relayed something else?"""
+    return bool(rows(url, "SELECT 1 FROM events WHERE kind = 'incomplete' AND number = %s AND call_id = %s", int(Hole.RELAYED), call))
+
+
+async def whole(url: str) -> UUID:
+    """Put a whole call on record, with a seal."""
+    call = layout.new_call_id()
+    await insert(url, *summed_call(call), bodies={call: BODY})
+    with Sealer(url) as sealer:
+        sealer.seal([UUID(call)])
+    return UUID(call)
+
+
+async def test_a_mark_whose_writer_died_is_covered(redis: Connection, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the first sweep of a writer that starts, and by a later one of another, for the mark of a call that was sealed before."""
+    monkeypatch.setattr(seal, "SWEEP_S", 0.1)
+    calls = [await whole(url) for _ in range(3)]
+    async with AuditInserter(url) as inserter:
+        for call in calls[:2]:
+            await inserter.mark([Found(call, Hole.RELAYED, "other")])
+        assert [finding.call_id for finding in verify(url).findings] == calls[:2]
+        with Sealer(url) as sealer:
+            assert sealer.find_uncovered(UUID(int=0), 1) == (calls[:1], calls[0])
+            assert sealer.find_uncovered(calls[0], 2) == (calls[1:2], None)
+        async with sealing(redis, url) as loop:
+            await wait_until(lambda: verify(url).ok, what="the first sweep covers them")
+            await wait_until(lambda: loop._is_swept)
+            await inserter.mark([Found(calls[2], Hole.RELAYED, "other")])
+            await wait_until(lambda: verify(url).ok, what="a later sweep covers it")
+        with Sealer(url) as sealer:
+            assert sealer.find_uncovered(UUID(int=0)) == ([], None)
+    assert rows(url, "SELECT count(*) FROM seals") == [(6,)]
+
+
+async def test_a_mark_that_cannot_be_covered_at_once_is_kept(
+    redis: Connection, redis_url: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Postgres goes away between the mark and its seal; nobody marks the call again, and no sweep comes soon."""
+    monkeypatch.setattr(seal, "SWEEP_S", 3600)
+    monkeypatch.setattr(EndedCalls, "every_s", 0.05)
+    monkeypatch.setattr("workers.ended.FIRST_S", 0.1)
+    monkeypatch.setattr("workers.ended.LATER", 0.001)
+    call, seals, failures = await whole(url), Sealer.seal, 0
+
+    def away(self: Sealer, calls: Any, *, note: str = "") -> int:
+        nonlocal failures
+        if failures < 3:
+            failures += 1
+            raise AuditUnavailable("away")
+        return seals(self, calls, note=note)
+
+    async with writing(redis_url, url) as writer:
+        await wait_until(lambda: writer._seals._is_swept, what="the first sweep")
+        monkeypatch.setattr(Sealer, "seal", away)
+        told = layout.Entry(9, 1, "closed", [layout.pack(layout.Relayed(9, b"other"))], 3, "complete")
+        await redis.call("XADD", layout.ended_key(0), "*", "c", str(call), "b", layout.pack(told))
+        await wait_until(lambda: marked(url, call), what="the mark")
+        await wait_until(lambda: failures == 3 and verify(url).ok, what="its seal")
