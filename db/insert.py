@@ -73,8 +73,8 @@ _DROPPED: LiteralString = "SELECT call_id::text FROM seals WHERE part = -1 ORDER
 _RELAYED: LiteralString = """
 SELECT count(*), sha256(coalesce(string_agg(sha256, ''::bytea ORDER BY number), ''::bytea)),
     EXISTS (SELECT FROM redactions WHERE call_id = %(call)s::uuid),
-    (SELECT (extract(epoch FROM e.at) * 1000)::bigint FROM ends e WHERE e.call_id = %(call)s::uuid AND e.relayed < 0 AND NOT EXISTS (
-        SELECT FROM events v WHERE v.call_id = %(call)s::uuid AND v.kind = 'relayed'))
+    (SELECT (extract(epoch FROM e.at) * 1000)::bigint FROM ends e WHERE e.call_id = %(call)s::uuid AND e.relayed < 0),
+    EXISTS (SELECT FROM events v WHERE v.call_id = %(call)s::uuid AND v.kind = 'relayed')
 FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
 """
 _PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
@@ -90,7 +90,9 @@ class Relayed(NamedTuple):
     is_redacted: bool
     """Then neither says anything."""
     given_up_at: int | None
-    """When its worker gave it up (Unix ms), if it did and what was relayed is not on record."""
+    """When its worker gave it up (Unix ms), if it did: its end does not say what was relayed."""
+    is_said: bool
+    """Does an event say it?"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from db import checkpoints
 from db.canonical import BESIDE, FORMS, HASH, VERSION, Form, call_hash, leaf_data, marks
 from db.checkpoints import Checkpoint
-from db.holes import SUMS, Found, find_holes, mark, values_of
+from db.holes import KIND, SUMS, Found, find_holes, mark, values_of
 from db.link import conninfo, cut
 from db.merkle import Tree
-from protocol.errors import AuditUnavailable
+from protocol.errors import AuditTooSlow, AuditUnavailable
 
 SEAL_LOCK = 7_310_581_203
 BATCH = 200
 """Calls sealed in one transaction."""
 STATEMENT_TIMEOUT_MS = 60_000
+LOCK_TIMEOUT_MS = 25_000
+"""For others that seal: who waits for them does not take too long itself."""
 _SALT = 32
 _PAGE = 10_000
 _log = logging.getLogger(__name__)
@@ -87,6 +89,13 @@ SELECT call_id, string_agg(h, ''::bytea ORDER BY {form.order}) FROM (
 
 
 _EVENTS = [form.table for form in FORMS].index("events")
+_UNCOVERED = f"""
+SELECT call_id, coalesce(
+    (SELECT counts[{_EVENTS + 1}] FROM seals s WHERE s.call_id = i.call_id ORDER BY part DESC LIMIT 1)
+        < (SELECT count(*) FROM events e WHERE e.call_id = i.call_id), false
+) FROM (SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' AND call_id > %(after)s ORDER BY call_id LIMIT %(limit)s) i
+ORDER BY call_id
+""".encode()
 _STATEMENTS = {redacted: [_hashes(form, redacted=redacted) for form in FORMS] for redacted in (False, True)}
 _REDACTED: LiteralString = "SELECT DISTINCT call_id FROM redactions WHERE call_id = ANY(%(calls)s) AND call_id BETWEEN %(low)s AND %(high)s"
 _COUNTS = " UNION ALL ".join(
@@ -112,7 +121,8 @@ class _New:
 class Sealer:
     """Seals calls and writes checkpoints over one connection, opened when needed and again after a failure.
 
-    Every method raises AuditUnavailable when PostgreSQL is away; what was asked for is then done or not, and may be asked again.
+    Every method raises AuditUnavailable when PostgreSQL is away, and AuditTooSlow when it gave a statement up for its length: what was
+    asked for is then done or not, and may be asked again.
     """
 
     def __init__(self, database_url: str, *, key: Ed25519PrivateKey | None = None) -> None:
@@ -142,24 +152,13 @@ class Sealer:
         """Seal these calls as they are; one that is sealed as it is already is left alone. Returns how many seals were added."""
         given, added = sorted(set(call_ids)), 0
         for start in range(0, len(given), BATCH):
-            added += self._seal_all(given[start : start + BATCH], note)
-        return added
-
-    def _seal_all(self, calls: list[UUID], note: str) -> int:
-        added = 0
-        try:
+            calls = given[start : start + BATCH]
             while calls:
                 with _Away(self):
                     new = self._seal_batch(calls, note)
                     added += len(new)
                     # a row whose writer looked for a seal before this one was there, and which we read before it was there
                     calls = self._grown(new)
-        except AuditUnavailable as error:
-            half = len(calls) // 2
-            if not half or not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
-                raise
-            # what they hold is hashed, and may be too much for one statement
-            return added + self._seal_all(calls[:half], note) + self._seal_all(calls[half:], note)
         return added
 
     def find_unsealed(self, low: UUID, stale: UUID, limit: int = 1000) -> list[UUID]:
@@ -172,6 +171,15 @@ class Sealer:
         """Return calls whose last seal is of a process from before these tables, and which hold what that seal does not cover."""
         with _Away(self) as connection:
             return [row[0] for row in connection.execute(_BESIDE, {"limit": limit}).fetchall()]
+
+    def find_uncovered(self, after: UUID, limit: int = 1000) -> tuple[list[UUID], UUID | None]:
+        """Return those of the next `limit` incomplete calls of which the last seal does not cover all events, and the last of them all.
+
+        Who marks a sealed call as incomplete seals it next; in between it may have died. The last is None where no call is left.
+        """
+        with _Away(self) as connection:
+            rows = connection.execute(_UNCOVERED, {"after": after, "limit": limit}).fetchall()
+        return [call for call, is_uncovered in rows if is_uncovered], rows[-1][0] if len(rows) == limit else None
 
     def checkpoint(self) -> str | None:
         """Write a checkpoint over all seals; returns its text, or None when nothing was sealed since the last."""
@@ -278,8 +286,8 @@ class Sealer:
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
-            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c synchronous_commit=on"
-            self._connection = psycopg.connect(self._conninfo, autocommit=True, options=options)
+            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS} -c timezone=UTC"
+            self._connection = psycopg.connect(self._conninfo, autocommit=True, options=f"{options} -c synchronous_commit=on")
         return self._connection
 
 
@@ -341,5 +349,7 @@ class _Away:
         if error is None:
             return
         self._sealer.close()
+        if isinstance(error, psycopg.errors.QueryCanceled):
+            raise AuditTooSlow("sealing takes too long") from error
         if isinstance(error, (psycopg.Error, OSError)):
             raise AuditUnavailable("the record cannot be sealed now") from error

@@ -17,15 +17,17 @@ from typing import Any
 from gateway.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
 from gateway.lost import EndsToTell
-from gateway.replies import NOT_AN_ANSWER, Replies
+from gateway.replies import Replies
 from gateway.starts import Starts
 from protocol.config import Limits
 from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
 from streams import fitness, layout, scripts
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
 from streams.layout import Entry, Start
 
 log = logging.getLogger(__name__)
+UNREAD = (StreamError, Overloaded)
+"""Errors of calls whose end no worker reads: one that gave the call up, has it no more, or found it too late."""
 ALIVE_MS = 15_000
 """How long a sign of life lasts, by the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
 BEAT_S = 1.0
@@ -131,8 +133,8 @@ class Bus:
         """Say that a call is over."""
         call.close(reason)
         self.append(call)
-        # a worker that gave the call up, has it no more, or finds it too late, reads no end of it: nobody else could say what was relayed
-        if call.is_lost or isinstance(call.error, StreamError | Overloaded):
+        # nobody else could say what was relayed
+        if call.is_lost or isinstance(call.error, UNREAD):
             self._lost.tell(call)
 
     def _lose(self, call: OpenCall) -> None:

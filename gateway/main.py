@@ -18,7 +18,6 @@ from gateway.bus import Bus
 from gateway.heads import Crowd, bounded_connection
 from gateway.keyring import KeyRing
 from gateway.lazy_audit import LazyAudit
-from gateway.replies import NOT_AN_ANSWER
 from gateway.server import Server
 from gateway.sets import PolicySets
 from gateway.status import Status
@@ -26,7 +25,7 @@ from gateway.upstream import Upstreams
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from streams import lifecycle
-from streams.connection import RedisError
+from streams.connection import NOT_AN_ANSWER, RedisError
 from streams.identity import Identity
 
 log = logging.getLogger(__name__)

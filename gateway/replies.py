@@ -15,7 +15,7 @@ from typing import Any
 
 from protocol.errors import StreamConnectionLost
 from streams import layout
-from streams.connection import Connection, RedisError
+from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 
 log = logging.getLogger(__name__)
 READ_COUNT = 500
@@ -25,8 +25,6 @@ DEAF_BEATS = 3
 FAILING_S = 3.0
 """Reading is refused for so long: not a Redis that just starts."""
 RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
-NOT_AN_ANSWER = (ValueError, TypeError, IndexError, KeyError, AttributeError)
-"""What comes of an answer of Redis in which a byte changed on the way; UnicodeDecodeError is a ValueError."""
 
 
 class Replies:

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 
-from gateway.replies import NOT_AN_ANSWER
 from protocol.errors import StreamConnectionLost
 from streams import layout
-from streams.connection import Connection, RedisError
+from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 
 LOOK_S = 5.0
 SHOWN_MS = 15_000

@@ -9,11 +9,10 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from gateway.bus import Bus
-from gateway.replies import NOT_AN_ANSWER
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from protocol.request import Dialect
 from streams import fitness, layout
-from streams.connection import RedisError
+from streams.connection import NOT_AN_ANSWER, RedisError
 
 STALE_MS = 5_000
 ANSWER_S = 2.0

@@ -5,7 +5,7 @@
       UpstreamError   UpstreamStatus | UpstreamTimeout | UpstreamUnreachable
       StreamError     StreamTimeout | StreamConnectionLost | StreamProtocolError
       PolicyError     PolicyFailed | JudgeUnavailable
-      AuditError      AuditUnavailable | OtherDatabase
+      AuditError      AuditUnavailable (AuditTooSlow) | OtherDatabase
       RequestError    InvalidRequest | Unauthenticated | Forbidden | NotFound | TooLarge | TooSlow | RateLimited | Overloaded
 
 A block is a verdict, not an error. Messages are for the client: no keys, no prompts, no paths.
@@ -138,6 +138,10 @@ class AuditUnavailable(AuditError):
     """The backlog of the record is full, or a commit did not come in time."""
 
     code = "audit_unavailable"
+
+
+class AuditTooSlow(AuditUnavailable):
+    """It took longer than it may: with less at once it may do."""
 
 
 class OtherDatabase(AuditError):

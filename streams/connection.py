@@ -62,6 +62,14 @@ class RedisError(Exception):
         return str(self).startswith("WRONGTYPE")
 
 
+class NotAnAnswer(RedisError):
+    """What came is no answer to what was asked: a byte changed on the way, or it answers something else. A fault of Redis like others."""
+
+
+NOT_AN_ANSWER = (ValueError, TypeError, IndexError, KeyError, AttributeError)
+"""What comes of reading an answer of Redis in which a byte changed on the way; UnicodeDecodeError is a ValueError."""
+
+
 class Append:
     """XADD to one stream and PUBLISH on one channel, packed once but for what differs: 0.6 us an entry instead of 1.5."""
 

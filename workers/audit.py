@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -26,13 +27,14 @@ from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
 from streams import layout, lifecycle, scripts
+from streams.audit_stream import entry_id
 from streams.connection import Connection, RedisError
 from streams.identity import Identity
 from workers import process
 from workers.bodies import BATCH_BYTES, LARGE, Bodies
 from workers.ended import EndedCalls
 from workers.lost import LostCalls
-from workers.seal import SealLoop, entry_id
+from workers.seal import SealLoop
 
 log = logging.getLogger(__name__)
 BATCH_BLOBS, FEW = 500, 10
@@ -114,28 +116,42 @@ class AuditWriter:
             await self._make_group(shard)
         process.tell_ready(self.settings)
         log.info("audit writer ready", extra={"writer": self.name})
-        streams, ended_ttl_s = [layout.audit_key(shard) for shard in range(self.shards)], self.limits.ended_ttl_s
-        chores = [
-            asyncio.create_task(
-                process.show_presence(self._redis, ("audit", self.name), alive_file=self.settings.alive_file), name="presence"
-            ),
-            asyncio.create_task(process.forget_consumers(self._redis, streams, layout.AUDIT_GROUP), name="forget"),
-            asyncio.create_task(self._partition_loop(), name="partitions"),
-            asyncio.create_task(self._look_loop(LostCalls(self._redis, ended_ttl_s=ended_ttl_s)), name="lost calls"),
-            asyncio.create_task(self._look_loop(EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)), name="ended calls"),
-            asyncio.create_task(self._seals.run(), name="seals"),
-            asyncio.create_task(self._missing_loop(), name="missing"),
-        ]
+        chores = [asyncio.create_task(process.keep(name, chore), name=name) for name, chore in self._chores().items()]
+        draining = asyncio.gather(*(loop(s) for s in range(self.shards) for loop in (self._drain_loop, self._rest_loop)))
+        tasks: list[asyncio.Future[Any]] = [draining, *chores]
         try:
-            await asyncio.gather(*(loop(s) for s in range(self.shards) for loop in (self._drain_loop, self._rest_loop)))
-        finally:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for chore in chores:
-                chore.cancel()
+                if chore.done():
+                    # a writer that looks alive and does half of its work is worse than none: another takes its place
+                    log.error("a chore is over: this writer ends", extra={"action": chore.get_name()})
+                    raise RuntimeError(f"the chore {chore.get_name()} is over") from (None if chore.cancelled() else chore.exception())
+            await draining
+        finally:
+            for task in tasks:
+                task.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 await process.hide_presence(self._redis, "audit", self.name)
+            await asyncio.gather(*tasks, return_exceptions=True)
             of_redis, of_postgres = (self._redis, self._bell, *self._blocking), (*self._inserters, *self._late_inserters)
             await asyncio.gather(*(c.close() for c in of_redis), *(i.close() for i in of_postgres))
             await self._seals.close()
+
+    def _chores(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What is done beside the draining, by name."""
+        streams, ended_ttl_s = [layout.audit_key(shard) for shard in range(self.shards)], self.limits.ended_ttl_s
+        # made once: what they know outlives a failure
+        lost, ended = LostCalls(self._redis, ended_ttl_s=ended_ttl_s), EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
+        shown = ("audit", self.name)
+        return {
+            "presence": partial(process.show_presence, self._redis, shown, alive_file=self.settings.alive_file),
+            "forget": partial(process.forget_consumers, self._redis, streams, layout.AUDIT_GROUP),
+            "partitions": self._partition_loop,
+            "lost calls": partial(self._look_loop, lost),
+            "ended calls": partial(self._look_loop, ended),
+            "seals": self._seals.run,
+            "missing": self._missing_loop,
+        }
 
     async def _make_group(self, shard: int) -> None:
         with contextlib.suppress(RedisError):

@@ -10,7 +10,6 @@ goes on in Redis. What is missing must be missing twice. Every writer looks at e
 """
 
 import logging
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +19,9 @@ from db.holes import Found, Hole
 from db.insert import AuditInserter
 from protocol.errors import StreamProtocolError
 from protocol.records import EventRecord
-from streams import layout
-from streams.connection import Connection, RedisError
+from streams import audit_stream, layout
+from streams.audit_stream import entry_id
+from streams.connection import Connection
 from workers.sums import relayed_events
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,8 @@ LATER = 2
 """How many times the time for which ended calls stay in Redis until it is looked up again."""
 KEPT_S = 3600.0
 """How long the stream keeps what was looked up twice: for a writer that looks for the first time."""
-PAGE = 500
+PAGE = 100
+"""Entries of the stream; one of a gateway names up to 200 calls, in 64 KiB."""
 MAX_MISSED = 10_000
 """Calls of which something is missing and that are looked up again; past it they are marked at once."""
 
@@ -60,11 +61,12 @@ class EndedCalls:
         await self._look_again(inserter)
         now_ms = layout.time_ms(await self._redis.call("TIME"))
         for shard in range(self._shards):
-            settled_ms = await self._settled_ms(shard)
+            first_open = (await audit_stream.look(self._redis, shard)).first_open
+            until_ms = first_open[0] - 1 if first_open else now_ms
             await self._begin_anew(shard)
             for turn, age_s in enumerate(self._ages_s):
-                await self._read(inserter, shard, turn, min(now_ms - int(age_s * 1000), settled_ms - 1))
-            kept = min(f"{now_ms - int(KEPT_S * 1000)}-0", *(self._read_to[shard, t] for t in range(len(self._ages_s))), key=_number)
+                await self._read(inserter, shard, turn, min(now_ms - int(age_s * 1000), until_ms))
+            kept = min(f"{now_ms - int(KEPT_S * 1000)}-0", *(self._read_to[shard, t] for t in range(len(self._ages_s))), key=entry_id)
             await self._redis.call("XTRIM", layout.ended_key(shard), "MINID", kept)
         calls = await inserter.mark(self._found) if self._found else []
         self._found = []
@@ -73,28 +75,11 @@ class EndedCalls:
         grown, self._grown = {*calls, *self._grown}, []
         return sorted(grown)
 
-    async def _settled_ms(self, shard: int) -> int:
-        """Before when (ms of entry ids) everything that came onto the audit stream is on record, or was taken out of it."""
-        first = math.inf
-        try:
-            said = await self._redis.call("XINFO", "STREAM", layout.audit_key(shard))
-            fields = dict(zip(said[::2], said[1::2], strict=True))
-            if fields[b"length"]:
-                first = _number(fields[b"recorded-first-entry-id"].decode())[0]
-            # what was taken out of the stream a writer may still hold
-            pending = await self._redis.call("XPENDING", layout.audit_key(shard), layout.AUDIT_GROUP)
-            if pending[0]:
-                first = min(first, _number(pending[1].decode())[0])
-        except RedisError as error:
-            if "NOGROUP" not in str(error) and "no such key" not in str(error):
-                raise
-        return int(min(first, 2**62))
-
     async def _begin_anew(self, shard: int) -> None:
         """A Redis that came back empty, on a clock that is behind, counts from lower ids."""
         newest = await self._redis.call("XREVRANGE", layout.ended_key(shard), "+", "-", "COUNT", 1)
         for turn in range(len(self._ages_s)):
-            if not newest or _number(newest[0][0].decode()) < _number(self._read_to[shard, turn]):
+            if not newest or entry_id(newest[0][0]) < entry_id(self._read_to[shard, turn]):
                 self._read_to[shard, turn] = "0-0"
 
     async def _read(self, inserter: AuditInserter, shard: int, turn: int, until_ms: int) -> None:
@@ -162,7 +147,9 @@ class EndedCalls:
             records = relayed_events(call_id, told, closed.number, known.given_up_at)
             detail = f"said by its gateway, of {told.releases:,} releases"
             records.append(EventRecord(call_id=call_id, kind="relayed", number=closed.number, at=known.given_up_at, detail=detail))
-            await inserter.insert(records, {})
+            if not known.is_said:
+                await inserter.insert(records, {})
+            # also where another wrote it: that one may have died before it was sealed
             self._grown.append(UUID(call_id))
         if is_last and known.chain != told.sha256:
             detail = f"the gateway relayed {told.releases:,} releases, the {known.releases:,} on record up to there are not those"
@@ -178,8 +165,3 @@ def _take_apart(fields: Sequence[bytes]) -> tuple[list[str], list[bytes]]:
 
 def _without_end(call_id: str) -> Found:
     return Found(UUID(call_id), Hole.END, "the call ended, and its end did not come onto record")
-
-
-def _number(entry: str) -> tuple[int, int]:
-    ms, _, n = entry.partition("-")
-    return int(ms), int(n or 0)

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from db.insert import AuditInserter
 from protocol.records import STREAM_LOST, EndRecord
-from streams import layout
+from streams import audit_stream, layout
+from streams.audit_stream import EntryId
 from streams.connection import Connection, RedisError
-from workers.seal import EntryId, entry_id
 
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
@@ -87,11 +87,9 @@ class LostCalls:
         return token > 0 or bool(await self._redis.call("EXISTS", layout.ctl_key(call_id), layout.call_key(call_id)))
 
     async def _edges(self, shard: int) -> tuple[EntryId | None, EntryId]:
-        """The ids of the oldest entry on the audit stream, which is not on record yet (None: there is none), and of the newest ever."""
-        said = await self._redis.call("XINFO", "STREAM", layout.audit_key(shard))
-        fields = dict(zip(said[::2], said[1::2], strict=True))
-        first = entry_id(fields[b"recorded-first-entry-id"]) if fields[b"length"] else None
-        return first, entry_id(fields[b"last-generated-id"])
+        """Before which entry of the audit stream all is on record (None: all is), and the newest id that it has given out."""
+        state = await audit_stream.look(self._redis, shard)
+        return state.first_open, state.newest
 
 
 def _first_id(at: float) -> str:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import CodeType
 from typing import Any
 
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 PRESENCE_S = 1.0
 STALE_MS = 5_000
 FORGET_MS, FORGET_EVERY_S = 3_600_000, 600
+REPEAT_S, LONGEST_REPEAT_S = 1.0, 60.0
+"""How long a chore that failed waits, the longest after some failures in a row."""
 HANG_CPU_S = 1.0
 LOOK_S = 0.25
 
@@ -79,6 +81,28 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
 
     tick()
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
+
+
+async def keep(name: str, chore: Callable[[], Awaitable[None]]) -> None:
+    """Run a chore until cancelled, and begin it again where it fails.
+
+    What it foresees it handles itself; what it does not is a fault of ours, or an odd answer, and one of those must not end for good what
+    nobody would miss. Raises MemoryError: without memory the whole process has to end.
+    """
+    pause_s = REPEAT_S
+    while True:
+        began = time.monotonic()
+        try:
+            await chore()
+            log.error("a chore ended: it begins again", extra={"action": name})
+        except MemoryError:
+            raise
+        except Exception:
+            log.exception("a chore failed: it begins again", extra={"action": name})
+        if time.monotonic() - began > LONGEST_REPEAT_S:
+            pause_s = REPEAT_S
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_REPEAT_S)
 
 
 async def show_presence(redis: Connection, *shown: tuple[str, str], alive_file: str = "") -> None:

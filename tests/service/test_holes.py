@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import psycopg
 import pytest
 
 from db.filters import Filters
@@ -195,20 +194,3 @@ async def test_a_call_without_a_beginning_can_be_read(url: str) -> None:
     assert found is not None and (found["incomplete"], found["state"], found["key"]) == (True, "ENDED", None)
     assert "incomplete" in {event["kind"] for event in found["events"]}
     assert page is not None and page["items"]
-
-
-def test_a_batch_that_takes_too_long_is_sealed_in_halves(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [UUID(summed_call(call_id())[0].call_id) for _ in range(5)]
-    for call in calls:
-        asyncio.run(insert(url, *summed_call(str(call)), bodies={str(call): BODY}))
-    whole = Sealer._seal_batch
-
-    def slow(self: Sealer, batch: list[UUID], note: str) -> Any:
-        if len(batch) > 2:
-            raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
-        return whole(self, batch, note)
-
-    monkeypatch.setattr(Sealer, "_seal_batch", slow)
-    with Sealer(url) as sealer:
-        assert sealer.seal(calls) == 5
-    assert verify(url).ok
