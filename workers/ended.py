@@ -91,12 +91,12 @@ class EndedCalls:
             entries = await self._redis.call("XRANGE", layout.ended_key(shard), f"({after}", str(max(until_ms, 0)), "COUNT", PAGE)
             calls: list[str] = []
             told: list[tuple[str, bytes]] = []
-            for _, fields in entries:
-                named, blobs = _take_apart(fields)
-                told += zip(named, blobs, strict=False)
+            for call_id, blob in (named for _, fields in entries for named in _take_apart(fields)):
+                if blob is not None:
+                    told.append((call_id, blob))
                 # what a gateway tells of may still be ended by a worker, or by who looks for lost calls
-                if is_last or not blobs:
-                    calls += named
+                if is_last or blob is None:
+                    calls.append(call_id)
             missing = set(await inserter.without_end(calls))
             for call_id in missing:
                 self._note_missing(call_id)
@@ -156,11 +156,15 @@ class EndedCalls:
             self._found.append(Found(UUID(call_id), Hole.RELAYED, detail))
 
 
-def _take_apart(fields: Sequence[bytes]) -> tuple[list[str], list[bytes]]:
-    """The calls that an entry names, and what a gateway says of them."""
-    pairs = list(zip(fields[::2], fields[1::2], strict=False))
-    named = [value.decode(errors="replace") for name, value in pairs if name == b"c"]
-    return [call_id for call_id in named if layout.is_call_id(call_id)], [value for name, value in pairs if name == b"b"]
+def _take_apart(fields: Sequence[bytes]) -> list[tuple[str, bytes | None]]:
+    """The calls that an entry names, each with what a gateway says of it, if one does."""
+    found: list[tuple[str, bytes | None]] = []
+    for name, value in zip(fields[::2], fields[1::2], strict=False):
+        if name == b"c":
+            found.append((value.decode(errors="replace"), None))
+        elif name == b"b" and found:
+            found[-1] = found[-1][0], value
+    return [(call_id, blob) for call_id, blob in found if layout.is_call_id(call_id)]
 
 
 def _without_end(call_id: str) -> Found:

@@ -267,3 +267,19 @@ async def test_what_was_relayed_of_a_call_that_its_worker_gave_up_is_recorded_on
     with Sealer(url) as sealer:
         assert sealer.seal(grown) == 1
     assert verify(url).ok
+
+
+async def test_an_entry_of_a_gateway_names_many_calls(url: str, redis: Connection, inserter: AuditInserter, ended: EndedCalls) -> None:
+    """Each with what it relayed; what is no call among them is left out."""
+    calls = [layout.new_call_id() for _ in range(3)]
+    for call in calls:
+        await put(url, call)
+    payloads = [bytes(p) for (p,) in rows(url, "SELECT payload FROM releases WHERE call_id = %s ORDER BY number", calls[0])]
+    [(upto,)] = rows(url, "SELECT max(number_next) FROM releases WHERE call_id = %s", calls[0])
+    right, wrong = layout.pack(closed(upto, *payloads)), layout.pack(closed(upto, b"other"))
+    fields: list[str | bytes] = []
+    for call, said in zip(["no call", *calls], (wrong, right, wrong, right), strict=True):
+        fields += ["c", call, "b", said]
+    await redis.call("XADD", layout.ended_key(0), "*", *fields)
+    assert await looked_up_twice(ended, inserter, redis) == [UUID(calls[1])]
+    assert [holes(url, call) for call in calls] == [[], [Hole.RELAYED], []]
