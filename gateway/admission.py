@@ -60,10 +60,16 @@ class RoundRobin:
         self._of = dict[str, int]()
         self._waiting: OrderedDict[str, dict[asyncio.Future[None], None]] = OrderedDict()
 
-    async def enter(self, key: str) -> None:
-        """Wait for a slot; who has entered must `leave`."""
+    def enters(self, key: str) -> bool:
+        """Take a slot if there is one for this key now; who has one must `leave`."""
         if self._free and self._of.get(key, 0) < self._most:
             self._take(key)
+            return True
+        return False
+
+    async def enter(self, key: str) -> None:
+        """Wait for a slot; who has one must `leave`."""
+        if self.enters(key):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, {})[turn] = None
@@ -126,11 +132,12 @@ class Place:
     async def begin(self) -> None:
         """Wait for this key's turn to begin a call. Raises Overloaded when none comes."""
         admission = self._admission
-        try:
-            async with asyncio.timeout(admission.claim_s):
-                await admission.beginnings.enter(self.key)
-        except TimeoutError:
-            raise Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1) from None
+        if not admission.beginnings.enters(self.key):
+            try:
+                async with asyncio.timeout(admission.claim_s):
+                    await admission.beginnings.enter(self.key)
+            except TimeoutError:
+                raise Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1) from None
         self._is_beginning = True
 
     def begun(self) -> None:
