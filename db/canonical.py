@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from struct import Struct
 from types import MappingProxyType
+from typing import LiteralString
 from uuid import UUID
 
 VERSION = 3
@@ -224,6 +225,17 @@ class Row:
     def name(self) -> str:
         """The key for people: its parts joined by a slash."""
         return key_name(self.form, self.key)
+
+
+EVENTS, ENDS = ([form.table for form in FORMS].index(name) for name in ("events", "ends"))
+
+
+def uncovered_sql(call: LiteralString) -> LiteralString:
+    """Return an expression: has this call a seal, and does the last cover not all of its events, or not its end?"""
+    last: LiteralString = f"(SELECT counts FROM seals s WHERE s.call_id = {call} ORDER BY part DESC LIMIT 1)"
+    events: LiteralString = f"{last}[{EVENTS + 1}] < (SELECT count(*) FROM events t WHERE t.call_id = {call})"
+    ends: LiteralString = f"{last}[{ENDS + 1}] < (SELECT count(*) FROM ends t WHERE t.call_id = {call})"
+    return f"coalesce({events} OR {ends}, false)"
 
 
 def row_hash(form: Form, data: bytes, salt: bytes, version: int = VERSION) -> bytes:

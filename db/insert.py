@@ -27,6 +27,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq.abc import PGresult
 
+from db.canonical import uncovered_sql
 from db.fit import fit
 from db.holes import MARK, Found, mark_values
 from db.link import conninfo, cut
@@ -70,11 +71,11 @@ SELECT c.call_id::text FROM unnest(%s::uuid[]) c (call_id)
 LEFT JOIN ends e ON e.call_id = c.call_id AND e.call_id BETWEEN %s AND %s WHERE e.call_id IS NULL
 """
 _DROPPED: LiteralString = "SELECT call_id::text FROM seals WHERE part = -1 ORDER BY call_id DESC LIMIT 1"
-_RELAYED: LiteralString = """
+_RELAYED: LiteralString = f"""
 SELECT count(*), sha256(coalesce(string_agg(sha256, ''::bytea ORDER BY number), ''::bytea)),
     EXISTS (SELECT FROM redactions WHERE call_id = %(call)s::uuid),
     (SELECT (extract(epoch FROM e.at) * 1000)::bigint FROM ends e WHERE e.call_id = %(call)s::uuid AND e.relayed < 0),
-    EXISTS (SELECT FROM events v WHERE v.call_id = %(call)s::uuid AND v.kind = 'relayed')
+    EXISTS (SELECT FROM events v WHERE v.call_id = %(call)s::uuid AND v.kind = 'relayed'), {uncovered_sql("%(call)s::uuid")}
 FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
 """
 _PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
@@ -93,6 +94,8 @@ class Relayed(NamedTuple):
     """When its worker gave it up (Unix ms), if it did: its end does not say what was relayed."""
     is_said: bool
     """Does an event say it?"""
+    is_uncovered: bool
+    """Has it a seal that covers not all of its events?"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from db import checkpoints
-from db.canonical import BESIDE, FORMS, HASH, VERSION, Form, call_hash, leaf_data, marks
+from db.canonical import BESIDE, EVENTS, FORMS, HASH, VERSION, Form, call_hash, leaf_data, marks, uncovered_sql
 from db.checkpoints import Checkpoint
 from db.holes import KIND, SUMS, Found, find_holes, mark, values_of
 from db.link import conninfo, cut
@@ -88,12 +88,9 @@ SELECT call_id, string_agg(h, ''::bytea ORDER BY {form.order}) FROM (
 """.encode()
 
 
-_EVENTS = [form.table for form in FORMS].index("events")
 _UNCOVERED = f"""
-SELECT call_id, coalesce(
-    (SELECT counts[{_EVENTS + 1}] FROM seals s WHERE s.call_id = i.call_id ORDER BY part DESC LIMIT 1)
-        < (SELECT count(*) FROM events e WHERE e.call_id = i.call_id), false
-) FROM (SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' AND call_id > %(after)s ORDER BY call_id LIMIT %(limit)s) i
+SELECT call_id, {uncovered_sql("i.call_id")}
+FROM (SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' AND call_id > %(after)s ORDER BY call_id LIMIT %(limit)s) i
 ORDER BY call_id
 """.encode()
 _STATEMENTS = {redacted: [_hashes(form, redacted=redacted) for form in FORMS] for redacted in (False, True)}
@@ -173,7 +170,7 @@ class Sealer:
             return [row[0] for row in connection.execute(_BESIDE, {"limit": limit}).fetchall()]
 
     def find_uncovered(self, after: UUID, limit: int = 1000) -> tuple[list[UUID], UUID | None]:
-        """Return those of the next `limit` incomplete calls of which the last seal does not cover all events, and the last of them all.
+        """Return those of the next `limit` incomplete calls of which the last seal covers not all events or no end, and the last of all.
 
         Who marks a sealed call as incomplete seals it next; in between it may have died. The last is None where no call is left.
         """
@@ -265,7 +262,7 @@ class Sealer:
         for place, cursor in enumerate(found):
             _note(by_call, place, cursor)
         if mark(connection, _holes(sums, by_call, redacted)):
-            _note(by_call, _EVENTS, connection.execute(statements[_EVENTS], within, binary=True))
+            _note(by_call, EVENTS, connection.execute(statements[EVENTS], within, binary=True))
         return [
             _New(
                 call, parts.get(call, -1) + 1, fresh.get(call), [len(h) // HASH for h in of], call_hash(call, of), b"".join(map(marks, of))

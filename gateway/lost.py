@@ -22,7 +22,7 @@ from streams.layout import Entry
 log = logging.getLogger(__name__)
 REMEMBERED_S = 5.0
 """How long before the last sign that Redis was well a call may have ended and be lost with it: it writes its file each second."""
-CALLS_AN_ENTRY, ENTRY_BYTES = 200, 64 * 1024
+CALLS_AN_ENTRY, ENTRY_BYTES = 200, 16 * 1024
 """So many calls are named in one entry, and no more once they are so large: an audit writer holds 100 entries at once."""
 ENTRIES_A_LOOK = 10
 """Looks are part of the signs of life, which must not wait for the round trips of 10,000 calls: what is left is told with the next one."""

@@ -415,8 +415,9 @@ _WORKERS: tuple[Bound, ...] = (
 # --- the record ---
 _RECORD: tuple[Bound, ...] = (
     Bound(
-        "ended_calls", "client", "calls that ended, named for whoever looks after the record", b.MAX_ENDED_CALLS, "calls a shard",
-        "streams/scripts.py", "the oldest are named no longer", "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
+        "ended_calls", "client", "entries that name calls that ended; one of a gateway: up to 200 in 16 KiB", b.MAX_ENDED_CALLS,
+        "entries a shard", "streams/scripts.py", "the oldest are named no longer",
+        "tests/service/test_ended.py::test_so_many_calls_are_remembered_and_named",
     ),
     Bound(
         "record-indexed-text", "upstream", "characters of a name, id, model, session or policy in an indexed column of the record",

@@ -203,10 +203,15 @@ def ended_key(shard: int) -> str:
     return f"{tag(shard)}ended"
 
 
+def unsealed_key() -> str:
+    """The set of calls that an audit writer put off, as they take too long to be sealed: for the next, should that one die."""
+    return f"{tag(0)}unsealed"
+
+
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
     of_shard = (dispatch_key, audit_key, trimmed_key, ended_key)
-    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY} | {key(shard) for shard in range(shards) for key in of_shard}
+    return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, unsealed_key()} | {key(shard) for shard in range(shards) for key in of_shard}
 
 
 def gateway_key(shard: int, gateway: str) -> str:

@@ -117,10 +117,11 @@ class AuditWriter:
         process.tell_ready(self.settings)
         log.info("audit writer ready", extra={"writer": self.name})
         chores = [asyncio.create_task(process.keep(name, chore), name=name) for name, chore in self._chores().items()]
-        draining = asyncio.gather(*(loop(s) for s in range(self.shards) for loop in (self._drain_loop, self._rest_loop)))
-        tasks: list[asyncio.Future[Any]] = [draining, *chores]
+        drains = [asyncio.create_task(loop(s)) for s in range(self.shards) for loop in (self._drain_loop, self._rest_loop)]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            draining = asyncio.gather(*drains)
+            waited: list[asyncio.Future[Any]] = [draining, *chores]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             for chore in chores:
                 if chore.done():
                     # a writer that looks alive and does half of its work is worse than none: another takes its place
@@ -128,6 +129,8 @@ class AuditWriter:
                     raise RuntimeError(f"the chore {chore.get_name()} is over") from (None if chore.cancelled() else chore.exception())
             await draining
         finally:
+            # each by itself: a group of which one failed takes no cancelling, and the others would go on without their connections
+            tasks = [*drains, *chores]
             for task in tasks:
                 task.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):

@@ -488,7 +488,7 @@ class OwnedCall:
                 releases=self.written if self.written >= 0 and (self.sending is None or self.sending.is_out is False) else None,
                 # what the owner before decided is known when the replay has come to its end
                 decisions=None if self.replaying else self._decisions + len(withheld),
-                relayed_sha256=told.sha256 if told is not None else None,
+                relayed_sha256=told.sha256 if told is not None and relayed >= 0 else None,
                 **msgspec.structs.asdict(session.usage),
             )
         )

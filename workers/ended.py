@@ -149,8 +149,10 @@ class EndedCalls:
             records.append(EventRecord(call_id=call_id, kind="relayed", number=closed.number, at=known.given_up_at, detail=detail))
             if not known.is_said:
                 await inserter.insert(records, {})
-            # also where another wrote it: that one may have died before it was sealed
-            self._grown.append(UUID(call_id))
+                self._grown += await inserter.sealed_among([call_id])
+            elif known.is_uncovered:
+                # who wrote it died before it was sealed again
+                self._grown.append(UUID(call_id))
         if is_last and known.chain != told.sha256:
             detail = f"the gateway relayed {told.releases:,} releases, the {known.releases:,} on record up to there are not those"
             self._found.append(Found(UUID(call_id), Hole.RELAYED, detail))

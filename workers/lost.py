@@ -40,6 +40,8 @@ class LostCalls:
         self._redis, self._ended_ttl_s = redis, ended_ttl_s
         self._looks, self._oldest = 0, ""
         self._missed: dict[str, _Missed] = {}
+        self._ended: list[str] = []
+        """Calls that were ended, until it is known which of them have a seal."""
 
     @property
     def every_s(self) -> float:
@@ -59,7 +61,6 @@ class LostCalls:
         gone = [call_id for call_id, is_kept in zip(found, kept, strict=True) if not is_kept]
         lasts = {shard: (await self._edges(shard))[1] for shard in {layout.shard_of(c) for c in gone}}
         before, self._missed = self._missed, {}
-        ended = []
         for call_id in gone:
             shard = layout.shard_of(call_id)
             missed = self._missed[call_id] = before.get(call_id) or _Missed(time.monotonic(), lasts[shard])
@@ -70,8 +71,10 @@ class LostCalls:
                 at = time.time_ns() // 1_000_000
                 end = EndRecord(call_id=call_id, at=at, state="FAILED", reason=STREAM_LOST, status=0, relayed=-1)
                 await inserter.insert([end], {})
-                ended.append(call_id)
-        return await inserter.sealed_among(ended) if ended else []
+                self._ended.append(call_id)
+        sealed = await inserter.sealed_among(self._ended) if self._ended else []
+        self._ended = []
+        return sealed
 
     async def _is_kept(self, call_id: str) -> bool:
         """Has Redis still something of the call by which it could be ended?"""

@@ -385,7 +385,8 @@ class PolicyWorker:
                 self._drop(call)
 
     def _close(self, call: OwnedCall, reason: str) -> None:
-        self._finish(call, reason, -1)
+        # one that has its gateway's end knows how far that came
+        self._finish(call, reason, call.closed.number if call.closed is not None else -1)
 
     def _finish(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool = False) -> None:
         if call.finishing:

@@ -38,6 +38,8 @@ SILENT_S = 90.0
 """What the sealer is asked for takes less, or it asks for too much, or the server has stopped: statements have a shorter time-out."""
 AGAIN_S, LONGEST_AGAIN_S = 60.0, 3600.0
 """How long a call is put off that takes too long, the longest after some times: all who seal wait for each try."""
+OLD_S = 86_400 / 2
+"""Verification asks for the seal of a call that is a day older than a checkpoint."""
 T = TypeVar("T")
 
 
@@ -97,7 +99,7 @@ class SealLoop:
                         await self._sweep()
                         swept = now
                     # a checkpoint says that every older call has its seal: not before the first sweep is through
-                    if self._is_swept and now - written >= self._limits.checkpoint_s:
+                    if self._is_swept and now - written >= self._limits.checkpoint_s and not self._has_old_put_off():
                         await self._checkpoint()
                         written = now
                 away = False
@@ -147,7 +149,9 @@ class SealLoop:
                 if len(piece) > 1:
                     self._at_once = len(piece) // 2
                     continue
-                self._put_off(piece[0], error)
+                await self._put_off(piece[0], error)
+            else:
+                await self._forget_put_off([call for call, known in later.items() if known.pause_s >= AGAIN_S])
             done += len(piece)
             for call in piece:
                 self._waiting.pop(call, None)
@@ -155,13 +159,29 @@ class SealLoop:
             self._at_once = min(BATCH, 2 * self._at_once)
         return added
 
-    def _put_off(self, call: UUID, error: AuditTooSlow) -> None:
+    async def _put_off(self, call: UUID, error: AuditTooSlow) -> None:
         pause_s = min(2 * self._later.get(call, _NOW).pause_s, LONGEST_AGAIN_S)
         self._later[call] = _Later(time.monotonic() + pause_s, pause_s)
         # it was this one that took so long: the others may be sealed together again
         self._at_once = BATCH
         extra = {"action": "put off", "call_id": str(call), "seconds": pause_s, "error": str(error.__cause__ or error)[:120]}
         log.error("a call takes too long to be sealed: it is tried again later, the others go on", extra=extra)
+        # should this process die: who asked goes on, and no sweep finds a call that has a seal
+        await self._redis.call("SADD", layout.unsealed_key(), str(call))
+
+    async def _forget_put_off(self, calls: Sequence[UUID]) -> None:
+        if calls:
+            await self._redis.call("SREM", layout.unsealed_key(), *map(str, calls))
+
+    async def _find_put_off(self) -> None:
+        """Take over what writers before had put off."""
+        for member in await self._redis.call("SMEMBERS", layout.unsealed_key()):
+            with contextlib.suppress(ValueError):
+                self._later.setdefault(UUID(member.decode(errors="replace")), _Later(0.0, AGAIN_S))
+
+    def _has_old_put_off(self) -> bool:
+        """Was a call put off that is so old that verification would miss its seal, if there were a newer checkpoint?"""
+        return any(known.pause_s >= AGAIN_S and call < _id_at(time.time() - OLD_S) for call, known in self._later.items())
 
     def _due(self, calls: Iterable[UUID]) -> list[UUID]:
         now = time.monotonic()
@@ -169,6 +189,8 @@ class SealLoop:
 
     async def _sweep(self) -> None:
         """Find calls that nobody here waits for: those of writers that are gone, and those that never ended."""
+        if not self._is_swept:
+            await self._find_put_off()
         after = self._swept_to if self._is_swept else UUID(int=0)
         before = _id_at(time.time() - OVERLAP_S)
         stale = _id_at(time.time() - self._stale_s)

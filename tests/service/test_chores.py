@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from db.insert import AuditInserter
 from protocol.config import Config, Runtime
 from streams import layout
 from streams.connection import Connection
@@ -74,6 +75,36 @@ async def test_a_writer_ends_with_a_chore_that_is_over(
     async with asyncio.timeout(10):
         with pytest.raises(RuntimeError, match="seals"):
             await writer.run()
+
+
+async def test_a_loop_that_fails_ends_the_others_before_their_connections(
+    redis: Connection, redis_url: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline that is still read when its connection is closed crashes the process."""
+    order: list[str] = []
+
+    async def drains(self: AuditWriter, shard: int) -> None:
+        if shard == 0:
+            raise KeyError("odd")
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            order.append("loop")
+
+    closes = AuditInserter.close
+
+    async def close(self: AuditInserter) -> None:
+        if self in writer._inserters:
+            order.append("connection")
+        await closes(self)
+
+    monkeypatch.setattr(AuditWriter, "_drain_loop", drains)
+    monkeypatch.setattr(AuditInserter, "close", close)
+    writer = AuditWriter(Runtime(config=Config(shards=2), redis_url=redis_url, database_url=url, name="w"))
+    async with asyncio.timeout(10):
+        with pytest.raises(KeyError):
+            await writer.run()
+    assert order == ["loop", "connection", "connection"]
 
 
 async def test_a_chore_that_fails_again_and_again_waits_longer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

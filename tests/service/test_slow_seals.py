@@ -15,6 +15,7 @@ from db.seal import Sealer
 from db.verify import verify
 from protocol.config import Config, Runtime
 from protocol.errors import AuditTooSlow, AuditUnavailable
+from protocol.records import EndRecord
 from streams import layout
 from streams.connection import Connection
 from tests.support.record import chunks_record, rows, whole_call
@@ -36,6 +37,7 @@ def slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cal
     monkeypatch.setattr(db_seal, "STATEMENT_TIMEOUT_MS", statement_ms)
     monkeypatch.setattr(seal, "SILENT_S", silent_s)
     monkeypatch.setattr(seal, "_NOW", seal._Later(0.0, 0.25))
+    monkeypatch.setattr(seal, "AGAIN_S", 0.5)
     monkeypatch.setattr(seal, "SWEEP_S", 0.2)
     seal_batch = Sealer._seal_batch
 
@@ -124,6 +126,56 @@ async def test_late_records_of_a_slow_call_keep_no_writer_waiting(redis: Connect
         await loop._seal_settled()
         assert not loop._later
     assert verify(url).ok
+
+
+async def test_what_was_put_off_is_known_to_the_next_writer(redis: Connection, url: str, slow: Callable[[Seconds], None]) -> None:
+    """The entry of a late record is done with then, and no sweep looks for a call that has a seal."""
+    [call] = await put(url, 1)
+    with Sealer(url) as sealer:
+        sealer.seal([call])
+    await insert(url, chunks_record(str(call), [b"late"], seq=50))
+    slow(lambda batch: 20)
+    async with sealing(redis, url, runs=False) as loop:
+        await loop.seal_late([call])
+    assert not verify(url).ok
+    slow(lambda batch: 0)
+    async with sealing(redis, url):
+        await wait_until(lambda: verify(url).ok, what="its seal")
+        while await redis.call("EXISTS", layout.unsealed_key()):
+            pass
+
+
+async def test_no_checkpoint_goes_past_an_old_call_that_was_put_off(
+    redis: Connection, url: str, slow: Callable[[Seconds], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verification would say that its seal was taken away."""
+    monkeypatch.setattr(seal, "OLD_S", 0.0)
+    calls = await put(url, 3)
+    slow(lambda batch: 20 if calls[0] in batch else 0)
+    async with sealing(redis, url) as loop:
+        loop._limits = loop._limits.model_copy(update={"checkpoint_s": 0.01})
+        await wait_until(lambda: calls[0] in loop._later and len(sealed(url)) == 2, what="it is put off")
+        await wait_until(lambda: loop._is_swept, what="the first sweep")
+        before = rows(url, "SELECT max(size) FROM checkpoints")
+        [after] = await put(url, 1)
+        loop.ended(0, [str(after)], (1, 0))
+        await wait_until(lambda: after in sealed(url), what="a seal more")
+        assert rows(url, "SELECT max(size) FROM checkpoints") == before == [(None,)]
+        slow(lambda batch: 0)
+        await wait_until(lambda: rows(url, "SELECT max(size) FROM checkpoints") == [(4,)], what="a checkpoint over all")
+
+
+async def test_an_end_that_came_after_its_calls_seal_is_covered(redis: Connection, url: str) -> None:
+    """Who writes the end of a call that Redis lost may die before it seals it again."""
+    call = layout.new_call_id()
+    records = summed_call(call)
+    await insert(url, *(r for r in records if not isinstance(r, EndRecord)), bodies={call: BODY})
+    with Sealer(url) as sealer:
+        sealer.seal([UUID(call)])
+    await insert(url, *(r for r in records if isinstance(r, EndRecord)))
+    assert not verify(url).ok
+    async with sealing(redis, url):
+        await wait_until(lambda: verify(url).ok, what="its seal")
 
 
 async def test_a_sealer_that_waits_for_another_is_not_slow(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

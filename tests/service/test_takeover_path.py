@@ -430,6 +430,26 @@ async def test_the_end_of_a_call_counts_the_release_that_its_last_chunk_led_to(r
     assert end.relayed_sha256 == b"0" * 32
 
 
+async def test_a_call_that_is_given_up_after_its_gateway_closed_it_says_how_far_that_came(redis: Connection, worker: PolicyWorker) -> None:
+    call = await dispatched(redis, worker)
+    told = layout.pack(layout.Relayed(1, b"0" * 32, [], b"own"))
+    assert call.take_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
+    worker._close(call, "policy_failed")
+    await wait_until(lambda: call.id not in worker.calls, what="its end")
+    [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
+    assert (end.reason, end.relayed, end.relayed_sha256) == ("policy_failed", 1, b"0" * 32)
+
+
+async def test_a_call_whose_gateway_does_not_know_how_far_it_came_has_no_sum(redis: Connection, worker: PolicyWorker) -> None:
+    call = await dispatched(redis, worker)
+    told = layout.pack(layout.Relayed(1, b"0" * 32))
+    assert call.take_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
+    worker._finish(call, "stream_lost", -1, gone=True)
+    await wait_until(lambda: call.id not in worker.calls, what="its end")
+    [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
+    assert (end.reason, end.relayed, end.relayed_sha256) == ("stream_lost", -1, None)
+
+
 async def test_a_closed_call_ends_though_nothing_more_goes_out_to_its_gateway(redis: Connection, worker: PolicyWorker) -> None:
     call = await dispatched(redis, worker)
     await redis.call("DEL", layout.gateway_key(0, GATEWAY))
