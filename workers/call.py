@@ -235,7 +235,8 @@ class OwnedCall:
         if verdicts and verdicts[-1] == "hold" and not self.is_heavy and self.session.held_bytes > HEAVY_BYTES:
             self.is_heavy = self.from_stream = True
         self._held_bytes += size if is_held else HELD_BYTES + 1
-        if entry.next_seq <= self.recorded + 1:
+        # `expected` is what follows the entry
+        if self.expected <= self.recorded + 1:
             return
         self._chunks.append(
             ChunksRecord(
