@@ -11,6 +11,9 @@ from hashlib import sha1
 from protocol.bounds import MAX_ENDED_CALLS
 from streams import judge_scripts
 
+MAX_PASSED_ON = 16
+"""How often a call of another policy set goes to the next worker at once; then it waits for one that looks for what was left."""
+
 START = """
 -- KEYS dispatch audit (call body)..
 -- ARGV max_queue max_backlog claim_ms call_ttl body_ttl there('1': bodies are set already) (start body call_id)..
@@ -85,6 +88,15 @@ local function may_begin(sets)
 end
 -- any worker may take the entry at once, so that one that can soon does
 local function leave(entry) redis.call('XCLAIM', KEYS[1], 'policy', ARGV[1], 0, entry, 'IDLE', ARGV[5], 'JUSTID') end
+-- anew, behind what waits: who has waited longest gets it next. Workers look for what was left in step, and the same is always first
+local function pass_on(entry, due)
+  local found = redis.call('XRANGE', KEYS[1], entry, entry)[1]
+  local times = found and tonumber(found[2][6] or 0) or MAX_PASSED_ON
+  if times >= MAX_PASSED_ON then return leave(entry) end
+  redis.call('XADD', KEYS[1], '*', 'c', found[2][2], 'd', due, 'x', times + 1)
+  redis.call('XACK', KEYS[1], 'policy', entry)
+  redis.call('XDEL', KEYS[1], entry)
+end
 local function claim(ctl, call, body, facts, token, entry, due)
   local pending = redis.call('XPENDING', KEYS[1], 'policy', entry, entry, 1)
   if not pending[1] or pending[1][2] ~= ARGV[1] then return {'LOST'} end
@@ -98,10 +110,13 @@ local function claim(ctl, call, body, facts, token, entry, due)
     if ARGV[4] == '0' and now > tonumber(due) then return {'EXPIRED'} end
     if ARGV[4] == '0' then
       local key, sets = start_of(entries)
-      local may = may_begin(sets)
-      if not may or (shared and pins['!' .. tostring(key)]) then
+      if not may_begin(sets) then
+        pass_on(entry, due)
+        return {'SET', table.concat(sets, ' ')}
+      end
+      if shared and pins['!' .. tostring(key)] then
         leave(entry)
-        return may and {'SHARE'} or {'SET', table.concat(sets, ' ')}
+        return {'SHARE'}
       end
     end
     redis.call('HSET', ctl, 't', token, 'n', 0, 'h', '', 's', 0, 'e', entry, 'k', 0, 'kn', -1)
@@ -147,13 +162,13 @@ for i = 2, #KEYS, 4 do
   out[#out + 1] = done and said or {'ERROR', type(said) == 'table' and said.err or tostring(said)}
 end
 return out
-"""
+""".replace("MAX_PASSED_ON", str(MAX_PASSED_ON))
 """Take delivered calls: check and touch both truths of each lease, the pending entry and the control key.
 
 A call whose pinned policy and revision are not among the worker's is left to others for `patience`; then it is given all the same, to be
-closed. So is one that somebody took and had not begun, where it may not begin under the worker's policy set (`=set`); a new one is left to
-others until it is too late, and so are new calls of a key that has its share of this worker (`!key`). Of a body over 64 KiB only its size
-comes: a command of its own reads it at half the price.
+closed. So is one that somebody took and had not begun, where it may not begin under the worker's policy set (`=set`). A new one is passed
+on to others, some times at once and then as they look for it, until it is too late; new calls of a key that has its share of this worker
+(`!key`) are left to them. Of a body over 64 KiB only its size comes: a command of its own reads it at half the price.
 """
 
 REPLAYED = """#!lua flags=allow-oom

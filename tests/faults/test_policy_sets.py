@@ -27,7 +27,8 @@ def strict() -> dict[str, Any]:
     """A configuration in which no tool may be called."""
     config = base_config()
     config["policies"]["default"] = [{"use": "tool_rules", "deny": [{"tool": "*"}]}]
-    config["limits"] |= {"claim_s": 3.0, "lease_s": 0.6}
+    # workers look for what others left each quarter of a lease: too late for a call that waits for that
+    config["limits"] |= {"claim_s": 3.0, "lease_s": 20.0}
     return config
 
 

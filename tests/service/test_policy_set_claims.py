@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from protocol.records import CallRecord, EventRecord
-from streams import layout
+from streams import layout, scripts
 from streams.connection import Connection
 from tests.service.test_takeover_path import recorded
 from tests.support.dispatch import BODY, GATEWAY, with_gateway, working
@@ -71,7 +71,10 @@ async def test_a_call_begins_under_a_policy_set_that_start_names_or_not(redis: C
     entry = await deliver(redis, "w1")
     for pins in ((), ("=ccc",), ("aaa", "bbb@aaa")):
         assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=pins) == [b"SET", b"aaa bbb"]
+        assert await redis.call("XLEN", layout.dispatch_key(0)) == 1
+        entry = await deliver(redis, "w1")
     assert not await redis.call("EXISTS", layout.ctl_key(call_id))
+    assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=bbb", "!k")) == [b"SHARE"]
     # whoever looks next may take it, and a call of a key with its share is left for that
     await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w2", LEASE_MS, "0-0")
     assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb", "!k")) == [b"SHARE"]
@@ -79,6 +82,23 @@ async def test_a_call_begins_under_a_policy_set_that_start_names_or_not(redis: C
     # too late is too late for everybody: somebody has to close it
     assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=ccc",), due=1) == [b"EXPIRED"]
     assert (await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb",)))[0] == b"OK"
+
+
+async def test_a_call_of_another_set_goes_from_worker_to_worker_and_then_waits_for_one(redis: Connection) -> None:
+    """Left where it is, two workers that look for such calls in step never change their places: the wrong one has it each time."""
+    call_id, due = await begun(redis, "aaa"), 2**42
+    for _ in range(scripts.MAX_PASSED_ON):
+        entry = await deliver(redis, "w1")
+        assert (await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=bbb",), due=due))[0] == b"SET"
+    [(last, fields)] = await redis.call("XRANGE", layout.dispatch_key(0), "-", "+")
+    assert layout.unpack_dispatch(fields) == (call_id, due)
+    entry = await deliver(redis, "w2")
+    for _ in range(2):
+        assert (await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb",), due=due))[0] == b"SET"
+        [(there, _)] = await redis.call("XRANGE", layout.dispatch_key(0), "-", "+")
+        assert there == last
+    await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w3", LEASE_MS, "0-0")
+    assert (await claim(redis, call_id, entry, token="t", consumer="w3", pins=("=aaa",), due=due))[0] == b"OK"
 
 
 async def test_any_worker_begins_the_calls_of_gateways_that_name_no_set(redis: Connection) -> None:
