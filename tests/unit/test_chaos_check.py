@@ -1,6 +1,7 @@
 """The checker of the chaos run finds what it looks for: a hostile client that got something, an innocent one that was ended."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -93,7 +94,6 @@ ENDED = {
         Recorded(end=("FAILED", "policy_failed", 200, 1)),
         None,
     ),
-    "it was taken over": (SERVED, Recorded(events=[("takeover", "")]), GATEWAY),
     "a judge came late": (SERVED, Recorded(tools=[{"reason": "judge_deadline"}]), JUDGE),
 }
 
@@ -106,6 +106,15 @@ def test_an_innocent_call_that_suffers_is_found(seen: Seen, recorded: Recorded, 
         assert not list(innocent_faults(done, recorded, Nothing(excuse)))
         later = Done(1, "judged", "m", seen, 30.0, 31.0, 0.0)
         assert list(innocent_faults(later, recorded, Nothing(excuse)))
+
+
+@pytest.mark.parametrize(("at", "is_found"), [(0.9, False), (8.9, False), (9.1, True), (30.0, True), (-0.1, True)])
+def test_a_takeover_is_held_against_what_was_broken_when_it_happened(at: float, is_found: bool) -> None:
+    """Not against what was while its client was there, who had gone before that."""
+    recorded = Recorded(taken_over=[at + time.time() - time.monotonic()])
+    for done in (Done(1, "leaves", "m", SERVED, at - 0.5, at - 0.1, 0.0, left=True), Done(1, "judged", "m", SERVED, at - 0.5, at + 1, 0.0)):
+        assert bool(list(innocent_faults(done, recorded, Nothing(GATEWAY)))) is is_found
+        assert list(innocent_faults(done, recorded, Nothing(JUDGE)))
 
 
 def test_an_innocent_call_that_is_served_is_not() -> None:
