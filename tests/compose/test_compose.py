@@ -142,6 +142,9 @@ class Stack:
         self.database_url = database_url
         self.services = load(PASSWORDS)["services"]
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        # once: a service that starts while the file is written anew would read an empty one, and have another policy set
+        self.config = folder / "sluice.yaml"
+        self.config.write_text((ROOT / "deploy" / "sluice.yaml").read_text() + "demo: true\n")
         self.tools = folder / "bin"
         self.tools.mkdir()
         (self.tools / "valkey-server").symlink_to(get_binary_path())
@@ -163,9 +166,7 @@ class Stack:
             if "SLUICE_DATABASE_URL" in found:
                 user, place = found["SLUICE_DATABASE_URL"].removesuffix("@postgres:5432/sluice"), self.database_url.rpartition("@")[2]
                 found["SLUICE_DATABASE_URL"] = self.database_url if "//sluice:" in user else f"{user}@{place}"
-            config = self.folder / "sluice.yaml"
-            config.write_text((ROOT / "deploy" / "sluice.yaml").read_text() + "demo: true\n")
-            found["SLUICE_CONFIG"] = str(config)
+            found["SLUICE_CONFIG"] = str(self.config)
             found["SLUICE_PORT"] = str(self.port)
             found["SLUICE_ALIVE_FILE"] = str(self.folder / f"{name}.alive")
         path = os.pathsep.join([str(self.tools), os.environ["PATH"]])
