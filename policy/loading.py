@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata, resources
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from policy import call_state
 from policy.base import HOOKS, Context, Policy, is_built_in
 from protocol.bounds import MAX_NAME_CHARS
-from protocol.config import Config, PolicyStep
+from protocol.config import Config, PolicyStep, did_you_mean
 from protocol.errors import PolicyFailed
 from protocol.policy_set import module_of, places_of, read_by_sessions
 from protocol.request import ChatRequest
@@ -53,11 +53,16 @@ def load(
     policies = []
     for step in series:
         kind = _find(step.use, search_path)
-        policies.append(_make(step, kind))
+        policies.append(_made(step, kind))
         digest.update(json.dumps([step.use, step.options], sort_keys=True, default=str).encode())
         for source in _sources(kind):
             digest.update(source)
     return sorted(policies, key=lambda policy: policy.asks), digest.hexdigest()[:12]
+
+
+def make(step: PolicyStep, *, search_path: Sequence[str] = ()) -> Policy:
+    """Return the policy of one step. Raises PolicyFailed as `load` does; its cause is pydantic's error where options are wrong."""
+    return _made(step, _find(step.use, search_path))
 
 
 def _versions() -> dict[str, str]:
@@ -77,7 +82,8 @@ def _find(use: str, search_path: Sequence[str]) -> type[Policy]:
     place = BUILT_IN.get(use, use)
     module_name, class_name = module_of(place), place[len(module_of(place)) + 1 :]
     if not module_name or not all(part.isidentifier() for part in [*module_name.split("."), class_name]):
-        raise PolicyFailed(f"the policy {use!r} is neither built in ({', '.join(BUILT_IN)}) nor of the form module:Class")
+        near = did_you_mean(use, BUILT_IN)
+        raise PolicyFailed(f"the policy {use!r} is neither built in ({', '.join(BUILT_IN)}) nor of the form module:Class{near}")
     try:
         module = importlib.import_module(module_name) if use in BUILT_IN else _import(module_name, search_path)
     except Exception as error:
@@ -116,9 +122,9 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-def _make(step: PolicyStep, kind: type[Policy]) -> Policy:
+def _made(step: PolicyStep, kind: type[Policy]) -> Policy:
     try:
-        inspect.signature(kind).bind(**step.options)
+        _check_arguments(kind, step.options)
         policy = kind(**step.options)
         if not is_built_in(kind):
             _check(policy)
@@ -129,6 +135,20 @@ def _make(step: PolicyStep, kind: type[Policy]) -> Policy:
         raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {_first_problem(error)}") from error
     except Exception as error:
         raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {str(error) or type(error).__name__}") from error
+
+
+def _check_arguments(kind: type[Policy], options: Mapping[str, object]) -> None:
+    """Refuse options that the class does not take, and those that it lacks. Raises PolicyFailed."""
+    parameters = inspect.signature(kind).parameters.values()
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for name in options:
+            if name not in named:
+                known = f"its options are {', '.join(named)}" if named else "it has no options"
+                raise PolicyFailed(f"the option {name!r} is not known: {known}{did_you_mean(name, named)}")
+    for p in parameters:
+        if p.name in named and p.default is p.empty and p.name not in options:
+            raise PolicyFailed(f"the option {p.name!r} is missing")
 
 
 def _check(policy: Policy) -> None:

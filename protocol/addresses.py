@@ -1,4 +1,4 @@
-"""URLs in requests that a provider's server would fetch from the operator's own network.
+"""URLs: the addresses of upstreams, and those in requests that a provider's server would fetch from the operator's own network.
 
 Local servers (vLLM and others) fetch the images that a request names, and stand where the cloud's metadata service, a database's
 page or the gateway itself answers them. Only what can be seen in the text is refused: a name that resolves to such an address is
@@ -29,6 +29,24 @@ _UNSEEN = re.compile("[\\x00-\\x20\x7f\u00ad\u200b-\u200f\u2060\ufeff]")
 _USUAL = re.compile(r"https?://((?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,})(?:/[!-~]*)?")
 """A name with dots, and nothing that two readers could read differently: what nearly every URL is."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+def check_base_url(url: str) -> None:
+    """Raise ValueError for what is no address of an upstream. The address, which may hold a password, is not repeated."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"is not a URL ({error})") from None
+    if parts.scheme not in ("http", "https"):
+        scheme = "has no scheme" if "://" not in url else "has another scheme"
+        raise ValueError(f"{scheme}: it begins with http:// or https://, as in http://127.0.0.1:8000/v1")
+    if not host:
+        raise ValueError(f"names no host: write {parts.scheme}://HOST[:PORT][/PATH]")
+    if parts.query or parts.fragment:
+        raise ValueError("has a `?` or `#`: an upstream's address ends with its path, as in https://HOST/v1")
+    if url != url.strip() or not url.isprintable():
+        raise ValueError("has blanks around it, or characters that cannot be printed")
 
 
 def refuse_private(request: ChatRequest) -> None:

@@ -5,12 +5,16 @@ variable here, never held.
 """
 
 import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from protocol import shipped
 from protocol.added_tools import check_families, check_servers, check_tools
+from protocol.addresses import check_base_url
 from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_OUTPUT_BYTES, MAX_SERIES
 from protocol.request import Dialect
 from protocol.target import Guided
@@ -29,7 +33,28 @@ def _check_unknown(what: str) -> str:
     return what
 
 
+def _check_base_url(url: str) -> str:
+    check_base_url(url)
+    return url
+
+
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
+Place = tuple[str | int, ...]
+"""Where something stands in the file: keys of mappings, and numbers of list items from 0."""
+
+
+class Faults(ValueError):
+    """What is wrong between the parts of a configuration, each with its place."""
+
+    def __init__(self, found: Sequence[tuple[Place, str]]) -> None:
+        super().__init__("; ".join(f"{'.'.join(map(str, place))}: {said}" for place, said in found))
+        self.found = tuple(found)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?` where one of `known` is near to `word`, else nothing."""
+    near = get_close_matches(word, sorted(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class _Strict(BaseModel):
@@ -40,7 +65,7 @@ class Upstream(_Strict):
     """A provider. `api_key_env` (or `api_key_file`) says where its key is; only gateways and judge workers look."""
 
     dialect: Dialect
-    base_url: str
+    base_url: Annotated[str, AfterValidator(_check_base_url)]
     api_key_env: str | None = None
     api_key_file: str | None = None
     headers: dict[str, str] = {}
@@ -85,6 +110,9 @@ class PolicyStep(BaseModel):
     def options(self) -> dict[str, Any]:
         """The keyword arguments for the policy class."""
         return dict(self.model_extra or {})
+
+
+_SHIPPED = {name: tuple(map(PolicyStep.model_validate, steps)) for name, steps in shipped.POLICIES.items()}
 
 
 class Key(_Strict):
@@ -192,7 +220,10 @@ class Config(_Strict):
 
     upstreams: dict[Name, Upstream] = {}
     models: tuple[ModelRoute, ...] = ()
-    policies: dict[Name, Annotated[tuple[PolicyStep, ...], Field(max_length=MAX_SERIES)]] = {"default": (PolicyStep(use="noop"),)}
+    policies: Annotated[dict[Name, Annotated[tuple[PolicyStep, ...], Field(max_length=MAX_SERIES)]], Field(min_length=1)] = Field(
+        default_factory=lambda: dict(_SHIPPED)
+    )
+    """Series of policies. Where a file names none, the shipped ones hold: also who adds upstreams first has a gateway that controls."""
     limits: Limits = Limits()
     durability: Durability = "default"
     keys: tuple[Key, ...] = ()
@@ -216,21 +247,9 @@ class Config(_Strict):
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Config":
-        if DEMO in self.upstreams:
-            raise ValueError(f"upstreams: {DEMO!r} is the built-in one; give yours another name")
-        for route in self.models:
-            if route.upstream not in self.upstreams:
-                raise ValueError(f"models: {route.match!r} names the upstream {route.upstream!r}, which is not under upstreams")
-            if (route.server_tools or route.mcp_servers) and self.upstreams[route.upstream].dialect != "anthropic":
-                raise ValueError(f"models: {route.match!r} adds server tools, which only upstreams of the dialect anthropic take")
-        for key in self.keys:
-            for name in key.policies:
-                if name not in self.policies:
-                    raise ValueError(f"keys: {key.name!r} names the policy {name!r}, which is not under policies")
-            try:
-                check_families(key.server_tools)
-            except ValueError as error:
-                raise ValueError(f"keys: {key.name!r}: {error}") from None
+        parts = self.model_fields_set & {"upstreams", "models", "policies", "keys"}
+        if parts and (found := list(faults_between(self.model_dump(mode="json", include=parts, exclude_unset=True)))):
+            raise Faults(found)
         return self
 
     @property
@@ -255,8 +274,58 @@ DEMO = "demo"
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
 DEMO_MODELS: dict[str, Dialect | None] = {"demo": None, "demo-openai": "openai", "demo-anthropic": "anthropic"}
 """`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be tried with no provider key."""
-DEMO_JUDGE = "demo-judge"
-"""The built-in rule-based judge model."""
+DEMO_JUDGE = shipped.DEMO_JUDGE
+
+
+def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """Yield what is wrong between the parts of a configuration, with its place: names that are used and not there.
+
+    `raw` is the file as it was read. What has another form than it should is passed over: that is said elsewhere.
+    """
+    upstreams, policies = raw.get("upstreams", {}), raw.get("policies", shipped.POLICIES)
+    if isinstance(upstreams, Mapping):
+        if DEMO in upstreams:
+            yield ("upstreams", DEMO), f"{DEMO!r} is the built-in upstream: give yours another name"
+        for number, route in _mappings(raw.get("models")):
+            yield from _faults_of_route(("models", number), route, upstreams)
+    for number, key in _mappings(raw.get("keys")):
+        if isinstance(policies, Mapping):
+            yield from _faults_of_key(("keys", number), key, policies)
+        families = key.get("server_tools")
+        try:
+            check_families(name for name in families if isinstance(name, str)) if isinstance(families, list) else None
+        except ValueError as error:
+            yield ("keys", number, "server_tools"), str(error)
+
+
+def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    name = route.get("upstream")
+    if not isinstance(name, str):
+        return
+    if name not in upstreams:
+        near = did_you_mean(name, map(str, upstreams))
+        yield (*place, "upstream"), f"the upstream {name!r} is not under upstreams{near}"
+    elif route.get("server_tools") or route.get("mcp_servers"):
+        upstream = upstreams[name]
+        if isinstance(upstream, Mapping) and upstream.get("dialect") == "openai":
+            what = "server_tools" if route.get("server_tools") else "mcp_servers"
+            yield (*place, what), f"only upstreams of the dialect anthropic take server tools, and {name!r} is none"
+
+
+def _faults_of_key(place: Place, key: Mapping[str, Any], policies: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    if "policies" not in key and "default" not in policies:
+        yield (*place, "policies"), "is missing, which means 'default', and there is no policy 'default': name the policies it may use"
+    names = key.get("policies")
+    for position, name in enumerate(names if isinstance(names, list) else ()):
+        if isinstance(name, str) and name not in policies:
+            yield (*place, "policies", position), f"the policy {name!r} is not under policies{did_you_mean(name, map(str, policies))}"
+
+
+def _mappings(items: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The items of a list that are mappings, with their numbers."""
+    for number, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, Mapping):
+            yield number, item
 
 
 class Runtime(_Strict):

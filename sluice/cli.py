@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protocol.errors import OtherDatabase, PipelineError, PolicyFailed
-from sluice.errors import Busy, SettingsError, StartError, Unavailable
+from sluice.errors import Busy, StartError, Unavailable
 
 if TYPE_CHECKING:
-    from protocol.config import Runtime
+    from protocol.config import Config, Runtime
 
 DATABASE_VARIABLES = ("PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO")
 """Of somebody's shell, they would set on each of our connections what Sluice does not expect there; addresses say what is meant for it."""
@@ -133,6 +133,7 @@ def migrate() -> None:
 def examine(
     config: ConfigFile = None,
     before_start: Annotated[bool, typer.Option("--before-start", help="Leave out what only a running product has.")] = False,
+    upstreams: Annotated[bool, typer.Option("--upstreams", help="Also ask each upstream for its models: name, connection, key.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check Redis, Postgres, keys, workers, backlogs, leaks and rights; exit 1 when something is not fit."""
@@ -147,6 +148,10 @@ def examine(
     )
     if not (given.redis_url or given.database_url):
         found = doctor.without_shared_rights(found)
+    if upstreams:
+        from sluice.upstreams import check_upstreams
+
+        found += check_upstreams(runtime.config)
     failed = any(state == "failed" for _, state, _ in found)
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "checks": [{"name": n, "state": s, "message": m} for n, s, m in found]}))
@@ -154,6 +159,23 @@ def examine(
         for name, state, sentence in found:
             typer.echo(f"{state:8} {name:15}  {sentence}".rstrip())
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command("check")
+def check_configuration(
+    file: Annotated[Path | None, typer.Argument(help="Configuration file. [env: SLUICE_CONFIG]", metavar="[FILE]")] = None,
+    try_call: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--try-call", metavar="TOOL JSON", help="Say what the policies would make of this tool call."),
+    ] = None,
+    try_text: Annotated[str | None, typer.Option("--try-text", help="Say what the policies would make of this answer.")] = None,
+    policy: Annotated[str, typer.Option("--policy", help="Name of the policies to try.")] = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Check a configuration file whole, starting nothing; exit 1 when it has mistakes."""
+    from sluice import check_cli
+
+    raise typer.Exit(check_cli.run(file, call=try_call, text=try_text, policy=policy, as_json=as_json))
 
 
 @app.command()
@@ -195,21 +217,35 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
         runtime = settings.runtime(
             config, ready_fd=ready_fd, concurrency=concurrency, needs_database=role != "judge", names_set=role in ("gateway", "policy")
         )
+        if role in ("gateway", "judge"):
+            _check_upstream_keys(settings.config, config)
         if ready_fd is None:
             _check(role, runtime)
         try:
             uvloop.run(load()(runtime))
         except (OSError, PipelineError) as error:
-            raise _start_error(error, runtime) from error
+            raise _start_error(error, runtime, settings.config) from error
     except Exception as error:
         if ready_fd is not None:
             _tell_launcher(ready_fd, error)
         raise
 
 
-def _check(role: str, runtime: "Runtime") -> None:
-    from sluice import doctor
+def _check_upstream_keys(file: Path | None, config: "Config") -> None:
+    """Raise SettingsError where a key of an upstream is in a file that cannot be read: who sends requests needs it."""
+    if any(upstream.api_key_file or upstream.api_key_env for upstream in config.upstreams.values()):
+        from sluice import check
+        from sluice.mistakes import Mistakes
 
+        if found := list(check.key_mistakes(config, list(config.upstreams))):
+            raise Mistakes(str(file), found)
+
+
+def _check(role: str, runtime: "Runtime") -> None:
+    from sluice import check, doctor
+
+    for one in check.start_warnings(runtime.config, role):
+        typer.echo(f"{one.level}: {one.sentence}", err=True)
     warnings = doctor.check_redis(runtime.redis_url)
     if role in ("gateway", "audit"):
         warnings += doctor.check_database(runtime.database_url)
@@ -219,12 +255,14 @@ def _check(role: str, runtime: "Runtime") -> None:
         typer.echo(f"warning: {sentence}", err=True)
 
 
-def _start_error(error: OSError | PipelineError, runtime: "Runtime") -> Exception:
+def _start_error(error: OSError | PipelineError, runtime: "Runtime", file: Path | None) -> Exception:
     """Return the sentence for what stopped a process; what is no matter of settings or surroundings stays as it is."""
     where = f"{runtime.host}:{runtime.port}"
     match error:
         case PolicyFailed():
-            return SettingsError(error.message)
+            from sluice.check import start_error
+
+            return start_error(error, file, runtime.search_path)
         case OtherDatabase():
             from sluice.doctor import other_database
 

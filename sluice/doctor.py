@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from protocol.config import Config
+from protocol.config import Config, Key
+from sluice.check import counts, unknown_policies, warnings
 from sluice.errors import NotFit, SettingsError, StartError, Unavailable
 from sluice.policy_set import policy_set
 from sluice.settings import place
@@ -119,26 +120,28 @@ def other_database(redis_url: str, database_url: str) -> NotFit:
 
 
 def check_keys(config: Config, database_url: str) -> list[str]:
-    """Check that somebody may call: a key in the file or in the database. Raises SettingsError, Unavailable."""
-    if config.keys:
-        return []
+    """Check that somebody may call: a key in the file or in the database; return warnings about those that name policies which there
+    are not. Raises SettingsError, Unavailable."""
     from db.keys import KeyStore
     from protocol.errors import AuditUnavailable
 
-    async def count() -> int:
+    async def load() -> list[Key]:
         store = KeyStore.open(database_url)
         try:
-            return len(await store.load())
+            return await store.load()
         finally:
             await store.close()
 
     try:
-        known = asyncio.run(count())
+        known = asyncio.run(load())
     except AuditUnavailable as error:
+        if config.keys:
+            # somebody may call; that the database is away is said by the check of the database
+            return []
         raise Unavailable(f"PostgreSQL at {place(database_url)} does not answer: {error.message}") from None
-    if not known:
+    if not known and not config.keys:
         raise SettingsError("there are no API keys, so nobody could call: make one with `sluice keys create --name dev`")
-    return []
+    return unknown_policies(config, known)
 
 
 def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> None:
@@ -171,14 +174,14 @@ def check_all(
         ("identity", lambda: check_identity(redis_url, database_url)),
         ("keys", lambda: check_keys(config, database_url)),
     ]
-    found = [_name_set(config, search_path)]
+    found = [*_configuration(config), _name_set(config, search_path)]
     for name, check in checks:
         try:
-            warnings = check()
+            said = check()
         except StartError as error:
             found.append((name, "failed", str(error)))
         else:
-            found += [(name, "warning", sentence) for sentence in warnings] or [(name, "ok", "")]
+            found += [(name, "warning", sentence) for sentence in said] or [(name, "ok", "")]
     away = {name for name, state, _ in found if state == "failed"}
     looks: dict[str, Callable[[], list[tuple[str, str, str]]]] = {
         "redis": lambda: _look_at_redis(config, redis_url, database_url),
@@ -191,6 +194,12 @@ def check_all(
             # what is away or not fit was said above
             found += [] if name in away else [(name, "failed", str(error))]
     return found
+
+
+def _configuration(config: Config) -> list[tuple[str, str, str]]:
+    """What a configuration without mistakes makes of itself: series that decide nothing, judges and keys that are not there."""
+    warned = [one.sentence for one in warnings(config) if one.level == "warning"]
+    return [("configuration", "warning", sentence) for sentence in warned] or [("configuration", "ok", counts(config))]
 
 
 def _name_set(config: Config, search_path: Sequence[str]) -> tuple[str, str, str]:

@@ -1,17 +1,21 @@
-"""What `sluice up` shows when everything is ready: lines that work as pasted."""
+"""What `sluice up` shows when everything is ready: lines that work as pasted, and of the policies only what they really do."""
 
 import json
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from textwrap import dedent
+from typing import Any
+
+from protocol.config import Config
 
 _BASH_TOOL = {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}
-_BASH = {
+_BASH: dict[str, Any] = {
     "model": "demo",
     "messages": [{"role": "user", "content": "delete everything with rm -rf"}],
     "tools": [{"type": "function", "function": _BASH_TOOL}],
 }
-_WEATHER = {
+_WEATHER: dict[str, Any] = {
     "model": "demo",
     "max_tokens": 200,
     "messages": [{"role": "user", "content": "what is the weather in Paris"}],
@@ -35,22 +39,60 @@ def python_line(url: str, key: str) -> str:
     )
 
 
-def greeting(url: str, key: str, data_dir: Path, *, has_demo: bool = True) -> str:
-    """Return the whole text; what can be tried with the demo model only where it answers."""
-    tries = """
-        A model that wants to delete everything; the policy stops it:
-        {curl}
+@dataclass(frozen=True, slots=True)
+class Shows:
+    """What the policies make of the two calls: the sentence before each line. `warning`: what is to be said loudly, or nothing."""
 
-        One that asks for the weather; it goes through:
-        {python}
-"""
-    text = dedent(f"""\
+    bash: str
+    weather: str
+    warning: str = ""
 
-        Sluice is ready: {{url}}   key: {{key}}   (Ctrl-C stops it)
-{tries if has_demo else ""}
-        OpenAI SDK:     OpenAI(base_url="{{url}}/v1", api_key="{{key}}")
-        Anthropic SDK:  Anthropic(base_url="{{url}}", api_key="{{key}}")
-        Coding agents:  ANTHROPIC_BASE_URL={{url}} ANTHROPIC_API_KEY={{key}}
-        The record:     SLUICE_DATA_DIR={{data_dir}} .venv/bin/sluice audit tool-calls
-        """)
-    return text.format(url=url, key=key, data_dir=shlex.quote(str(data_dir)), curl=curl_line(url, key), python=python_line(url, key))
+
+def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) -> dict[str, Any]:
+    """Try the calls of both lines on the policies `series`; return the fields of `Shows`. Raises PolicyFailed."""
+    from sluice import check, trial
+
+    said: dict[str, Any] = {}
+    for name, tool, arguments, message in (
+        ("bash", "bash", {"command": "rm -rf /"}, _BASH["messages"]),
+        ("weather", "get_weather", {"city": "Paris"}, _WEATHER["messages"]),
+    ):
+        tried = trial.try_call(
+            config, series, tool, json.dumps(arguments), search_path=search_path, ask=trial.demo_judgement, messages=message
+        )  # fmt: skip
+        said[name] = f"{_WANTS[name]}; {_says(tried, series)}:"
+    if check.passes_everything(config.policies[series]):
+        said["warning"] = f"NOTHING IS CONTROLLED: the policy {series!r} lets everything pass"
+    return said
+
+
+_WANTS = {"bash": "A model that wants to delete everything", "weather": "One that asks for the weather"}
+
+
+def _says(tried: Any, series: str) -> str:
+    match tried.outcome:
+        case "allow":
+            return f"the policy {series!r} lets it through"
+        case "block":
+            return "the policy stops it"
+        case "replace":
+            return f"the policy {series!r} changes what it asks for"
+        case _:
+            return f"the judge {tried.judge!r} is asked about it"
+
+
+def greeting(url: str, key: str, data_dir: Path, *, shows: Shows | None = None, has_demo: bool = True) -> str:
+    """Return the whole text; what can be tried with the demo model only where it answers, and where is known what comes of it."""
+    lines = ["", f"Sluice is ready: {url}   key: {key}   (Ctrl-C stops it)", ""]
+    if shows is not None and shows.warning:
+        lines += [shows.warning, ""]
+    if shows is not None and has_demo:
+        lines += [shows.bash, curl_line(url, key), "", shows.weather, python_line(url, key), ""]
+    lines += [
+        f'OpenAI SDK:     OpenAI(base_url="{url}/v1", api_key="{key}")',
+        f'Anthropic SDK:  Anthropic(base_url="{url}", api_key="{key}")',
+        f"Coding agents:  ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}",
+        f"The record:     SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice audit tool-calls",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Settings from the environment (`SLUICE_...`) and the configuration file, checked, as values to pass down.
+"""Settings from the environment (`SLUICE_...`), checked, as values to pass down. `sluice.config_file` reads the configuration file.
 
 Every setting may also come from a file: `SLUICE_DATABASE_URL_FILE=/run/secrets/database_url`. The variable itself wins.
 """
@@ -7,16 +7,16 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import yaml
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from protocol.config import Config, Runtime
+from sluice.config_file import load_config as load_config
+from sluice.config_file import parse_config as parse_config
 from sluice.errors import SettingsError
 from sluice.logs import Level
 from sluice.policy_set import policy_set
@@ -206,57 +206,6 @@ def _told(data_dir: Path) -> dict[str, str]:
     except OSError:
         pass
     return {}
-
-
-class _Loader(yaml.SafeLoader):
-    """safe_load, except that a key given twice is an error: of two rules under one name, the first would silently not hold."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, (list, dict)) or key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-def load_config(path: Path | None) -> Config:
-    """Read and check the configuration file; no file is the empty configuration. Raises SettingsError naming the place."""
-    if path is None:
-        return Config()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise SettingsError(f"the configuration file {path} cannot be read: {reason}") from None
-    return parse_config(text, str(path))
-
-
-def parse_config(text: str, place: str) -> Config:
-    """Parse a configuration; `place` is named in errors. Raises SettingsError."""
-    try:
-        raw = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        at = f" line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise SettingsError(f"{place}{at}: {error.problem}") from None
-    except yaml.YAMLError:
-        raise SettingsError(f"{place}: it is not YAML") from None
-    if raw is None:
-        raw = {}
-    if not isinstance(raw, Mapping):
-        raise SettingsError(f"{place}: the file must be a mapping (upstreams, models, policies, limits, keys)")
-    try:
-        return Config.model_validate(raw)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        where = ".".join(str(part) for part in found[0]["loc"])
-        said = found[0]["msg"].removeprefix("Value error, ")
-        said = "is not known" if found[0]["type"] == "extra_forbidden" else _lower(said)
-        raise SettingsError(f"{place}: {where + ': ' if where else ''}{said}{more}") from None
 
 
 def env_example() -> str:

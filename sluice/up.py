@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -23,14 +22,16 @@ from typing import IO, Any
 
 from db.schema import digest
 from protocol.config import Config, Key
-from sluice import doctor, embedded
-from sluice.defaults import default_config
+from sluice import check, doctor, embedded
+from sluice.config_file import Document, read
 from sluice.errors import Busy, SettingsError, StartError
 from sluice.forks import ForkServer
-from sluice.greeting import greeting
-from sluice.private import read_private, write_private
+from sluice.greeting import Shows, greeting
+from sluice.own_key import own_key
+from sluice.private import write_private
 from sluice.processes import Spec, die_with_parent, sweep
-from sluice.settings import HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls, load_config
+from sluice.rehearsal import Rehearsal
+from sluice.settings import HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls
 from sluice.supervisor import Supervisor
 
 KEY_NAME = "sluice-up"
@@ -67,6 +68,8 @@ class Plan:
     key: str
     workers: Workers
     as_json: bool
+    rehearsal: Rehearsal | None = None
+    """Knows what the policies do; None: nothing is said of that."""
     command: tuple[str, ...] = (sys.executable, "-m", "sluice.cli")
     """What starts a process of ours; the role follows."""
 
@@ -96,21 +99,33 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, **given: Any) ->
     if "MAKELEVEL" in os.environ:
         die_with_parent(signal.SIGTERM)
     check_urls(settings.redis_url, settings.database_url)
-    config = load_config(settings.config) if settings.config else default_config()
-    data_dir = make_data_dir(settings.data_dir)
-    with _writable(settings.data_dir), _locked(data_dir):
-        for name in sweep(data_dir / "run", grace_s=SWEEP_S):
-            say(f"{name} was left behind by an earlier run and is ended")
-        if settings.port == 0:
-            settings = settings.model_copy(update={"port": embedded.free_port()})
-        check_port(settings.host, settings.port)
-        key = _own_key(data_dir)
-        plan = Plan(settings, _with_key(config, key), data_dir, key, workers, as_json, **given)
-        forks = ForkServer.start()  # before there is a loop
-        try:
-            asyncio.run(_Launcher(plan, forks).run())
-        finally:
-            forks.close()
+    document = Document("", config=Config()) if settings.config is None else read(settings.config)
+    # also what is wrong with the policies, so that all of it can be put right at once
+    config = document.config or check.refused(document, settings.search_path)
+    with contextlib.closing(Rehearsal.start(document, settings.search_path, own_policies(config)[0])) as rehearsal:
+        data_dir = make_data_dir(settings.data_dir)
+        with _writable(settings.data_dir), _locked(data_dir):
+            for name in sweep(data_dir / "run", grace_s=SWEEP_S):
+                say(f"{name} was left behind by an earlier run and is ended")
+            if settings.port == 0:
+                settings = settings.model_copy(update={"port": embedded.free_port()})
+            check_port(settings.host, settings.port)
+            key = own_key(data_dir)
+            plan = Plan(settings, _with_key(config, key), data_dir, key, workers, as_json, rehearsal, **given)
+            forks = ForkServer.start()  # before there is a loop
+            try:
+                rehearsal.refuse()
+                _warn(document)
+                asyncio.run(_Launcher(plan, forks).run())
+            finally:
+                forks.close()
+
+
+def _warn(document: Document) -> None:
+    """Say what a configuration without mistakes will not do. Without a file there is nothing that somebody could have meant."""
+    if document.config is not None and document.file:
+        for one in check.warnings(document.config):
+            say(f"{one.level}: {replace(one, line=document.line(one.place)).within(document.file)}")
 
 
 def say(text: str) -> None:
@@ -157,15 +172,27 @@ class _Launcher:
 
     async def _work(self, supervisor: Supervisor) -> None:
         await self._start(supervisor)
+        shows = await asyncio.to_thread(self._rehearsed)
         if self._plan.as_json:
             pids = {"launcher": [os.getpid()], **_by_role(supervisor.pids)}
             text = json.dumps({"url": self._plan.url, "key": self._plan.key, "data_dir": str(self._plan.data_dir), "pids": pids})
         else:
             plan = self._plan
-            text = greeting(plan.url, plan.key, plan.data_dir, has_demo=bool(plan.config.demo_models))
+            text = greeting(plan.url, plan.key, plan.data_dir, shows=shows, has_demo=bool(plan.config.demo_models))
         with contextlib.suppress(OSError):
             print(text, flush=True)  # noqa: T201
         await supervisor.watch()
+
+    def _rehearsed(self) -> Shows | None:
+        """What the policies make of the calls of the start-up text; says what keys name that is not there."""
+        rehearsal = self._plan.rehearsal
+        if rehearsal is None:
+            return None
+        shows = rehearsal.shows()
+        for sentence in rehearsal.key_warnings(self._database_url):
+            say(f"warning: {sentence}")
+        rehearsal.close()
+        return shows
 
     async def _start(self, supervisor: Supervisor) -> None:
         plan = self._plan
@@ -322,22 +349,14 @@ def _holder(file: IO[str]) -> str:
     return f" (pid {pid})" if pid.isdigit() else ""
 
 
-def _own_key(data_dir: Path) -> str:
-    """Return the text of the key that `sluice up` made at its first start, so that clients survive a restart."""
-    path = data_dir / "key"
-    if kept := read_private(path):
-        return kept
-    if path.exists():
-        say(f"{path} holds no key, as after a crash of the machine: it gets a new one, which clients need")
-    key = f"sk-sluice-{secrets.token_urlsafe(32)}"
-    write_private(path, key, lasting=True)
-    return key
+def own_policies(config: Config) -> list[str]:
+    """Return what the key of `sluice up` may use: every series, `default` first where there is one."""
+    return sorted(config.policies, key=lambda name: name != "default")
 
 
 def _with_key(config: Config, key: str) -> Config:
-    names = ["default", *config.policies] if "default" in config.policies else list(config.policies)
     own = Key(
-        name=KEY_NAME, sha256=hashlib.sha256(key.encode()).hexdigest(), roles=("client", "auditor"), policies=tuple(dict.fromkeys(names))
+        name=KEY_NAME, sha256=hashlib.sha256(key.encode()).hexdigest(), roles=("client", "auditor"), policies=tuple(own_policies(config))
     )  # fmt: skip
     return config.model_copy(update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), own)})
 

@@ -176,22 +176,28 @@ def test_postgres_listens_on_loopback_where_the_path_does_for_no_socket(tmp_path
             assert listening(ready, "postgres") == {"0100007F"}
 
 
-def test_a_folder_with_a_quote_works_and_private_files_that_a_crash_emptied_are_made_anew(tmp_path: Path) -> None:
+def test_a_folder_with_a_quote_works_and_passwords_that_a_crash_emptied_are_made_anew(tmp_path: Path) -> None:
     data = tmp_path / 'a "b" $x'
     with up(data, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()
         assert hello(ready)
         wait_for(lambda: ask(ready, "/audit/calls")["items"])
         assert launcher.stop() == 0
-    for name, left in {"key": b"", "valkey/password": b"", "postgres.password": bytes(32)}.items():
+    for name, left in {"valkey/password": b"", "postgres.password": bytes(32)}.items():
         (data / name).write_bytes(left)
     with up(data, tmp_path, "--json", "--port", "0") as launcher:
         again = launcher.ready()
-        assert again["key"] != ready["key"] and f"{data}/key holds no key" in launcher.said()
         assert hello(again) and len(wait_for(lambda: ask(again, "/audit/calls")["items"])) >= 1
         wait_for(lambda: len(ask(again, "/audit/calls")["items"]) == 2, what="the call before and the one after")
         assert doctor(data)[0] == 0
         assert launcher.stop() == 0
+
+
+def test_a_key_file_that_was_cut_off_stops_the_start_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-sluice-abc")
+    code, said = refused("up", "--data-dir", str(tmp_path), "--port", "0")
+    assert code == 2 and said.startswith(f"sluice: the key file {tmp_path / 'key'} is cut off: ") and "delete the file" in said
+    assert not (tmp_path / "postgres").exists(), "nothing was started"
 
 
 def test_a_start_on_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
@@ -374,15 +380,109 @@ def test_unwritable_data_directory_is_one_sentence(tmp_path: Path) -> None:
     assert said.startswith(f"sluice: the data directory {tmp_path / 'file' / 'data'} cannot be written (not a directory): choose another")
 
 
-def test_wrong_configuration_is_one_sentence_before_anything_starts(tmp_path: Path) -> None:
-    (tmp_path / "sluice.yaml").write_text("policies: {default: [{use: noop}]}\nlimit: {}\n")
-    code, said = refused("up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--config", str(tmp_path / "sluice.yaml"))
-    assert (code, said) == (2, f"sluice: {tmp_path / 'sluice.yaml'}: limit: is not known")
+def test_every_mistake_of_a_configuration_is_said_before_anything_starts(tmp_path: Path) -> None:
+    file = tmp_path / "sluice.yaml"
+    file.write_text("policies:\n  default: [{use: tool_rules, denny: []}]\nlimit: {}\n")
+    command = [sys.executable, "-m", "sluice.cli", "up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--config", str(file)]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=START_S, check=False)
+    assert (done.returncode, done.stderr.splitlines()) == (
+        2,
+        [
+            f"sluice: {file}: 2 mistakes",
+            "  line 2: policies.default.0.denny: is not known; did you mean 'deny'?",
+            "  line 3: limit: is not known; did you mean 'limits'?",
+        ],
+    )
     assert not (tmp_path / "data").exists()
 
 
-def test_policy_that_cannot_be_loaded_stops_the_start_with_its_name(data_dir: Path, tmp_path: Path) -> None:
-    (tmp_path / "sluice.yaml").write_text("policies: {default: [{use: nowhere_to_be_found}]}\n")
-    code, said = refused("up", "--data-dir", str(data_dir), "--port", "0", "--config", str(tmp_path / "sluice.yaml"))
-    assert code == 2
-    assert said.startswith("sluice: the policy 'nowhere_to_be_found' is neither built in")
+def test_policy_that_cannot_be_loaded_stops_the_start_before_the_databases(tmp_path: Path) -> None:
+    file = tmp_path / "sluice.yaml"
+    file.write_text("policies:\n  default:\n    - use: tool_judge\n      model: demo-judge\n      treshold: 0.5\n")
+    code, said = refused("up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--config", str(file))
+    assert (code, said) == (2, f"sluice: {file} line 5: policies.default.0.treshold: is not known; did you mean 'threshold'?")
+    assert not (tmp_path / "data" / "postgres").exists() and not (tmp_path / "data" / "valkey").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("import os; os._exit(0)", "the policies were not loaded: the process that imports them ended"),
+        ("raise SystemExit(0)", "sluice.yaml line 1: policies.default.0: its module calls for the end of the process"),
+        ("raise RuntimeError('not now')", "sluice.yaml line 1: policies.default.0: RuntimeError: not now"),
+    ],
+)
+def test_what_a_policy_of_ones_own_does_when_it_is_imported_happens_to_the_launcher_in_one_sentence(
+    tmp_path: Path, module: str, said: str
+) -> None:
+    (tmp_path / "mine.py").write_text(module)
+    (tmp_path / "sluice.yaml").write_text("policies: {default: [{use: 'mine:Mine'}]}\n")
+    code, sentence = refused("up", "--data-dir", str(tmp_path / "data"), "--port", "0", "--config", str(tmp_path / "sluice.yaml"))
+    assert code in (1, 2) and said in sentence
+    assert not (tmp_path / "data" / "postgres").exists()
+
+
+UPSTREAM = "upstreams: {mine: {dialect: openai, base_url: 'http://127.0.0.1:1/v1', api_key_env: MY_KEY}}\n"
+ROUTE = "models: [{match: 'gpt-*', upstream: mine}]\ndemo: true\n"
+
+
+def shown_curl(launcher: Up) -> dict[str, Any]:
+    """What comes of the start-up text's dangerous call."""
+    [curl] = [line for line in launcher.printed().splitlines() if line.startswith("curl ")]
+    done = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
+    found: dict[str, Any] = json.loads(done.stdout)["choices"][0]["message"]
+    return found
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+def test_without_policies_the_shipped_ones_hold_and_the_start_says_so(data_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sluice.yaml"
+    file.write_text(UPSTREAM + ROUTE)
+    with up(data_dir, tmp_path, "--port", "0", "--config", str(file), MY_KEY="k") as launcher:
+        assert "A model that wants to delete everything; the policy stops it:" in launcher.printed()
+        assert f"sluice: note: {file}: policies: none are given, so the shipped ones hold: " in launcher.said()
+        assert "warning" not in launcher.said()
+        message = shown_curl(launcher)
+        assert not message.get("tool_calls") and "was blocked" in message["content"]
+        assert launcher.stop() == 0
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
+def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_comes_of_it(data_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sluice.yaml"
+    file.write_text(UPSTREAM + ROUTE + "policies:\n  default: []\n  judged: [{use: tool_judge, model: claude}]\n")
+    with up(data_dir, tmp_path, "--port", "0", "--config", str(file)) as launcher:
+        printed = launcher.printed()
+        assert "NOTHING IS CONTROLLED: the policy 'default' lets everything pass" in printed and "stops it" not in printed.replace(
+            "Ctrl-C stops it", ""
+        )
+        assert "A model that wants to delete everything; the policy 'default' lets it through:" in printed
+        assert f"sluice: warning: {file} line 5: policies.default: EVERYTHING PASSES: " in launcher.said()
+        assert f"{file} line 1: upstreams.mine.api_key_env: the variable MY_KEY is not set here" in launcher.said()
+        assert f"{file} line 6: policies.judged.0.model: no route under models leads the judge model 'claude'" in launcher.said()
+        [call] = shown_curl(launcher)["tool_calls"]
+        assert call["function"]["name"] == "bash"
+        code, found = doctor(data_dir)
+        warnings = [check["message"] for check in json.loads(found)["checks"] if check["name"] == "configuration"]
+        assert code == 0 and [sentence.partition(": ")[0] for sentence in warnings] == [
+            "policies.default", "policies.judged.0.model", "upstreams.mine.api_key_env",
+        ]  # fmt: skip
+        assert launcher.stop() == 0
+
+
+def test_a_key_with_a_policy_that_there_is_not_is_said_at_the_next_start_and_by_the_doctor(data_dir: Path, tmp_path: Path) -> None:
+    said = "the key 'misled' names 'defualt', not among the policies (default, noop): its default"
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        launcher.ready()
+        sluice = [sys.executable, "-m", "sluice.cli"]
+        environment = {**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
+        create = [*sluice, "keys", "create", "--name", "misled", "--policy", "defualt"]
+        subprocess.run(create, cwd=ROOT, env=environment, capture_output=True, timeout=30, check=True)
+        assert [check["state"] for check in json.loads(doctor(data_dir)[1])["checks"] if said in check["message"]] == ["warning"]
+        assert said not in launcher.said()
+        assert launcher.stop() == 0
+    with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
+        launcher.ready()
+        assert f"sluice: warning: {said}" in launcher.said()
+        subprocess.run([*sluice, "keys", "revoke", "misled"], cwd=ROOT, env=environment, capture_output=True, timeout=30, check=True)
+        assert launcher.stop() == 0

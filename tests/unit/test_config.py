@@ -47,9 +47,9 @@ def test_a_key_may_name_every_family(family: str) -> None:
     [
         (
             f"keys: [{{name: k, sha256: '{SHA}', server_tools: [web_serach]}}]",
-            "keys: 'k': 'web_serach' is no family of server tools; there are ",
+            "line 5: keys.0.server_tools: 'web_serach' is no family of server tools; there are ",
         ),
-        ("limits: {unsent_bytes: 65536}", "limits.unsent_bytes: input should be greater than or equal to 262144"),
+        ("limits: {unsent_bytes: 65536}", "limits.unsent_bytes: must be at least 262144"),
         (route("{name: web_search}"), "models.0: 'None' is no type of a server tool"),
         (route("{type: web_search_20990101, name: web_search}"), "models.0: 'web_search_20990101' is no type of a server tool"),
         (route("{type: bash_20250124, name: bash}"), "models.0: 'bash_20250124' is no type of a server tool"),
@@ -62,8 +62,8 @@ def test_a_key_may_name_every_family(family: str) -> None:
         ),
         (route("{type: mcp_toolset}"), "models.0: mcp_toolset needs an mcp_server_name"),
         (route("web_search"), "models.0.server_tools.0: "),
-        (route(SEARCH, upstream="o"), "models: 'claude-*' adds server tools, which only upstreams of the dialect anthropic take"),
-        (route("", SERVER, upstream="o"), "models: 'claude-*' adds server tools"),
+        (route(SEARCH, upstream="o"), "models.0.server_tools: only upstreams of the dialect anthropic take server tools, and 'o' is none"),
+        (route("", SERVER, upstream="o"), "models.0.mcp_servers: only upstreams of the dialect anthropic take server tools"),
         (route("", '{type: url, url: "https://mcp.example"}'), "models.0: an MCP server needs a name"),
         (route("", '{type: url, name: 7, url: "https://mcp.example"}'), "models.0: an MCP server needs a name"),
         (route("", '{name: t, url: "https://mcp.example"}'), "models.0: the MCP server 't' needs `type: url`"),
@@ -73,11 +73,11 @@ def test_a_key_may_name_every_family(family: str) -> None:
         (route("", '{type: url, name: t, url: "https://"}'), "models.0: the MCP server 't' needs a url of https or http"),
         (route("", '{type: url, name: t, url: "https://[x"}'), "models.0: the MCP server 't' needs a url of https or http"),
         (route("", f"{SERVER}, {SERVER}"), "models.0: the MCP server 'tracker' is there twice"),
-        ("betas: [ok-1, 'not ok']", "x.yaml: betas.1: "),
-        ("betas: ['a,b']", "x.yaml: betas.0: "),
-        ("unknown: ['']", "x.yaml: unknown.0: name what was withheld as the record does"),
-        ("unknown: [block foo, ' x']", "x.yaml: unknown.1: name what was withheld"),
-        ("unknown: [block]\nunknowns: []", "x.yaml: unknowns: is not known"),
+        ("betas: [ok-1, 'not ok']", "x.yaml line 5: betas.1: "),
+        ("betas: ['a,b']", "x.yaml line 5: betas.0: "),
+        ("unknown: ['']", "x.yaml line 5: unknown.0: name what was withheld as the record does"),
+        ("unknown: [block foo, ' x']", "x.yaml line 5: unknown.1: name what was withheld"),
+        ("unknown: [block]\nunknowns: []", "x.yaml line 6: unknowns: is not known; did you mean 'unknown'?"),
     ],
 )
 def test_what_cannot_be_is_refused_at_start_with_its_place(text: str, sentence: str) -> None:
@@ -102,7 +102,7 @@ def test_guided_is_for_prompted_tools_of_chat_completions(upstream: dict[str, ob
     if accepted:
         assert parse_config(text, "x.yaml").upstreams["u"].guided == upstream.get("guided", "")
     else:
-        with pytest.raises(SettingsError, match=r"x\.yaml: upstreams\.u.*guided"):
+        with pytest.raises(SettingsError, match=r"x\.yaml line 1: upstreams\.u.*guided"):
             parse_config(text, "x.yaml")
 
 
@@ -131,7 +131,7 @@ def test_switched_off_its_names_are_names_like_others() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('upstreams: {demo: {dialect: openai, base_url: "http://a"}}', "'demo' is the built-in one"),
+        ('upstreams: {demo: {dialect: openai, base_url: "http://a"}}', "upstreams.demo: 'demo' is the built-in upstream"),
         ("limits: {body_bytes: 1000, upload_bytes: 1999}", "upload_bytes must be at least twice body_bytes"),
         ('upstreams: {o: {dialect: openai, base_url: "http://a", calls: 0}}', "calls"),
     ],

@@ -26,6 +26,10 @@ class Mine(Policy):
         if not self.word:
             raise ValueError("word: must not be empty")
 
+class Needs(Policy):
+    def __init__(self, folder):
+        pass
+
 class Other:
     pass
 """
@@ -104,9 +108,11 @@ def test_an_installed_module_is_found() -> None:
         ({"use": "missing.module:Class"}, "ModuleNotFoundError"),
         ({"use": "inner.mine:Missing"}, "Missing is not a class derived"),
         ({"use": "inner.mine:Other"}, "Other is not a class derived"),
-        ({"use": "inner.mine:Mine", "words": 1}, "unexpected keyword argument 'words'"),
+        ({"use": "inner.mine:Mine", "words": 1}, "the option 'words' is not known: its options are word; did you mean 'word'?"),
         ({"use": "inner.mine:Mine", "word": ""}, "word: must not be empty"),
-        ({"use": "noop", "x": 1}, "unexpected keyword argument 'x'"),
+        ({"use": "noop", "x": 1}, "the option 'x' is not known: it has no options"),
+        ({"use": "inner.mine:Needs"}, "'inner.mine:Needs' cannot be loaded: the option 'folder' is missing"),
+        ({"use": "tool_rule"}, "nor of the form module:Class; did you mean 'tool_rules'?"),
         ({"use": "tool_judge"}, "'tool_judge' cannot be loaded: model: Field required"),
         ({"use": "tool_judge", "model": "m", "threshold": 2}, "threshold: "),
         ({"use": "tool_rules", "deny": [{"argument_matches": "("}]}, "deny.0.argument_matches: the pattern"),

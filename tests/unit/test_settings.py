@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from protocol.config import Config
+from sluice.config_file import load_config, parse_config
 from sluice.errors import SettingsError
-from sluice.settings import Settings, database_url, env_example, load_config, load_settings, parse_config, with_embedded
+from sluice.settings import Settings, database_url, env_example, load_settings, with_embedded
 
 ROOT = Path(__file__).parents[2]
 REDIS, DATABASE = "redis://:word@127.0.0.1:6379/0", "postgresql://u:word@127.0.0.1:5432/sluice"
@@ -125,10 +126,10 @@ def test_no_file_and_empty_file_are_the_defaults() -> None:
     [
         ("- 1", "x.yaml: the file must be a mapping"),
         ("a: [", "x.yaml line 1: "),
-        ("upstream: {}", "x.yaml: upstream: is not known"),
-        ("policies: {default: [{deny: []}]}", "x.yaml: policies.default.0.use: "),
-        ("limits: {body_bytes: much}", "x.yaml: limits.body_bytes: "),
-        ("models: [{match: a, upstream: b}]", "x.yaml: models: 'a' names the upstream 'b'"),
+        ("upstream: {}", "x.yaml line 1: upstream: is not known; did you mean 'upstreams'?"),
+        ("policies: {default: [{deny: []}]}", "x.yaml line 1: policies.default.0.use: is missing"),
+        ("limits: {body_bytes: much}", "x.yaml line 1: limits.body_bytes: must be a whole number"),
+        ("models: [{match: a, upstream: b}]", "x.yaml line 1: models.0.upstream: the upstream 'b' is not under upstreams"),
         ("policies: {default: []}\npolicies: {}", "x.yaml line 2: the key 'policies' is there twice"),
         ("a: !!python/object/apply:os.system [id]", "x.yaml line 1: could not determine a constructor"),
     ],

@@ -41,8 +41,8 @@ def test_the_launcher_loads_neither_the_database_nor_what_roles_do() -> None:
 
 def test_policies_without_a_rule_about_sql_load_no_parser() -> None:
     code = (
-        "from policy.loading import load; from sluice.defaults import default_config; "
-        "[load(series, session_version='1') for series in default_config().policies.values()]"
+        "from policy.loading import load; from protocol.config import Config; "
+        "[load(series, session_version='1') for series in Config().policies.values()]"
     )
     assert "sqlglot" not in loaded_by(code)
 

@@ -16,10 +16,11 @@ import re2
 from db.schema import digest
 from policy.loading import load
 from protocol.config import Config, Key, PolicyStep
+from protocol.shipped import DESTRUCTIVE
 from sluice import embedded, up
-from sluice.defaults import DESTRUCTIVE, default_config
 from sluice.errors import Busy, SettingsError, StartError
-from sluice.greeting import curl_line, greeting, python_line
+from sluice.greeting import Shows, curl_line, greeting, python_line, shown_calls
+from sluice.own_key import own_key
 from sluice.private import write_private
 from sluice.settings import load_settings
 from tests.support.ports import free_port
@@ -53,19 +54,34 @@ def test_a_data_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) ->
 
 
 def test_the_key_is_kept_closed_and_stays_the_same(tmp_path: Path) -> None:
-    key = up._own_key(tmp_path)
-    assert key.startswith("sk-sluice-")
-    assert up._own_key(tmp_path) == key
+    key = own_key(tmp_path)
+    assert key.startswith("sk-sluice-") and len(key) == 53
+    assert own_key(tmp_path) == key
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
-
-
-@pytest.mark.parametrize("left", [b"", b"\n", bytes(53), b"\xff\xfe", b"sk-sluice \x00"])
-def test_what_a_crash_of_the_machine_left_of_the_key_is_none(left: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "key").write_bytes(left)
-    assert up._own_key(tmp_path).startswith("sk-sluice-") and "it gets a new one, which clients need" in capsys.readouterr().err
-    assert up._own_key(tmp_path) == (tmp_path / "key").read_text()
     (tmp_path / "key").write_text("one-of-somebodys-own\n")
-    assert up._own_key(tmp_path) == "one-of-somebodys-own"
+    assert own_key(tmp_path) == "one-of-somebodys-own"
+
+
+@pytest.mark.parametrize(
+    ("left", "sentence"),
+    [
+        (b"", "is empty"),
+        (b"\n", "is empty"),
+        (bytes(53), "is empty"),
+        (b"\xff\xfe", "is damaged"),
+        (b"sk-sluice \x00", "is damaged"),
+        (b"first-line-of-the-key\nand-a-second-line\n", "is damaged"),
+        (b"a", "holds a key of 1 character, which can be guessed: it needs at least 20"),
+        (b"sk-sluice-" + b"x" * 42, "is cut off: a key that begins with sk-sluice- and was made here has 53 characters, and this one 52"),
+    ],
+)
+def test_a_damaged_or_short_key_file_is_refused_with_what_to_do(left: bytes, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(left)
+    with pytest.raises(SettingsError) as refused:
+        own_key(tmp_path)
+    assert str(refused.value).startswith(f"the key file {tmp_path / 'key'} {sentence}")
+    assert "or delete the file; the next start then makes a new key" in str(refused.value)
+    assert (tmp_path / "key").read_bytes() == left, "nothing is made anew behind anybody's back"
 
 
 def test_a_lasting_file_is_on_disk_before_it_has_its_name_and_its_name_when_that_is_said(
@@ -113,12 +129,12 @@ def test_the_own_key_may_use_every_policy_default_first_and_joins_those_of_the_f
 
 
 def test_the_configuration_survives_being_handed_to_the_processes() -> None:
-    config = up._with_key(default_config(), KEY)
+    config = up._with_key(Config(), KEY)
     assert Config.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
 
 
 def test_the_default_policies_can_be_loaded() -> None:
-    for series in default_config().policies.values():
+    for series in Config().policies.values():
         load(series, session_version="1")
 
 
@@ -166,15 +182,39 @@ def test_the_python_line_is_shell_and_python() -> None:
     ast.parse(code)
 
 
-def test_the_greeting_holds_both_lines(tmp_path: Path) -> None:
-    shown = greeting(URL, KEY, tmp_path).splitlines()
-    assert curl_line(URL, KEY) in shown
-    assert python_line(URL, KEY) in shown
+def test_the_greeting_holds_both_lines_where_is_known_what_they_do(tmp_path: Path) -> None:
+    shows = Shows(**shown_calls(Config(), "default"))
+    shown = greeting(URL, KEY, tmp_path, shows=shows).splitlines()
+    at = shown.index(curl_line(URL, KEY))
+    assert shown[at - 1] == "A model that wants to delete everything; the policy stops it:"
+    assert shown[shown.index(python_line(URL, KEY)) - 1] == "One that asks for the weather; the policy 'default' lets it through:"
     assert "SLUICE_DATA_DIR='/a b' .venv" in greeting(URL, KEY, Path("/a b"))
-    without = greeting(URL, KEY, tmp_path, has_demo=False).splitlines()
-    assert set(without) < set(shown)
-    assert not any("demo" in line for line in without)
-    assert f'OpenAI SDK:     OpenAI(base_url="{URL}/v1", api_key="{KEY}")' in without
+    for without in (greeting(URL, KEY, tmp_path, shows=shows, has_demo=False), greeting(URL, KEY, tmp_path)):
+        assert set(without.splitlines()) < set(shown)
+        assert "demo" not in without and "policy" not in without
+        assert f'OpenAI SDK:     OpenAI(base_url="{URL}/v1", api_key="{KEY}")' in without
+
+
+@pytest.mark.parametrize(
+    ("steps", "bash", "weather", "warning"),
+    [
+        ([{"use": "noop"}], "the policy 'default' lets it through", "the policy 'default' lets it through", "NOTHING IS CONTROLLED: "),
+        ([], "the policy 'default' lets it through", "the policy 'default' lets it through", "NOTHING IS CONTROLLED: "),
+        ([{"use": "tool_rules", "deny": [{}]}], "the policy stops it", "the policy stops it", ""),
+        ([{"use": "tool_judge", "model": "m"}], "the judge 'm' is asked about it", "the judge 'm' is asked about it", ""),
+        ([{"use": "tool_judge", "model": "demo-judge"}], "the policy stops it", "the policy 'default' lets it through", ""),
+        (
+            [{"use": "tool_rules", "deny": [{"tool": "bash", "decision": "replace", "arguments": {"command": "ls"}}]}],
+            "the policy 'default' changes what it asks for", "the policy 'default' lets it through", "",
+        ),
+    ],
+)  # fmt: skip
+def test_the_greeting_says_what_the_policies_really_do(steps: list[object], bash: str, weather: str, warning: str) -> None:
+    shows = Shows(**shown_calls(Config.model_validate({"policies": {"default": steps}}), "default"))
+    assert shows.bash == f"A model that wants to delete everything; {bash}:"
+    assert shows.weather == f"One that asks for the weather; {weather}:"
+    assert shows.warning.startswith(warning) and bool(shows.warning) == bool(warning)
+    assert ("NOTHING IS CONTROLLED" in greeting(URL, KEY, Path("/a"), shows=shows)) == bool(warning)
 
 
 def test_the_stamp_of_the_migrations_knows_them() -> None:

@@ -1,0 +1,233 @@
+"""Checks a configuration whole, before anything starts: what `sluice check`, every start and the doctor say of it.
+
+Everything here works offline. Whether upstreams can be reached is `sluice.upstreams`' question.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ValidationError
+
+from protocol.config import DEMO_JUDGE, Config, Key, PolicyStep, Upstream
+from protocol.errors import PolicyFailed
+from protocol.policy_set import module_of
+from sluice.config_file import Document
+from sluice.errors import SettingsError
+from sluice.mistakes import Finding, Mistakes, findings, locate
+
+JUDGES = ("tool_judge", "policy.tool_judge:ToolJudge", "policy.tool_judge.ToolJudge")
+NOOPS = ("noop", "policy.noop:Noop", "policy.noop.Noop")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+"""Others may be a key that somebody put in the wrong place, and are not repeated."""
+
+
+def examine(document: Document, search_path: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Finding]:
+    """Return everything that can be said of a file, in the order of its lines: what is wrong, and what will not work."""
+    found = [*document.mistakes, *policy_mistakes(document, search_path)]
+    if document.config is not None:
+        config = document.config
+        said = [*upstream_mistakes(config), *warnings(config, environment), *_unused(config)]
+        found += [replace(one, line=document.line(one.place)) for one in said]
+    return sorted(found, key=lambda one: one.line)
+
+
+def refused(document: Document, search_path: Sequence[str]) -> NoReturn:
+    """Raise SettingsError with every mistake of a file that has some."""
+    raise Mistakes(document.file, [one for one in examine(document, search_path) if one.level == "error"])
+
+
+def refuse(document: Document, search_path: Sequence[str]) -> None:
+    """Raise SettingsError with every mistake of a file, if it has one."""
+    if any(one.level == "error" for one in examine(document, search_path)):
+        refused(document, search_path)
+
+
+def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Finding]:
+    """Load each policy of a file for real, also where other parts of the file are wrong; return what is wrong with them."""
+    series = document.raw.get("policies")
+    found: list[Finding] = []
+    for name, steps in series.items() if isinstance(series, Mapping) else ():
+        for number, step in enumerate(steps if isinstance(steps, list) else ()):
+            if isinstance(step, Mapping) and isinstance(step.get("use"), str) and all(isinstance(key, str) for key in step):
+                found += _load(document, ("policies", name, number), PolicyStep.model_validate(step), search_path)
+    return found
+
+
+def _load(document: Document, place: tuple[str | int, ...], step: PolicyStep, search_path: Sequence[str]) -> list[Finding]:
+    from policy.loading import make
+
+    try:
+        make(step, search_path=search_path)
+    except PolicyFailed as error:
+        cause = error.__cause__
+        if isinstance(cause, ValidationError):
+            return findings(cause, _options_of(step.use, cause.title), document.root, place)
+        said = error.message.removeprefix(f"the policy {step.use!r} cannot be loaded: ")
+        return [Finding("error", place, " ".join(said.split()), locate(document.root, place)[1])]
+    except SystemExit:
+        # it would end this process as if all were well
+        said = "its module calls for the end of the process when it is loaded (SystemExit)"
+        return [Finding("error", place, said, locate(document.root, place)[1])]
+    return []
+
+
+def _options_of(use: str, title: str) -> type[BaseModel] | None:
+    """The options of a built-in policy, to name the one that was meant."""
+    from policy.loading import BUILT_IN
+
+    kind = getattr(sys.modules.get(module_of(BUILT_IN.get(use, use))), title, None)
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def upstream_mistakes(config: Config) -> Iterator[Finding]:
+    """Yield what keeps requests from being sent to an upstream: a header that cannot be sent, a key that is nowhere."""
+    from providers.http1 import Origin
+
+    for name, upstream in config.upstreams.items():
+        place = ("upstreams", name)
+        try:
+            Origin(upstream.base_url).head("/", upstream.headers)
+        except (ValueError, UnicodeError) as error:
+            yield Finding("error", place, str(error))
+        yield from key_mistakes(config, (name,))
+
+
+def key_mistakes(config: Config, names: Sequence[str]) -> Iterator[Finding]:
+    """Yield which of these upstreams' keys are in a file that cannot be read, or in a variable that cannot be one."""
+    for name in names:
+        upstream = config.upstreams[name]
+        if (variable := upstream.api_key_env) and _VARIABLE.fullmatch(variable) is None and variable not in os.environ:
+            said = "must be the name of an environment variable, and this is none (is it the key itself? Then take it out of the file)"
+            yield Finding("error", ("upstreams", name, "api_key_env"), said)
+        if upstream.api_key_file:
+            try:
+                Path(upstream.api_key_file).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or "it is not UTF-8"
+                said = f"{upstream.api_key_file} cannot be read here: {reason}"
+                yield Finding("error", ("upstreams", name, "api_key_file"), said)
+
+
+def warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
+    """Yield what a start says of a configuration that has no mistakes. `environment`: variables, those of this process."""
+    yield from policy_warnings(config)
+    yield from route_warnings(config)
+    yield from key_warnings(config, environment)
+
+
+def start_warnings(config: Config, role: str) -> list[Finding]:
+    """Return what a process says of its configuration at its start: of what is its own work."""
+    match role:
+        case "gateway":
+            return list(warnings(config))
+        case "policy":
+            return [*policy_warnings(config), *route_warnings(config)]
+        case "judge":
+            return [*route_warnings(config), *key_warnings(config)]
+        case _:
+            return []
+
+
+def policy_warnings(config: Config) -> Iterator[Finding]:
+    """Yield whether anything decides at all, and what holds where the file does not say."""
+    if "policies" not in config.model_fields_set:
+        said = "none are given, so the shipped ones hold: `default` (rules against destructive commands, then the demo judge) and `noop`"
+        yield Finding("note", ("policies",), said)
+    if passes_everything(config.policies.get("default")):
+        said = "EVERYTHING PASSES: no rule and no judge decides about anything that a model says (add `tool_rules` or `tool_judge`)"
+        yield Finding("warning", ("policies", "default"), said)
+
+
+def passes_everything(steps: Sequence[PolicyStep] | None) -> bool:
+    """Does a series decide about nothing: is it empty, or `noop` and rules without a rule alone?"""
+    return steps is not None and all(
+        step.use in NOOPS or ((step.use == "tool_rules" and not any(step.options.values())) and step.options.get("allow") is None)
+        for step in steps
+    )
+
+
+def route_warnings(config: Config) -> Iterator[Finding]:
+    """Yield judges that cannot be asked: every call about which they would be is blocked."""
+    for series, steps in config.policies.items():
+        for number, step in enumerate(steps):
+            model = step.options.get("model")
+            if step.use in JUDGES and isinstance(model, str) and model != DEMO_JUDGE and config.route(model) not in config.upstreams:
+                said = (
+                    f"no route under models leads the judge model {model!r} to an upstream: each tool call that it is asked about is "
+                    "blocked (judge_unavailable)"
+                )
+                yield Finding("warning", ("policies", series, number, "model"), said)
+
+
+def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
+    """Yield upstreams whose key is to come from a variable that is not set."""
+    known = os.environ if environment is None else environment
+    for name, upstream in config.upstreams.items():
+        is_name = _VARIABLE.fullmatch(upstream.api_key_env or "") is not None
+        if is_name and not upstream.api_key_file and not known.get(upstream.api_key_env or ""):
+            said = f"{variable_of(upstream)} is not set here, so requests to this upstream go out without a key"
+            yield Finding("warning", ("upstreams", name, "api_key_env"), said)
+
+
+def variable_of(upstream: Upstream) -> str:
+    """Return how to speak of the variable with an upstream's key, without repeating what may be a key."""
+    name = upstream.api_key_env or ""
+    return f"the variable {name}" if _SHOWN_VARIABLE.fullmatch(name) else "the variable that it names"
+
+
+def _unused(config: Config) -> Iterator[Finding]:
+    """Yield routes that are never taken, and upstreams to which none leads."""
+    seen: dict[str, int] = {}
+    for number, route in enumerate(config.models):
+        earlier = seen.get(route.match, seen.get("*"))
+        if earlier is not None:
+            said = f"is never used: models.{earlier} takes these models first"
+            yield Finding("warning", ("models", number), said)
+        seen.setdefault(route.match, number)
+    used = {route.upstream for route in config.models}
+    for name in config.upstreams:
+        if name not in used:
+            yield Finding("warning", ("upstreams", name), "no route under models leads here")
+
+
+def unknown_policies(config: Config, keys: Iterable[Key]) -> list[str]:
+    """Return a sentence for each key that names policies which there are not."""
+    found = []
+    for key in keys:
+        missing = [policy for policy in key.policies if policy not in config.policies]
+        if missing:
+            default = ": its default, so requests without x-sluice-policy are refused" if key.policies[0] in missing else ""
+            there = ", ".join(config.policies)
+            found.append(f"the key {key.name!r} names {', '.join(map(repr, missing))}, not among the policies ({there}){default}")
+    return found
+
+
+def counts(config: Config) -> str:
+    """Return what is in a configuration, in one line."""
+    series = ", ".join(f"{name} ({', '.join(step.use for step in steps) or 'empty'})" for name, steps in config.policies.items())
+    numbers = {"upstream": len(config.upstreams), "route": len(config.models), "key": len(config.keys)}
+    listed = ", ".join(f"{count} {what}{'s' if count != 1 else ''}" for what, count in numbers.items())
+    return f"{listed}; policies: {series}"
+
+
+def as_object(found: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return findings for JSON."""
+    return [{"level": f.level, "line": f.line, "place": ".".join(map(str, f.place)), "message": f.text} for f in found]
+
+
+def start_error(error: PolicyFailed, file: Path | None, search_path: Sequence[str]) -> SettingsError:
+    """Return what to say where a process could not load a policy: every mistake in the file, else what `error` says."""
+    from sluice.config_file import read
+
+    if file is not None:
+        try:
+            refuse(read(file), search_path)
+        except SettingsError as whole:
+            return whole
+    return SettingsError(error.message)

@@ -1,0 +1,101 @@
+"""Reads the configuration file: YAML to the values of `protocol.config`, or every mistake in it with its place and line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from protocol.config import Config, Place, faults_between
+from sluice.errors import SettingsError
+from sluice.mistakes import Finding, Mistakes, findings, locate
+
+SECTIONS = "upstreams, models, policies, limits, keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A configuration file as it was read: `raw` is what stands in it, `config` what it means, None where it has mistakes."""
+
+    file: str
+    raw: Mapping[str, Any] = field(default_factory=dict)
+    root: yaml.Node | None = None
+    config: Config | None = None
+    mistakes: tuple[Finding, ...] = ()
+
+    def line(self, place: Place) -> int:
+        """The line at which a place begins, or what is there of it; 0 where nothing is."""
+        known, line = locate(self.root, place)
+        return line if known else 0
+
+
+class _Loader(yaml.SafeLoader):
+    """safe_load, except that a key given twice is an error: of two rules under one name, the first would silently not hold."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, (list, dict)) or key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_config(path: Path | None) -> Config:
+    """Read and check the configuration file; no file is the shipped configuration. Raises SettingsError with every mistake."""
+    return Config() if path is None else _valid(read(path))
+
+
+def parse_config(text: str, place: str) -> Config:
+    """Parse a configuration; `place` is named in errors. Raises SettingsError with every mistake."""
+    return _valid(parse(text, place))
+
+
+def _valid(document: Document) -> Config:
+    if document.config is None:
+        raise Mistakes(document.file, document.mistakes)
+    return document.config
+
+
+def read(path: Path) -> Document:
+    """Read a file. Raises SettingsError where it cannot be read; what is wrong in it is among `mistakes`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise SettingsError(f"the configuration file {path} cannot be read: {reason}") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, file: str) -> Document:
+    """Like `read`, of a text."""
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        raw = {} if root is None else loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        return Document(file, mistakes=(Finding("error", (), str(error.problem), line),))
+    except (yaml.YAMLError, RecursionError):
+        return Document(file, mistakes=(Finding("error", (), "it is not YAML"),))
+    finally:
+        loader.dispose()
+    if raw is None:
+        raw = {}
+    if not isinstance(raw, Mapping):
+        return Document(file, mistakes=(Finding("error", (), f"the file must be a mapping ({SECTIONS})"),))
+    try:
+        return Document(file, raw, root, Config.model_validate(raw))
+    except ValidationError as error:
+        found = findings(error, Config, root)
+    # pydantic looks at what is between the parts only where each by itself is right
+    said = {finding.place for finding in found}
+    for place, text_ in faults_between(raw):
+        if place not in said:
+            found.append(Finding("error", place, text_, locate(root, place)[1]))
+    return Document(file, raw, root, None, tuple(sorted(found, key=lambda finding: finding.line)))

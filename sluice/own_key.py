@@ -1,0 +1,46 @@
+"""The key that `sluice up` makes at its first start and keeps in the data directory, so that clients survive a restart."""
+
+import secrets
+from pathlib import Path
+
+from sluice.errors import SettingsError
+from sluice.private import write_private
+
+PREFIX = "sk-sluice-"
+_RANDOM_BYTES = 32
+_CHARS = len(PREFIX) + 43
+"""How long a key that was made here is: 32 bytes are 43 characters of base64."""
+MIN_CHARS = 20
+"""How short one may be that somebody put there: a shorter one can be guessed."""
+
+
+def own_key(data_dir: Path) -> str:
+    """Return the text of the key, made where there is none. Raises SettingsError for a file that holds none, or a part of one."""
+    path = data_dir / "key"
+    try:
+        text = path.read_bytes().strip()
+    except FileNotFoundError:
+        key = f"{PREFIX}{secrets.token_urlsafe(_RANDOM_BYTES)}"
+        write_private(path, key, lasting=True)
+        return key
+    except OSError as error:
+        raise SettingsError(f"the key file {path} cannot be read: {error.strerror}") from None
+    if said := _damage(text):
+        raise SettingsError(
+            f"the key file {path} {said}: put the key back that clients have, or delete the file; the next start then makes a new key, "
+            "which clients need"
+        )
+    return text.decode("ascii")
+
+
+def _damage(text: bytes) -> str:
+    """What is wrong with what the file holds; the text itself is not repeated."""
+    if not text.strip(b"\0"):
+        return "is empty"
+    if not text.isascii() or not text.decode("ascii").isprintable() or b" " in text:
+        return "is damaged: it holds more than the letters, digits and signs of one key"
+    if text.startswith(PREFIX.encode()) and len(text) < _CHARS:
+        return f"is cut off: a key that begins with {PREFIX} and was made here has {_CHARS} characters, and this one {len(text)}"
+    if len(text) < MIN_CHARS:
+        return f"holds a key of {len(text)} character{'s' if len(text) != 1 else ''}, which can be guessed: it needs at least {MIN_CHARS}"
+    return ""

@@ -1,0 +1,164 @@
+"""Can the configured upstreams be reached, and do they take their keys? One step after the other, so that each cause is told apart.
+
+For `sluice doctor --upstreams`, which waits for it; the gateway's own client is `providers.http1`. Bounded in time: each step by
+`STEP_S`, each upstream by `WHOLE_S`, all at once.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import ssl
+import threading
+import time
+from typing import Any
+
+from gateway.upstream import provider_key
+from protocol.config import Config, Upstream
+from providers.http1 import Origin
+from sluice.check import variable_of
+
+STEP_S = 5.0
+WHOLE_S = 20.0
+_MOST_BYTES = 8 * 2**20
+"""Of a listing of models, which of some providers have thousands."""
+Check = tuple[str, str, str]
+
+
+def check_upstreams(config: Config, *, step_s: float = STEP_S, whole_s: float = WHOLE_S) -> list[Check]:
+    """Return (what, `ok` or `warning` or `failed`, sentence) for each upstream, in the configuration's order."""
+    if not config.upstreams:
+        return [("upstreams", "ok", "none are configured: the demo model answers")]
+    found: dict[str, Check] = {}
+
+    def look(name: str, upstream: Upstream) -> None:
+        state, said = _look(upstream, step_s)
+        found[name] = (f"upstream {name}", state, said)
+
+    # daemons: a look-up of a name cannot be interrupted, and must not keep the command from ending
+    threads = {n: threading.Thread(target=look, args=(n, u), daemon=True) for n, u in config.upstreams.items()}
+    for thread in threads.values():
+        thread.start()
+    until = time.monotonic() + whole_s
+    for thread in threads.values():
+        thread.join(max(0.0, until - time.monotonic()))
+    late = ("failed", f"no whole answer in {whole_s:g} s")
+    return [found.get(name, (f"upstream {name}", *late)) for name in threads]
+
+
+class _Failed(Exception):
+    """A step came to nothing; the text says which and why."""
+
+
+def _look(upstream: Upstream, step_s: float) -> tuple[str, str]:
+    try:
+        origin = Origin(upstream.base_url)
+        with contextlib.closing(_connect(origin, step_s)) as sock:
+            if not origin.is_tls:
+                return _list_models(sock, origin, upstream)
+            with contextlib.closing(_secure(sock, origin.host)) as secured:
+                return _list_models(secured, origin, upstream)
+    except (_Failed, ValueError) as error:
+        return "failed", str(error)
+
+
+def _connect(origin: Origin, step_s: float) -> socket.socket:
+    where = f"{origin.host}:{origin.port}"
+    try:
+        addresses = socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise _Failed(f"DNS: the name {origin.host!r} has no address ({error.strerror or error}): correct base_url") from None
+    last: OSError | None = None
+    for family, kind, number, _, address in addresses[:4]:
+        sock = socket.socket(family, kind, number)
+        sock.settimeout(step_s)
+        try:
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            last = error
+    match last:
+        case ConnectionRefusedError():
+            said = f"nothing listens on {where} (connection refused): start it, or correct base_url"
+        case TimeoutError():
+            said = f"{where} does not answer in {step_s:g} s: is a firewall between, or base_url wrong?"
+        case _:
+            said = f"{where} cannot be reached ({last.strerror if last else 'no address'})"
+    raise _Failed(f"TCP: {said}")
+
+
+def _secure(sock: socket.socket, host: str) -> socket.socket:
+    try:
+        return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        said = f"its certificate is not trusted: {error.verify_message} (SSL_CERT_FILE names the authorities to trust)"
+    except TimeoutError:
+        said = "the handshake was not finished in time"
+    except ssl.SSLError as error:
+        said = f"no handshake ({error.reason or 'error'}): does it speak http there, and not https?"
+    except OSError as error:
+        said = f"the connection was cut in the handshake ({error.strerror or type(error).__name__})"
+    raise _Failed(f"TLS: {said}")
+
+
+def _list_models(sock: socket.socket, origin: Origin, upstream: Upstream) -> tuple[str, str]:
+    path, headers = _request(upstream)
+    head = origin.head(path, headers).removeprefix(b"POST").removesuffix(b"content-length: ")
+    try:
+        sock.sendall(b"GET" + head + b"connection: close\r\n\r\n")
+        with http.client.HTTPResponse(sock, method="GET") as answer:
+            answer.begin()
+            return _read(answer.status, answer.read(_MOST_BYTES), upstream)
+    except TimeoutError:
+        raise _Failed("HTTP: connected, and then no answer in time") from None
+    except http.client.RemoteDisconnected:
+        raise _Failed("HTTP: it closed the connection without an answer: is https needed there, or base_url wrong?") from None
+    except http.client.HTTPException as error:
+        raise _Failed(f"HTTP: what it answers is no HTTP ({type(error).__name__}): correct base_url") from None
+    except OSError as error:
+        raise _Failed(f"HTTP: the connection was cut ({error.strerror or type(error).__name__}): is https needed there?") from None
+
+
+def _request(upstream: Upstream) -> tuple[str, dict[str, str]]:
+    """The path of the listing below the base URL, and the headers that the gateway would send."""
+    headers = {"accept-encoding": "identity", **{name.lower(): value for name, value in upstream.headers.items()}}
+    try:
+        key = provider_key(upstream)
+    except (OSError, UnicodeDecodeError):
+        raise _Failed(f"{upstream.api_key_file} cannot be read, so no key can be sent") from None
+    if upstream.dialect == "anthropic":
+        headers.setdefault("anthropic-version", "2023-06-01")
+        if key:
+            headers["x-api-key"] = key
+        return "/models" if upstream.base_url.rstrip("/").endswith("/v1") else "/v1/models", headers
+    if key:
+        headers["authorization"] = f"Bearer {key}"
+    return "/models", headers
+
+
+def _read(status: int, body: bytes, upstream: Upstream) -> tuple[str, str]:
+    if status in (401, 403):
+        return "failed", f"the key was refused (status {status}): {_key_to_correct(upstream)}"
+    if status in (404, 405, 501):
+        says = "in /v1, for most" if upstream.dialect == "openai" else "without a path, for most"
+        return "warning", f"reached, but it lists no models (status {status}): if calls fail too, correct base_url (it ends {says})"
+    if 300 <= status < 400:
+        return "warning", f"reached, but it redirects (status {status}), and redirects are not followed: correct base_url"
+    if status != 200:
+        return "warning", f"reached, but it answers a listing of models with status {status}"
+    try:
+        models: Any = json.loads(body)["data"]
+        return "ok", f"reached, and it lists {len(models)} model{'s' if len(models) != 1 else ''}"
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return "warning", "reached, but its listing of models is none: does base_url lead to an API?"
+
+
+def _key_to_correct(upstream: Upstream) -> str:
+    if upstream.api_key_file:
+        return f"correct what is in {upstream.api_key_file}"
+    if upstream.api_key_env:
+        is_set = bool(os.environ.get(upstream.api_key_env))
+        return f"correct {variable_of(upstream)}" if is_set else f"{variable_of(upstream)} is not set here"
+    return "name the variable that holds it with api_key_env"
