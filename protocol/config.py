@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from protocol.added_tools import check_families, check_servers, check_tools
-from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_OUTPUT_BYTES, MAX_SERIES
+from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
 from protocol.request import Dialect
 from protocol.target import Guided
 
@@ -29,7 +29,16 @@ def _check_unknown(what: str) -> str:
     return what
 
 
+def _check_model_name(name: str) -> str:
+    if not 0 < len(name) <= MAX_MODEL_CHARS or not name.isprintable() or name != name.strip():
+        raise ValueError(f"a model's name has 1 to {MAX_MODEL_CHARS} visible characters")
+    if set(name) & {"*", "?"}:
+        raise ValueError(f"{name!r} is a pattern, not a name: write it under `match`")
+    return name
+
+
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
+ModelName = Annotated[str, AfterValidator(_check_model_name)]
 
 
 class _Strict(BaseModel):
@@ -59,10 +68,12 @@ class Upstream(_Strict):
 
 
 class ModelRoute(_Strict):
-    """Models whose name matches `match` (shell pattern) go to `upstream`; the first match wins."""
+    """Models whose name matches `match` (shell pattern) or is among `names` go to `upstream`; the first route that takes a model wins."""
 
-    match: str
+    match: str = ""
     upstream: Name
+    names: tuple[ModelName, ...] = ()
+    """Whole names, which GET /v1/models lists."""
     server_tools: tuple[dict[str, Any], ...] = ()
     """Server tools added to each request of the keys that may use their family, as the provider's own objects."""
     mcp_servers: tuple[dict[str, Any], ...] = ()
@@ -72,7 +83,18 @@ class ModelRoute(_Strict):
     def _adds_what_is_known(self) -> "ModelRoute":
         check_servers(self.mcp_servers)
         check_tools(self.server_tools, self.mcp_servers)
+        if not self.match and not self.names:
+            raise ValueError("a route needs `match` (a pattern), `names` (a list of model names), or both")
         return self
+
+    def takes(self, model: str) -> bool:
+        """Does a request for `model` go to this route, if to no earlier one?"""
+        return fnmatchcase(model, self.match) or model in self.names
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The models that it names: `names`, and a `match` without a wildcard."""
+        return (*(() if not self.match or set(self.match) & set("*?[") else (self.match,)), *self.names)
 
 
 class PolicyStep(BaseModel):
@@ -219,10 +241,13 @@ class Config(_Strict):
         if DEMO in self.upstreams:
             raise ValueError(f"upstreams: {DEMO!r} is the built-in one; give yours another name")
         for route in self.models:
+            said = repr(route.match or route.names[0])
             if route.upstream not in self.upstreams:
-                raise ValueError(f"models: {route.match!r} names the upstream {route.upstream!r}, which is not under upstreams")
+                raise ValueError(f"models: {said} names the upstream {route.upstream!r}, which is not under upstreams")
             if (route.server_tools or route.mcp_servers) and self.upstreams[route.upstream].dialect != "anthropic":
-                raise ValueError(f"models: {route.match!r} adds server tools, which only upstreams of the dialect anthropic take")
+                raise ValueError(f"models: {said} adds server tools, which only upstreams of the dialect anthropic take")
+            for name in route.names:
+                self._check_goes_there(name, route)
         for key in self.keys:
             for name in key.policies:
                 if name not in self.policies:
@@ -233,6 +258,19 @@ class Config(_Strict):
                 raise ValueError(f"keys: {key.name!r}: {error}") from None
         return self
 
+    def _check_goes_there(self, name: str, route: ModelRoute) -> None:
+        taken = self.route_of(name)
+        if taken is None:
+            raise ValueError(f"models: {name!r} is a built-in model here; give yours another name, or say `demo: false`")
+        if taken is not route:
+            first = taken.match or taken.names[0]
+            raise ValueError(f"models: {name!r} would go to {taken.upstream!r}, as the route {first!r} stands first; move it below")
+
+    @property
+    def listed_models(self) -> tuple[str, ...]:
+        """The models that can be named in a list, each once: the built-in ones, then those of the routes in their order."""
+        return tuple(dict.fromkeys([*self.demo_models, *(name for route in self.models for name in route.listed)]))
+
     @property
     def demo_models(self) -> tuple[str, ...]:
         """The names of the built-in models, none where they are switched off."""
@@ -241,7 +279,15 @@ class Config(_Strict):
 
     def route_of(self, model: str) -> ModelRoute | None:
         """Return the first route that matches `model`; the built-in models have none."""
-        return None if model in self.demo_models else next((r for r in self.models if fnmatchcase(model, r.match)), None)
+        return None if model in self.demo_models else next((r for r in self.models if r.takes(model)), None)
+
+    def unknown_model(self, model: str) -> str:
+        """Return the sentence for a client that asked for a model that is not here: what is listed, and which patterns there are."""
+        patterns = list(dict.fromkeys(repr(r.match) for r in self.models if r.match and r.match not in r.listed))
+        cut = [f"{p[:_SAID_CHARS]}..." if len(p) > _SAID_CHARS else p for p in patterns[:_SAID_PATTERNS]]
+        more = f" and {len(patterns) - _SAID_PATTERNS} more patterns" if len(patterns) > _SAID_PATTERNS else ""
+        also = f", and names that match {', '.join(cut)}{more} are taken too" if cut else ""
+        return f"there is no model {model[:100]!r} here; GET /v1/models lists them{also}"
 
     def route(self, model: str) -> str | None:
         """Return the name of the upstream for `model`: the first match, `demo` for the built-in models, None for unknown."""
@@ -251,6 +297,8 @@ class Config(_Strict):
         return None if found is None else found.upstream
 
 
+_SAID_PATTERNS, _SAID_CHARS = 10, 60
+"""What is said of patterns in an error that a client reads."""
 DEMO = "demo"
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
 DEMO_MODELS: dict[str, Dialect | None] = {"demo": None, "demo-openai": "openai", "demo-anthropic": "anthropic"}
