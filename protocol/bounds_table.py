@@ -272,6 +272,10 @@ _JUDGES: tuple[Bound, ...] = (
         "the call is blocked (judge_invalid)",
         "tests/unit/test_judging.py::test_any_other_reply_is_invalid",
     ),
+    Bound(
+        "judge_models", "policy", "judge models of which a judge worker knows the form of reply", b.MAX_KNOWN_JUDGES, "models",
+        "workers/judge_forms.py", "all is forgotten and learned anew", "tests/service/judge/test_forms.py::test_what_is_known_is_bounded",
+    ),
 )  # fmt: skip
 # --- gateway ---
 _GATEWAY: tuple[Bound, ...] = (

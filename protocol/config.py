@@ -39,6 +39,8 @@ def _check_model_name(name: str) -> str:
 
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
+JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
+"""How a judge model is asked for its reply: JSON by a schema, any JSON object, the arguments of a forced tool call, or plain text."""
 
 
 class _Strict(BaseModel):
@@ -59,9 +61,13 @@ class Upstream(_Strict):
     """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Unset: no bound."""
     guided: Guided = ""
     """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`."""
+    judge_reply: JudgeReply | None = None
+    """How its models are asked for a judgement. Unset: judge workers learn it from what the upstream refuses."""
 
     @model_validator(mode="after")
     def _guides_what_it_can(self) -> "Upstream":
+        if self.judge_reply == "json_object" and self.dialect == "anthropic":
+            raise ValueError("`judge_reply: json_object` is for the dialect openai; anthropic has tool, json_schema and text")
         if self.guided and (self.native_tools or self.dialect != "openai"):
             raise ValueError("`guided` is for upstreams of the dialect openai with `native_tools: false`")
         return self
