@@ -380,6 +380,16 @@ _GATEWAY: tuple[Bound, ...] = (
         "demo_tools", "client", "tools that the demo model looks at", b.DEMO_TOOLS, "tools", "gateway.demo", "the rest is not read",
         "tests/unit/test_demo.py::test_scripts_are_bounded_before_they_are_made",
     ),
+    Bound(
+        "demo_schema", "client", "values that the demo model makes for the schemas of a request, references and alternatives it tries too",
+        b.DEMO_VALUES, "values", "gateway.demo_schema", "400, or the rest of the calls is not made",
+        "tests/unit/test_demo_schema.py::test_what_a_schema_makes_is_bounded_before_it_is_made",
+    ),
+    Bound(
+        "demo_schema_chars", "client", "characters of names and texts in them, as JSON", b.DEMO_MADE_CHARS, "characters",
+        "gateway.demo_schema", "400, or the rest of the calls is not made",
+        "tests/unit/test_demo_schema.py::test_what_a_schema_makes_is_bounded_before_it_is_made",
+    ),
 )  # fmt: skip
 # --- workers ---
 _WORKERS: tuple[Bound, ...] = (
