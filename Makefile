@@ -3,9 +3,25 @@
 PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 
-up:  ## start everything on embedded servers; ARGS="--port 18080 --json"
+# A misspelled variable would be ignored without a word. Each goal takes these; empty ones count as not given.
+TAKES_up := PORT CONFIG DATA_DIR ARGS
+TAKES_test := ARGS
+TAKES_conformance := ARGS
+TAKES_gate := ARGS
+TAKES_compose-test := ARGS
+TAKES_chaos := SECONDS CALLS SEED ARGS
+TAKES_fuzz := SECONDS ARGS
+TAKES_lock := UPGRADE
+TAKES := $(foreach goal,$(or $(MAKECMDGOALS),up),$(TAKES_$(goal)))
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+UNKNOWN := $(filter-out $(TAKES) PYTHON SHELL,$(GIVEN))
+$(if $(UNKNOWN),$(error `make $(or $(MAKECMDGOALS),up)` does not know $(UNKNOWN); it takes $(or $(sort $(TAKES)),no variables)))
+# By the shell, from the environment, where make puts what its command line gives: any character may be in a path.
+option = $(if $(and $(filter command,$(firstword $(origin $(1)))),$($(1))),$(2) "$$$(1)")
+
+up:  ## start everything on embedded servers; PORT=18080 CONFIG=FILE DATA_DIR=DIR ARGS="--json"
 	@scripts/setup local
-	@exec $(PYTHON) -m sluice.cli up $(ARGS)
+	@exec $(PYTHON) -m sluice.cli up $(call option,PORT,--port) $(call option,CONFIG,--config) $(call option,DATA_DIR,--data-dir) $(ARGS)
 
 # Files stay whole, because products are started once for each; in their order, so that the short ones come last and fill both cores.
 test:  ## unit, service and end-to-end tests, as many at once as there are cores; ARGS="-k name", ARGS="-n 0" for one after the other

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gateway import descriptors
+from gateway import descriptors, front, listing
 from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
@@ -94,9 +94,12 @@ class Gateway:
                     raise NotFound(f"{method} {path} is not served; POST is", code="method_not_allowed")
                 link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
                 await self._serve_call(*_CALLS[path], headers, receive, send, link)
-            elif method == "GET" and path == "/v1/models":
+            elif method == "GET" and (path == listing.MODELS or path.startswith(f"{listing.MODELS}/")):
                 self._key(headers, "client")
-                await _respond(send, 200, self._models())
+                await _respond(send, 200, listing.models(self.config, path))
+            elif method == "GET" and path == "/":
+                content_type, body, more = front.page(headers)
+                await _respond(send, 200, body, content_type=content_type, headers=more)
             elif method == "GET" and path in ("/health", "/ready", "/metrics"):
                 await self._serve_status(path, headers, send)
             else:
@@ -121,19 +124,6 @@ class Gateway:
         if not set(roles) & set(key.roles):
             raise Forbidden(f"this key does not have the role {' or '.join(map(repr, roles))}", code="wrong_role")
         return key
-
-    def _models(self) -> bytes:
-        names = [*self.config.demo_models] + [r.match for r in self.config.models if not set(r.match) & set("*?[")]
-        data = [
-            {
-                "id": name, "object": "model", "created": 0, "owned_by": self.config.route(name) or "",
-                "type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z",
-            }
-            for name in dict.fromkeys(names)
-        ]  # fmt: skip
-        # both dialects' list shapes at once: neither SDK minds the other's fields
-        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
-        return msgspec.json.encode({"object": "list", "data": data, "has_more": False, **ends})
 
     async def _serve_status(self, path: str, headers: list[tuple[bytes, bytes]], send: Send) -> None:
         if path == "/health":

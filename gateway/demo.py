@@ -7,13 +7,14 @@ and of a body no more than its bounds, before anything is made of it. Determinis
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway import demo_wire
+from gateway.demo_schema import Budget, TooMuch, instance, required
 from gateway.demo_wire import Answer, Call, Words
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
 from protocol.request import Dialect
@@ -44,22 +45,24 @@ def script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
     """Return the answer to a request body. Never raises: what cannot be read is answered with the dialect's 400."""
     try:
         return _script(dialect, endpoint, body)
-    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+    except TooMuch as error:
+        return _error(dialect, 400, str(error), None)
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError, ArithmeticError):
         return _error(dialect, 400, "the demo model cannot read this request", None)
 
 
 def _script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
     request = json.loads(body)
-    words, result, tools = _read(request)
+    asked = _read(request)
     if endpoint == "count_tokens":
         return Script(steps=[(0, json.dumps({"input_tokens": max(1, len(body) // 4)}).encode())])
-    if (found := re.search(r"fail with (\d{3})", words)) and 400 <= int(found[1]) <= 599:
+    if (found := re.search(r"fail with (\d{3})", asked.words)) and 400 <= int(found[1]) <= 599:
         return _error(dialect, int(found[1]), "the demo model fails as asked", "1" if found[1] in ("429", "529", "503") else None)
-    answer = _answer(words, result, tools)
+    answer = _answer(asked)
     answer.id = sha256(body).hexdigest()[:24]
     answer.model = str(request.get("model") or "demo")
     answer.input_tokens = max(1, len(body) // 4)
-    said = [answer.model, *(json.dumps([c.name, c.arguments], ensure_ascii=False) for c in answer.calls)]
+    said = [answer.model, *(json.dumps([c.name, c.arguments], ensure_ascii=False, allow_nan=False) for c in answer.calls)]
     # a lone surrogate: a stream that has begun could not say so
     "".join(said + answer.pieces if isinstance(answer.pieces, list) else said).encode()
     if not request.get("stream"):
@@ -74,8 +77,30 @@ def _error(dialect: Dialect, status: int, message: str, retry_after: str | None)
     return Script(status, "application/json", retry_after, [(0, demo_wire.error_body(dialect, status, message))])
 
 
-def _read(request: dict[str, Any]) -> tuple[str, str | None, list[dict[str, Any]]]:
-    """Return the words of the last user turn, the text of a tool result that ends the conversation, and the tools; each to its bound."""
+class _Tool(NamedTuple):
+    """A tool as it is offered."""
+
+    name: str
+    schema: dict[str, Any]
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.schema.get("properties") or {}
+        return found
+
+
+class _Asked(NamedTuple):
+    """What is looked at of a request, each to its bound: the words of the last user turn, the text of a tool result that ends the
+    conversation, the tools that may be called, must one be, and the schema of the answer (True: any object)."""
+
+    words: str
+    result: str | None
+    tools: list[_Tool]
+    must_call: bool
+    schema: Any
+
+
+def _read(request: dict[str, Any]) -> _Asked:
     last = request["messages"][-1]
     content = last.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
@@ -90,23 +115,61 @@ def _read(request: dict[str, Any]) -> tuple[str, str | None, list[dict[str, Any]
     tools = []
     for tool in (request.get("tools") or [])[:DEMO_TOOLS]:
         function = tool.get("function") or {}
-        schema = function.get("parameters") or tool.get("input_schema") or {}
-        tools.append({"name": function.get("name") or tool["name"], "properties": schema.get("properties") or {}})
-    return text[:DEMO_CHARS], result, tools
+        tools.append(_Tool(function.get("name") or tool["name"], function.get("parameters") or tool.get("input_schema") or {}))
+    tools, must_call = _chosen(tools, request.get("tool_choice"))
+    return _Asked(text[:DEMO_CHARS], result, tools, must_call, _schema(request))
 
 
-def _answer(words: str, result: str | None, tools: list[dict[str, Any]]) -> Answer:
-    lower = words.lower()
+def _chosen(tools: list[_Tool], choice: Any) -> tuple[list[_Tool], bool]:
+    """The tools that `tool_choice`, of either dialect, leaves, and whether one must be called."""
+    said: dict[str, Any] = {"type": choice} if isinstance(choice, str) else choice or {}
+    match said.get("type"):
+        case "none":
+            return [], False
+        case "required" | "any":
+            return tools, True
+        case "tool" | "function":
+            name = said.get("name") or said["function"]["name"]
+            return [tool for tool in tools if tool.name == name], True
+        case "allowed_tools":
+            allowed = said["allowed_tools"]
+            names = [tool["function"]["name"] for tool in allowed["tools"][:DEMO_TOOLS]]
+            return [tool for tool in tools if tool.name in names], allowed.get("mode") == "required"
+        case _:
+            return tools, False
+
+
+def _schema(request: dict[str, Any]) -> Any:
+    """The schema that the answer is asked to fit; True for any object, None for no structure."""
+    wish = request.get("response_format") or (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
+    if wish.get("type") == "json_object":
+        return True
+    if wish.get("type") != "json_schema":
+        return None
+    return wish["json_schema"].get("schema") or True if "json_schema" in wish else wish["schema"]
+
+
+def _answer(asked: _Asked) -> Answer:
+    budget, lower = Budget(), asked.words.lower()
     answer = Answer(pieces=_WORDS.findall(_ABOUT))
-    if result is not None:
-        answer.pieces = _WORDS.findall(f"The tool said: {result[:2000]}")
-    if calls := _calls(words, lower, tools):
+    if asked.result is not None:
+        answer.pieces = _WORDS.findall(f"The tool said: {asked.result[:2000]}")
+    if calls := _calls(asked, budget):
         answer.calls, answer.pieces, answer.stop = calls, _WORDS.findall("Let me do that."), "tool_use"
+    elif asked.schema is not None:
+        made = {"answer": _ABOUT} if asked.schema is True else instance(asked.schema, budget)
+        answer.pieces = _WORDS.findall(json.dumps(made, ensure_ascii=False))
     elif found := re.search(r"\blong (\d+)", lower):
         count = min(int(found[1]), DEMO_WORDS)
         answer.pieces = Words(count, demo_wire.CLOCK.decode() if "clock" in lower else "")
     if re.search(r"\bthink", lower):
         answer.thoughts = _WORDS.findall(_THOUGHT)
+    _pace(answer, lower)
+    return answer
+
+
+def _pace(answer: Answer, lower: str) -> None:
+    """What the words say of when the answer comes, and how it ends."""
     if found := re.search(r"wait (\d+(?:\.\d+)?) ?s", lower):
         answer.wait_s = min(float(found[1]), _MAX_WAIT_S)
     if "slow" in lower:
@@ -118,26 +181,52 @@ def _answer(words: str, result: str | None, tools: list[dict[str, Any]]) -> Answ
         answer.ending = "error"
     elif re.search(r"\bcut\b", lower):
         answer.ending = "cut"
-    return answer
 
 
-def _calls(words: str, lower: str, tools: list[dict[str, Any]]) -> list[Call]:
-    return list(islice(_all_calls(words, lower, tools), DEMO_CALLS))
+def _calls(asked: _Asked, budget: Budget) -> list[Call]:
+    """The calls with what their tools' schemas require. Raises TooMuch where not even one can be made."""
+    calls = list[Call]()
+    wanted = list(islice(_wanted(asked.words, asked.tools), DEMO_CALLS))
+    if asked.must_call and not wanted:
+        # after a result the last: agents that must call put the tool for their final answer there
+        wanted = [(tool, {}) for tool in (asked.tools[-1:] if asked.result is not None else asked.tools[:1])]
+    for tool, known in wanted:
+        try:
+            calls.append(Call(tool.name, required(tool.schema, known, budget)))
+        except TooMuch:
+            if not calls:
+                raise
+            break
+    return calls
 
 
-def _all_calls(words: str, lower: str, tools: list[dict[str, Any]]) -> Iterator[Call]:
-    cities, command = _cities(words) if "weather" in lower else [], _COMMAND.search(words)
+def _wanted(words: str, tools: list[_Tool]) -> Iterator[tuple[_Tool, dict[str, Any]]]:
+    """The calls that the words ask for, of the tool that fits each wish best, in the order of the tools."""
+    lower = words.lower()
+    weather = _best(tools, "get_weather", lambda tool: "weather" in lower and "weather" in tool.name.lower())
+    clock = _best(tools, "get_time", lambda tool: "time" in lower and "time" in tool.name.lower())
+    command = _COMMAND.search(words)
+    line = f"rm -rf {command[1] or '/'}" if command else "ls -la" if "list the files" in lower else ""
+    shell = _best(tools, "bash", lambda tool: bool(line) and (tool.name.lower() == "bash" or "command" in tool.properties))
     for tool in tools:
-        name, properties = tool["name"], tool["properties"]
-        if cities and "weather" in name.lower():
-            wish = _property(properties, "city")
-            yield from (Call(name, {wish: city}) for city in cities)
-        elif (name == "bash" or "command" in properties) and command:
-            yield Call(name, {_property(properties, "command"): f"rm -rf {command[1] or '/'}"})
-        elif (name == "bash" or "command" in properties) and "list the files" in lower:
-            yield Call(name, {_property(properties, "command"): "ls -la"})
-        elif "time" in name.lower() and "time" in lower:
-            yield Call(name, {})
+        if tool is weather:
+            wish = _property(tool.properties, "city")
+            yield from ((tool, {wish: city}) for city in _cities(words))
+        elif tool is shell:
+            wish = _property(tool.properties, "command")
+            is_list = isinstance(said := tool.properties.get(wish), dict) and said.get("type") == "array"
+            yield tool, {wish: line.split() if is_list else line}
+        elif tool is clock:
+            yield tool, {}
+
+
+def _best(tools: list[_Tool], name: str, fits: Callable[[_Tool], bool]) -> _Tool | None:
+    """Of the tools that fit the one of that name, else the first of those that require least."""
+    return min(
+        (tool for tool in tools if fits(tool)),
+        key=lambda tool: (tool.name.lower() != name, len(tool.schema.get("required") or ())),
+        default=None,
+    )
 
 
 def _cities(words: str) -> list[str]:

@@ -30,7 +30,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
     model, matched = request.model, config.route_of(request.model)
     name = matched.upstream if matched is not None else config.route(model)
     if name is None:
-        raise NotFound(f"there is no model {model[:100]!r} here; GET /v1/models lists them", code="model_not_found", param="model")
+        raise NotFound(config.unknown_model(model), code="model_not_found", param="model")
     own = frozenset(config.betas)
     if name == DEMO:
         dialect: Dialect = DEMO_MODELS.get(model) or call.dialect

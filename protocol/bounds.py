@@ -91,10 +91,12 @@ DEMO_CHARS = 64 * 1024
 DEMO_TOOLS = 128
 DEMO_CALLS = 100
 DEMO_WORDS = 100_000
+DEMO_VALUES, DEMO_MADE_CHARS = 1_000, 16 * 1024
 MAX_ANSWER_BYTES = 2**20
 MAX_OPEN_ASKS = 8
 MAX_TOOL_BYTES = 32_768
 MAX_JUDGE_QUEUE = 2_000
+MAX_KNOWN_JUDGES = 1_000
 LARGE_STEP_BYTES = 32 * 1024
 """What a policy worker takes in one step on its event loop; more is taken beside it (workers/lane.py)."""
 HEAVY_BYTES = 128 * 1024

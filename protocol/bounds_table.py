@@ -272,6 +272,10 @@ _JUDGES: tuple[Bound, ...] = (
         "the call is blocked (judge_invalid)",
         "tests/unit/test_judging.py::test_any_other_reply_is_invalid",
     ),
+    Bound(
+        "judge_models", "policy", "judge models of which a judge worker knows the form of reply", b.MAX_KNOWN_JUDGES, "models",
+        "workers/judge_forms.py", "all is forgotten and learned anew", "tests/service/judge/test_forms.py::test_what_is_known_is_bounded",
+    ),
 )  # fmt: skip
 # --- gateway ---
 _GATEWAY: tuple[Bound, ...] = (
@@ -375,6 +379,16 @@ _GATEWAY: tuple[Bound, ...] = (
     Bound(
         "demo_tools", "client", "tools that the demo model looks at", b.DEMO_TOOLS, "tools", "gateway.demo", "the rest is not read",
         "tests/unit/test_demo.py::test_scripts_are_bounded_before_they_are_made",
+    ),
+    Bound(
+        "demo_schema", "client", "values that the demo model makes for the schemas of a request, references and alternatives it tries too",
+        b.DEMO_VALUES, "values", "gateway.demo_schema", "400, or the rest of the calls is not made",
+        "tests/unit/test_demo_schema.py::test_what_a_schema_makes_is_bounded_before_it_is_made",
+    ),
+    Bound(
+        "demo_schema_chars", "client", "characters of names and texts in them, as JSON", b.DEMO_MADE_CHARS, "characters",
+        "gateway.demo_schema", "400, or the rest of the calls is not made",
+        "tests/unit/test_demo_schema.py::test_what_a_schema_makes_is_bounded_before_it_is_made",
     ),
 )  # fmt: skip
 # --- workers ---

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from protocol import shipped
 from protocol.added_tools import check_families, check_servers, check_tools
 from protocol.addresses import check_base_url
-from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_OUTPUT_BYTES, MAX_SERIES
+from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
 from protocol.request import Dialect
 from protocol.target import Guided
 
@@ -38,7 +38,18 @@ def _check_base_url(url: str) -> str:
     return url
 
 
+def _check_model_name(name: str) -> str:
+    if not 0 < len(name) <= MAX_MODEL_CHARS or not name.isprintable() or name != name.strip():
+        raise ValueError(f"a model's name has 1 to {MAX_MODEL_CHARS} visible characters")
+    if set(name) & {"*", "?"}:
+        raise ValueError(f"{name!r} is a pattern, not a name: write it under `match`")
+    return name
+
+
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
+ModelName = Annotated[str, AfterValidator(_check_model_name)]
+JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
+"""How a judge model is asked for its reply: JSON by a schema, any JSON object, the arguments of a forced tool call, or plain text."""
 Place = tuple[str | int, ...]
 """Where something stands in the file: keys of mappings, and numbers of list items from 0."""
 
@@ -75,19 +86,25 @@ class Upstream(_Strict):
     """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Unset: no bound."""
     guided: Guided = ""
     """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`."""
+    judge_reply: JudgeReply | None = None
+    """How its models are asked for a judgement. Unset: judge workers learn it from what the upstream refuses."""
 
     @model_validator(mode="after")
     def _guides_what_it_can(self) -> "Upstream":
+        if self.judge_reply == "json_object" and self.dialect == "anthropic":
+            raise ValueError("`judge_reply: json_object` is for the dialect openai; anthropic has tool, json_schema and text")
         if self.guided and (self.native_tools or self.dialect != "openai"):
             raise ValueError("`guided` is for upstreams of the dialect openai with `native_tools: false`")
         return self
 
 
 class ModelRoute(_Strict):
-    """Models whose name matches `match` (shell pattern) go to `upstream`; the first match wins."""
+    """Models whose name matches `match` (shell pattern) or is among `names` go to `upstream`; the first route that takes a model wins."""
 
-    match: str
+    match: str = ""
     upstream: Name
+    names: tuple[ModelName, ...] = ()
+    """Whole names, which GET /v1/models lists."""
     server_tools: tuple[dict[str, Any], ...] = ()
     """Server tools added to each request of the keys that may use their family, as the provider's own objects."""
     mcp_servers: tuple[dict[str, Any], ...] = ()
@@ -97,7 +114,18 @@ class ModelRoute(_Strict):
     def _adds_what_is_known(self) -> "ModelRoute":
         check_servers(self.mcp_servers)
         check_tools(self.server_tools, self.mcp_servers)
+        if not self.match and not self.names:
+            raise ValueError("a route needs `match` (a pattern), `names` (a list of model names), or both")
         return self
+
+    def takes(self, model: str) -> bool:
+        """Does a request for `model` go to this route, if to no earlier one?"""
+        return fnmatchcase(model, self.match) or model in self.names
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The models that it names: `names`, and a `match` without a wildcard."""
+        return (*(() if not self.match or set(self.match) & set("*?[") else (self.match,)), *self.names)
 
 
 class PolicyStep(BaseModel):
@@ -248,9 +276,29 @@ class Config(_Strict):
     @model_validator(mode="after")
     def _names_exist(self) -> "Config":
         parts = self.model_fields_set & {"upstreams", "models", "policies", "keys"}
-        if parts and (found := list(faults_between(self.model_dump(mode="json", include=parts, exclude_unset=True)))):
+        found = list(faults_between(self.model_dump(mode="json", include=parts, exclude_unset=True))) if parts else []
+        if found := [*found, *self._misled()]:
             raise Faults(found)
         return self
+
+    def _misled(self) -> Iterator[tuple[Place, str]]:
+        """Yield the names of routes for which a request would go elsewhere."""
+        for number, route in enumerate(self.models):
+            for position, name in enumerate(route.names):
+                place, taken = ("models", number, "names", position), self.route_of(name)
+                if taken is None:
+                    yield place, f"{name!r} is a built-in model here: give yours another name, or say `demo: false`"
+                elif taken is not route:
+                    first = taken.match or taken.names[0]
+                    yield (
+                        place,
+                        f"{name!r} would go to {taken.upstream!r}, as the route {first!r} stands first: move it below",
+                    )
+
+    @property
+    def listed_models(self) -> tuple[str, ...]:
+        """The models that can be named in a list, each once: the built-in ones, then those of the routes in their order."""
+        return tuple(dict.fromkeys([*self.demo_models, *(name for route in self.models for name in route.listed)]))
 
     @property
     def demo_models(self) -> tuple[str, ...]:
@@ -260,7 +308,15 @@ class Config(_Strict):
 
     def route_of(self, model: str) -> ModelRoute | None:
         """Return the first route that matches `model`; the built-in models have none."""
-        return None if model in self.demo_models else next((r for r in self.models if fnmatchcase(model, r.match)), None)
+        return None if model in self.demo_models else next((r for r in self.models if r.takes(model)), None)
+
+    def unknown_model(self, model: str) -> str:
+        """Return the sentence for a client that asked for a model that is not here: what is listed, and which patterns there are."""
+        patterns = list(dict.fromkeys(repr(r.match) for r in self.models if r.match and r.match not in r.listed))
+        cut = [f"{p[:_SAID_CHARS]}..." if len(p) > _SAID_CHARS else p for p in patterns[:_SAID_PATTERNS]]
+        more = f" and {len(patterns) - _SAID_PATTERNS} more patterns" if len(patterns) > _SAID_PATTERNS else ""
+        also = f", and names that match {', '.join(cut)}{more} are taken too" if cut else ""
+        return f"there is no model {model[:100]!r} here; GET /v1/models lists them{also}"
 
     def route(self, model: str) -> str | None:
         """Return the name of the upstream for `model`: the first match, `demo` for the built-in models, None for unknown."""
@@ -270,6 +326,8 @@ class Config(_Strict):
         return None if found is None else found.upstream
 
 
+_SAID_PATTERNS, _SAID_CHARS = 10, 60
+"""What is said of patterns in an error that a client reads."""
 DEMO = "demo"
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
 DEMO_MODELS: dict[str, Dialect | None] = {"demo": None, "demo-openai": "openai", "demo-anthropic": "anthropic"}

@@ -186,10 +186,12 @@ def _unused(config: Config) -> Iterator[Finding]:
     seen: dict[str, int] = {}
     for number, route in enumerate(config.models):
         earlier = seen.get(route.match, seen.get("*"))
-        if earlier is not None:
+        # names that go elsewhere are mistakes: a route that has some is used
+        if earlier is not None and not route.names:
             said = f"is never used: models.{earlier} takes these models first"
             yield Finding("warning", ("models", number), said)
-        seen.setdefault(route.match, number)
+        if route.match:
+            seen.setdefault(route.match, number)
     used = {route.upstream for route in config.models}
     for name in config.upstreams:
         if name not in used:

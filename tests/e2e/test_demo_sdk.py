@@ -1,13 +1,16 @@
 """The official SDKs, unchanged but for base URL and key, against the demo model."""
 
+import json
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
 import openai
 import pytest
+from pydantic import BaseModel
 
+from protocol.config import DEMO_MODELS
 from protocol.request import Dialect
 from tests.support.clients import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
 from tests.support.product import Product, running
@@ -238,3 +241,52 @@ def test_tokens_are_counted(product: Product, model: str) -> None:
         few = client.messages.count_tokens(model=model, messages=[{"role": "user", "content": "hello"}])
         many = client.messages.count_tokens(model=model, messages=[{"role": "user", "content": "hello " * 200}])
     assert 0 < few.input_tokens < many.input_tokens
+
+
+class Event(BaseModel):
+    name: str
+    day: Literal["Friday", "Saturday"]
+    guests: list[str]
+    place: str | None
+
+
+EVENT: dict[str, Any] = {"name": "demo", "day": "Friday", "guests": [], "place": "demo"}
+QUICK: Any = [{"role": "user", "content": "Alice and Bob are going to a science fair on Friday."}]
+
+
+@pytest.mark.parametrize("model", DEMO_MODELS)
+def test_the_openai_sdk_parses_a_structured_answer(product: Product, model: str) -> None:
+    with openai_client(product.url) as client:
+        answered = client.chat.completions.parse(model=model, messages=QUICK, response_format=Event)
+        assert answered.choices[0].message.parsed == Event(**EVENT)
+        with client.chat.completions.stream(model=model, messages=QUICK, response_format=Event) as stream:
+            assert stream.get_final_completion().choices[0].message.parsed == Event(**EVENT)
+
+
+@pytest.mark.parametrize("model", DEMO_MODELS)
+def test_the_anthropic_sdk_parses_a_structured_answer(product: Product, model: str) -> None:
+    with anthropic_client(product.url) as client:
+        answered = client.messages.parse(model=model, max_tokens=500, messages=QUICK, output_format=Event)
+        assert answered.parsed_output == Event(**EVENT)
+
+
+def test_any_object_is_answered_where_no_schema_is_given(product: Product) -> None:
+    with openai_client(product.url) as client:
+        answered = client.chat.completions.create(model="demo", messages=QUICK, response_format={"type": "json_object"})
+    assert isinstance(json.loads(answered.choices[0].message.content or ""), dict)
+
+
+@pytest.mark.parametrize("model", DEMO_MODELS)
+def test_a_forced_tool_is_called_with_what_it_requires(product: Product, model: str) -> None:
+    schema = Event.model_json_schema()
+    with openai_client(product.url) as client, anthropic_client(product.url) as other:
+        ours = client.chat.completions.create(
+            model=model, messages=QUICK, tools=[{"type": "function", "function": {"name": "event", "parameters": schema}}],
+            tool_choice={"type": "function", "function": {"name": "event"}},
+        ).choices[0].message.tool_calls  # fmt: skip
+        theirs = other.messages.create(
+            model=model, max_tokens=500, messages=QUICK, tools=[{"name": "event", "input_schema": schema}],
+            tool_choice={"type": "tool", "name": "event"},
+        ).content  # fmt: skip
+    assert ours is not None and ours[0].type == "function" and json.loads(ours[0].function.arguments) == EVENT
+    assert [block.input for block in theirs if block.type == "tool_use"] == [EVENT]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -206,6 +207,34 @@ def test_a_start_on_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(f"sluice: the data directory {tmp_path / 'data'} cannot be written (file too large): make room there")
     assert done.stderr.count("\n") == 1
+
+
+def can_mount() -> bool:
+    return ON_LINUX and subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="a small disk needs the right to mount one")
+def test_a_disk_that_is_too_small_for_a_database_is_said_with_its_cause(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    started = shlex.join([sys.executable, "-m", "sluice.cli", "up", "--data-dir", str(small / "data"), "--port", "0"])
+    command = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs -o size=20m tmpfs {shlex.quote(str(small))} && exec {started}"]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=START_S, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+    assert last.startswith(
+        f"sluice: the disk of the data directory {small / 'data'} is full (a new one takes about 50 MB): make room there"
+    )
+    assert "What failed: PostgreSQL could not make its data directory: could not " in last and "No space left on device" in last
+
+
+def test_a_data_directory_of_another_postgres_is_said_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "data" / "postgres").mkdir(parents=True)
+    (tmp_path / "data" / "postgres" / "PG_VERSION").write_text("14\n")
+    code, said = refused("up", "--data-dir", str(tmp_path / "data"), "--port", "0")
+    assert code == 4
+    assert said.startswith(f"sluice: {tmp_path / 'data' / 'postgres'} was made by PostgreSQL 14, and this Sluice brings PostgreSQL ")
+    assert "choose another --data-dir or SLUICE_DATA_DIR. To keep the record, start the Sluice that made it once more" in said
 
 
 def test_a_postgres_that_somebody_told_to_shut_down_comes_back(data_dir: Path, tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ class Upstream:
         self.delay_s = 0.0
         self.most, self.running, self.refused = 10**9, 0, 0
         """How many requests it takes at once; more are refused with 429."""
+        self.refuses: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda body: None
+        """Status and body for a request that it does not take."""
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -65,17 +67,22 @@ class Upstream:
         self.running += 1
         await asyncio.sleep(self.delay_s)
         self.running -= 1
+        refusal = self.refuses(self.seen[-1][2])
+        if refusal is not None:
+            return web.json_response(refusal[1], status=refusal[0])
         status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return body if isinstance(body, web.Response) else web.json_response(body, status=status)
 
 
-def runtime(redis_url: str, upstream: Upstream | None = None, **limits: Any) -> Runtime:
+def runtime(redis_url: str, upstream: Upstream | None = None, judge_reply: str | None = None, **limits: Any) -> Runtime:
     providers = {}
     if upstream is not None:
         providers = {
             "one": {"dialect": "openai", "base_url": f"{upstream.url}/v1", "api_key_env": "TEST_JUDGE_KEY"},
             "two": {"dialect": "anthropic", "base_url": upstream.url, "api_key_env": "TEST_JUDGE_KEY"},
         }
+        if judge_reply:
+            providers["one"]["judge_reply"] = judge_reply
     models = [{"match": "gpt-*", "upstream": "one"}, {"match": "claude-*", "upstream": "two"}] if upstream else []
     config = Config.model_validate({"upstreams": providers, "models": models, "limits": {"drain_s": 0.2, **limits}})
     return Runtime(config=config, redis_url=redis_url, database_url="", name="judge-test", concurrency=4)

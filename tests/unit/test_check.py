@@ -78,6 +78,8 @@ upstreams: {u: {dialect: openai, base_url: 'http://h/v1'}, v: {dialect: openai, 
 models:
   - {match: a, upstream: u}
   - {match: a, upstream: u}
+  - {names: [c], upstream: u}
+  - {names: [d], match: a, upstream: u}
   - {match: "*", upstream: u}
   - {match: b, upstream: u}
 policies: {default: [{use: tool_rules, deny: [{}]}]}
@@ -85,7 +87,7 @@ policies: {default: [{use: tool_rules, deny: [{}]}]}
     assert said(text) == [
         "warning 1: upstreams.v: no route under models leads here",
         "warning 4: models.1: is never used: models.0 takes these models first",
-        "warning 6: models.3: is never used: models.2 takes these models first",
+        "warning 8: models.5: is never used: models.4 takes these models first",
     ]
 
 

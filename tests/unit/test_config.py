@@ -139,3 +139,60 @@ def test_switched_off_its_names_are_names_like_others() -> None:
 def test_what_cannot_be_is_refused_at_start(text: str, sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         parse_config(text, "x.yaml")
+
+
+NAMES = """
+models:
+  - {match: "gpt-*", upstream: o, names: [gpt-4o, house-model]}
+  - {names: ["claude-5[1m]"], upstream: a}
+  - {match: plain, upstream: o}
+"""
+
+
+def test_a_route_takes_the_models_it_names_and_they_are_listed() -> None:
+    config = read(NAMES)
+    assert config.listed_models == ("gpt-4o", "house-model", "claude-5[1m]", "plain")
+    assert [config.route(m) for m in ("gpt-4o", "gpt-other", "house-model", "claude-5[1m]", "claude-51")] == ["o", "o", "o", "a", None]
+    # a pattern alone means what it meant, and names nothing
+    assert read('models: [{match: "gpt-*", upstream: o}]').listed_models == ()
+    assert read("").listed_models == ("demo", "demo-openai", "demo-anthropic")
+
+
+def test_who_asks_for_an_unknown_model_is_told_the_patterns() -> None:
+    assert (
+        read(NAMES)
+        .unknown_model("x")
+        .endswith("there is no model 'x' here; GET /v1/models lists them, and names that match 'gpt-*' are taken too")
+    )
+    assert read("").unknown_model("x" * 999) == f"there is no model '{'x' * 100}' here; GET /v1/models lists them"
+    many = json.dumps([{"match": f"{'y' * 500}{n}-*", "upstream": "o"} for n in range(1000)])
+    said = read(f"models: {many}").unknown_model("x")
+    assert len(said) < 1_000 and said.endswith(" and 990 more patterns are taken too")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("models: [{upstream: o}]", "models.0: a route needs `match` (a pattern), `names` (a list of model names), or both"),
+        ('models: [{names: ["gpt-*"], upstream: o}]', "models.0.names.0: 'gpt-*' is a pattern, not a name: write it under `match`"),
+        ("models: [{names: [''], upstream: o}]", "models.0.names.0: a model's name has 1 to 200 visible characters"),
+        ("models: [{names: [x], upstream: none}]", "line 5: models.0.upstream: the upstream 'none' is not under upstreams"),
+        ("demo: true\nmodels: [{names: [demo], upstream: o}]", "line 6: models.0.names.0: 'demo' is a built-in model here"),
+        (
+            'models: [{match: "*", upstream: o}, {names: [x], upstream: a}]',
+            "line 5: models.1.names.0: 'x' would go to 'o', as the route '*' stands first: move it below",
+        ),
+    ],
+)
+def test_a_name_that_would_not_go_where_it_stands_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        read(text)
+    assert sentence in str(raised.value)
+
+
+def test_how_judges_of_an_upstream_answer_is_one_of_what_its_dialect_has() -> None:
+    given = 'upstreams: {{u: {{dialect: {}, base_url: "http://u.example", judge_reply: {}}}}}'
+    assert parse_config(given.format("openai", "json_object"), "x.yaml").upstreams["u"].judge_reply == "json_object"
+    assert parse_config(BASE, "x.yaml").upstreams["o"].judge_reply is None
+    with pytest.raises(SettingsError, match="json_object` is for the dialect openai; anthropic has tool, json_schema and text"):
+        parse_config(given.format("anthropic", "json_object"), "x.yaml")

