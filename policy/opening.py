@@ -1,5 +1,7 @@
 """The beginning of a call: from a decoded request to an approved one for an upstream, or to a refusal."""
 
+from collections.abc import Container, Sequence
+
 import msgspec
 
 from policy import nonces
@@ -43,6 +45,27 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         unknown=frozenset(config.unknown),
     )  # fmt: skip
     return Upstream(name, provider.dialect, target, config.private_urls == "pass")
+
+
+_NAMED = 10
+"""Policies that an error lists."""
+
+
+def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str]) -> PipelineError:
+    """Return the error for a policy that the configuration has not, or the key may not use. `asked` is what the request's header says,
+    empty for the key's default; `own` are the key's policies, `known` those of the configuration."""
+    usable = [repr(one) for one in own if one in known]
+    may = (
+        f"may use {', '.join(usable[:_NAMED])}{' and more' if len(usable) > _NAMED else ''}"
+        if usable
+        else "may use none of those there are"
+    )
+    if name in known:
+        return Forbidden(f"this key may not use the policy {name!r}; it {may}", code="policy_forbidden", param="x-sluice-policy")
+    if asked:
+        return NotFound(f"there is no policy {name!r}; this key {may}", code="policy_not_found", param="x-sluice-policy")
+    said = f"there is no policy {name!r}, the default of this key, which {may}"
+    return NotFound(f"{said}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
 
 
 def approve(chain: Chain, request: ChatRequest) -> ChatRequest:
