@@ -93,7 +93,7 @@ class Gateway:
                 link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
                 await self._serve_call(*_CALLS[path], headers, receive, send, link)
             elif method == "GET" and path == "/v1/models":
-                await self._key(headers, "client")
+                await self._caller(headers, "client")
                 await _respond(send, 200, self._models())
             elif method == "GET" and path in ("/health", "/ready", "/metrics"):
                 await self._serve_status(path, headers, send)
@@ -112,7 +112,7 @@ class Gateway:
 
     # --- small routes ---
 
-    async def _key(self, headers: list[tuple[bytes, bytes]], *roles: Role) -> Key:
+    async def _caller(self, headers: list[tuple[bytes, bytes]], *roles: Role) -> Key:
         key = self.keys.authenticate(headers) or await self.keys.find(headers)
         if key is None:
             raise refusal(headers)
@@ -141,7 +141,7 @@ class Gateway:
             said = {"ready": ready, "why": why, "warnings": self.status.warnings}
             await _respond(send, 200 if ready else 503, msgspec.json.encode(said))
         else:
-            await self._key(headers, "monitor", "auditor")
+            await self._caller(headers, "monitor", "auditor")
             await _respond(send, 200, await self.status.metrics(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
     # --- calls ---
@@ -150,7 +150,7 @@ class Gateway:
         self, dialect: Dialect, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send,
         link: Link | None,
     ) -> None:  # fmt: skip
-        key = await self._key(headers, "client")
+        key = await self._caller(headers, "client")
         named = _once(headers)
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
         if self.draining:

@@ -8,10 +8,12 @@ from policy import nonces
 from policy.base import Block
 from policy.chain import Chain
 from policy.effects import CallInfo, Dispatch, Respond
+from policy.outbox import Outbox
 from protocol import anthropic_turn, codecs, count_tokens, errors_wire
 from protocol.addresses import refuse_private
 from protocol.config import DEMO, DEMO_MODELS, Config
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
+from protocol.events import UpstreamFailed
 from protocol.records import CallRecord
 from protocol.request import ChatRequest, Dialect, Endpoint
 from protocol.target import Target, Translated
@@ -112,6 +114,22 @@ def dispatch(
     endpoint: Endpoint = "messages" if target.dialect == "anthropic" else "chat"
     translated = codecs.encode_request(request, target, changed=changed)
     return Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas), translated
+
+
+_ACCOUNT = {"authentication_error": "upstream_authentication", "billing_error": "upstream_billing"}
+"""Failures of the operator's account at a provider, and the kinds of the events that name them: clients are told less."""
+
+
+def note_account(out: Outbox, failed: UpstreamFailed, config: Config, upstream: str) -> None:
+    """Record that a provider refused the operator's key, and where that key is said to be, or refused for billing reasons."""
+    if (kind := _ACCOUNT.get(failed.kind)) is None or upstream not in config.upstreams:
+        return
+    provider = config.upstreams[upstream]
+    key = f"the key in the file {provider.api_key_file}" if provider.api_key_file else f"the key in the variable {provider.api_key_env}"
+    if not (provider.api_key_file or provider.api_key_env):
+        key = "requests without a key (the configuration names no api_key_env)"
+    what = f"the provider refused {key}" if kind == "upstream_authentication" else f"the provider refused for billing reasons, with {key}"
+    out.note(kind, -1, f"{what}; status {failed.status}")
 
 
 def refusal(dialect: Dialect, error: PipelineError) -> Respond:
