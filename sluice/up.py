@@ -30,7 +30,7 @@ from sluice.forks import ForkServer
 from sluice.greeting import greeting
 from sluice.private import read_private, write_private
 from sluice.processes import Spec, die_with_parent, sweep
-from sluice.settings import HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls, load_config
+from sluice.settings import ADDRESS_FILE, HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls, load_config
 from sluice.supervisor import Supervisor
 
 KEY_NAME = "sluice-up"
@@ -176,6 +176,7 @@ class _Launcher:
         await self._start_servers(supervisor)
         await self._migrate()
         write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
+        write_private(plan.data_dir / ADDRESS_FILE, plan.url)
         names = [
             "gateway",
             *_numbered("policy-worker", plan.workers.policy),
