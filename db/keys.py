@@ -1,10 +1,11 @@
 """API keys in PostgreSQL: only their SHA-256 is kept, and a revoked key stays as a row, so that the record can name it."""
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import ValidationError
 from sqlalchemy import Row, exists, func, insert, select, update
@@ -15,10 +16,18 @@ from db.engine import open_engine
 from db.models import ApiKey
 from db.queries import reading
 from protocol.added_tools import check_families
-from protocol.config import Key
+from protocol.config import Key, Role
 from protocol.errors import InvalidRequest, NotFound
 
 PREFIX = "sk-sluice-"
+_NAME = "is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"
+_WRONG = {
+    "name": ("name", f"a key's name {_NAME}"),
+    "roles": ("role", f"a role is one of {', '.join(get_args(Role))}"),
+    "policies": ("policy", f"a policy's name {_NAME}"),
+    "server_tools": ("server_tool", f"the name of a family of tools {_NAME}"),
+}
+"""By the field of a key: the option at fault, and what is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +82,9 @@ class KeyStore:
         try:
             key = Key.model_validate(given)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            raise InvalidRequest(f"{problem['loc'][0]}: {problem['msg']}", param=str(problem["loc"][0])) from None
+            field = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
+            param, said = _WRONG[field]
+            raise InvalidRequest(said, param=param) from None
         try:
             check_families(key.server_tools)
         except ValueError as error:
@@ -113,6 +123,21 @@ class KeyStore:
     async def load(self) -> list[Key]:
         """Return the keys in use."""
         return [stored.key for stored in await self.list_keys() if stored.revoked_at is None]
+
+
+async def tell_apart(engine: AsyncEngine, items: Iterable[dict[str, Any]]) -> None:
+    """Put its id behind the `key` of each item (of a list of calls or tool calls) whose name another key has, or had: one that was revoked
+    and made anew, or one of the list. Raises AuditUnavailable."""
+    ids: dict[str, set[str]] = {}
+    listed = list(items)
+    for item in listed:
+        ids.setdefault(item["key"], set()).add(item["key_id"])
+    statement = select(ApiKey.name).where(ApiKey.name.in_(ids)).group_by(ApiKey.name).having(func.count() > 1)
+    async with reading(engine) as connection:
+        shared = set(await connection.scalars(statement)) | {name for name, each in ids.items() if len(each) > 1}
+    for item in listed:
+        if item["key"] in shared and item["key_id"]:
+            item["key"] = f"{item['key']} ({item['key_id']})"
 
 
 def _key(row: Row[Any]) -> Key:

@@ -6,6 +6,7 @@ Must not know: SQLAlchemy, whose import is half of what a gateway's start would 
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -23,6 +24,7 @@ _log = logging.getLogger(__name__)
 _KEYS: LiteralString = """
 SELECT name, encode(sha256, 'hex') AS sha256, roles, policies, server_tools FROM api_keys WHERE revoked_at IS NULL
 """
+_KEYS_OF: LiteralString = f"{_KEYS} AND sha256 = ANY(%s)"
 _LACKING: LiteralString = f"SELECT ({letters.COUNT}) AS dead_letters, ({holes.COUNT}) AS incomplete_calls"
 """In one: what a gateway asks every few seconds is most of what it does when it has little to do."""
 _REVISION: LiteralString = "SELECT version_num FROM alembic_version"
@@ -40,13 +42,11 @@ class Watch:
 
     async def keys(self) -> list[Key]:
         """Return the keys in use. One with a role that this version does not know is none, and keeps no other from being known."""
-        keys = []
-        for row in await self._ask(_KEYS):
-            try:
-                keys.append(Key.model_validate(row))
-            except ValidationError:
-                _log.warning("a stored key is not of this version", extra={"action": "keys", "key": str(row["name"])[:64]})
-        return keys
+        return _read_keys(await self._ask(_KEYS))
+
+    async def keys_of(self, digests: Sequence[str]) -> list[Key]:
+        """Return those of the keys with these digests, in hexadecimal, that are in use."""
+        return _read_keys(await self._ask(_KEYS_OF, [bytes.fromhex(digest) for digest in digests]))
 
     async def revision(self) -> str:
         """Return where the database stands, empty when it was never migrated."""
@@ -78,28 +78,28 @@ class Watch:
         if connection is not None:
             await connection.close()
 
-    async def _ask(self, statement: LiteralString) -> list[dict[str, Any]]:
+    async def _ask(self, statement: LiteralString, *values: object) -> list[dict[str, Any]]:
         async with self._turn:
             kept = self._connection is not None
             try:
                 try:
-                    return await self._run(statement)
+                    return await self._run(statement, *values)
                 except psycopg.OperationalError:
                     # a kept connection may belong to a server that was started anew meanwhile: that is no outage
                     if not kept or self._connection is not None:
                         raise
-                    return await self._run(statement)
+                    return await self._run(statement, *values)
             except psycopg.errors.UndefinedTable:
                 raise
             except (psycopg.Error, OSError) as error:
                 raise AuditUnavailable("the record cannot be read now") from error
 
-    async def _run(self, statement: LiteralString) -> list[dict[str, Any]]:
+    async def _run(self, statement: LiteralString, *values: object) -> list[dict[str, Any]]:
         if self._connection is None:
             self._connection = await self._connect()
         try:
             async with self._connection.cursor(row_factory=dict_row) as cursor:
-                await cursor.execute(statement)
+                await cursor.execute(statement, values or None)
                 return await cursor.fetchall()
         except BaseException:
             if self._connection.broken or self._connection.closed:
@@ -111,3 +111,13 @@ class Watch:
         connection = await TimedConnection.connect(self._conninfo, autocommit=True, options=self._options, connect_timeout=patience_s)
         connection.answer_s = self._answer_s
         return connection
+
+
+def _read_keys(rows: Sequence[Mapping[str, Any]]) -> list[Key]:
+    keys = []
+    for row in rows:
+        try:
+            keys.append(Key.model_validate(row))
+        except ValidationError:
+            _log.warning("a stored key is not of this version", extra={"action": "keys", "key": str(row["name"])[:64]})
+    return keys

@@ -159,7 +159,7 @@ class Admission:
     """Places of one gateway."""
 
     def __init__(self, limits: Limits, *, most_calls: int | None = None) -> None:
-        self._key_calls, self.claim_s = limits.key_calls, limits.claim_s
+        self._key_calls, self._open_calls, self.claim_s = limits.key_calls, limits.open_calls, limits.claim_s
         most = limits.open_calls if most_calls is None else min(limits.open_calls, most_calls)
         self.calls, self.uploads = Shares(most), Shares(limits.upload_bytes)
         self.beginnings = RoundRobin(BEGINNING_CALLS)
@@ -167,13 +167,18 @@ class Admission:
         """When each key last asked for a place, on the monotonic clock."""
 
     def take(self, key: Key) -> Place:
-        """Return a place for one more call of `key`. Raises RateLimited where it has all that it may, Overloaded where none is left."""
+        """Return a place for one more call of `key`. Raises RateLimited where it has all that it may, Overloaded where none is left, or
+        only for want of file descriptors."""
         most, own, now = key.calls or self._key_calls, self.calls.of(key.name), time.monotonic()
         self._came[key.name] = now
         # the general bound is for the sake of others: a key that has the gateway to itself has its share of all places
         if own >= most and (key.calls or self._has_others(key.name, now)):
             raise RateLimited(f"this key has {own} calls open here, the most it may have; try again", code="key_calls", retry_after_s=1)
         if refused := self.calls.take(key.name):
+            if own < self._open_calls - self.calls.used:
+                # with as many places as the configuration gives it would have one
+                few = f"this gateway has file descriptors for {self.calls.total} open calls only, and none for this one now; try again"
+                raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)
             if refused == "share":
                 raise RateLimited(
                     f"this key has {own} calls open here, its share of {self.calls.total}; try again", code="key_calls", retry_after_s=1

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
-from gateway import descriptors, front, listing
+from gateway import descriptors, door, front, listing
 from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.heads import LINK, Link, Write
-from gateway.keyring import KeyRing
+from gateway.keyring import KeyRing, refusal
 from gateway.sets import PolicySets
 from gateway.status import Status
 from gateway.upstream import Upstreams
@@ -31,7 +31,6 @@ from protocol.errors import (
     AuditUnavailable,
     Forbidden,
     InvalidRequest,
-    NotFound,
     OtherDatabase,
     Overloaded,
     PipelineError,
@@ -39,7 +38,6 @@ from protocol.errors import (
     StreamTimeout,
     TooLarge,
     TooSlow,
-    Unauthenticated,
 )
 from protocol.request import Dialect, Endpoint
 from streams import layout
@@ -91,11 +89,11 @@ class Gateway:
         try:
             if path in _CALLS:
                 if method != "POST":
-                    raise NotFound(f"{method} {path} is not served; POST is", code="method_not_allowed")
+                    raise door.wrong_method(method, path, "POST")
                 link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
                 await self._serve_call(*_CALLS[path], headers, receive, send, link)
             elif method == "GET" and (path == listing.MODELS or path.startswith(f"{listing.MODELS}/")):
-                self._key(headers, "client")
+                await self._caller(headers, "client")
                 await _respond(send, 200, listing.models(self.config, path))
             elif method == "GET" and path == "/":
                 content_type, body, more = front.page(headers)
@@ -103,7 +101,7 @@ class Gateway:
             elif method == "GET" and path in ("/health", "/ready", "/metrics"):
                 await self._serve_status(path, headers, send)
             else:
-                raise NotFound(f"{method} {path[:200]} is not served here", code="unknown_path")
+                raise door.unknown_path(method, path, headers)
         except PipelineError as error:
             await _respond_error(send, _dialect(path, headers), error)
         except MemoryError:
@@ -117,10 +115,10 @@ class Gateway:
 
     # --- small routes ---
 
-    def _key(self, headers: list[tuple[bytes, bytes]], *roles: Role) -> Key:
-        key = self.keys.authenticate(headers)
+    async def _caller(self, headers: list[tuple[bytes, bytes]], *roles: Role) -> Key:
+        key = self.keys.authenticate(headers) or await self.keys.find(headers)
         if key is None:
-            raise Unauthenticated("no valid API key: send it as Authorization: Bearer or x-api-key")
+            raise refusal(headers)
         if not set(roles) & set(key.roles):
             raise Forbidden(f"this key does not have the role {' or '.join(map(repr, roles))}", code="wrong_role")
         return key
@@ -133,7 +131,7 @@ class Gateway:
             said = {"ready": ready, "why": why, "warnings": self.status.warnings}
             await _respond(send, 200 if ready else 503, msgspec.json.encode(said))
         else:
-            self._key(headers, "monitor", "auditor")
+            await self._caller(headers, "monitor", "auditor")
             await _respond(send, 200, await self.status.metrics(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
     # --- calls ---
@@ -142,7 +140,7 @@ class Gateway:
         self, dialect: Dialect, endpoint: Endpoint, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send,
         link: Link | None,
     ) -> None:  # fmt: skip
-        key = self._key(headers, "client")
+        key = await self._caller(headers, "client")
         named = _once(headers)
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
         if self.draining:

@@ -18,8 +18,10 @@ from db.export import export_lines
 from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, VERIFY_FILTERS, parse_filters
 from db.items import JsonObject, dump_json
 from db.queries import AuditReader
+from gateway import door
+from gateway.keyring import refusal
 from protocol.config import Key, Runtime
-from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError, Unauthenticated
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
 
 Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] | Key | None]
 """Says whose key the raw headers carry."""
@@ -60,7 +62,7 @@ async def require_auditor(request: Request) -> Key:
     found = audit.authenticate(request.headers.raw)
     key = await found if inspect.isawaitable(found) else found
     if key is None:
-        raise Unauthenticated("no valid API key: send it as Authorization: Bearer or x-api-key")
+        raise refusal(request.headers.raw)
     if ROLE not in key.roles:
         raise Forbidden(f"this key does not have the role {ROLE!r}", code="wrong_role")
     return key
@@ -191,4 +193,12 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _error(error.status_code, str(error.detail), "invalid_request_error", "not_found" if error.status_code == 404 else "http_error")
+    method, path = request.method, request.url.path
+    match error.status_code:
+        case 404:
+            said: PipelineError = door.unknown_path(method, path, request.headers.raw)
+        case 405:
+            said = door.wrong_method(method, path, "GET")
+        case _:
+            said = InvalidRequest(str(error.detail), code="http_error")
+    return _error(error.status_code, said.message, "invalid_request_error", said.error_code)

@@ -1,24 +1,36 @@
 """API keys: who is calling. Digests only; compared in constant time; the file wins over Postgres on a clash.
 
-Cached digests outlive a Postgres outage: a failing refresh keeps what is known.
+Cached digests outlive a Postgres outage: a failing refresh keeps what is known. A key that is not known is looked up before it is refused,
+so that a new one works at once. Whoever sends wrong keys must not load the database with that: the keys that wait are asked for in one
+query, ten times a second at most, only so many may wait, and what was not found is not asked for again for some seconds.
 """
 
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 
-from protocol.bounds import MAX_KEY_BYTES
+from protocol.bounds import MAX_KEY_BYTES, MAX_LOOKED_UP_KEYS, MAX_UNKNOWN_KEYS
 from protocol.config import Key
-from protocol.errors import InvalidRequest
+from protocol.errors import InvalidRequest, Unauthenticated
 
 log = logging.getLogger(__name__)
 REFRESH_S = 4.0
 """A revoked key is refused within five seconds: this, and the query."""
+LOOKUP_S = 0.1
+"""The least time from one look-up to the next."""
+UNKNOWN_S = 4.0
+"""How long a key that was not found is refused without asking again."""
+PATIENCE_S = 3.0
+"""How long a request waits for the look-up of its key."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 Load = Callable[[], Awaitable[Sequence[Key]]]
+LookUp = Callable[[Sequence[str]], Awaitable[Sequence[Key]]]
+"""Returns those of the keys with these digests that are in use."""
 
 
 def presented_key(headers: Headers) -> bytes | None:
@@ -40,12 +52,28 @@ def presented_key(headers: Headers) -> bytes | None:
     return found or None
 
 
-class KeyRing:
-    """The known keys by digest. `load` reads those kept in Postgres; `refresh` runs until cancelled."""
+def refusal(headers: Headers) -> Unauthenticated:
+    """Return the error for headers without a valid key. It tells "none" from "wrong", which the caller knows, and nothing else."""
+    if presented_key(headers) is None:
+        return Unauthenticated("no API key was sent: send one as `Authorization: Bearer KEY` or `x-api-key: KEY`")
+    # in the words of OpenAI's own answer, by which client libraries (litellm) tell a wrong key from another bad request
+    return Unauthenticated(
+        "Incorrect API key provided: it is not a key of this gateway, or it was revoked. A provider's key does not work here"
+    )
 
-    def __init__(self, keys: Sequence[Key], load: Load | None = None) -> None:
-        self._file, self._load = tuple(keys), load
+
+class KeyRing:
+    """The known keys by digest. `load` reads those kept in Postgres, `look_up` some of them; `refresh` runs until cancelled."""
+
+    def __init__(self, keys: Sequence[Key], load: Load | None = None, look_up: LookUp | None = None) -> None:
+        self._file, self._load, self._look_up = tuple(keys), load, look_up
+        self._names = {k.name for k in keys}
         self._by_digest = {k.sha256: k for k in self._file}
+        self._unknown = dict[str, float]()
+        """Digests that were not found, and until when they are not asked for again; the oldest first."""
+        self._waiting = dict[str, asyncio.Future[None]]()
+        self._is_wanted = asyncio.Event()
+        self._is_failing = False
 
     def authenticate(self, headers: Headers) -> Key | None:
         """Return whose key the headers carry; None for none, unknown, malformed or revoked. Raises InvalidRequest for two keys."""
@@ -56,22 +84,70 @@ class KeyRing:
         key = self._by_digest.get(digest)
         return key if key is not None and hmac.compare_digest(key.sha256, digest) else None
 
+    async def find(self, headers: Headers) -> Key | None:
+        """Like `authenticate`, but a key that is not known is looked up, for `PATIENCE_S` at most."""
+        if (key := self.authenticate(headers)) is not None:
+            return key
+        presented = presented_key(headers)
+        if self._look_up is None or self._is_failing or presented is None or len(presented) > MAX_KEY_BYTES:
+            return None
+        digest = sha256(presented).hexdigest()
+        if self._unknown.get(digest, 0.0) > time.monotonic():
+            return None
+        if digest not in self._waiting:
+            if len(self._waiting) >= MAX_LOOKED_UP_KEYS:
+                return None
+            self._waiting[digest] = asyncio.get_running_loop().create_future()
+            self._is_wanted.set()
+        await asyncio.wait({self._waiting[digest]}, timeout=PATIENCE_S)
+        return self.authenticate(headers)
+
     async def refresh_once(self) -> None:
         """Read the keys in Postgres. Raises what the database raises."""
         if self._load is not None:
             stored = await self._load()
-            names = {k.name for k in self._file}
-            self._by_digest = {k.sha256: k for k in stored if k.name not in names} | {k.sha256: k for k in self._file}
+            self._by_digest = {k.sha256: k for k in stored if k.name not in self._names} | {k.sha256: k for k in self._file}
+
+    async def _look_up_once(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        self._is_wanted.clear()
+        try:
+            if self._look_up is not None and waiting:
+                # one that a refresh finds revoked meanwhile is gone: both are asked over one connection, one after the other
+                found = {k.sha256: k for k in await self._look_up(tuple(waiting)) if k.name not in self._names}
+                self._by_digest |= found
+                until = time.monotonic() + UNKNOWN_S
+                for digest in waiting.keys() - found.keys():
+                    self._unknown.pop(digest, None)
+                    self._unknown[digest] = until
+                while len(self._unknown) > MAX_UNKNOWN_KEYS:
+                    del self._unknown[next(iter(self._unknown))]
+        finally:
+            _let_go(waiting)
 
     async def refresh(self) -> None:
-        """Keep the cache at most five seconds old, while Postgres answers."""
-        failing = False
+        """Keep the cache at most five seconds old, while Postgres answers, and look up what is wanted meanwhile."""
+        due = 0.0
         while True:
+            was_failing = self._is_failing
             try:
-                await self.refresh_once()
-                failing = False
+                if time.monotonic() >= due:
+                    due = time.monotonic() + REFRESH_S
+                    await self.refresh_once()
+                    self._is_failing = False
+                await self._look_up_once()
             except Exception as error:  # noqa: BLE001 - the top of a loop: whatever the database raised, known keys stay
-                if not failing:
+                self._is_failing = True
+                if not was_failing:
                     log.warning("keys not refreshed, known ones stay", extra={"error": type(error).__name__})
-                failing = True
-            await asyncio.sleep(REFRESH_S)
+                waiting, self._waiting = self._waiting, {}
+                _let_go(waiting)
+            await asyncio.sleep(LOOKUP_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                    await self._is_wanted.wait()
+
+
+def _let_go(waiting: Mapping[str, asyncio.Future[None]]) -> None:
+    for asked in waiting.values():
+        asked.set_result(None)

@@ -46,4 +46,4 @@ class LazyAudit:
     def _make(self) -> "Audit":
         from gateway.audit import make_audit
 
-        return make_audit(self._settings, self._keys.authenticate)
+        return make_audit(self._settings, self._keys.find)

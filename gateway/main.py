@@ -50,7 +50,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     name = f"{settings.name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     bus = Bus(settings.redis_url, name, config.limits, config.shards, strict=config.durability == "strict")
     watch = Watch(settings.database_url)
-    keys = KeyRing(config.keys, watch.keys)
+    keys = KeyRing(config.keys, watch.keys, watch.keys_of)
     audit = LazyAudit(settings, keys)
 
     async def schema_is_behind() -> bool:

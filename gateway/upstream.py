@@ -5,10 +5,12 @@ ended before it was used; redirects are not followed; the answer is split into S
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gateway import betas
 from gateway.admission import Shares
@@ -18,7 +20,7 @@ from gateway.demo_server import DemoServer
 from protocol import errors_wire
 from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS
 from protocol.config import DEMO, Config, Upstream
-from protocol.errors import PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge
+from protocol.errors import PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge, UpstreamUnreachable
 from protocol.sse import EventSplitter
 from providers.http1 import Line, Origin, Pool
 from streams.layout import Dispatch, EntryKind
@@ -30,6 +32,7 @@ _PATHS = {"chat": "/chat/completions", "messages": "/v1/messages", "count_tokens
 _STREAM = b"text/event-stream"
 _OPEN_HEADERS = frozenset(("content-type", "accept-encoding", "accept", "user-agent", "anthropic-version", "anthropic-beta"))
 """Configured headers of which everybody knows the values."""
+_MOST_WHY = 300
 _SECRET_CHARS = 8
 """A shorter value of a configured header is no secret, and its characters are in other words."""
 
@@ -75,6 +78,7 @@ class Upstreams:
         self._headers = {name: _headers(u) for name, u in config.upstreams.items()}
         self._secrets = {name: _secrets(u, self._headers[name]) for name, u in config.upstreams.items()} | {DEMO: ()}
         self._shares = {name: Shares(u.calls) for name, u in config.upstreams.items() if u.calls is not None}
+        self._places = {name: _place_of(u.base_url) for name, u in config.upstreams.items()} | {DEMO: "the demo model"}
         self._demo = DemoServer()
         self._heads = dict[tuple[str, str, str], tuple[Origin, bytes]]()
         self._pool = Pool(connect_s=self._limits.connect_s, first_byte_s=self._limits.first_byte_s, idle_s=self._limits.idle_s)
@@ -91,7 +95,6 @@ class Upstreams:
 
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises but cancellation."""
-        code = ""
         try:
             await self._send(call, dispatch)
             return
@@ -101,14 +104,14 @@ class Upstreams:
             self._append(call, "status", [said], number=error.http_status, text=str(error.retry_after_s or ""))
             return
         except PipelineError as error:
-            code = error.error_code
-            log.warning("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": code, "why": _why(error)})
+            code, why = error.error_code, f"{self._place(dispatch)}: {_why(error)}"
+            log.warning("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": code, "why": why})
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the top of a call: whatever broke, its stream must be told
             log.error("upstream failed", extra={"call_id": call.id, "upstream": dispatch.upstream, "error": type(error).__name__})
-            code = "upstream_unreachable"
-        self._append(call, "failed", text=code)
+            code, why = UpstreamUnreachable.code, f"{self._place(dispatch)}: {type(error).__name__}"
+        self._append(call, "failed", [why.encode(errors="replace")], text=code)
 
     def _append(self, call: OpenCall, kind: EntryKind, chunks: list[bytes] | None = None, *, number: int = 0, text: str = "") -> None:
         call.append(kind, chunks, number=number, text=text)
@@ -124,10 +127,21 @@ class Upstreams:
         try:
             origin, head = await self._demo_head(call, dispatch) if name == DEMO else self._head(dispatch)
             await self._pool.post(origin, head, call.take_body(), answer, when_again=answer.on_again if call.repeats else None)
+            if answer.status == 401:
+                self._log_refusal(call, name)
         finally:
             answer.leave()
             if shares is not None:
                 shares.give_back(call.key)
+
+    def _place(self, dispatch: Dispatch) -> str:
+        return self._places.get(dispatch.upstream, "not an upstream of this gateway")
+
+    def _log_refusal(self, call: OpenCall, name: str) -> None:
+        """Say whose key was refused, and whether there is one: only here is it known."""
+        if (upstream := self._config.upstreams.get(name)) is not None:
+            found = {"key_from": upstream.api_key_file or upstream.api_key_env or "", "key_is_set": bool(provider_key(upstream))}
+            log.warning("upstream refused the key", extra={"call_id": call.id, "upstream": name, **found})
 
     async def _demo_head(self, call: OpenCall, dispatch: Dispatch) -> tuple[Origin, bytes]:
         if len(call.body) > DEMO_BODY_BYTES:
@@ -157,7 +171,7 @@ class _Answer:
     def __init__(self, call: OpenCall, bus: Bus, secrets: tuple[bytes, ...]) -> None:
         self._call, self._bus, self._secrets = call, bus, secrets
         self._most, self._mark = bus.limits.output_bytes, bus.limits.unsent_bytes
-        self._status, self._retry_after, self._note = 0, "", ""
+        self.status, self._retry_after, self._note = 0, "", ""
         self._splitter: EventSplitter | None = None
         self._body: list[bytes] = []
 
@@ -168,7 +182,7 @@ class _Answer:
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Decide by status and content type what this answer is."""
-        self._status = status
+        self.status = status
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
             raise RemoteProtocolError("the upstream's answer is compressed, which it was asked not to do", code="upstream_encoding")
@@ -198,14 +212,14 @@ class _Answer:
             if rest := self._splitter.finish():
                 call.append("chunks", rest)
             call.append("eof", text=self._note)
-        elif self._status == 200:
+        elif self.status == 200:
             call.append("body", [b"".join(self._body)], text=self._note)
         else:
             said = b"".join(self._body)
             # providers repeat the key that they refuse, in the error that a client is told and the record keeps
             for secret in self._secrets:
                 said = said.replace(secret, b"[key]")
-            call.append("status", [said], number=self._status, text=self._retry_after)
+            call.append("status", [said], number=self.status, text=self._retry_after)
         self._bus.append(call)
 
     def leave(self) -> None:
@@ -218,7 +232,15 @@ def limits_bytes(event_bytes: int) -> int:
     return event_bytes * 6
 
 
+def _place_of(base_url: str) -> str:
+    """Where an upstream is, as the record and the log may show it: without a login that the address may hold."""
+    with contextlib.suppress(ValueError):
+        url = urlsplit(base_url)
+        if url.hostname:
+            return f"{url.scheme}://{url.hostname}{f':{url.port}' if url.port else ''}"
+    return "its base_url"
+
+
 def _why(error: PipelineError) -> str:
-    """What the network said, for the log: neither addresses nor certificates are secrets, and no key is among it."""
-    cause = error.__cause__ or error
-    return f"{type(cause).__name__}: {cause}"[:200]
+    """What the network said, for the record and the log: neither addresses nor certificates are secrets, and no key is among it."""
+    return (str(error.__cause__ or "") or error.message)[:_MOST_WHY]

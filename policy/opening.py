@@ -1,15 +1,19 @@
 """The beginning of a call: from a decoded request to an approved one for an upstream, or to a refusal."""
 
+from collections.abc import Container, Sequence
+
 import msgspec
 
 from policy import nonces
 from policy.base import Block
 from policy.chain import Chain
 from policy.effects import CallInfo, Dispatch, Respond
+from policy.outbox import Outbox
 from protocol import anthropic_turn, codecs, count_tokens, errors_wire
 from protocol.addresses import refuse_private
 from protocol.config import DEMO, DEMO_MODELS, Config
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
+from protocol.events import UpstreamFailed
 from protocol.records import CallRecord
 from protocol.request import ChatRequest, Dialect, Endpoint
 from protocol.target import Target, Translated
@@ -43,6 +47,27 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         unknown=frozenset(config.unknown),
     )  # fmt: skip
     return Upstream(name, provider.dialect, target, config.private_urls == "pass")
+
+
+_NAMED = 10
+"""Policies that an error lists."""
+
+
+def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str]) -> PipelineError:
+    """Return the error for a policy that the configuration has not, or the key may not use. `asked` is what the request's header says,
+    empty for the key's default; `own` are the key's policies, `known` those of the configuration."""
+    usable = [repr(one) for one in own if one in known]
+    may = (
+        f"may use {', '.join(usable[:_NAMED])}{' and more' if len(usable) > _NAMED else ''}"
+        if usable
+        else "may use none of those there are"
+    )
+    if name in known:
+        return Forbidden(f"this key may not use the policy {name!r}; it {may}", code="policy_forbidden", param="x-sluice-policy")
+    if asked:
+        return NotFound(f"there is no policy {name!r}; this key {may}", code="policy_not_found", param="x-sluice-policy")
+    said = f"there is no policy {name!r}, the default of this key, which {may}"
+    return NotFound(f"{said}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
 
 
 def approve(chain: Chain, request: ChatRequest) -> ChatRequest:
@@ -89,6 +114,22 @@ def dispatch(
     endpoint: Endpoint = "messages" if target.dialect == "anthropic" else "chat"
     translated = codecs.encode_request(request, target, changed=changed)
     return Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas), translated
+
+
+_ACCOUNT = {"authentication_error": "upstream_authentication", "billing_error": "upstream_billing"}
+"""Failures of the operator's account at a provider, and the kinds of the events that name them: clients are told less."""
+
+
+def note_account(out: Outbox, failed: UpstreamFailed, config: Config, upstream: str) -> None:
+    """Record that a provider refused the operator's key, and where that key is said to be, or refused for billing reasons."""
+    if (kind := _ACCOUNT.get(failed.kind)) is None or upstream not in config.upstreams:
+        return
+    provider = config.upstreams[upstream]
+    key = f"the key in the file {provider.api_key_file}" if provider.api_key_file else f"the key in the variable {provider.api_key_env}"
+    if not (provider.api_key_file or provider.api_key_env):
+        key = "requests without a key (the configuration names no api_key_env)"
+    what = f"the provider refused {key}" if kind == "upstream_authentication" else f"the provider refused for billing reasons, with {key}"
+    out.note(kind, -1, f"{what}; status {failed.status}")
 
 
 def refusal(dialect: Dialect, error: PipelineError) -> Respond:

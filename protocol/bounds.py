@@ -80,6 +80,8 @@ MAX_TIMEOUT_S = 600.0
 MAX_POLICY_CHARS = 64
 MAX_SESSION_CHARS = 200
 MAX_KEY_BYTES = 512
+MAX_LOOKED_UP_KEYS = 100
+MAX_UNKNOWN_KEYS = 1_000
 MAX_BETAS = 64
 MAX_ENDED_CALLS = 100_000
 """How many ended calls Redis names to those who look after the record: 8 MB, three minutes at 500 calls/s."""

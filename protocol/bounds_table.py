@@ -305,6 +305,16 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/faults/test_abuse.py::test_c6_refusals_say_the_same_whatever_is_wrong",
     ),
     Bound(
+        "looked_up_keys", "client", "keys that are not known and wait to be looked up in Postgres, in ten queries a second at most",
+        b.MAX_LOOKED_UP_KEYS, "keys of a gateway", "gateway.keyring", "401; a new key is known within 5 s all the same",
+        "tests/unit/test_keyring.py::test_wrong_keys_do_not_load_the_database",
+    ),
+    Bound(
+        "unknown_keys", "client", "keys that were not found in Postgres and are not looked up again for 4 s", b.MAX_UNKNOWN_KEYS,
+        "keys of a gateway", "gateway.keyring", "the oldest are looked up again",
+        "tests/unit/test_keyring.py::test_wrong_keys_do_not_load_the_database",
+    ),
+    Bound(
         "own_timeout", "client", "the activity timeout of a request, x-sluice-timeout-s", b.MAX_TIMEOUT_S, "s", "gateway.app", "400",
         "tests/e2e/test_bad_input.py::test_a_wrong_timeout",
     ),

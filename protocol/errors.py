@@ -162,7 +162,7 @@ class InvalidRequest(RequestError):
 
 
 class Unauthenticated(RequestError):
-    """No key, or not one of ours: one generic sentence for every case."""
+    """No key, or not one of ours: a sentence for each of the two, the same whatever is wrong with the key."""
 
     code = "invalid_api_key"
     http_status = 401

@@ -24,6 +24,7 @@ from rich.text import Text
 from db.export import Progress as ExportProgress
 from db.export import export_lines
 from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, ListName, parse_filters
+from db.keys import tell_apart
 from db.queries import AuditReader
 from protocol.errors import AuditUnavailable, NotFound, PipelineError
 from sluice.errors import StartError
@@ -203,11 +204,14 @@ def _show_list(of: ListName, given: list[tuple[str, str]], columns: Sequence[tup
         filters = parse_filters(given, of=of)
         match of:
             case "calls":
-                return await reader.calls(filters)
+                page = await reader.calls(filters)
             case "tool-calls":
-                return await reader.tool_calls(filters)
+                page = await reader.tool_calls(filters)
             case _:
-                return await reader.judge_blocks(filters)
+                page = await reader.judge_blocks(filters)
+        if not as_json:
+            await tell_apart(reader.engine, page["items"])
+        return page
 
     page = _run(read, as_json)
     if as_json:

@@ -1,19 +1,29 @@
-"""`sluice keys`: API keys kept in the database. Exit codes: 0 done, 1 no such key, 2 wrong use, 3 the database is away."""
+"""`sluice keys`: API keys kept in the database, listed with those of the configuration, which are changed there alone.
+
+Exit codes: 0 done, 1 no such key, 2 wrong use, 3 the database is away.
+"""
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from db.items import time
 from db.keys import KeyStore
-from protocol.errors import PipelineError
+from protocol.config import Key
+from protocol.errors import NotFound, PipelineError
 from sluice.audit_cli import fail
 from sluice.errors import StartError
+from sluice.key_config import KeyConfig, key_config
+from sluice.key_usage import base_urls, usage
 from sluice.settings import database_url
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
@@ -21,6 +31,10 @@ app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
 T = TypeVar("T")
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="The gateways' configuration file. [default: that of the running `sluice up`, else SLUICE_CONFIG]"),
+]
 
 
 @app.command("create")
@@ -34,56 +48,95 @@ def create(
     reuse: Annotated[
         bool, typer.Option("--reuse", help="Also where a revoked key had this name; the record tells them apart by id.")
     ] = False,
+    config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key. Its text is shown once and kept nowhere."""
+    """Make a key. Its text is shown once and kept nowhere; it works at once."""
     roles, policies, families = tuple(role or ["client"]), tuple(policy or ["default"]), tuple(server_tool or [])
-    text = _run(lambda store: store.create(name, roles=roles, policies=policies, server_tools=families, reuse=reuse), as_json)
+
+    async def make(store: KeyStore, known: KeyConfig) -> str:
+        known.check_name(name)
+        known.check_policies(policies)
+        return await store.create(name, roles=roles, policies=policies, server_tools=families, reuse=reuse)
+
+    text, known = _run(make, config, as_json)
     if as_json:
-        typer.echo(json.dumps({"name": name, "key": text, "roles": roles, "policies": policies, "server_tools": families}))
-    else:
-        typer.echo("The key, shown this once:", err=True)
-        typer.echo(text)
+        made = {"name": name, "key": text, "roles": roles, "policies": policies, "server_tools": families}
+        typer.echo(json.dumps(made | {"base_urls": base_urls(known.url)}))
+        return
+    typer.echo("The key, shown this once:", err=True)
+    typer.echo(text)
+    # who keeps standard output in a file or a variable must not find the key in a log as well
+    shown = text if sys.stdout.isatty() else "$SLUICE_KEY"
+    typer.echo(usage(known.url, shown, roles, known.config), err=True)
+    if known.config is None:
+        typer.echo(f"Not checked: {known.place}", err=True)
 
 
 @app.command("list")
-def list_keys(as_json: AsJson = False) -> None:
-    """List keys, revoked ones too."""
-    stored = _run(lambda store: store.list_keys(), as_json)
-    items = [
-        {
-            "name": s.key.name, "id": s.key.id, "roles": list(s.key.roles), "policies": list(s.key.policies),
-            "server_tools": list(s.key.server_tools), "sha256": s.key.sha256,
-            "created_at": time(s.created_at), "revoked_at": time(s.revoked_at),
-        }
-        for s in stored
-    ]  # fmt: skip
+def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """List keys: those of the configuration (source: file) and those in the table, revoked ones too."""
+    stored, known = _run(lambda store, _: store.list_keys(), config, as_json)
+    items = [_item(key, "file") for key in known.keys] + [_item(s.key, "table", s.created_at, s.revoked_at) for s in stored]
     if as_json:
         typer.echo(json.dumps({"items": items, "next_cursor": None}))
         return
-    table = Table("name", "id", "roles", "policies", "server tools", "created", "revoked")
-    for s in stored:
-        lists = [", ".join(each) for each in (s.key.roles, s.key.policies, s.key.server_tools)]
-        table.add_row(s.key.name, s.key.id, *lists, time(s.created_at), time(s.revoked_at) or "")
-    Console().print(table)
+    if not Console().is_terminal:
+        # for programs: whole values, one key a line
+        typer.echo("\t".join(_COLUMNS))
+        for item in items:
+            typer.echo("\t".join(_cell(item[name]) for name in _COLUMNS))
+    else:
+        table = Table(*(name.removesuffix("_at").replace("_", " ") for name in _COLUMNS), box=box.SIMPLE, pad_edge=False)
+        for item in items:
+            table.add_row(*(_cell(item[name]) for name in _COLUMNS))
+        Console().print(table)
+    if known.config is None:
+        typer.echo(f"Only the table: {known.place}", err=True)
 
 
 @app.command("revoke")
-def revoke(name: Annotated[str, typer.Argument(help="Name of the key.")], as_json: AsJson = False) -> None:
+def revoke(name: Annotated[str, typer.Argument(help="Name of the key.")], config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Revoke a key; gateways take notice within 5 seconds."""
-    _run(lambda store: store.revoke(name), as_json)
+
+    async def end(store: KeyStore, known: KeyConfig) -> bool:
+        try:
+            await store.revoke(name)
+        except NotFound:
+            known.check_revoked(name)
+            raise
+        return known.named(name)
+
+    is_left, known = _run(end, config, as_json)
     typer.echo(json.dumps({"revoked": name}) if as_json else f"revoked {name}")
+    if is_left:
+        typer.echo(f"That was the key of this name in the table. The one in {known.place} goes on working.", err=True)
 
 
-def _run(use: Callable[[KeyStore], Awaitable[T]], as_json: bool) -> T:
-    async def with_store() -> T:
+_COLUMNS = ("name", "id", "source", "roles", "policies", "server_tools", "created_at", "revoked_at")
+
+
+def _item(key: Key, source: str, created_at: datetime | None = None, revoked_at: datetime | None = None) -> dict[str, Any]:
+    return {
+        "name": key.name, "id": key.id, "source": source, "roles": list(key.roles), "policies": list(key.policies),
+        "server_tools": list(key.server_tools), "sha256": key.sha256, "created_at": time(created_at), "revoked_at": time(revoked_at),
+    }  # fmt: skip
+
+
+def _cell(value: list[str] | str | None) -> str:
+    return ", ".join(value) if isinstance(value, list) else value or ""
+
+
+def _run(use: Callable[[KeyStore, KeyConfig], Awaitable[T]], config: Path | None, as_json: bool) -> tuple[T, KeyConfig]:
+    async def with_store(known: KeyConfig) -> T:
         store = KeyStore.open(database_url())
         try:
-            return await use(store)
+            return await use(store, known)
         finally:
             await store.close()
 
     try:
-        return asyncio.run(with_store())
+        known = key_config(config)
+        return asyncio.run(with_store(known)), known
     except (PipelineError, StartError) as error:
         raise typer.Exit(fail(error, as_json)) from None

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, ValidationError
@@ -28,6 +28,8 @@ LOCK_FILE = "lock"
 """In the data directory: locked by the `sluice up` that runs."""
 HANDED_FILE = "run/config.yaml"
 """In the data directory: the configuration that its processes read, what was given and the key of its own."""
+ADDRESS_FILE = "run/address"
+"""In the data directory: where its gateway is, as a client on this machine sees it."""
 COMPOSE = {
     "REDIS_GATEWAY_PASSWORD": ("Passwords: letters and digits only, as they become part of addresses. One for each Redis user,", ""),
     "REDIS_POLICY_PASSWORD": ("", ""),
@@ -192,6 +194,24 @@ def with_embedded(settings: Settings) -> Settings:
     urls = {"redis_url": settings.redis_url or told["redis_url"], "database_url": settings.database_url or told["database_url"]}
     config = settings.config or (settings.data_dir / HANDED_FILE if urls == told else None)
     return settings.model_copy(update=urls | {"config": config})
+
+
+class RunningUp(NamedTuple):
+    """A `sluice up` that runs: the configuration that its processes read, and its gateway's address, empty where it is not known."""
+
+    config: Path
+    url: str
+
+
+def running_up(settings: Settings) -> RunningUp | None:
+    """Return the `sluice up` that runs on the data directory, if it keeps its record in the database that is named, or none is."""
+    told = _told(settings.data_dir)
+    if not told or settings.database_url not in ("", told["database_url"]):
+        return None
+    url = ""
+    with contextlib.suppress(OSError):
+        url = (settings.data_dir / ADDRESS_FILE).read_text(encoding="utf-8")
+    return RunningUp(settings.data_dir / HANDED_FILE, url)
 
 
 def _told(data_dir: Path) -> dict[str, str]:

@@ -31,7 +31,7 @@ from sluice.own_key import own_key
 from sluice.private import write_private
 from sluice.processes import Spec, die_with_parent, sweep
 from sluice.rehearsal import Rehearsal
-from sluice.settings import HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls
+from sluice.settings import ADDRESS_FILE, HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls
 from sluice.supervisor import Supervisor
 
 KEY_NAME = "sluice-up"
@@ -203,6 +203,7 @@ class _Launcher:
         await self._start_servers(supervisor)
         await self._migrate()
         write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
+        write_private(plan.data_dir / ADDRESS_FILE, plan.url)
         names = [
             "gateway",
             *_numbered("policy-worker", plan.workers.policy),

@@ -282,7 +282,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     chunks: SSE events as they came; body: a whole answer; status: an error answer, `number` the status, `text`
     its retry-after; eof: upstream is done; failed: `text` is an error code, also of
-    the event that is recorded; body, eof: `text` is the code of such an event, or empty; closed: `text` the reason, `number`
+    the event that is recorded, and the one of `chunks` says what it is recorded with (gateways of the version before send none);
+    body, eof: `text` is the code of such an event, or empty; closed: `text` the reason, `number`
     the last relayed output, a packed `Relayed` in `chunks`, nothing follows; see: only published, the entry itself is too large, read
     the stream.
     """
@@ -298,6 +299,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     def next_seq(self) -> int:
         """The number of what comes after this entry."""
         return self.seq + (len(self.chunks) or 1)
+
+    @property
+    def detail(self) -> str:
+        """What the event that `text` names is recorded with."""
+        return self.chunks[0].decode(errors="replace") if self.kind == "failed" and self.chunks else ""
 
 
 class Relayed(msgspec.Struct, frozen=True, array_like=True):

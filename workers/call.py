@@ -220,7 +220,7 @@ class OwnedCall:
             case "closed" | "see":
                 pass
         if entry.text and entry.kind in ("body", "eof", "failed"):
-            self.note(entry.text, entry.seq, "", entry.at)
+            self.note(entry.text, entry.seq, entry.detail, entry.at)
 
     def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
         if len(marks) == 1:
@@ -248,8 +248,8 @@ class OwnedCall:
         """Record the chunks of an entry at which the session broke: whatever came is on record."""
         last = self._chunks[-1] if self._chunks else None
         noted = last.seq + len(last.raw) - 1 if last is not None else self.sending.seq if self.sending is not None else self.recorded
-        # what a gateway says at the end is no chunk
-        if not entry.chunks or entry.kind == "closed" or entry.next_seq <= noted + 1:
+        # what a gateway says itself is no chunk
+        if not entry.chunks or entry.kind in ("closed", "failed") or entry.next_seq <= noted + 1:
             return
         verdicts: list[VerdictName] = ["withheld"] * len(entry.chunks)
         self._chunks.append(

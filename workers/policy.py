@@ -18,10 +18,11 @@ from typing import Any
 from policy.base import Policy
 from policy.effects import SESSION_VERSION, CallInfo
 from policy.loading import load
+from policy.opening import no_policy
 from policy.session import Session
 from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Config, Runtime
-from protocol.errors import Forbidden, NotFound, Overloaded, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
+from protocol.errors import Overloaded, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST, UNCLAIMED, EventRecord, encode_records
 from streams import layout, lifecycle, scripts
 from streams.connection import Argument, Connection, RedisError
@@ -214,10 +215,8 @@ class PolicyWorker:
     def _choose(self, start: Start, pinned: str | None, revision: str) -> tuple[str, tuple[list[Policy], str], PipelineError | None]:
         """Return the policy's name, its series and revision, or why there is none."""
         name = pinned or start.policy or start.policies[0]
-        if name not in self._series:
-            return name, ([], ""), NotFound(f"there is no policy {name!r}", code="policy_not_found", param="x-sluice-policy")
-        if name not in start.policies:
-            return name, ([], ""), Forbidden(f"this key may not use the policy {name!r}", code="policy_forbidden", param="x-sluice-policy")
+        if name not in self._series or name not in start.policies:
+            return name, ([], ""), no_policy(name, asked=start.policy, own=start.policies, known=self._series)
         loaded = self._series[name]
         if pinned and revision != loaded[1]:
             return name, ([], ""), PolicyFailed("no worker has this call's policy revision any more")

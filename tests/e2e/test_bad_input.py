@@ -3,8 +3,8 @@
 import asyncio
 import functools
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import httpx2 as httpx
 import pytest
@@ -15,6 +15,7 @@ from tests.support.product import CLIENT_KEY, KEY, Product
 from tests.support.replay import Replay
 from tests.support.waiting import wait_for
 
+T = TypeVar("T")
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
 PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 MODELS: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
@@ -69,28 +70,43 @@ def refused(upstream: Replay, dialect: Dialect, answer: httpx.Response, status: 
 # --- who ---
 
 
+async def kept(product: Product, use: Callable[[KeyStore], Awaitable[T]]) -> T:
+    """What comes of using the keys in Postgres."""
+    store = KeyStore.open(product.database_url)
+    try:
+        return await use(store)
+    finally:
+        await store.close()
+
+
 @pytest.mark.case("C6")
 @dialects
 @pytest.mark.parametrize("key", [None, "wrong", KEY + "x", KEY[:-1], "x" * 10_000])
 def test_no_key_or_a_wrong_one(product: Product, upstream: Replay, dialect: Dialect, key: str | None) -> None:
     answer = post(product, dialect, good(dialect), key=key)
-    refused(upstream, dialect, answer, 401, says="no valid API key", code="invalid_api_key")
+    says = "no API key was sent" if key is None else "Incorrect API key provided"
+    refused(upstream, dialect, answer, 401, says=says, code="invalid_api_key")
+
+
+@pytest.mark.case("C6")
+@dialects
+def test_a_new_key_works_at_once(product: Product, upstream: Replay, dialect: Dialect) -> None:
+    text = asyncio.run(kept(product, lambda store: store.create(f"new-{dialect}")))
+    assert post(product, dialect, good(dialect, model="demo"), key=text).status_code == 200
+
+
+@pytest.mark.case("C6")
+def test_a_new_key_reads_the_record_at_once(product: Product, upstream: Replay) -> None:
+    text = asyncio.run(kept(product, lambda store: store.create("new-auditor", roles=("auditor",))))
+    assert http().get(f"{product.url}/audit/calls", headers={"x-api-key": text}, timeout=10).status_code == 200
 
 
 @pytest.mark.case("C6")
 def test_a_revoked_key(product: Product, upstream: Replay) -> None:
-    async def keep(use: Callable[[KeyStore], Any]) -> Any:
-        store = KeyStore.open(product.database_url)
-        try:
-            return await use(store)
-        finally:
-            await store.close()
-
-    text = asyncio.run(keep(lambda store: store.create("revoked")))
-    # gateways look every five seconds
+    text = asyncio.run(kept(product, lambda store: store.create("revoked")))
     hello = good("openai", model="demo")
-    wait_for(lambda: post(product, "openai", hello, key=text).status_code == 200, what="the key is known")
-    asyncio.run(keep(lambda store: store.revoke("revoked")))
+    assert post(product, "openai", hello, key=text).status_code == 200
+    asyncio.run(kept(product, lambda store: store.revoke("revoked")))
     wait_for(lambda: post(product, "openai", hello, key=text).status_code == 401, what="the key is revoked")
     for dialect in DIALECTS:
         refused(upstream, dialect, post(product, dialect, good(dialect), key=text), 401, code="invalid_api_key")
@@ -123,13 +139,33 @@ def test_an_unknown_model(product: Product, upstream: Replay, dialect: Dialect, 
 @dialects
 def test_an_unknown_policy(product: Product, upstream: Replay, dialect: Dialect) -> None:
     answer = post(product, dialect, good(dialect), x_sluice_policy="nothing")
-    refused(upstream, dialect, answer, 404, says="'nothing'", code="policy_not_found")
+    refused(
+        upstream,
+        dialect,
+        answer,
+        404,
+        says="there is no policy 'nothing'; this key may use 'default', 'noop', 'upper'",
+        code="policy_not_found",
+    )
+    assert "x-sluice-policy" in answer.text
+
+
+@dialects
+def test_a_default_policy_that_is_not_in_the_configuration(product: Product, upstream: Replay, dialect: Dialect) -> None:
+    text = asyncio.run(kept(product, lambda store: store.create(f"typo-{dialect}", policies=("defualt", "noop"))))
+    answer = post(product, dialect, good(dialect), key=text)
+    refused(upstream, dialect, answer, 404, says="there is no policy 'defualt', the default of this key", code="policy_not_found")
+    said = answer.json()["error"]["message"]
+    # no header was sent, so none is to blame
+    assert "which may use 'noop': name one in the header" in said and not said.startswith("x-sluice-policy")
+    assert post(product, dialect, good(dialect, model="demo"), key=text, x_sluice_policy="noop").status_code == 200
 
 
 @dialects
 def test_a_policy_that_the_key_may_not_use(product: Product, upstream: Replay, dialect: Dialect) -> None:
     answer = post(product, dialect, good(dialect), key=CLIENT_KEY, x_sluice_policy="noop")
-    refused(upstream, dialect, answer, 403, says="'noop'", code="policy_forbidden")
+    says = "this key may not use the policy 'noop'; it may use 'default'"
+    refused(upstream, dialect, answer, 403, says=says, code="policy_forbidden")
 
 
 @dialects
@@ -145,6 +181,22 @@ def test_a_wrong_timeout(product: Product, upstream: Replay, dialect: Dialect, v
 )
 def test_an_unknown_path(product: Product, upstream: Replay, dialect: Dialect, path: str) -> None:
     refused(upstream, dialect, post(product, dialect, good(dialect), path=path), 404, says="is not served", code="unknown_path")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "says"),
+    [
+        ("GET", "/audit/tool_calls", 404, "/audit/tool-calls"),
+        ("GET", "/audit/calls/", 404, "/audit/calls"),
+        ("GET", "/audit", 404, "/audit/calls"),
+        ("POST", "/audit/calls", 405, "GET is"),
+    ],
+)
+def test_an_unknown_path_of_the_record(product: Product, upstream: Replay, method: str, path: str, status: int, says: str) -> None:
+    answer = http().request(method, product.url + path, headers={"authorization": f"Bearer {KEY}"}, timeout=10)
+    code = "unknown_path" if status == 404 else "method_not_allowed"
+    refused(upstream, "openai", answer, status, says=says, code=code)
+    assert answer.json()["error"]["message"].startswith(f"{method} {path} is not served")
 
 
 @dialects

@@ -1,7 +1,10 @@
 """Connections to upstreams: one that its provider closed as it was used again; why one cannot be had is on record and in the log."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +14,7 @@ import pytest
 
 from tests.support import upstreams
 from tests.support.ports import free_port
-from tests.support.product import CLIENT_KEY, KEY, Product, running
+from tests.support.product import CLIENT_KEY, KEY, ROOT, Product, running
 from tests.support.replay import Replay, Reply, stream
 from tests.support.upstreams import call_of, new_session
 from tests.support.waiting import wait_for
@@ -87,7 +90,8 @@ def product(
         "told": replay.url,
     }
     config["upstreams"] |= {name: {"dialect": "openai", "base_url": url + "/v1"} for name, url in places.items()}
-    config["models"] += [{"match": name, "upstream": name} for name in places]
+    config["upstreams"]["keyless"] = config["upstreams"]["told"] | {"api_key_env": "TEST_KEY_THAT_NOBODY_SET"}
+    config["models"] += [{"match": name, "upstream": name} for name in (*places, "keyless")]
     config["limits"] |= {"first_byte_s": 1.0, "idle_s": 1.0, "output_bytes": 2**20, "event_bytes": 2**14}
     (dev, app) = config["keys"]
     config["keys"] = [dev, app | {"policies": ["noop"], "server_tools": ["web_search"]}]
@@ -124,33 +128,68 @@ def test_a_request_on_a_connection_that_the_provider_closed_is_sent_once_more_an
 
 
 CUT = stream(HELLO, ending="cut")
+SILENT = Reply(b"", ending="hang", cutting="events")
 ZIPPED = Reply(b"\x1f\x8b\x08\x00zip", content_type="text/event-stream", headers={"content-encoding": "gzip"})
 
 
 @pytest.mark.parametrize(
-    ("model", "reply", "status", "code", "said"),
+    ("model", "reply", "status", "code", "said", "why"),
     [
-        ("refused", None, 502, "upstream_refused", "the upstream cannot be reached"),
-        ("dns", None, 502, "upstream_dns", "the upstream cannot be reached"),
-        ("tls", None, 502, "upstream_tls", "the upstream cannot be reached"),
-        ("told", CUT, 200, "upstream_cut", "the upstream cannot be reached"),
-        ("told", ZIPPED, 502, "upstream_encoding", "the upstream's answer is compressed"),
-        ("told", Reply(b"", ending="hang", cutting="events"), 504, "upstream_timeout", "the upstream did not answer in time"),
+        ("refused", None, 502, "upstream_refused", "the upstream cannot be reached", "refused"),
+        ("dns", None, 502, "upstream_dns", "the upstream cannot be reached", "no-such-host.invalid"),
+        ("tls", None, 502, "upstream_tls", "the upstream cannot be reached", "SSL"),
+        ("told", CUT, 200, "upstream_cut", "the upstream cannot be reached", "closed the connection before its answer was complete"),
+        ("told", ZIPPED, 502, "upstream_encoding", "the upstream's answer is compressed", "compressed"),
+        ("told", SILENT, 504, "upstream_timeout", "the upstream did not answer in time", "silent for too long"),
     ],
     ids=["refused", "dns", "tls", "cut", "zipped", "silent"],
 )
 def test_why_an_upstream_failed_is_on_record_and_in_the_log(
-    product: Product, replay: Replay, model: str, reply: Reply | None, status: int, code: str, said: str
+    product: Product, replay: Replay, model: str, reply: Reply | None, status: int, code: str, said: str, why: str
 ) -> None:
     if reply is not None:
         replay.answer(reply)
     answer, call = ask(product, model, streams=True)
     assert answer.status_code == status and said in answer.text
     assert events(call) == [code]
+    (event,) = call["events"]
+    # which host, and what the network said: on record and in the log, not for the client
+    assert "://" in event["detail"] and why in event["detail"] and event["detail"] not in answer.text
+    assert "://" not in answer.text and "no-such-host" not in answer.text
+    line = log_line(product, call)
+    assert code in line and "upstream failed" in line and event["detail"] in json.loads(line)["why"]
+    (told,) = [said for name, said in doctor(product) if name == "upstream failures" and f"the upstream {model!r} " in said]
+    assert f"({code}, " in told and " failed in " in told
+
+
+@pytest.mark.parametrize("status", [401, 402])
+def test_a_refused_key_names_where_it_comes_from_to_the_operator_alone(product: Product, replay: Replay, status: int) -> None:
+    replay.answer(Reply(b'{"error":{"message":"Incorrect API key provided: sk-none"}}', status=status))
+    answer, call = ask(product, "keyless")
+    code = {401: "upstream_authentication", 402: "upstream_billing"}[status]
+    assert answer.status_code == 502 and answer.json()["error"]["code"] == code and "TEST_KEY" not in answer.text
+    assert events(call) == [code] and "the key in the variable TEST_KEY_THAT_NOBODY_SET" in call["events"][0]["detail"]
+    (told,) = [said for name, said in doctor(product) if name == "upstream failures" and "'keyless'" in said]
+    assert f"({code}, 1)" in told and "the key in the variable TEST_KEY_THAT_NOBODY_SET" in told
+    if status == 401:
+        line = json.loads(log_line(product, call))
+        assert (line["message"], line["key_from"], line["key_is_set"]) == ("upstream refused the key", "TEST_KEY_THAT_NOBODY_SET", False)
+
+
+def log_line(product: Product, call: dict[str, Any]) -> str:
     (gateway,) = product.of("gateway")
-    call_id = call["call_id"]
-    line = wait_for(lambda: next((x for x in gateway.log.read_text().splitlines() if call_id in x), None), what="a line in the log")
-    assert code in line and "upstream failed" in line
+    lines = gateway.log.read_text
+    return wait_for(lambda: next((x for x in lines().splitlines() if call["call_id"] in x), None), what="a line in the log")
+
+
+def doctor(product: Product) -> list[tuple[str, str]]:
+    """What `sluice doctor` warns of."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
+        "SLUICE_CONFIG": str(product.config_file), "SLUICE_REDIS_URL": product.redis_url, "SLUICE_DATABASE_URL": product.database_url,
+        "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    said = subprocess.run([sys.executable, "-m", "sluice.cli", "doctor", "--json"], env=env, capture_output=True, timeout=60, check=False)
+    return [(one["name"], one["message"]) for one in json.loads(said.stdout)["checks"] if one["state"] == "warning"]
 
 
 def test_an_event_may_have_six_times_the_bytes_of_arguments(product: Product, replay: Replay) -> None:

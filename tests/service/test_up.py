@@ -147,6 +147,27 @@ def test_everything_runs_and_data_and_key_survive_a_restart(data_dir: Path, tmp_
         assert all_gone(again)
 
 
+def test_its_own_key_is_listed_and_a_new_one_is_told_with_its_address(data_dir: Path, tmp_path: Path) -> None:
+    def keys(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        env = {**ENVIRONMENT, "SLUICE_DATA_DIR": str(data_dir)}
+        command = [sys.executable, "-m", "sluice.cli", "keys", *arguments]
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=START_S, check=False)
+
+    with up(data_dir, tmp_path, "--json", "--port", "0") as running:
+        ready = running.ready()
+        own = json.loads(keys("list", "--json").stdout)["items"][0]
+        assert (own["name"], own["source"], own["created_at"]) == ("sluice-up", "file", None)
+        for refused_one in (("create", "--name", "sluice-up"), ("revoke", "sluice-up")):
+            said = keys(*refused_one)
+            assert said.returncode == 2 and "in the configuration of the running `sluice up`" in said.stderr
+        assert "delete the file `key` in its data directory" in keys("revoke", "sluice-up").stderr
+        assert "did you mean 'default'?" in keys("create", "--name", "typo", "--policy", "defualt").stderr
+        made = keys("create", "--name", "new")
+        assert f"{ready['url']}/v1 for OpenAI's clients" in made.stderr and '"model": "demo"' in made.stderr
+        assert "demo" in hello(ready | {"key": made.stdout.strip()})
+        assert "demo" in hello(ready)
+
+
 def test_key_and_passwords_are_private_and_children_get_only_the_digest(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         ready = launcher.ready()

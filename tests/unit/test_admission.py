@@ -33,6 +33,19 @@ def test_one_key_alone_takes_half_and_the_next_half_of_the_rest() -> None:
     assert (refused.value.http_status, refused.value.error_code, refused.value.retry_after_s) == (429, "key_calls", 1)
 
 
+def test_a_want_of_descriptors_is_not_the_keys_fault() -> None:
+    admission = Admission(Limits(open_calls=64, key_calls=1000), most_calls=8)
+    assert [len(places(admission, key)) for key in "abc"] == [4, 2, 1]
+    for key in "ab":
+        with pytest.raises(Overloaded, match="this gateway has file descriptors for 8 open calls only") as refused:
+            admission.take(KEYS[key])
+        assert (refused.value.http_status, refused.value.error_code, refused.value.retry_after_s) == (503, "gateway_descriptors", 1)
+    # its own bound is its own, whatever there are descriptors for
+    own = KEYS["a"].model_copy(update={"calls": 4})
+    with pytest.raises(RateLimited, match="the most it may have"):
+        admission.take(own)
+
+
 def test_a_key_has_a_bound_of_its_own() -> None:
     admission = Admission(Limits(key_calls=3))
     admission.take(KEYS["b"]).close()

@@ -1,0 +1,41 @@
+"""Which upstreams failed lately, and why, as the events of calls on record have it. Must not know: what the kinds mean."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import LiteralString, NamedTuple
+
+import psycopg
+
+from db.filters import first_id
+from db.link import conninfo, statement_timeout_ms
+from db.text import from_column
+
+MOST = 10_000
+"""Events that are looked at, the newest first."""
+ANSWER_S = 5.0
+_FAILURES: LiteralString = """
+SELECT c.upstream, e.kind, count(DISTINCT e.call_id), max(e.at), (array_agg(e.detail ORDER BY e.at DESC))[1]
+FROM (SELECT call_id, kind, at, detail FROM events WHERE call_id >= %(low)s AND kind = ANY(%(kinds)s)
+    ORDER BY call_id DESC LIMIT %(most)s) e
+JOIN calls c USING (call_id) GROUP BY 1, 2 ORDER BY 1, 4 DESC
+"""
+
+
+class Failures(NamedTuple):
+    """What one upstream failed of for one reason."""
+
+    upstream: str
+    kind: str
+    calls: int
+    last_at: datetime
+    detail: str
+    """Of the last one; empty where it was redacted, or a gateway of an earlier version recorded none."""
+
+
+def upstream_failures(url: str, kinds: Sequence[str], *, within: timedelta) -> list[Failures]:
+    """Return how often each upstream failed in the last `within`, by kind of event; of each upstream the newest first."""
+    low = first_id(datetime.now(UTC) - within)
+    options = f"-c statement_timeout={statement_timeout_ms(ANSWER_S)} -c default_transaction_read_only=on"
+    with psycopg.connect(conninfo(url), options=options) as connection:
+        rows = connection.execute(_FAILURES, {"low": low, "kinds": list(kinds), "most": MOST}).fetchall()
+    return [Failures(from_column(upstream), kind, int(calls), at, from_column(detail)) for upstream, kind, calls, at, detail in rows]

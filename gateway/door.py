@@ -1,0 +1,65 @@
+"""What is said at paths that are not served: who asks there has, as a rule, another base URL than they need, or an endpoint of a provider
+that this gateway does not have. Only for requests that are refused: nothing here is on a call's path.
+"""
+
+import re
+from collections.abc import Iterable
+
+from protocol.errors import NotFound
+
+SERVED = ("POST /v1/chat/completions", "POST /v1/messages", "POST /v1/messages/count_tokens", "GET /v1/models", "GET /v1/models/ID")
+RECORD = (
+    "/audit/calls", "/audit/calls/ID", "/audit/calls/ID/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/export",
+    "/audit/verify",
+)  # fmt: skip
+_MOST_CHARS = 200
+_ADDRESS = re.compile(rb"[A-Za-z0-9.-]{1,200}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,50}\](:[0-9]{1,5})?")
+_PATH_OF = {path.removeprefix("/v1"): path for path in (said.partition(" ")[2] for said in SERVED)}
+_INSTEAD = {
+    "/responses": (
+        "the Responses API is not served; use chat/completions: client.chat.completions.create(...) in OpenAI's SDKs, openai.chat(MODEL) "
+        "instead of openai(MODEL) in Vercel's, use_responses_api=False in LangChain"
+    ),
+    "/completions": "the older completions API is not served; use chat/completions",
+    "/complete": "the older completions API is not served; use messages",
+}
+"""By the path behind /v1, its first part: what to do instead."""
+
+
+def unknown_path(method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> NotFound:
+    """Return the error for a path that is not served: what to change where that is known, and what is served."""
+    if path == "/audit" or path.startswith("/audit/"):
+        hint, served = "", f"The record is at GET {', '.join(RECORD)}"
+    else:
+        hint, served = _hint(path, _address(headers)), f"This gateway serves {', '.join(SERVED)}"
+    said = f"{method[:16]} {path[:_MOST_CHARS]} is not served here"
+    return NotFound(f"{said}{': ' if hint else ''}{hint}. {served}", code="unknown_path")
+
+
+def wrong_method(method: str, path: str, right: str) -> NotFound:
+    """Return the error for a path that is served, with another method."""
+    return NotFound(f"{method[:16]} {path[:_MOST_CHARS]} is not served; {right} is", code="method_not_allowed")
+
+
+def _hint(path: str, address: str) -> str:
+    bare = re.sub("/+", "/", path).rstrip("/")
+    while bare.startswith("/v1/"):
+        bare = bare.removeprefix("/v1")
+    if right := _PATH_OF.get("/models/ID" if bare.startswith("/models/") else bare, ""):
+        if not path.startswith("/v1/") or re.search("/v1/+v1/", path):
+            # OpenAI's clients add /chat/completions to the base URL, Anthropic's /v1/messages
+            if right.startswith("/v1/messages"):
+                return f"set the base URL to {address} (without /v1, which Anthropic's clients add)"
+            return f"set the base URL to {address}/v1 (with /v1 at its end, once)"
+        return f"the path is {right}" if path != right else ""
+    first = "/" + bare.removeprefix("/").partition("/")[0]
+    if said := _INSTEAD.get(first):
+        return said
+    ending = next((right for end, right in _PATH_OF.items() if bare.endswith(end)), "")
+    return f"the path is {ending}, with nothing before it" if ending else ""
+
+
+def _address(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """This gateway's address as its client has it, as far as that is known here: a proxy before us may speak TLS."""
+    host = next((value for name, value in headers if name == b"host" and _ADDRESS.fullmatch(value)), b"")
+    return f"http://{host.decode()}" if host else "this gateway's address"

@@ -1,0 +1,54 @@
+"""What `sluice doctor` says of upstreams that failed lately: cause, count, and what the network said last.
+
+The record has it: an event of each call whose upstream failed (docs/operations.md). Nobody is asked anything here.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from db.failures import Failures
+
+WITHIN = timedelta(hours=1)
+CAUSES = {
+    "upstream_dns": "its name was not found",
+    "upstream_refused": "nobody listens there",
+    "upstream_tls": "no TLS there, or its certificate is not trusted",
+    "upstream_connect_timeout": "no connection in time",
+    "upstream_unreachable": "the network failed",
+    "upstream_closed": "it closed the connection without an answer",
+    "upstream_cut": "its answer was cut off",
+    "upstream_timeout": "it was silent for too long",
+    "upstream_encoding": "its answer was compressed",
+    "upstream_protocol_error": "its answer was not HTTP",
+    "upstream_too_large": "its answer was past limits.output_bytes",
+    "upstream_authentication": "it refused our key",
+    "upstream_billing": "it refused for billing reasons",
+    "protocol_error": "its answer was not of its dialect",
+}
+"""By the kind of event, in words."""
+_MOST_CHARS = 300
+_CHUNK = re.compile(r"-?\d+: ")
+"""Before what a session notes: the number of the chunk."""
+
+
+def failed_upstreams(url: str) -> list[tuple[str, str]]:
+    """Did calls fail in the last hour because of an upstream? A warning for each that did."""
+    from db.failures import upstream_failures
+
+    found = upstream_failures(url, tuple(CAUSES), within=WITHIN)
+    return [("warning", say(name, list(group))) for name, group in groupby(found, key=lambda one: one.upstream)]
+
+
+def say(name: str, failures: Iterable["Failures"]) -> str:
+    """Return the sentence for one upstream, of which `failures` has at least one, the newest first."""
+    each = list(failures)
+    causes = "; ".join(f"{CAUSES[one.kind]} ({one.kind}, {one.calls:,})" for one in each)
+    last = f"the last at {each[0].last_at:%H:%M:%S}Z"
+    if detail := _CHUNK.sub("", each[0].detail, count=1)[:_MOST_CHARS]:
+        last += f", {''.join(c if c.isprintable() else '?' for c in detail)}"
+    total = sum(one.calls for one in each)
+    return f"the upstream {name!r} failed in {total:,} call{'s' if total > 1 else ''} of the last hour: {causes}; {last}"

@@ -1,0 +1,166 @@
+"""`sluice keys` as people run it: keys of the configuration beside those of the table, and what a new key is told with."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+import yaml
+
+from tests.support.product import KEY, ROOT, Product, base_config, digest, running
+from tests.support.record import fresh_database
+from tests.support.waiting import wait_for
+
+FILE_KEY = {"name": "dev", "sha256": digest("sk-file"), "roles": ["client"], "policies": ["strict"]}
+CONFIG: dict[str, Any] = {"policies": {"strict": [{"use": "noop"}], "default": [{"use": "noop"}]}, "keys": [FILE_KEY]}
+
+
+class Place:
+    """A database of its own, and a configuration file."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder, self.file = url, folder, folder / "sluice.yaml"
+        self.file.write_text(yaml.safe_dump(CONFIG))
+
+    def keys(self, *arguments: str, knows: bool = True, **env: str) -> "subprocess.CompletedProcess[str]":
+        """Run `sluice keys`; `knows`: SLUICE_CONFIG names the file."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
+            "SLUICE_DATABASE_URL": self.url, "SLUICE_DATA_DIR": str(self.folder / "none"), "PYTHONPATH": str(ROOT), **env,
+        }  # fmt: skip
+        if knows:
+            environment["SLUICE_CONFIG"] = str(self.file)
+        command = [sys.executable, "-m", "sluice.cli", "keys", *arguments]
+        return subprocess.run(command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def place(database_url: str, tmp_path: Path) -> Iterator[Place]:
+    with fresh_database(database_url) as url:
+        yield Place(url, tmp_path)
+
+
+def test_keys_of_the_configuration_are_listed_with_their_source(place: Place) -> None:
+    assert place.keys("create", "--name", "ci", "--policy", "strict").returncode == 0
+    items = json.loads(place.keys("list", "--json").stdout)["items"]
+    assert [(one["name"], one["source"], one["policies"]) for one in items] == [("dev", "file", ["strict"]), ("ci", "table", ["strict"])]
+    heading, *lines = place.keys("list").stdout.splitlines()
+    assert heading.split("\t")[:3] == ["name", "id", "source"]
+    assert [line.split("\t")[:3:2] for line in lines] == [["dev", "file"], ["ci", "table"]]
+    # whole times, for programs
+    assert lines[1].split("\t")[6].endswith("Z")
+    told = place.keys("list", knows=False)
+    assert "dev" not in told.stdout and "--config or SLUICE_CONFIG" in told.stderr
+    assert "dev\t" in place.keys("list", "--config", str(place.file), knows=False).stdout
+
+
+def test_the_name_of_a_key_of_the_configuration_is_neither_made_nor_revoked(place: Place) -> None:
+    made = place.keys("create", "--name", "dev", "--policy", "strict")
+    assert (made.returncode, made.stdout) == (2, "")
+    assert f"'dev' is the name of a key in {place.file}, which wins over one in the table: take another name" in made.stderr
+    gone = place.keys("revoke", "dev")
+    assert (gone.returncode, gone.stdout) == (2, "")
+    assert "cannot be revoked in the table: take it out of that file and start the gateways again" in gone.stderr
+    assert place.keys("revoke", "nobody").returncode == 1
+
+
+def test_a_key_in_the_table_with_a_name_of_the_configuration_can_go(place: Place) -> None:
+    assert place.keys("create", "--name", "dev", knows=False).returncode == 0
+    gone = place.keys("revoke", "dev")
+    assert (gone.returncode, gone.stdout) == (0, "revoked dev\n")
+    assert f"The one in {place.file} goes on working." in gone.stderr
+    assert place.keys("revoke", "dev").returncode == 2
+
+
+def test_a_policy_that_the_configuration_has_not_is_refused(place: Place) -> None:
+    made = place.keys("create", "--name", "typo", "--policy", "defualt")
+    assert made.returncode == 2
+    said = f"--policy: there is no policy 'defualt' in {place.file}; did you mean 'default'? (there are 'default', 'strict')"
+    assert said in made.stderr
+    assert json.loads(place.keys("list", "--json").stdout)["items"][1:] == []
+    # not known: not refused, and said
+    unknown = place.keys("create", "--name", "typo", "--policy", "defualt", knows=False)
+    assert unknown.returncode == 0 and "Not checked" in unknown.stderr
+
+
+def test_a_spoilt_configuration_keeps_nobody_from_revoking(place: Place) -> None:
+    place.keys("create", "--name", "ci")
+    place.file.write_text("policies: [")
+    listed = place.keys("list")
+    assert "ci\t" in listed.stdout and "not known here: " in listed.stderr
+    assert place.keys("revoke", "ci").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--name", "a b"), "--name: a key's name is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"),
+        (("--name", "x", "--role", "root"), "--role: a role is one of client, auditor, monitor"),
+    ],
+)
+def test_wrong_options_are_told_in_plain_words(place: Place, arguments: tuple[str, ...], said: str) -> None:
+    made = place.keys("create", *arguments)
+    assert made.returncode == 2 and made.stderr.strip().endswith(said)
+
+
+def test_a_new_key_says_how_to_use_it_and_keeps_its_text_on_standard_output(place: Place) -> None:
+    made = place.keys("create", "--name", "x", "--role", "client", "--role", "auditor", "--role", "monitor", SLUICE_PORT="8099")
+    key = made.stdout.strip()
+    assert key.startswith("sk-sluice-") and key not in made.stderr and "$SLUICE_KEY" in made.stderr
+    assert "http://127.0.0.1:8099/v1 for OpenAI's clients, http://127.0.0.1:8099 for Anthropic's" in made.stderr
+    for what in ("/chat/completions", "/audit/calls", "/metrics", "x-api-key: KEY"):
+        assert what in made.stderr
+    assert "curl" not in place.keys("create", "--name", "y", "--role", "auditor").stderr.partition("Record")[0]
+    told = json.loads(place.keys("create", "--name", "z", "--json", SLUICE_PORT="8099").stdout)
+    assert told["base_urls"] == {"openai": "http://127.0.0.1:8099/v1", "anthropic": "http://127.0.0.1:8099"}
+
+
+@pytest.fixture
+def product(tmp_path: Path, redis_url: str, database_url: str) -> Iterator[Product]:
+    with fresh_database(database_url) as url, running(tmp_path, redis_url, url, base_config()) as made:
+        yield made
+
+
+def run(product: Product, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
+        "SLUICE_DATABASE_URL": product.database_url, "SLUICE_CONFIG": str(product.config_file), "PYTHONPATH": str(ROOT),
+        "SLUICE_PORT": str(product.port), "SLUICE_DATA_DIR": str(product.folder / "none"),
+    }  # fmt: skip
+    command = [sys.executable, "-m", "sluice.cli", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_new_key_works_as_its_lines_say_and_a_name_made_anew_is_told_apart(product: Product) -> None:
+    def ids() -> set[str]:
+        return {one["key_id"] for one in product.audit("calls", key="bob")["items"]}
+
+    def is_on_record(wanted: int) -> bool:
+        return len(ids()) == wanted
+
+    for number, more in enumerate(((), ("--reuse",)), start=1):
+        made = run(product, "keys", "create", "--name", "bob", "--role", "client", "--role", "auditor", *more)
+        lines = [line.partition(":")[2].strip() for line in made.stderr.splitlines() if " curl " in line]
+        assert len(lines) == 2
+        for line in lines:
+            env = os.environ | {"SLUICE_KEY": made.stdout.strip()}
+            said = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=30, check=False).stdout
+            assert "error" not in json.loads(said), (line, said)
+        wait_for(partial(is_on_record, number), what="the call on record")
+        assert run(product, "keys", "revoke", "bob").returncode == 0
+    first, second = ids()
+    # on a page of one holder's calls, too
+    shown = run(product, "audit", "calls", "--key-id", first).stdout
+    assert f"bob ({first})" in shown and second not in shown
+
+
+def test_a_key_without_a_namesake_is_shown_by_its_name(product: Product) -> None:
+    body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
+    assert httpx.post(f"{product.url}/v1/chat/completions", json=body, headers={"x-api-key": KEY}, timeout=30).status_code == 200
+    wait_for(lambda: product.audit("calls")["items"], what="the call on record")
+    shown = run(product, "audit", "calls").stdout
+    assert "dev" in shown and "dev (" not in shown
