@@ -1,4 +1,4 @@
--- Migrations: 2c5ce9f444ac5bd451c7669534a0696cfdc331e13d3c8ed5389f153a24f498cc
+-- Migrations: ada6930e4e5c08506eaff66d0086e8e5c3b28a7fbbba149cbcf7780d366b9037
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -188,16 +188,16 @@ BEGIN
     UPDATE public.releases t SET payload = CASE WHEN t.payload IS NOT NULL THEN ''::bytea END, sha256 = CASE WHEN t.sha256 IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'blocks', int4send(octet_length(int4send(t.block))) || int4send(t.block), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.reason, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.blocks t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'blocks', int4send(octet_length(int4send(t.block))) || int4send(t.block), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.reason, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.rule, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.blocks t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
-    UPDATE public.blocks t SET reason = CASE WHEN t.reason IS NOT NULL THEN ''::text END WHERE t.call_id = given;
+    UPDATE public.blocks t SET reason = CASE WHEN t.reason IS NOT NULL THEN ''::text END, rule = CASE WHEN t.rule IS NOT NULL THEN ''::text END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'tool_calls', int4send(octet_length(int4send(t.block))) || int4send(t.block), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.name, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || t.arguments), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || t.released_arguments), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x03'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.reason, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x04'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || tsvectorsend(t.search)), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.tool_calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'tool_calls', int4send(octet_length(int4send(t.block))) || int4send(t.block), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.name, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || t.arguments), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || t.released_arguments), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x03'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.reason, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x04'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || tsvectorsend(t.search)), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x05'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.rule, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.tool_calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
-    UPDATE public.tool_calls t SET name = CASE WHEN t.name IS NOT NULL THEN ''::text END, arguments = CASE WHEN t.arguments IS NOT NULL THEN ''::bytea END, released_arguments = CASE WHEN t.released_arguments IS NOT NULL THEN ''::bytea END, reason = CASE WHEN t.reason IS NOT NULL THEN ''::text END, search = CASE WHEN t.search IS NOT NULL THEN ''::tsvector END WHERE t.call_id = given;
+    UPDATE public.tool_calls t SET name = CASE WHEN t.name IS NOT NULL THEN ''::text END, arguments = CASE WHEN t.arguments IS NOT NULL THEN ''::bytea END, released_arguments = CASE WHEN t.released_arguments IS NOT NULL THEN ''::bytea END, reason = CASE WHEN t.reason IS NOT NULL THEN ''::text END, search = CASE WHEN t.search IS NOT NULL THEN ''::tsvector END, rule = CASE WHEN t.rule IS NOT NULL THEN ''::text END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
         SELECT t.call_id, 'judgements', int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step) || convert_to(t.explanation, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step) || t.prompt), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step) || t.reply), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.judgements t WHERE t.call_id = given ON CONFLICT DO NOTHING;
@@ -256,7 +256,8 @@ CREATE TABLE public.blocks (
     kind text NOT NULL,
     verdict text NOT NULL,
     reason text NOT NULL,
-    policy text NOT NULL
+    policy text NOT NULL,
+    rule text
 )
 PARTITION BY RANGE (call_id);
 
@@ -332,7 +333,8 @@ CREATE TABLE public.tool_calls (
     reason text NOT NULL,
     policy text NOT NULL,
     schema_valid boolean,
-    search tsvector NOT NULL
+    search tsvector NOT NULL,
+    rule text
 )
 PARTITION BY RANGE (call_id);
 
@@ -498,7 +500,8 @@ CREATE VIEW public.judged_block_log AS
     j.latency_ms AS judge_latency_ms,
     j.attempts AS judge_attempts,
     j.error AS judge_error,
-    c.key_id
+    c.key_id,
+    b.rule
    FROM (((public.blocks b
      JOIN LATERAL ( SELECT g.call_id,
             g.block,
@@ -573,7 +576,11 @@ CREATE VIEW public.judged_tool_call_log AS
     j.latency_ms AS judge_latency_ms,
     j.attempts AS judge_attempts,
     j.error AS judge_error,
-    c.key_id
+    c.key_id,
+        CASE
+            WHEN (b.call_id IS NULL) THEN t.rule
+            ELSE b.rule
+        END AS rule
    FROM (((((public.tool_calls t
      LEFT JOIN public.blocks b ON (((b.call_id = t.call_id) AND (b.block = t.block))))
      JOIN LATERAL ( SELECT g.call_id,
@@ -638,7 +645,8 @@ CREATE VIEW public.judge_block_log AS
     judged_tool_call_log.judge_latency_ms,
     judged_tool_call_log.judge_attempts,
     judged_tool_call_log.judge_error,
-    judged_tool_call_log.key_id
+    judged_tool_call_log.key_id,
+    judged_tool_call_log.rule
    FROM public.judged_tool_call_log
 UNION ALL
  SELECT judged_block_log.kind,
@@ -677,7 +685,8 @@ UNION ALL
     judged_block_log.judge_latency_ms,
     judged_block_log.judge_attempts,
     judged_block_log.judge_error,
-    judged_block_log.key_id
+    judged_block_log.key_id,
+    judged_block_log.rule
    FROM public.judged_block_log;
 
 
@@ -732,7 +741,8 @@ CREATE TABLE public.seals (
     counts bigint[] NOT NULL,
     sha256 bytea NOT NULL,
     note text NOT NULL,
-    form integer DEFAULT 0 NOT NULL
+    form integer DEFAULT 0 NOT NULL,
+    made_for integer DEFAULT 4
 );
 
 
@@ -776,7 +786,11 @@ CREATE VIEW public.tool_call_log AS
     j.latency_ms AS judge_latency_ms,
     j.attempts AS judge_attempts,
     j.error AS judge_error,
-    c.key_id
+    c.key_id,
+        CASE
+            WHEN (b.call_id IS NULL) THEN t.rule
+            ELSE b.rule
+        END AS rule
    FROM (((((public.tool_calls t
      LEFT JOIN public.calls c ON ((c.call_id = t.call_id)))
      LEFT JOIN public.ends e ON ((e.call_id = t.call_id)))
@@ -810,7 +824,8 @@ CREATE TABLE sluice_parts.blocks_default (
     kind text CONSTRAINT blocks_kind_not_null NOT NULL,
     verdict text CONSTRAINT blocks_verdict_not_null NOT NULL,
     reason text CONSTRAINT blocks_reason_not_null NOT NULL,
-    policy text CONSTRAINT blocks_policy_not_null NOT NULL
+    policy text CONSTRAINT blocks_policy_not_null NOT NULL,
+    rule text
 );
 
 
@@ -950,7 +965,8 @@ CREATE TABLE sluice_parts.tool_calls_default (
     reason text CONSTRAINT tool_calls_reason_not_null NOT NULL,
     policy text CONSTRAINT tool_calls_policy_not_null NOT NULL,
     schema_valid boolean,
-    search tsvector CONSTRAINT tool_calls_search_not_null NOT NULL
+    search tsvector CONSTRAINT tool_calls_search_not_null NOT NULL,
+    rule text
 );
 
 
@@ -1213,11 +1229,11 @@ CREATE INDEX judgements_policy_idx ON ONLY public.judgements USING btree (policy
 
 
 
+CREATE INDEX seals_beside_idx ON public.seals USING btree (call_id) WHERE ((form = 0) OR (form < made_for));
+
+
+
 CREATE UNIQUE INDEX seals_call_id_idx ON public.seals USING btree (call_id, part);
-
-
-
-CREATE INDEX seals_form_idx ON public.seals USING btree (call_id) WHERE (form = 0);
 
 
 
@@ -1577,4 +1593,4 @@ GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0010');
+INSERT INTO public.alembic_version (version_num) VALUES ('0011');

@@ -21,11 +21,15 @@ from types import MappingProxyType
 from typing import LiteralString
 from uuid import UUID
 
-VERSION = 3
-"""The version in which seals are made now. Version 2 covers `calls.key_id` too, version 3 a call's policy set, body hash and sums."""
+VERSION = 4
+"""The version in which seals are made now. Version 2 covers `calls.key_id` too, version 3 a call's policy set, body hash and sums,
+version 4 the rule of blocks and tool calls."""
 BESIDE = 0
 """What `seals.form` says of a seal made in version 1 by a process that knew no other, beside tables of a newer one: such processes name
-no version, and this is the column's default. Those from before the column say 1."""
+no version, and this is the column's default. Those from before the column say 1. Processes that know the column, and a version below that
+of the tables, are told by `seals.made_for`."""
+IS_BESIDE = f"(s.form = {BESIDE} OR s.form < s.made_for)"
+"""SQL: was a seal `s` made by a process that knew fewer columns than the tables had?"""
 HASH = 32
 MARK = 8
 """Bytes of each row's hash that a seal keeps beside the whole, to say which row it is that does not fit."""
@@ -150,13 +154,18 @@ FORMS = (
     _form("chunks", {"seq": _INT}, {"at": _AT, "verdict": _TEXT, "block": _INT}, {"raw": _BYTES}),
     # the plain hash of a short payload gives it away as well as the payload
     _form("releases", {"number": _INT}, {"number_next": _INT, "at": _AT, "seq": _INT}, {"payload": _BYTES, "sha256": _BYTES}),
-    _form("blocks", {"block": _INT}, {"at": _AT, "kind": _TEXT, "verdict": _TEXT, "policy": _TEXT}, {"reason": _TEXT}),
+    # a policy of somebody's own may quote the model in a rule's name, as in a reason
+    _form(
+        "blocks", {"block": _INT}, {"at": _AT, "kind": _TEXT, "verdict": _TEXT, "policy": _TEXT}, {"reason": _TEXT},
+        later={4: ({}, {"rule": _TEXT})},
+    ),
     # the model writes a tool's name, and a whole call can stand in it
     _form(
         "tool_calls", {"block": _INT},
         {"index": _INT, "choice": _INT, "at": _AT, "tool_call_id": _TEXT, "executor": _TEXT, "form": _TEXT, "verdict": _TEXT,
          "policy": _TEXT, "schema_valid": "bool"},
         {"name": _TEXT, "arguments": _BYTES, "released_arguments": _BYTES, "reason": _TEXT, "search": "tsvector"},
+        later={4: ({}, {"rule": _TEXT})},
     ),
     _form("tool_releases", {"block": _INT}, {"at": _AT}, {}),
     _form(

@@ -75,6 +75,7 @@ def tool_call_item(row: Any) -> JsonObject:
         "verdict": row.verdict,
         "reason": row.reason,
         "policy": row.policy,
+        "rule": row.rule or None,
         "policy_revision": row.policy_revision,
         "judge": _judge(row),
         "session": row.session,
@@ -128,6 +129,7 @@ def block_item(row: Any) -> JsonObject:
         "verdict": row.verdict,
         "reason": from_column(row.reason),
         "policy": row.policy,
+        "rule": from_column(row.rule) if row.rule else None,
         "decided_at": time(row.at),
     }
 

@@ -114,6 +114,7 @@ class Block(Base):
     verdict: Mapped[str]
     reason: Mapped[str]
     policy: Mapped[str]
+    rule: Mapped[str | None]
 
 
 class ToolCall(Base):
@@ -147,6 +148,7 @@ class ToolCall(Base):
     policy: Mapped[str]
     schema_valid: Mapped[bool | None]
     search: Mapped[str] = mapped_column(TSVECTOR)
+    rule: Mapped[str | None]
 
 
 class ToolRelease(Base):
@@ -246,13 +248,14 @@ class Redaction(Base):
 class Seal(Base):
     """A leaf of the tree: a call's rows as they were at that moment, counted by table and hashed. Parts after 0 have rows added.
 
-    Part -1 says that the rows of all calls before `call_id` were dropped, and why; `counts` then is the number of calls.
+    `form` is the version of the form (`db.canonical`), `made_for` the one that the tables had then: the column's default, which nobody
+    names. Part -1 says that the rows of all calls before `call_id` were dropped, and why; `counts` then is the number of calls.
     """
 
     __tablename__ = "seals"
     __table_args__ = (
         Index("seals_call_id_idx", "call_id", "part", unique=True),
-        Index("seals_form_idx", "call_id", postgresql_where=text("form = 0")),
+        Index("seals_beside_idx", "call_id", postgresql_where=text("form = 0 OR form < made_for")),
     )
 
     position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
@@ -263,6 +266,7 @@ class Seal(Base):
     sha256: Mapped[bytes]
     note: Mapped[str]
     form: Mapped[int] = mapped_column(server_default=text("0"))
+    made_for: Mapped[int | None] = mapped_column(server_default=text("4"))
 
 
 class StoredCheckpoint(Base):

@@ -91,11 +91,13 @@ KINDS: Mapping[type[Any], Kind] = {
     ReleaseRecord: _kind(
         "releases", ("call_id", "number"), number=_INT, number_next=_INT, at=_AT, seq=_INT, payload=_BYTES, sha256=_BYTES
     ),
-    BlockRecord: _kind("blocks", ("call_id", "block"), block=_INT, at=_AT, kind=_TEXT, verdict=_TEXT, reason=_TEXT, policy=_TEXT),
+    BlockRecord: _kind(
+        "blocks", ("call_id", "block"), block=_INT, at=_AT, kind=_TEXT, verdict=_TEXT, reason=_TEXT, policy=_TEXT, rule=_TEXT
+    ),
     ToolCallRecord: _kind(
         "tool_calls", ("call_id", "block"), block=_INT, index=_INT, choice=_INT, at=_AT, tool_call_id=_TEXT, name=_TEXT,
         arguments=_BYTES, released_arguments=_BYTES, executor=_TEXT, form=_TEXT, verdict=_TEXT, reason=_TEXT, policy=_TEXT,
-        schema_valid="bool", search=_TEXT,
+        schema_valid="bool", search=_TEXT, rule=_TEXT,
     ),
     ToolReleaseRecord: _kind("tool_releases", ("call_id", "block"), block=_INT, at=_AT),
     JudgementRecord: _kind(
@@ -166,6 +168,8 @@ def _values(table: str, name: str, kind: str, records: Sequence[Any]) -> Sequenc
     if name == "call_id":
         return [_uuid(r.call_id) for r in records]
     values = list(map(attrgetter(name), records))
+    if name == "rule":
+        return [None if value is None else to_column(value) for value in values]
     if (most := MAX_CHARS.get((table, name))) and max(map(len, values)) > most:
         raise ValueError(f"{name} is longer than its index takes")
     return list(map(to_column, values)) if kind == "text" else values

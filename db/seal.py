@@ -22,7 +22,7 @@ import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from db import checkpoints
-from db.canonical import BESIDE, EVENTS, FORMS, HASH, VERSION, Form, call_hash, leaf_data, marks, uncovered_sql
+from db.canonical import BESIDE, EVENTS, FORMS, HASH, IS_BESIDE, VERSION, Form, call_hash, leaf_data, marks, uncovered_sql
 from db.checkpoints import Checkpoint
 from db.holes import KIND, SUMS, Found, find_holes, mark, values_of
 from db.link import conninfo, cut
@@ -64,11 +64,11 @@ SELECT call_id FROM (
 """
 # Where both sealed, the newer process last, there is nothing to do. Few seals are made beside newer tables, and an index holds those alone.
 _BESIDE = f"""
-SELECT DISTINCT s.call_id FROM seals s WHERE s.form = {BESIDE} AND s.part >= 0
+SELECT DISTINCT s.call_id FROM seals s WHERE {IS_BESIDE} AND s.part >= 0
     AND NOT EXISTS (SELECT FROM seals n WHERE n.call_id = s.call_id AND n.part > s.part)
     AND ({" OR ".join(
-        f"EXISTS (SELECT FROM {form.table} t WHERE t.call_id = s.call_id AND ({form.later_sql(BESIDE)}))"
-        for form in FORMS if form.later(BESIDE)
+        f"(s.form = {version} AND EXISTS (SELECT FROM {form.table} t WHERE t.call_id = s.call_id AND ({form.later_sql(version)})))"
+        for version in range(BESIDE, VERSION) for form in FORMS if form.later(version)
     )}) ORDER BY s.call_id LIMIT %(limit)s
 """.encode()  # fmt: skip
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 
 from db import checkpoints
-from db.canonical import BESIDE, FORMS, HASH, MARK, VERSION, Form, Row, call_hash, holds_later, marks, row_hash
+from db.canonical import BESIDE, FORMS, HASH, IS_BESIDE, MARK, VERSION, Form, Row, call_hash, holds_later, marks, row_hash
 from db.filters import first_id
 from db.findings import Damage, Finding, Report
 from db.holes import SUMS, find_holes, values_of
@@ -26,11 +26,11 @@ MAX_UNSEALED = 10_000
 SEALED_WITHIN = timedelta(days=1)
 """Sealers seal every call some hours after its beginning at the latest, and write no checkpoint before they did."""
 LOWEST, HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
-_SEALS: LiteralString = """
-SELECT s.call_id, s.position, s.part, s.form, s.counts, s.sha256, r.part IS NOT NULL, r.salt, r.marks
+_SEALS = f"""
+SELECT s.call_id, s.position, s.part, s.form, coalesce({IS_BESIDE}, false), s.counts, s.sha256, r.part IS NOT NULL, r.salt, r.marks
 FROM seals s LEFT JOIN seal_rows r ON r.call_id = s.call_id AND r.part = s.part
 WHERE s.part >= 0 AND s.call_id >= %s AND s.call_id < %s ORDER BY s.call_id, s.part
-"""
+""".encode()
 _REDACTIONS: LiteralString = "SELECT call_id, table_name, row_key, hashes FROM redactions WHERE call_id >= %s AND call_id <= %s"
 
 
@@ -42,6 +42,8 @@ class Part:
     part: int
     form: int
     """The version of the form in which it was made."""
+    is_beside: bool
+    """Did whoever made it know fewer columns than the tables had?"""
     counts: list[int]
     digest: bytes
     is_kept: bool
@@ -104,7 +106,7 @@ def _ranges(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[l
     with connection.cursor("row_seals", binary=True) as cursor:
         cursor.itersize = RANGE_CALLS
         cursor.execute(_SEALS, (low, high))
-        for call_id, position, part, form, counts, digest, is_kept, salt, kept in cursor:
+        for call_id, position, part, form, is_beside, counts, digest, is_kept, salt, kept in cursor:
             if not calls or calls[-1].call_id != call_id:
                 rows += calls[-1].expected if calls else 0
                 if rows >= RANGE_ROWS or len(calls) >= RANGE_CALLS:
@@ -112,7 +114,7 @@ def _ranges(connection: psycopg.Connection, low: UUID, high: UUID) -> Iterator[l
                     calls, rows = [], 0
                 calls.append(Sealed(call_id))
             counts = [count or 0 for count in counts]
-            calls[-1].parts.append(Part(position, part, form, counts, digest, is_kept, kept or b""))
+            calls[-1].parts.append(Part(position, part, form, is_beside, counts, digest, is_kept, kept or b""))
             if BESIDE <= form <= VERSION:
                 calls[-1].hashes.setdefault(form, [bytearray() for _ in FORMS])
             calls[-1].salt = salt or calls[-1].salt
@@ -199,7 +201,7 @@ class _Checker:
 
     def _see_uncovered(self, call: Sealed, form: Form, data: bytes) -> None:
         """Beside newer tables a process of before may have sealed what it did not know; the next sweep covers it. Else nobody could."""
-        if call.parts[-1].form == BESIDE:
+        if call.parts[-1].is_beside:
             self.unsealed.add(data[6:22])
         else:
             said = f"it holds a value that its seal, of version {call.parts[-1].form}, does not cover"

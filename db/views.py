@@ -71,6 +71,7 @@ _TOOL_CALL: dict[str, Any] = {
     "judge_latency_ms": Integer,
     "judge_attempts": Integer,
     "judge_error": StoredText,
+    "rule": StoredText,
 }
 
 CALL_LOG = _view(
@@ -130,7 +131,8 @@ _TOOL_CALLS = f"""
 SELECT 'tool_call' AS kind, t.call_id, t.block, t.tool_call_id, t.index, t.choice, t.name, t.arguments,
     CASE WHEN b.call_id IS NULL THEN t.released_arguments END AS released_arguments, t.executor, t.form, t.schema_valid,
     coalesce(b.verdict, t.verdict) AS verdict, coalesce(b.reason, t.reason) AS reason, coalesce(b.policy, t.policy) AS policy,
-    sluice_call_at(t.call_id) AS created_at, t.at AS decided_at, r.at AS released_at, t.search, {_OF_CALL_AND_JUDGE}
+    CASE WHEN b.call_id IS NULL THEN t.rule ELSE b.rule END AS rule, sluice_call_at(t.call_id) AS created_at, t.at AS decided_at,
+    r.at AS released_at, t.search, {_OF_CALL_AND_JUDGE}
 FROM tool_calls t
 LEFT JOIN calls c ON c.call_id = t.call_id AND c.call_id = ANY (:ids)
 LEFT JOIN ends e ON e.call_id = t.call_id AND e.call_id = ANY (:ids)
@@ -145,7 +147,7 @@ WHERE t.call_id = ANY (:ids)
 _BLOCKS = f"""
 SELECT b.kind, b.call_id, b.block, NULL::text AS tool_call_id, NULL::integer AS index, NULL::integer AS choice, NULL::text AS name,
     NULL::bytea AS arguments, NULL::bytea AS released_arguments, NULL::text AS executor, NULL::text AS form, NULL::boolean AS schema_valid,
-    b.verdict, b.reason, b.policy, sluice_call_at(b.call_id) AS created_at, b.at AS decided_at, NULL::timestamptz AS released_at,
+    b.verdict, b.reason, b.policy, b.rule, sluice_call_at(b.call_id) AS created_at, b.at AS decided_at, NULL::timestamptz AS released_at,
     to_tsvector('simple', b.reason) AS search, {_OF_CALL_AND_JUDGE}
 FROM blocks b
 LEFT JOIN calls c ON c.call_id = b.call_id AND c.call_id = ANY (:ids)

@@ -7,7 +7,6 @@ no tools rules out none: its policies decide, and see that the call has no defin
 Must not know: events, encoders.
 """
 
-from policy.base import shown
 from policy.chain import Decided
 from policy.schemas import ToolSchemas
 from protocol.json_strict import loads_arguments, normal_arguments
@@ -37,20 +36,18 @@ class Approved:
         """The block of a call of `name` that nobody may make, whatever its arguments. `toolset` is what the call names as its tool set."""
         choice = self._choice
         if not is_first and self._one:
-            return _block("one_call", f"[Sluice: a second call, {shown(name)}, was left out: the request allows one]")
+            return _block("one_call")
         if choice is not None and (
             choice.mode == "none" or (choice.mode == "tool" and name != choice.name) or (choice.allowed and name not in choice.allowed)
         ):
-            return _block("tool_choice", f"[Sluice: the tool call {shown(name)} was blocked: the request's tool_choice rules it out]")
+            return _block("tool_choice")
         if self._names is not None and name not in self._names and toolset not in self._names:
-            return _block("not_offered", f"[Sluice: the tool call {shown(name)} was blocked: a policy took this tool out of the request]")
+            return _block("not_offered")
         return None
 
     def took(self, name: str) -> Decided | None:
         """The block of a provider-run call of a tool that a policy took out: those of other names are told apart by their families."""
-        if name not in self._taken:
-            return None
-        return _block("not_offered", f"[Sluice: the tool call {shown(name)} was blocked: a policy took this tool out of the request]")
+        return _block("not_offered") if name in self._taken else None
 
     def misfit(self, name: str, arguments: str) -> Decided | None:
         """The block of arguments, as they are to go out, that do not fit a schema that a policy changed."""
@@ -62,7 +59,7 @@ class Approved:
             fits = self._schemas.is_valid(tool, loads_arguments(normal_arguments(arguments))) is True
         except ValueError:
             fits = False
-        return None if fits else _block("schema", f"[Sluice: the tool call {shown(name)} was blocked: its arguments do not fit its schema]")
+        return None if fits else _block("schema")
 
 
 def _names(tool: Tool) -> tuple[str, ...]:
@@ -71,5 +68,5 @@ def _names(tool: Tool) -> tuple[str, ...]:
     return (tool.name, kind, kind.rpartition("_")[0]) if tool.kind == "client" and isinstance(kind, str) else (tool.name,)
 
 
-def _block(reason: str, message: str) -> Decided:
-    return Decided("block", reason, "", message, None)
+def _block(reason: str) -> Decided:
+    return Decided("block", reason, "", "", None)

@@ -175,17 +175,25 @@ class Allow(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Withhold it. `reason` is a stable word for the record; `message` what the client may read (default: a sentence with the reason)."""
+    """Withhold it. `reason` is a stable word for the record; `message` what the client may read of the cause, within the frame of all
+    notices (default: a sentence by the reason). `rule` is which of the policy's rules decided, for the record and the notice; `detail` is
+    said beside the cause only where `notices` is `full`, such as a threshold."""
 
     reason: str
     message: str = ""
+    rule: str = ""
+    detail: str = ""
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """Release `arguments` (JSON text of an object) instead. Still validated against the tool's schema by the session."""
+    """Release `arguments` (JSON text of an object) instead. Still validated against the tool's schema by the session.
+
+    `rule` is which of the policy's rules decided.
+    """
 
     arguments: str
     reason: str = ""
+    rule: str = ""
 
 
 class AskJudge(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from weakref import proxy
 from policy import extras, toolcalls
 from policy.answer import Answer
 from policy.approved import Approved
-from policy.base import NOTHING_BEFORE, Block, Judgement, OtherBlock, shown
+from policy.base import NOTHING_BEFORE, Block, Judgement, OtherBlock
 from policy.chain import Chain, Decided
 from policy.effects import Ask
 from policy.outbox import Outbox
@@ -58,7 +58,7 @@ class Blocks:
         self.slots = Slots(outbox.emit)
         self.client_calls = self.survivors = 0
         self._first_call = -1
-        self.is_cut = self._at_end = False
+        self.is_cut = self._at_end = self._has_said = False
         self._ledger = 0
         self._held = 0
         self._schemas = ToolSchemas()
@@ -118,6 +118,8 @@ class Blocks:
             self._outbox.note("withheld", seq, what)
         slot = Slot(event.index, event.kind, id=event.id, name=event.name)
         slot.body, slot.form = event.body, event.form
+        # known here, whatever the verdicts on what came before: those come early in one run and late in another
+        slot.follows_text, self._has_said = self._has_said, self._has_said or event.kind is not BlockKind.THINKING
         self.slots.add(slot)
         match event.kind:
             case BlockKind.TEXT | BlockKind.THINKING:
@@ -205,7 +207,7 @@ class Blocks:
                 self._pair(call)
         if block is not None:
             slot.blocked = self._outbox.withheld = True
-            self._outbox.block_record(slot, "block", block.reason, who)
+            self._outbox.block_record(slot, "block", block.reason, who, block.rule)
             return "block", slot.index
         if call is None and (isinstance(call_id, str) or slot.name.endswith("_tool_result")):
             return self._late_result(slot, start, call_id if isinstance(call_id, str) else "")
@@ -220,9 +222,9 @@ class Blocks:
             return
         block, who, _ = result
         if block is not None:
-            message = block.message or f"[Sluice: the result of {shown(call.name)} was withheld by the policy {who!r}: {block.reason}]"
-            call.decided = Decided("block", block.reason, who, message, None)
-            self._outbox.block_record(call, "withheld", block.reason, who)
+            call.decided = Decided("block", block.reason, who, block.message, None, block.rule, block.detail)
+            call.has_denied_result = True
+            self._outbox.block_record(call, "withheld", block.reason, who, block.rule)
         self._fill(call, self._outbox.at)
 
     def _late_result(self, slot: Slot, start: BlockStart, call_id: str) -> Mark:
@@ -282,7 +284,7 @@ class Blocks:
         if slot.ordinal >= _LISTED and slot.executor == "client":
             slot.done = self._outbox.withheld = True
             return
-        message = f"[Sluice: an answer may have {MAX_TOOL_CALLS} tool calls: the others were left out]"
+        message = f"an answer may have {MAX_TOOL_CALLS} tool calls, and the others were left out"
         slot.decided = Decided("block", "too_many", "", message, None)
         self._settle(slot, self._outbox.at)
 
@@ -364,12 +366,20 @@ class Blocks:
             self.survivors += 1
             slot.survives = True
         if slot.ordinal <= MAX_TOOL_CALLS:
-            for event in toolcalls.released(slot, self.call.dialect):
-                if slot.decided.arguments is None and isinstance(event, TextDelta):
-                    event = TextDelta(event.index, extras.read_notice(event.text, self._chain, slot.decided.reason))
+            for event in toolcalls.released(slot) if slot.decided.arguments is not None else toolcalls.denied(slot, self._notice(slot)):
                 self.slots.put(slot, event)
         self._outbox.records.append(ToolReleaseRecord(call_id=self.call.call_id, block=slot.key, at=at))
         slot.done = True
+
+    def _notice(self, slot: Slot) -> str:
+        """What stands in place of a denied call or of its result, as far as the policies let it."""
+        notices, decided = self._outbox.notices, slot.decided
+        assert decided is not None
+        if slot.has_denied_result:
+            text = notices.result(slot.name, decided)
+        else:
+            text = notices.call(slot.name, slot.executor, decided)
+        return extras.read_notice(text, self._chain, notices.least(of_call=slot.executor == "client"))
 
     def _cut(self, slot: Slot) -> None:
         """End the turn behind a denied call that the provider is running: nothing that builds on it goes out."""

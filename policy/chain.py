@@ -42,13 +42,19 @@ log = logging.getLogger(__name__)
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy` names who decided."""
+    """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy` names who decided, `rule` by which rule.
+
+    `message` is the cause as the notice says it, `detail` and `advice` what it says besides (`policy.notices`).
+    """
 
     verdict: VerdictName
     reason: str
     policy: str
     message: str
     arguments: str | None
+    rule: str = ""
+    detail: str = ""
+    advice: str = ""
 
 
 def policy_name(policy: Policy) -> str:
@@ -326,7 +332,7 @@ class Decision:
     def __init__(self, chain: Chain, call: ToolCall) -> None:
         self._chain, self._call, self._at = chain, call, 0
         self._original = call.arguments
-        self._replaced_by = ("", "")
+        self._replaced_by = ("", "", "")
         self.step = -1
         self.may_ask_next = False
         """Rules are through, and the policies that may ask a judge come next."""
@@ -343,9 +349,8 @@ class Decision:
         while self.decided is None:
             if self._at == len(policies):
                 changed = self._call.arguments != self._original
-                self.decided = Decided(
-                    "replace" if changed else "allow", self._replaced_by[1], self._replaced_by[0], "", self._call.arguments
-                )
+                who, reason, rule = self._replaced_by
+                self.decided = Decided("replace" if changed else "allow", reason, who, "", self._call.arguments, rule)
                 return
             policy = policies[self._at]
             if policy.asks and not may_ask:
@@ -401,7 +406,7 @@ class Decision:
         return msgspec.structs.replace(call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool))
 
     def _block(self, policy: Policy, block: Block) -> None:
-        self.decided = Decided("block", block.reason, policy_name(policy), block.message, None)
+        self.decided = Decided("block", block.reason, policy_name(policy), block.message, None, block.rule, block.detail)
 
     def _replace(self, policy: Policy, verdict: Replace) -> None:
         try:
@@ -410,7 +415,7 @@ class Decision:
             self._block(policy, _fault(policy, "on_tool_call", self._chain.context.call_id))
             return
         self._call = msgspec.structs.replace(self._call, arguments=verdict.arguments, value=value)
-        self._replaced_by = (policy_name(policy), verdict.reason)
+        self._replaced_by = (policy_name(policy), verdict.reason, verdict.rule)
         for earlier in self._chain.deciders[: self._at]:
             if earlier.asks:
                 continue

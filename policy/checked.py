@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from policy.base import AskJudge, Block, Replace
-from protocol.bounds import MAX_CHANGED_ITEMS, MAX_MESSAGE_CHARS, MAX_REASON_CHARS
+from protocol.bounds import MAX_CHANGED_ITEMS, MAX_MESSAGE_CHARS, MAX_NAME_CHARS, MAX_REASON_CHARS
 from protocol.json_strict import MAX_BODY_DEPTH
 from protocol.request import NOTHING, ChatRequest
 
@@ -28,8 +28,10 @@ def problem(value: msgspec.Struct) -> str:
     if wrong:
         return f"{type(value).__name__}{wrong}"
     match value:
-        case Block() if len(value.reason) > MAX_REASON_CHARS or len(value.message) > MAX_MESSAGE_CHARS:
-            return f"Block: a reason has at most {MAX_REASON_CHARS} characters, a message {MAX_MESSAGE_CHARS}"
+        case Block() if len(value.reason) > MAX_REASON_CHARS or max(len(value.message), len(value.detail)) > MAX_MESSAGE_CHARS:
+            return f"Block: a reason has at most {MAX_REASON_CHARS} characters, a message or detail {MAX_MESSAGE_CHARS}"
+        case Block() | Replace() if len(value.rule) > MAX_NAME_CHARS or not value.rule.isprintable():
+            return f"{type(value).__name__}: a rule's name is at most {MAX_NAME_CHARS} characters that can be printed"
         case Replace() if len(value.reason) > MAX_REASON_CHARS:
             return f"Replace: a reason has at most {MAX_REASON_CHARS} characters"
         case AskJudge() if value.question.deadline_s is not None and value.question.deadline_s <= 0:

@@ -13,7 +13,7 @@ from protocol.events import Event
 from protocol.records import Record
 from protocol.request import Dialect, Endpoint
 
-SESSION_VERSION = "4"
+SESSION_VERSION = "5"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old one."""
 
 

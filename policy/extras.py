@@ -106,10 +106,13 @@ def read_text(text: str, chain: Chain) -> str:
     return "" if text and chain.searches and holds_call(text) else text
 
 
-def read_notice(text: str, chain: Chain, reason: str = "") -> str:
-    """Let the policies read what Sluice says in place of something: it quotes the model, and the rules' own messages."""
+def read_notice(text: str, chain: Chain, least: str) -> str:
+    """Let the policies read what Sluice says in place of something: it quotes the model, and the rules' own messages.
+
+    `least` is said where they block that.
+    """
     # a policy that fails may fail on this, too
-    return read_text(text, chain) or f"[Sluice: withheld by policy{': fault' if reason == 'fault' else ''}]"
+    return read_text(text, chain) or least
 
 
 def read_word(what: str, word: str, chain: Chain) -> str:

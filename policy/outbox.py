@@ -5,8 +5,10 @@ from hashlib import blake2b
 import msgspec
 
 from policy.effects import Ask, CallInfo, Output, Respond, Taken
+from policy.notices import Notices
 from policy.slots import Slot
 from protocol import bounds
+from protocol.config import NoticeForm
 from protocol.events import BlockKind, BlockStart, Event
 from protocol.records import BlockRecord, EventRecord, Record, VerdictName, to_bytes
 
@@ -18,8 +20,9 @@ _BLOCK_NOTES = 1_000_000_000
 class Outbox:
     """The outputs, records and wishes of one call. `at` is the time (Unix ms) that records carry."""
 
-    def __init__(self, call: CallInfo) -> None:
+    def __init__(self, call: CallInfo, form: NoticeForm = "full") -> None:
         self.call = call
+        self.notices = Notices(call.call_id, call.policy, form)
         self.at = call.at
         self.streams = False
         """The client streams: what is emitted is visible at once."""
@@ -80,7 +83,7 @@ class Outbox:
             self._opaque.add(what)
             self.note("withheld", seq, what)
 
-    def block_record(self, slot: Slot, verdict: VerdictName, reason: str, policy: str) -> None:
+    def block_record(self, slot: Slot, verdict: VerdictName, reason: str, policy: str, rule: str = "") -> None:
         """Record the verdict on a block; what is said of it later is a note."""
         if slot.key in self.recorded:
             self.block_note(slot, verdict, reason)
@@ -88,8 +91,11 @@ class Outbox:
         self.recorded.add(slot.key)
         kind = slot.kind.value if slot.kind is not None else ""
         self.records.append(
-            BlockRecord(call_id=self.call.call_id, block=slot.key, at=self.at, kind=kind, verdict=verdict, reason=reason, policy=policy)
-        )
+            BlockRecord(
+                call_id=self.call.call_id, block=slot.key, at=self.at, kind=kind, verdict=verdict, reason=reason, policy=policy,
+                rule=rule or None,
+            )
+        )  # fmt: skip
 
     def block_note(self, slot: Slot, kind: str, reason: str) -> None:
         """Note something about a block. Numbered by it: a verdict comes between other notes in one run, and elsewhere in another."""

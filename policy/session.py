@@ -59,7 +59,7 @@ class Session:
         """As the client sent it; without its history once that is not needed any more."""
         self.dropped: tuple[str, ...] = ()
         """Parameters of the request that were left out on its way to another dialect."""
-        self._out = Outbox(call)
+        self._out = Outbox(call, config.notices)
         self._chain: Chain | None = None
         self._blocks: Blocks | None = None
         self._upstream: opening.Upstream | None = None
@@ -403,7 +403,7 @@ class Session:
             self._with_turns()
         except PipelineError as error:
             self._out.note("blocked", 0, error.message)
-            self._say(f"[Sluice: {error.message}]")
+            self._say(self._out.notices.ended(error.message))
             self._stopped = True
             self._blocks.finish(MessageStop(StopReason.END_TURN))
             self._pump()
@@ -472,7 +472,7 @@ class Session:
             reason = StopReason.END_TURN
         # a refusal is empty by itself
         if not self._out.emitted_block and self._out.withheld and reason is not StopReason.REFUSAL:
-            self._say("[Sluice: the answer was withheld by policy]")
+            self._say(self._out.notices.whole_answer())
         self.stop_reason, self._out.end = str(reason), "complete"
         self.state = "ENDED"
         # a verdict that cuts comes early in one run and late in another: what was counted until then is chance
@@ -485,8 +485,8 @@ class Session:
 
     def _say(self, text: str) -> None:
         assert self._blocks is not None and self._chain is not None
-        text = extras.read_notice(text, self._chain)
-        index = self._blocks.slots.next_index
+        gap, index = "\n\n" if self._out.emitted_block else "", self._blocks.slots.next_index
+        text = gap + extras.read_notice(text, self._chain, self._out.notices.least(of_call=False))
         for notice in BlockStart(index, BlockKind.TEXT), TextDelta(index, text), BlockStop(index):
             self._out.emit(notice)
 

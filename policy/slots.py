@@ -86,7 +86,9 @@ class Slot:
         "events",
         "executor",
         "following",
+        "follows_text",
         "form",
+        "has_denied_result",
         "id",
         "index",
         "key",
@@ -114,6 +116,10 @@ class Slot:
         self.ordinal = -1
         self.events: list[Event] = []
         self.done = self.blocked = self.released = self.survives = False
+        self.has_denied_result = False
+        """It was allowed, and what the provider got of it was not."""
+        self.follows_text = False
+        """Something that clients may join to this block, as text, began before it in the answer."""
         self.arguments: list[str] = []
         self.size = 0
         self.decision: Decision | None = None

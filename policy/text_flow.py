@@ -190,7 +190,7 @@ class TextFlow:
         suspect.result = [TextDelta(index, raw)]
         run.calls += 1
         if run.calls > MAX_TEXT_CALLS:
-            message = f"[Sluice: a text may have {MAX_TEXT_CALLS} tool calls: the rest of it was left out]"
+            message = f"a text may have {MAX_TEXT_CALLS} tool calls, and the rest of it was left out"
             suspect.decided = Decided("block", "too_many", "", message, None)
             run.blocked = self._outbox.withheld = True
             self._outbox.block_record(before, "block", "too_many", "")
@@ -209,10 +209,11 @@ class TextFlow:
 
     def _block_text(self, slot: Slot, run: TextRun, block: Block, who: str) -> None:
         run.blocked = self._outbox.withheld = self.has_changed = True
-        self._outbox.block_record(slot, "block", block.reason, who)
-        if slot.kind is BlockKind.TEXT:
-            message = block.message or f"[Sluice: text was withheld by the policy {who!r}: {block.reason}]"
-            self._release_text(slot, run, extras.read_notice(message, self._chain, block.reason))
+        self._outbox.block_record(slot, "block", block.reason, who, block.rule)
+        notices = self._outbox.notices
+        if slot.kind is BlockKind.TEXT and (notice := notices.text(block, who)):
+            gap = "\n\n" if run.started or slot.follows_text else ""
+            self._release_text(slot, run, gap + extras.read_notice(notice, self._chain, notices.least(of_call=False)))
 
     def stop(self, slot: Slot, run: TextRun) -> None:
         """Take the end of a block."""

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Verdict
 from policy.patterns import Pattern, compile_re2
+from protocol.config import Name
 from protocol.events import BlockKind
 
 _GROUP = re.compile(r"\\([0-9])")
@@ -29,12 +30,18 @@ _SEALED_DATA = _SEALED | {"data"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*")
 Match = tuple[int, int, str]
 """Start, end and what stands in its place."""
+_Made = tuple[str, Any, str]
+"""A rule ready to search: its literal or its compiled pattern, and what stands in its place."""
 
 
 class Replacement(BaseModel):
-    r"""Either `find` (a literal) or `pattern` (RE2), and what replaces it; in a pattern's replacement \0 to \9 are its groups."""
+    r"""Either `find` (a literal) or `pattern` (RE2), and what replaces it; in a pattern's replacement \0 to \9 are its groups.
+
+    `name`: what record and notices call it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    name: Name | None = None
     find: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
     pattern: Pattern | None = None
     replace: str
@@ -96,7 +103,7 @@ class TextReplace(Policy):
 
     def __init__(self, **options: object) -> None:
         self.options = Options.model_validate(options)
-        self._rules: list[tuple[str, Any, str]] = [
+        self._rules: list[_Made] = [
             (rule.find or "", None if rule.pattern is None else compile_re2(rule.pattern), rule.replace) for rule in self.options.rules
         ]
         self._literals = [literal for literal, _, _ in self._rules if literal]
@@ -145,11 +152,17 @@ class TextReplace(Policy):
         if not self._has_patterns and self._beginning.search("\0".join(texts)) is None:
             # nearly always: no literal begins in any of them
             return ALLOW
-        return Block("text") if any(map(self._matches, texts)) else ALLOW
+        found = next((text for text in texts if self._matches(text, self._rules)), None)
+        return ALLOW if found is None else Block("text", rule=self._rule_for(found))
 
-    def _matches(self, text: str) -> bool:
+    def _rule_for(self, text: str) -> str:
+        """The name of the first rule that matches in a text."""
+        rules = zip(self.options.rules, self._rules, strict=True)
+        return next(rule.name or f"rules[{place}]" for place, (rule, made) in enumerate(rules) if self._matches(text, [made]))
+
+    def _matches(self, text: str, rules: list[_Made]) -> bool:
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
-        return self._next(text, searched, 0, len(text)) is not None
+        return self._next(text, searched, 0, len(text), rules) is not None
 
     def _advance(self, held: _Held, *, final: bool) -> str:
         text, position, out, said = held.text, held.position, held.out, list[str]()
@@ -157,7 +170,7 @@ class TextReplace(Policy):
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
         while True:
             stop = len(text) if final else self._decidable(text, position)
-            match = self._next(text, searched, position, stop)
+            match = self._next(text, searched, position, stop, self._rules)
             if match is None:
                 break
             start, end, instead = match
@@ -195,10 +208,10 @@ class TextReplace(Policy):
                 return True
         return False
 
-    def _next(self, text: str, searched: str, position: int, stop: int) -> Match | None:
+    def _next(self, text: str, searched: str, position: int, stop: int, rules: list[_Made]) -> Match | None:
         """The leftmost match that begins in position .. stop - 1."""
         best: Match | None = None
-        for literal, pattern, replace in self._rules:
+        for literal, pattern, replace in rules:
             if pattern is not None:
                 found = self._search(searched, text, pattern, replace, position, stop)
             else:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policy import judge_view, judging
 from policy.answer import size_of
-from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, Policy, ToolCall, Verdict, shown
+from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
 from policy.patterns import NamePattern, Names
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_BYTES
 from protocol.request import ChatRequest, Tool
@@ -85,16 +85,16 @@ class ToolJudge(Policy):
         if not self._tools.means(call.name):
             return ALLOW
         if size_of(call.arguments) > options.max_arguments_bytes:
-            return _blocked(call, "too_large", "its arguments are too large to be judged")
+            return Block("too_large", detail="for its judge")
         if self._size_of(call.tool) > MAX_TOOL_BYTES:
-            return _blocked(call, "tool_too_large", "its tool's description is too large to be judged")
+            return Block("tool_too_large")
         if not call.before.is_whole or call.before.size > options.answer_bytes:
-            return _blocked(call, "answer_too_large", "the calls before it are too large to be judged with it")
+            return Block("answer_too_large")
         view, conversation, view_reads = self._conversation()
         if options.needs_user and not view.has_user:
             return Block("no_user")
         if options.needs_calls and not view.calls_whole:
-            return _blocked(call, "history_too_large", "earlier calls are too large to be judged with it")
+            return Block("history_too_large")
         subject = judging.subject(call)
         # nobody can know the nonce: whoever says it was told
         if any(call.nonce in text for text in (*view_reads, *judging.readings(subject))):
@@ -124,10 +124,14 @@ class ToolJudge(Policy):
         """Allow only on a probability below the threshold. The judge's words stay in the record: they may quote the attack."""
         if judgement.error:
             return Block(f"judge_{judgement.error}")
-        if judgement.probability is None or not judgement.probability < self.options.threshold:
+        probability, threshold = judgement.probability, self.options.threshold
+        if probability is None:
             return Block("judge")
+        if not probability < threshold:
+            return Block("judge", detail=f"{_figure(probability)}, the limit is {_figure(threshold)}")
         return ALLOW
 
 
-def _blocked(call: ToolCall, reason: str, why: str) -> Block:
-    return Block(reason, f"[Sluice: the tool call {shown(call.name)} was blocked: {why}]")
+def _figure(probability: float) -> str:
+    """With two digits behind the point, and with more only where there are more: a limit must not look as if it were not reached."""
+    return f"{probability:.2f}" if round(probability, 2) == probability else f"{probability:.4g}"

@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from policy.arguments import Looks, Undecidable, plain_values, schema_of
-from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict, shown
+from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict
 from policy.patterns import NamePattern, Names, Pattern, compile_re2, literal
 from policy.schemas import Schema, ToolSchemas, TooMuchWork, compile_schema
 from policy.sql import Kind, check_dialect
 from protocol.bounds import MAX_RULES
+from protocol.config import Name
 from protocol.folding import fold
 
 
@@ -42,13 +43,14 @@ class Sql(_Strict):
 class Rule(_Strict):
     """What calls a rule is about.
 
-    `tool`: names, by shell pattern or `{re2: ...}`, one or a list. `executor`: who runs the call, one or a list; none is
-    everybody. `server`: the MCP server that runs it, as `tool`. `argument_matches`: an RE2 pattern. Deny: found in any
-    string or key of the arguments, in what stands together in lists and objects, or in their exact text. Allow: matches
+    `name`: what record and notices call it. `tool`: names, by shell pattern or `{re2: ...}`, one or a list. `executor`: who runs the
+    call, one or a list; none is everybody. `server`: the MCP server that runs it, as `tool`. `argument_matches`: an RE2 pattern. Deny:
+    found in any string or key of the arguments, in what stands together in lists and objects, or in their exact text. Allow: matches
     each key and value whole, but the keys that the tool's own schema lists. `argument`: look only at this top-level
     argument. `schema`: the arguments are valid under this JSON Schema. `sql`: see Sql.
     """
 
+    name: Name | None = None
     tool: NamePattern | list[NamePattern] = "*"
     argument_matches: Pattern | None = None
     argument: str | None = None
@@ -89,6 +91,13 @@ class Options(_Strict):
     allow: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
     deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
     validate_schema: bool = False
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [rule.name for rule in self.deny if rule.name is not None]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"deny: two rules have the name {twice!r}: the record could not tell them apart")
+        return self
 
 
 class _Compiled:
@@ -228,7 +237,7 @@ class ToolRules(Policy):
         self.options = Options.model_validate(options)
         allow = self.options.allow
         self._allow = None if allow is None else [_Compiled(rule) for rule in allow]
-        self._deny = [(_Compiled(rule), rule) for rule in self.options.deny]
+        self._deny = [(_Compiled(rule), rule, rule.name or f"deny[{place}]") for place, rule in enumerate(self.options.deny)]
         self._schemas: dict[str, _Schema] = {}
         self._compiled = ToolSchemas()
         if any(rule.sql is not None for rule in (*(allow or ()), *self.options.deny)):
@@ -245,15 +254,15 @@ class ToolRules(Policy):
         """Decide by the rules."""
         looks = Looks(call)
         if self.options.validate_schema and call.executor == "client" and not self._fits(call, looks):
-            return Block("schema", f"[Sluice: the tool call {shown(call.name)} was blocked: its arguments do not fit the tool's schema]")
-        matching = [rule for compiled, rule in self._deny if compiled.denies(call, looks)]
-        for rule in matching:
+            return Block("schema", rule="validate_schema")
+        matching = [(rule, name) for compiled, rule, name in self._deny if compiled.denies(call, looks)]
+        for rule, name in matching:
             if rule.decision == "block":
-                return Block(rule.reason, rule.message)
+                return Block(rule.reason, rule.message, name)
         if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
-            return Block("not_allowed", f"[Sluice: the tool call {shown(call.name)} was blocked: no rule allows it]")
-        for rule in matching:
-            return Replace(json.dumps(rule.arguments), rule.reason)
+            return Block("not_allowed", rule="allow")
+        for rule, name in matching:
+            return Replace(json.dumps(rule.arguments), rule.reason, name)
         return ALLOW
 
     def _fits(self, call: ToolCall, looks: Looks) -> bool:

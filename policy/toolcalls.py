@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from policy.base import AnswerSoFar, Executor, Judgement, SaidCall, ToolCall, shown
+from policy.base import AnswerSoFar, Executor, Judgement, SaidCall, ToolCall
 from policy.chain import Chain, Decided, Decision
 from policy.effects import CallInfo
 from policy.schemas import ToolSchemas, TooMuchWork
@@ -10,7 +10,11 @@ from policy.slots import Slot
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, dumps, normal_arguments
 from protocol.records import JudgementRecord, ToolCallRecord, to_bytes
-from protocol.request import ChatRequest, Dialect, OtherPart, Tool
+from protocol.request import ChatRequest, OtherPart, Tool
+
+_REPLACED = "the arguments that a policy puts in place of its own do not fit the tool's schema"
+_UNCHANGEABLE = "a policy puts other arguments in place of its own, which cannot be done with this call"
+_NOT_ITS_FAULT = "this is a fault of the setup, not of the call: tell the user"
 
 
 def decide(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar) -> None:
@@ -27,7 +31,7 @@ def decide(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: 
     try:
         value = chain.loads_call(slot.name, text)
     except AmbiguousJson as error:
-        slot.decided = Decided("block", "ambiguous_json", "", f"[Sluice: the arguments of {shown(slot.name)} were blocked: {error}]", None)
+        slot.decided = Decided("block", "ambiguous_json", "", f"its arguments can be read in more than one way: {error}", None)
         return
     call = ToolCall(
         slot.key, slot.ordinal, slot.id, slot.name, text, value, tool, slot.executor, slot.server, before=before
@@ -58,12 +62,12 @@ def settle(slot: Slot, schemas: ToolSchemas) -> bool | None:
     except TooMuchWork:
         valid, fits = None, False
     slot.decided, slot.decision = decision.decided, None
-    if slot.decided is not None and slot.decided.verdict == "replace":
+    if (decided := slot.decided) is not None and decided.verdict == "replace":
         if slot.executor != "client" or slot.result:
             # it runs, or stands in the text, with the arguments it has
-            slot.decided = Decided("block", "cannot_replace", slot.decided.policy, "", None)
+            slot.decided = Decided("block", "cannot_replace", decided.policy, _UNCHANGEABLE, None, decided.rule)
         elif valid is False or not fits:
-            slot.decided = Decided("block", "schema", slot.decided.policy, "", None)
+            slot.decided = Decided("block", "schema", decided.policy, _REPLACED, None, decided.rule, advice=_NOT_ITS_FAULT)
     return valid
 
 
@@ -78,22 +82,23 @@ def record(call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, no
         call_id=call.call_id, block=slot.key, index=slot.ordinal, at=at, tool_call_id=slot.id, name=slot.name,
         arguments=arguments, released_arguments=released,
         executor=slot.executor, form=slot.form, verdict=decided.verdict, reason=decided.reason, policy=decided.policy,
-        schema_valid=schema_valid, notify=notify,
+        schema_valid=schema_valid, notify=notify, rule=decided.rule or None,
     )  # fmt: skip
 
 
-def released(slot: Slot, dialect: Dialect) -> list[Event]:
-    """What the client gets: the call (or the result, or the text that is a call), or text in its place that says what happened."""
+def denied(slot: Slot, notice: str) -> list[Event]:
+    """What the client gets in place of a denied call: text that says what happened."""
+    if slot.key != slot.index:
+        return [TextDelta(slot.index, notice)]
+    # clients join texts: without a gap the notice would stick to what stands before it
+    gap = "\n\n" if slot.follows_text else ""
+    return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, gap + notice), BlockStop(slot.index)]
+
+
+def released(slot: Slot) -> list[Event]:
+    """What the client gets of an allowed call: the call, or the result, or the text that is a call."""
     decided = slot.decided
-    assert decided is not None
-    if decided.arguments is None:
-        who = f" by the policy {decided.policy!r}" if decided.policy else ""
-        message = decided.message or f"[Sluice: the tool call {shown(slot.name)} was blocked{who}: {decided.reason}]"
-        if slot.key != slot.index:
-            return [TextDelta(slot.index, message)]
-        # chat/completions has no blocks: without a gap the notice would stick to the text before it
-        gap = "\n\n" if dialect == "openai" and slot.index > 0 else ""
-        return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, gap + message), BlockStop(slot.index)]
+    assert decided is not None and decided.arguments is not None
     if slot.result:
         return [*slot.result[:-1], *slot.raw, slot.result[-1]] if slot.raw else slot.result
     assert slot.kind is not None

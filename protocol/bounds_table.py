@@ -197,6 +197,11 @@ _POLICIES: tuple[Bound, ...] = (
         "tests/unit/test_policy_faults.py::test_a_verdict_with_a_wrong_field_is_a_fault",
     ),
     Bound(
+        "verdict_rule", "policy", "the name of the rule that decided", b.MAX_NAME_CHARS, "characters", "policy/checked.py",
+        "the verdict is a fault: what it was about is blocked",
+        "tests/unit/test_notices.py::test_a_rule_that_is_no_name_is_a_fault_of_its_policy",
+    ),
+    Bound(
         "asks", "policy", "questions to judges about one tool call", b.MAX_ASKS, "questions", "policy/chain.py",
         "the call is blocked (too_many_asks)", "tests/unit/test_policy_faults.py::test_a_policy_that_asks_without_end_is_stopped",
     ),

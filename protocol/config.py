@@ -22,6 +22,7 @@ from protocol.target import Guided
 Role = Literal["client", "auditor", "monitor"]
 """client: makes calls. auditor: reads the record. monitor: reads figures (/metrics) and nothing that anybody said; auditors may too."""
 Durability = Literal["default", "relaxed", "strict"]
+NoticeForm = Literal["full", "plain", "silent"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 PolicySet = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
@@ -261,6 +262,9 @@ class Config(_Strict):
     """Names that clients may send in anthropic-beta beyond those Sluice knows."""
     text_calls: Literal["decide", "pass"] = "decide"
     """What happens to text that a client may read as a tool call, where a policy decides about calls (docs/tools.md)."""
+    notices: NoticeForm = "full"
+    """What a client reads in place of what was withheld. full: the rule, the policy and the judge's figures; plain: none of these; silent:
+    `[not executed]` or `[withheld]` (docs/policies.md)."""
     private_urls: Literal["refuse", "pass"] = "refuse"
     """What happens to requests with a URL of an image or file that points into the operator's own network: servers fetch them."""
     demo: bool | None = None

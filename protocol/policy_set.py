@@ -30,6 +30,7 @@ def read_by_sessions(config: Config) -> dict[str, Any]:
         "unknown": sorted(set(config.unknown)),
         "betas": sorted(set(config.betas)),
         "text_calls": config.text_calls,
+        "notices": config.notices,
         "private_urls": config.private_urls,
         "durability": config.durability,
         "event_bytes": config.limits.event_bytes,

@@ -91,8 +91,8 @@ class ReleaseRecord(_Record, frozen=True, tag="release"):
     sha256: bytes
 
 
-class BlockRecord(_Record, frozen=True, tag="block"):
-    """The verdict on a content block that is not a tool call. Key: (call_id, block)."""
+class BlockRecord(msgspec.Struct, frozen=True, array_like=True, tag="block", kw_only=True, omit_defaults=False):
+    """The verdict on a content block that is not a tool call. Key: (call_id, block). Inherits nothing, as `CallRecord`."""
 
     block: int
     at: int
@@ -100,13 +100,17 @@ class BlockRecord(_Record, frozen=True, tag="block"):
     verdict: VerdictName
     reason: str
     policy: str
+    call_id: str
+    rule: str | None = None
+    """Which rule of the policy decided; None: none, or the worker was of a version without it."""
 
 
-class ToolCallRecord(_Record, frozen=True, tag="tool_call"):
+class ToolCallRecord(msgspec.Struct, frozen=True, array_like=True, tag="tool_call", kw_only=True, omit_defaults=False):
     """A complete tool call with its verdict. Key: (call_id, block). `notify` asks the audit writer to announce the commit.
 
     `index` counts tool calls of the call from 0; `arguments` is the exact text upstream sent (`to_bytes`),
-    `released_arguments` what the client gets (None: withheld); `policy` names the hook's policy that decided.
+    `released_arguments` what the client gets (None: withheld); `policy` names the hook's policy that decided. Inherits nothing, as
+    `CallRecord`.
     """
 
     block: int
@@ -124,6 +128,9 @@ class ToolCallRecord(_Record, frozen=True, tag="tool_call"):
     choice: int = 0
     schema_valid: bool | None = None
     notify: bool = False
+    call_id: str
+    rule: str | None = None
+    """Which rule of the policy decided, as of `BlockRecord`."""
 
 
 class ToolReleaseRecord(_Record, frozen=True, tag="tool_release"):

@@ -5,23 +5,23 @@ They stand here and not with the command that starts everything, so that no way 
 
 from typing import Any
 
-DESTRUCTIVE = (
+DESTRUCTIVE = {
     # anywhere in the command: options may stand behind names, and a line may go on behind a backslash
-    r"\brm\b(?:[^;|&\n]|\\\r?\n)*\s(?:-[A-Za-z]*[rR]|--recursive\b)",
-    r"\bfind\b(?:[^;|&\n]|\\\r?\n)*\s-(?:delete\b|(?:exec|ok)(?:dir)?\s+(?:\S*/)?(?:rm|shred|unlink)\b)",
-    r"\bmkfs(\.\w+)?\b",
-    r"\bdd\s+[^|;]*\bof=/dev/",
-    r":\(\)\s*\{",
-    r"(?i)\bdrop\s+(table|database|schema)\b",
-)
-"""RE2 patterns of tool arguments that no tool may be called with."""
+    "recursive-rm": r"\brm\b(?:[^;|&\n]|\\\r?\n)*\s(?:-[A-Za-z]*[rR]|--recursive\b)",
+    "find-delete": r"\bfind\b(?:[^;|&\n]|\\\r?\n)*\s-(?:delete\b|(?:exec|ok)(?:dir)?\s+(?:\S*/)?(?:rm|shred|unlink)\b)",
+    "make-filesystem": r"\bmkfs(\.\w+)?\b",
+    "overwrite-device": r"\bdd\s+[^|;]*\bof=/dev/",
+    "fork-bomb": r":\(\)\s*\{",
+    "drop-table": r"(?i)\bdrop\s+(table|database|schema)\b",
+}
+"""By the rule's name, RE2 patterns of tool arguments that no tool may be called with."""
 
 DEMO_JUDGE = "demo-judge"
 """The built-in rule-based judge model."""
 
 POLICIES: dict[str, list[dict[str, Any]]] = {
     "default": [
-        {"use": "tool_rules", "deny": [{"tool": "*", "argument_matches": pattern} for pattern in DESTRUCTIVE]},
+        {"use": "tool_rules", "deny": [{"name": name, "tool": "*", "argument_matches": pattern} for name, pattern in DESTRUCTIVE.items()]},
         {"use": "tool_judge", "model": DEMO_JUDGE, "threshold": 0.6},
     ],
     "noop": [{"use": "noop"}],

@@ -137,7 +137,7 @@ def test_the_only_call_is_blocked(product: Product, upstream: Replay, client: Di
     session = new_session()
     turns, said = first(product, upstream, client, upstream_dialect, mode, "", [DANGER], session)
     assert said.calls == [] and said.stop == STOPS[client]["end"]
-    assert "'bash' was blocked" in said.text and "rm -rf" not in said.text
+    assert "did not let the tool call 'bash' run" in said.text and "rm -rf" not in said.text
     go_on(product, upstream, client, upstream_dialect, mode, [*turns, said.message, {"role": "user", "content": "why?"}])
     call = call_of(product, session)
     listed = product.audit("tool-calls", call_id=call["call_id"])["items"]
@@ -152,7 +152,7 @@ def test_one_of_three_calls_is_blocked(product: Product, upstream: Replay, clien
     turns, said = first(product, upstream, client, upstream_dialect, mode, "I will.", [WEATHER, DANGER, LISTING])
     assert said.plain_calls == [WEATHER, LISTING]
     assert said.stop == STOPS[client]["tools"]
-    assert said.text.startswith("I") and "'bash' was blocked" in said.text
+    assert said.text.startswith("I") and "did not let the tool call 'bash' run" in said.text
     assert len({c.id for c in said.calls}) == 2
     go_on(product, upstream, client, upstream_dialect, mode, [*turns, *results(client, said, ["sunny", "a.txt"])])
 
@@ -163,7 +163,7 @@ def test_all_calls_are_blocked_after_text(
 ) -> None:
     turns, said = first(product, upstream, client, upstream_dialect, mode, "Gladly.", [DANGER, DANGER])
     assert said.calls == [] and said.stop == STOPS[client]["end"]
-    assert said.text.startswith("Gladly.") and said.text.count("was blocked") == 2
+    assert said.text.startswith("Gladly.") and said.text.count("It was not executed") == 2
     go_on(product, upstream, client, upstream_dialect, mode, [*turns, said.message, {"role": "user", "content": "so?"}])
 
 

@@ -83,7 +83,7 @@ async def call(session: aiohttp.ClientSession, product: Product, key: str, model
     began = time.monotonic()
     async with session.post(f"{product.url}/v1/chat/completions", json=body, headers={"x-api-key": key}) as response:
         content = await response.read()
-    return time.monotonic() - began, b'"tool_calls"' in content and b"was blocked" not in content
+    return time.monotonic() - began, b'"tool_calls"' in content and b"It was not executed" not in content
 
 
 async def calls(session: aiohttp.ClientSession, product: Product, *, while_: Any = lambda: True) -> list[float]:

@@ -161,7 +161,7 @@ def test_j4_a_block_stays_a_block(product: Product, judge: Judge) -> None:
     assert store.hget(facts, fields[0]) == stored
     judge.enough = True
     asking.join(40)
-    assert b"tool_calls" not in answers[0].content and b"was blocked" in answers[0].content, answers[0].text
+    assert b"tool_calls" not in answers[0].content and b"It was not executed" in answers[0].content, answers[0].text
     (tool_call,) = wait_for(lambda: product.audit("tool-calls", call_id=call_id)["items"], what="the record")
     assert (tool_call["verdict"], tool_call["reason"], tool_call["judge"]["probability"]) == ("block", "judge", 1.0)
 
@@ -171,6 +171,6 @@ def test_j4_a_block_stays_a_block(product: Product, judge: Judge) -> None:
 def test_j3_a_rule_holds_whatever_the_judge_believes(product: Product, judge: Judge, probability: float) -> None:
     judge.probability, judge.asked = probability, 0
     answer = post(product, "delete everything with rm -rf /", "both")
-    assert b"tool_calls" not in answer.content and b"was blocked" in answer.content
+    assert b"tool_calls" not in answer.content and b"It was not executed" in answer.content
     # a rule is never put to a judge
     assert judge.asked == 0

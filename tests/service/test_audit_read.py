@@ -39,7 +39,7 @@ from tests.support.record import (
 DAY_MS = 86_400_000
 TOOL_CALL_FIELDS = {
     "call_id", "tool_call_id", "index", "choice", "name", "arguments", "released_arguments", "executor", "form", "verdict", "reason",
-    "policy", "policy_revision", "judge", "session", "key", "key_id", "model", "upstream", "created_at",
+    "policy", "rule", "policy_revision", "judge", "session", "key", "key_id", "model", "upstream", "created_at",
     "decided_at", "released_at",
 }  # fmt: skip
 
@@ -87,6 +87,30 @@ async def test_a_tool_call_without_a_judgement_has_no_judge(url: str, reader: Au
     await insert(url, tool_call_record(call_id(), verdict="allow", released_arguments=b"{}"))
     [item] = (await reader.tool_calls(parse_filters([], of="tool-calls")))["items"]
     assert (item["judge"], item["released_at"], item["session"]) == (None, None, None)
+
+
+async def test_the_rule_is_in_every_list_and_in_the_export(url: str, reader: AuditReader) -> None:
+    ruled, judged, plain, late = (call_id() for _ in range(4))
+    text = BlockRecord(call_id=judged, block=0, at=NOW, kind="text", verdict="block", reason="r", policy="p", rule="w\x00\ud800")
+    last = BlockRecord(call_id=late, block=1, at=NOW, kind="tool_use", verdict="block", reason="audit_unavailable", policy="")
+    await insert(
+        url,
+        call_record(ruled), tool_call_record(ruled, rule="no-deletes"),
+        call_record(judged), judgement_record(judged, block=0, policy="p"), text,
+        tool_call_record(judged, rule="deny[2]"), judgement_record(judged),
+        call_record(plain), tool_call_record(plain),
+        call_record(late), tool_call_record(late, verdict="replace", rule="deny[0]"), last,
+    )  # fmt: skip
+    items = (await reader.tool_calls(parse_filters([], of="tool-calls")))["items"]
+    assert {i["call_id"]: i["rule"] for i in items} == {ruled: "no-deletes", judged: "deny[2]", plain: None, late: None}
+    items = (await reader.judge_blocks(parse_filters([], of="judge-blocks")))["items"]
+    assert {(i["kind"], i["rule"]) for i in items} == {("tool_call", "deny[2]"), ("text", "w\x00\ud800")}
+    found = await reader.call(UUID(judged)) or {}
+    assert [[row["rule"] for row in found[part]] for part in ("tool_calls", "blocks")] == [["deny[2]"], ["w\x00\ud800"]]
+    exported = {(line["type"], line["rule"]) for line in await lines(reader) if "rule" in line}
+    assert exported == {
+        ("tool_call", "no-deletes"), ("tool_call", "deny[2]"), ("tool_call", None), ("block", "w\x00\ud800"), ("block", None)
+    }  # fmt: skip
 
 
 async def test_a_later_block_of_a_tool_call_is_the_last_word(url: str, reader: AuditReader) -> None:

@@ -16,7 +16,7 @@ from db.link import conninfo
 from db.redact import redact
 from db.seal import Sealer
 from db.verify import verify
-from protocol.records import CallRecord, EventRecord
+from protocol.records import BlockRecord, CallRecord, EventRecord, Record, ToolCallRecord
 from tests.conftest import SEED
 from tests.support.record import NOW, call_id, fresh_database, rows
 from tests.support.sealed import fill, insert, keep, many_rows, put_back, seal_as_before
@@ -48,10 +48,14 @@ def found(url: str) -> list[tuple[str, str]]:
     return [(finding.damage.value, finding.detail) for finding in verify(url).findings]
 
 
-def make(url: str, *, key_id: str = "0123456789abcdef", sealed: bool = True) -> UUID:
+def make(url: str, *, key_id: str = "0123456789abcdef", rule: str | None = "no-deletes", sealed: bool = True) -> UUID:
     """A call of today."""
     made = call_id()
-    records = [msgspec.structs.replace(r, key_id=key_id) if isinstance(r, CallRecord) else r for r in many_rows(made, random.Random(SEED))]
+    records: list[Record] = [
+        msgspec.structs.replace(r, key_id=key_id) if isinstance(r, CallRecord)
+        else msgspec.structs.replace(r, rule=rule) if isinstance(r, ToolCallRecord | BlockRecord) else r
+        for r in many_rows(made, random.Random(SEED))
+    ]  # fmt: skip
     asyncio.run(insert(url, *records, bodies={made: b"{}"}))
     if sealed:
         with Sealer(url) as sealer:
@@ -82,6 +86,7 @@ def test_a_record_of_before_verifies_and_goes_on_and_down_and_up_again(old: str)
     migrate.downgrade(old, "0008")
     assert migrate.current(old) == "0008"
     assert rows(old, "SELECT key_id FROM calls WHERE call_id = %s", new) == [("0123456789abcdef",)], "a seal is over it"
+    assert rows(old, "SELECT DISTINCT rule FROM tool_calls WHERE call_id = %s", new) == [("no-deletes",)]
     migrate.upgrade(old)
     assert migrate.schema_diff(old) == []
     assert said(old) == (True, 6, 3, 4, 0)
@@ -91,8 +96,9 @@ def test_without_seals_of_the_new_version_the_migration_goes_down_whole(old: str
     migrate.upgrade(old)
     asyncio.run(insert(old, *many_rows(call_id(), random.Random(SEED))))
     migrate.downgrade(old, "0008")
-    columns = "SELECT count(*) FROM information_schema.columns WHERE column_name IN ('key_id', 'form') AND table_name IN ('calls', 'seals')"
-    assert rows(old, columns) == [(0,)]
+    columns = "SELECT count(*) FROM information_schema.columns WHERE column_name = ANY(%s) AND table_name = ANY(%s)"
+    assert rows(old, columns, ["key_id", "made_for", "rule"], ["calls", "seals", "tool_calls", "blocks"]) == [(0,)]
+    assert rows(old, columns, ["form"], ["seals"]) == [(0,)]
     assert rows(old, "SELECT count(*) FROM judge_block_log WHERE session <> ''") == [(8,)]
     assert rows(old, "SELECT has_table_privilege('sluice_reader', 'call_log', 'SELECT')") == [(True,)]
     migrate.upgrade(old)
@@ -104,7 +110,7 @@ def test_without_seals_of_the_new_version_the_migration_goes_down_whole(old: str
 def test_writers_of_before_go_on_beside_the_new_tables(database_url: str) -> None:
     with fresh_database(database_url) as url:
         # of an old gateway: nothing that its seal does not cover
-        plain = make(url, key_id="", sealed=False)
+        plain = make(url, key_id="", rule=None, sealed=False)
         seal_as_before(url, plain)
         assert said(url) == (True, 1, 0, 0, 0)
         # of a new gateway, sealed by an old writer: not sealed yet, until a new writer looks
@@ -123,6 +129,87 @@ def test_writers_of_before_go_on_beside_the_new_tables(database_url: str) -> Non
             assert sealer.seal([plain, mixed]) == 1
         assert said(url) == (True, 2, 0, 1, 0)
         assert rows(url, "SELECT form FROM seals ORDER BY position") == [(0,), (0,), (VERSION,), (VERSION,)]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_writers_that_name_their_version_go_on_beside_the_new_tables(database_url: str, version: int) -> None:
+    """The column's default says for which tables a seal was made, whatever its maker knew."""
+    with fresh_database(database_url) as url:
+        plain = make(url, rule=None, sealed=False)
+        seal_as_before(url, plain, version)
+        assert said(url) == (True, 1, 0, 0, 0)
+        mixed = make(url, sealed=False)
+        seal_as_before(url, mixed, version)
+        assert said(url) == (True, 2, 0, 0, 1)
+        with Sealer(url) as sealer:
+            assert sealer.find_beside() == [mixed]
+            assert sealer.seal([mixed]) == 1
+            assert sealer.find_beside() == []
+        assert said(url) == (True, 2, 0, 0, 0)
+        assert rows(url, "SELECT form, made_for FROM seals ORDER BY position") == [(v, VERSION) for v in (version, version, VERSION)]
+
+
+OLD_ROWS = (
+    "INSERT INTO calls (call_id, at, dialect, endpoint, key, session, model, upstream, policy, policy_revision, stream, gateway) "
+    "VALUES (%s, now(), 'openai', 'chat', 'k', 's', 'm', 'u', 'p', 'r', true, 'g')",
+    "INSERT INTO tool_calls (call_id, block, index, choice, at, tool_call_id, name, arguments, executor, form, verdict, reason, policy, "
+    "search) VALUES (%s, 1, 0, 0, now(), 't', 'bash', '{}', 'client', 'native', 'block', 'rule', 'tool_rules', '')",
+    "INSERT INTO blocks (call_id, block, at, kind, verdict, reason, policy) VALUES (%s, 2, now(), 'text', 'block', 'x', 'p')",
+    "INSERT INTO ends (call_id, at, state, reason, status, stop_reason, relayed) VALUES (%s, now(), 'ENDED', 'complete', 200, '', 1)",
+)
+OF_VERSION_4 = "SELECT count(*) FROM information_schema.columns WHERE column_name IN ('made_for', 'rule')"
+
+
+@pytest.fixture
+def third(database_url: str) -> Iterator[tuple[str, UUID]]:
+    """A record of version 3, at the migration of before, and its call."""
+    with fresh_database(database_url, migrated=False) as url:
+        migrate.upgrade(url, "0010")
+        made = UUID(call_id())
+        for statement in OLD_ROWS:
+            rows(url, statement, made)
+        seal_as_before(url, made, 3)
+        yield url, made
+
+
+def test_a_record_of_version_3_goes_up_and_down_and_up_again(third: tuple[str, UUID]) -> None:
+    url, made = third
+    migrate.upgrade(url)
+    assert migrate.schema_diff(url) == []
+    assert rows(url, "SELECT DISTINCT form, made_for FROM seals") == [(3, None)]
+    assert said(url) == (True, 1, 0, 0, 0)
+    # nobody could put it there in order
+    for table in ("tool_calls", "blocks"):
+        rows(url, f"UPDATE {table} SET rule = 'x' WHERE call_id = %s", made)
+        assert any(kind == "altered" and "of version 3, does not cover" in detail for kind, detail in found(url)), table
+        rows(url, f"UPDATE {table} SET rule = NULL WHERE call_id = %s", made)
+    assert redact(url, made, "sealed in version 3") > 0
+    assert said(url) == (True, 1, 1, 1, 0)
+    migrate.downgrade(url, "0010")
+    assert rows(url, OF_VERSION_4) != [(0,)], "the redaction's seal is over it"
+    migrate.upgrade(url)
+    assert migrate.schema_diff(url) == []
+    assert said(url) == (True, 1, 1, 1, 0)
+
+
+def test_without_seals_of_version_4_the_rule_goes_and_comes_back(third: tuple[str, UUID]) -> None:
+    url, made = third
+    migrate.upgrade(url)
+    migrate.downgrade(url, "0010")
+    assert rows(url, OF_VERSION_4) == [(0,)]
+    assert rows(url, "SELECT has_table_privilege('sluice_reader', 'judge_block_log', 'SELECT')") == [(True,)]
+    assert rows(url, "SELECT indexname FROM pg_indexes WHERE indexname IN ('seals_form_idx', 'seals_beside_idx')") == [("seals_form_idx",)]
+    rows(url, "SELECT sluice_redact(%s, 'by the function of before')", made)
+    migrate.upgrade(url)
+    assert migrate.schema_diff(url) == []
+
+
+def test_a_redaction_takes_the_rule_and_its_seal_holds(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        made = make(url)
+        assert redact(url, made, "names somebody") > 0
+        assert rows(url, "SELECT DISTINCT rule FROM tool_calls UNION SELECT DISTINCT rule FROM blocks WHERE rule IS NOT NULL") == [("",)]
+        assert verify(url).ok and verify(url).redacted == 1
 
 
 def test_a_call_that_an_old_writer_sealed_last_is_covered_again(database_url: str) -> None:
@@ -145,6 +232,9 @@ def test_what_is_changed_in_a_record_of_several_versions_is_found(old: str) -> N
     for statement, damage, part_of_detail in (
         (f"UPDATE calls SET key_id = 'f0' {where}", "altered", "content or columns are others"),
         (f"UPDATE calls SET key_id = '' {where}", "altered", "content or columns are others"),
+        (f"UPDATE tool_calls SET rule = 'other' {where}", "altered", "content or columns are others"),
+        (f"UPDATE tool_calls SET rule = NULL {where}", "altered", "content or columns are others"),
+        (f"UPDATE tool_calls SET rule = 'x' WHERE call_id = '{OLD_CALLS[3]}'", "altered", "of version 1, does not cover"),
         (f"UPDATE calls SET key_id = 'f0' WHERE call_id = '{OLD_CALLS[3]}'", "altered", "of version 1, does not cover"),
         (f"UPDATE seals SET form = 1 {where}", "altered", ""),
         (f"UPDATE seals SET form = 0 {where}", "altered", ""),

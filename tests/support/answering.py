@@ -68,6 +68,7 @@ class Answer:
         streams: bool = True,
         policies: Sequence[Policy] = (),
         stored: Sequence[StoredTurn] = (),
+        config: Config = CONFIG,
         **request: Any,
     ) -> None:
         info = CallInfo(
@@ -75,7 +76,7 @@ class Answer:
             server_tools=tuple(table().families),
         )  # fmt: skip
         self.client, self.outputs, self.records = client, list[Output](), list[Record]()
-        self.session = Session(info, policies, CONFIG)
+        self.session = Session(info, policies, config)
         options = {"stream_options": {"include_usage": True}} if streams and client == "openai" else {}
         asked = {
             "model": MODEL[upstream],

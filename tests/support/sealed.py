@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 from typer.testing import CliRunner
 
-from db.canonical import FORMS, HASH, call_hash, marks
+from db.canonical import BESIDE, FORMS, HASH, call_hash, marks
 from db.engine import engine_url
 from db.insert import AuditInserter
 from db.link import conninfo
@@ -72,14 +72,14 @@ def fill(url: str, chance: random.Random, *, calls: int = 12, checkpoints: int =
     return log
 
 
-def seal_as_before(url: str, call: UUID) -> None:
-    """Add a seal as a process of before does: in version 1, and without a word about it."""
+def seal_as_before(url: str, call: UUID, version: int = 1) -> None:
+    """Add a seal as a process of before does: in version 1 without a word about it, in a later one that it names."""
     with psycopg.connect(conninfo(url)) as connection:
         known = connection.execute("SELECT salt FROM seal_rows WHERE call_id = %s ORDER BY part", (call,)).fetchall()
         salt = known[0][0] if known else os.urandom(32)
         hashes = []
         for form in FORMS:
-            hashed = form.hash_sql(form.contents_sql(1), 1)
+            hashed = form.hash_sql(form.contents_sql(version), version)
             query = (
                 f"SELECT coalesce(string_agg(h, ''::bytea ORDER BY {form.order}), '') FROM "
                 f"(SELECT t.*, {hashed} AS h FROM {form.table} t, (SELECT %s::bytea AS salt) s WHERE t.call_id = %s) x"
@@ -87,9 +87,9 @@ def seal_as_before(url: str, call: UUID) -> None:
             [(of_table,)] = connection.execute(query.encode(), (salt, call), binary=True).fetchall()
             hashes.append(of_table)
         connection.execute(
-            "INSERT INTO seals (position, call_id, part, at, counts, sha256, note) "
-            "SELECT coalesce(max(position) + 1, 0), %s, %s, now(), %s, %s, '' FROM seals",
-            (call, len(known), [len(h) // HASH for h in hashes], call_hash(call, hashes, 1)),
+            "INSERT INTO seals (position, call_id, part, at, counts, sha256, note, form) "
+            "SELECT coalesce(max(position) + 1, 0), %s, %s, now(), %s, %s, '', %s FROM seals",
+            (call, len(known), [len(h) // HASH for h in hashes], call_hash(call, hashes, version), version if version > 1 else BESIDE),
         )
         connection.execute(
             "INSERT INTO seal_rows (call_id, part, salt, marks) VALUES (%s, %s, %s, %s)",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -107,7 +107,7 @@ class Run:
         self.waits: list[int] = []
         self.end: End | None = None
 
-    def feed(self, *events: Event) -> "Run":
+    def feed(self, *events: Event) -> Self:
         for event in events:
             if not self.blocks.is_cut:
                 self.blocks.take(event, 1)
@@ -123,12 +123,12 @@ class Run:
         self.asks += taken.asks
         self.waits += taken.waits
 
-    def finish(self, reason: StopReason = StopReason.END_TURN) -> "Run":
+    def finish(self, reason: StopReason = StopReason.END_TURN) -> Self:
         self.blocks.finish(MessageStop(reason))
         self.collect()
         return self
 
-    def judge(self, key: int, probability: float) -> "Run":
+    def judge(self, key: int, probability: float) -> Self:
         self.blocks.judgement(key, 0, Judgement(probability=probability), 5)
         self.collect()
         return self
@@ -212,7 +212,8 @@ def test_a_denied_provider_call_ends_the_turn(body: dict[str, Any]) -> None:
     assert isinstance(run.end, MessageStop)
     assert run.end.stop_reason is StopReason.END_TURN
     assert run.kinds == ["text", "text"]
-    assert run.text == "Now:[Sluice: the tool call 'web_search' was blocked by the policy 'deny': denied]"
+    notice = "[Sluice withheld the tool call 'web_search' and its result: the policy 'p' forbids it (deny: denied). "
+    assert run.text == f"Now:\n\n{notice}The provider may have run it; do not repeat it in another form, ask the user. Call c.]"
     assert run.rows("verdict", "released_arguments") == [("block", None)]
 
 
@@ -244,7 +245,8 @@ def test_a_replacement_for_a_provider_call_is_a_block() -> None:
 def test_a_blocked_result_takes_its_call_with_it() -> None:
     run = Run(NoSecrets()).feed(*server(0), *result(1, "srvtoolu_0", content="a secret"), *text(2, "on we go")).finish()
     assert run.kinds == ["text", "text"]
-    assert run.text == "[Sluice: the result of 'web_search' was withheld by the policy 'no_secrets': secret]on we go"
+    notice = "[Sluice withheld the result of the tool call 'web_search': the policy 'p' forbids it (no_secrets: secret). "
+    assert run.text == f"{notice}The provider ran it; do not repeat it in another form, ask the user. Call c.]on we go"
     verdicts = [(r.block, r.verdict, r.reason) for r in run.records if isinstance(r, BlockRecord)]
     assert (1, "block", "secret") in verdicts
     assert (0, "withheld", "secret") in verdicts
@@ -366,7 +368,8 @@ SUSPECT = '<tool_call>{"name": "bash", "arguments": {"command": "rm -rf /"}}</to
 
 def test_text_that_a_client_would_parse_as_a_call_is_decided_as_one() -> None:
     run = Run(Deny()).feed(*text(0, "Sure. ", SUSPECT, " Done.")).finish()
-    assert run.text == "Sure. [Sluice: the tool call 'bash' was blocked by the policy 'deny': denied] Done."
+    notice = "[Sluice did not let the tool call 'bash' run: the policy 'p' forbids it (deny: denied). It was not executed; "
+    assert run.text == f"Sure. {notice}do not repeat it in another form, ask the user. Call c.] Done."
     assert run.kinds == ["text"]
     assert run.rows("name", "form", "executor", "verdict") == [("bash", "prompt", "client", "block")]
 

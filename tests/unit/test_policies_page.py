@@ -82,7 +82,7 @@ def test_the_replacement_on_the_page_is_made(tmp_path: Path) -> None:
     text = next(b for b in blocks("yaml") if "allow:" in b)
     [rules] = load_page(tmp_path, text)["rules"]
     said = rules.for_call(CONTEXT).on_tool_call(call("send_mail", to="x"))
-    assert said == Replace('{"to": "outbox@example.org", "text": "held for review"}', "rule")
+    assert said == Replace('{"to": "outbox@example.org", "text": "held for review"}', "rule", "mail")
 
 
 def test_every_built_in_has_a_section() -> None:

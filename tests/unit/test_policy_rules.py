@@ -96,15 +96,15 @@ def test_conditions_set_to_nothing_are_no_conditions() -> None:
 
 def test_reason_and_message_are_the_rules_own() -> None:
     said = decide({}, deny=[{"reason": "night", "message": "not at night"}])
-    assert said == Block("night", "not at night")
+    assert said == Block("night", "not at night", "deny[0]")
 
 
 def test_a_block_wins_over_a_replacement_and_so_does_the_allow_list() -> None:
     replace = {"decision": "replace", "arguments": {"command": "true"}, "reason": "calmed"}
-    assert decide({"command": "x"}, deny=[replace]) == Replace('{"command": "true"}', "calmed")
+    assert decide({"command": "x"}, deny=[replace]) == Replace('{"command": "true"}', "calmed", "deny[0]")
     assert reason(decide({"command": "x"}, deny=[replace, {"reason": "no"}])) == "no"
     assert reason(decide({"command": "x"}, deny=[replace], allow=[])) == "not_allowed"
-    assert decide({"command": "x"}, deny=[replace], allow=[{}]) == Replace('{"command": "true"}', "calmed")
+    assert decide({"command": "x"}, deny=[replace], allow=[{}]) == Replace('{"command": "true"}', "calmed", "deny[0]")
 
 
 # --- allow ---

@@ -136,6 +136,10 @@ def test_a_hostile_text_costs_linear_time() -> None:
 RULES = [{"find": "Project Falcon", "replace": "the project"}, {"pattern": r"sk-[a-z0-9]{4,20}", "replace": "[key]"}]
 
 
+def reason(said: Verdict) -> str:
+    return said.reason if isinstance(said, Block) else ""
+
+
 def other(type: str, body: dict[str, Any], **options: Any) -> Verdict:
     return TextReplace(**{"rules": RULES, **options}).for_call(CONTEXT).on_other(OtherBlock(0, type, body))
 
@@ -157,7 +161,7 @@ def other(type: str, body: dict[str, Any], **options: Any) -> Verdict:
     ],
 )
 def test_what_is_carried_whole_and_holds_a_text_to_replace_is_blocked(type: str, body: dict[str, Any]) -> None:
-    assert other(type, body) == Block("text")
+    assert reason(other(type, body)) == "text"
 
 
 @pytest.mark.parametrize(
@@ -182,13 +186,13 @@ def test_a_text_carried_whole_is_blocked_exactly_where_the_rules_would_change_it
 ) -> None:
     rules = [{"pattern": p, "replace": "<!>"} for p in chosen] + [{"find": f, "replace": "<!>"} for f in finds]
     changed = run([text], rules=rules, max_match=longest) != text
-    assert (other("x", {"": text}, rules=rules, max_match=longest) == Block("text")) is changed
+    assert (reason(other("x", {"": text}, rules=rules, max_match=longest)) == "text") is changed
 
 
 def test_a_deep_body_is_searched_to_its_end() -> None:
     body: Any = "Project Falcon"
     for _ in range(100_000):
         body = [body]
-    assert other("x", {"x": body}) == Block("text")
+    assert other("x", {"x": body}) == Block("text", rule="rules[0]")
     while isinstance(body, list):
         body = body.pop()

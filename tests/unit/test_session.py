@@ -129,7 +129,7 @@ def test_a_blocked_call_leaves_a_turn_that_says_so() -> None:
     session = make([Deny()])
     outputs = run(session, [call_chunk(0, "bash", '{"command":"rm -rf /"}'), chunk(finish="tool_calls"), DONE])
     assert not [o for o in outputs if isinstance(o, ArgumentsDelta) or (isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE)]
-    assert "blocked by the policy 'deny'" in texts(outputs)
+    assert "the policy 'p' forbids it (deny: denied)" in texts(outputs)
     assert end(outputs).stop_reason is StopReason.END_TURN
 
 
@@ -157,7 +157,7 @@ def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(
 def test_arguments_past_the_bound_are_blocked() -> None:
     session = make()
     outputs = run(session, [call_chunk(0, "bash", '{"a":"' + "x" * 2000 + '"}'), chunk(finish="tool_calls"), DONE])
-    assert "too_large" in texts(outputs)
+    assert "its arguments are too large" in texts(outputs)
 
 
 def test_a_durable_call_waits_for_its_commit() -> None:
@@ -180,7 +180,7 @@ def test_a_call_whose_commit_does_not_come_is_blocked() -> None:
     session.take()
     session.committed(0, False, 5)
     taken = session.take()
-    assert "audit_unavailable" in texts(taken.outputs)
+    assert "it could not be recorded in time" in texts(taken.outputs)
     assert [r.reason for r in taken.records if isinstance(r, BlockRecord)] == ["audit_unavailable"]
 
 
@@ -235,7 +235,7 @@ def test_text_policies_see_text_and_change_it() -> None:
 @pytest.mark.case("W8")
 def test_a_policy_that_raises_blocks() -> None:
     outputs = run(make([Broken()]), [chunk({"content": "secret"}), call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
-    assert "secret" not in texts(outputs) and "fault" in texts(outputs)
+    assert "secret" not in texts(outputs) and "[Sluice withheld something here. Call c.]" in texts(outputs)
     assert end(outputs).stop_reason is StopReason.END_TURN
 
 

@@ -148,7 +148,7 @@ def test_the_default_policies_can_be_loaded() -> None:
     ],
 )  # fmt: skip
 def test_destructive_commands_are_matched(command: str) -> None:
-    assert any(re2.search(pattern, command) for pattern in DESTRUCTIVE)
+    assert any(re2.search(pattern, command) for pattern in DESTRUCTIVE.values())
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_destructive_commands_are_matched(command: str) -> None:
     ],
 )  # fmt: skip
 def test_harmless_commands_are_not(command: str) -> None:
-    assert not any(re2.search(pattern, command) for pattern in DESTRUCTIVE)
+    assert not any(re2.search(pattern, command) for pattern in DESTRUCTIVE.values())
 
 
 @pytest.mark.parametrize(

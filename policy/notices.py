@@ -1,0 +1,127 @@
+"""What a client reads in place of what it does not get: one form for all causes.
+
+A notice says what was withheld, why, that it was not executed, what to do, and the call's id, for a person to quote. The model reads it
+as its own words in the next turn. It is made of the call and of what was decided alone: a worker that replays the call after a takeover
+must write the same bytes, so no clock goes in.
+
+The setting `notices` says how much of it there is: `full`; `plain`, without rules, policies and thresholds, by which a model could find
+its way around them; `silent`, the least that cannot be taken for a call that ran.
+
+Must not know: events, dialects.
+"""
+
+from collections.abc import Mapping
+
+from policy.base import Block, Executor, shown
+from policy.chain import Decided
+from protocol.config import NoticeForm
+
+_ASK = "do not repeat it in another form, ask the user"
+_TELL = "tell the user"
+_LATER = "try again later"
+_MEND = "correct the arguments"
+_SETUP = "a fault of the setup, not of the call"
+_CAUSES = {
+    "judge": ("judged harmful", _ASK),
+    "judge_unavailable": (f"no judge could be asked ({_SETUP})", _LATER),
+    "judge_deadline": (f"the judge did not answer in time ({_SETUP})", _LATER),
+    "judge_invalid": (f"the judge's answer could not be used ({_SETUP})", _LATER),
+    "judge_fault": (f"the judge failed ({_SETUP})", _LATER),
+    "not_allowed": ("no rule{of} allows it", _ASK),
+    "schema": ("its arguments do not fit the tool's schema", _MEND),
+    "fault": (f"a policy failed ({_SETUP})", _TELL),
+    "conflict": (f"two policies want different arguments for it ({_SETUP})", _TELL),
+    "too_many_asks": (f"a policy asked judges too often about it ({_SETUP})", _TELL),
+    "audit_unavailable": (f"it could not be recorded in time ({_SETUP})", _LATER),
+    "too_large": ("its arguments are too large", "make it smaller"),
+    "tool_too_large": ("its tool's description is too large to be judged", _TELL),
+    "answer_too_large": ("the calls before it are too large to be judged with it", "make it in an answer of its own"),
+    "history_too_large": ("earlier calls are too large to be judged with it", _TELL),
+    "no_user": ("there are no words of the user to judge it by", _ASK),
+    "nonce": ("it holds a mark that only its judge may know", _ASK),
+    "ambiguous_json": ("its arguments can be read in more than one way", _MEND),
+    "name": ("no tool can have its name", "use a tool that is offered"),
+    "one_call": ("the request allows one call an answer", "make it in the next answer"),
+    "tool_choice": ("the request's tool_choice rules it out", "use a tool that is offered"),
+    "not_offered": ("a policy took this tool out of the request", "use a tool that is offered"),
+    "too_many": ("there were too many calls", "make fewer calls an answer"),
+}
+"""Cause and advice by the reason on record. `{of}` names the series, where that may be said."""
+_OF_TEXT = {"fault": _CAUSES["fault"]}
+"""The others are said of tool calls alone."""
+_OPTIONS = frozenset(("allow", "validate_schema"))
+"""Of `tool_rules`, in the place of a rule's name: their reasons say what they are."""
+
+
+class Notices:
+    """The notices of one call. `series` is the name of its policies in the configuration."""
+
+    def __init__(self, call_id: str, series: str, form: NoticeForm) -> None:
+        self._call_id, self._series, self._form = call_id, series, form
+
+    def call(self, name: str, executor: Executor, decided: Decided) -> str:
+        """What stands in place of a tool call (or of a result, where its call is denied)."""
+        if executor == "client":
+            least, what, state = "[not executed]", f"did not let the tool call {shown(name)} run", "It was not executed"
+        else:
+            least, what, state = "[withheld]", f"withheld the tool call {shown(name)} and its result", "The provider may have run it"
+        return self._notice(least, what, decided, state)
+
+    def result(self, name: str, decided: Decided) -> str:
+        """What stands in place of the result of an allowed tool call that the provider ran."""
+        return self._notice("[withheld]", f"withheld the result of the tool call {shown(name)}", decided, "The provider ran it")
+
+    def text(self, block: Block, policy: str) -> str:
+        """What stands in place of the rest of a text; nothing where notices are silent."""
+        decided = Decided("block", block.reason, policy, block.message, None, block.rule, block.detail)
+        return self._notice("", "withheld text here", decided, "", _OF_TEXT)
+
+    def whole_answer(self) -> str:
+        """What an answer says of which nothing is left."""
+        return self._framed("[withheld]", "withheld this answer: nothing in it may be passed on")
+
+    def ended(self, why: str) -> str:
+        """What an answer ends with that cannot go on; `why` is the sentence of the error."""
+        why = "a policy refused to continue it" if self._form == "plain" else why
+        return self._framed("[withheld]", f"ended this answer: {why.rstrip('.')}")
+
+    def least(self, *, of_call: bool) -> str:
+        """What is said where a policy blocks the notice itself: nothing of it is of a model, of a policy or of the configuration."""
+        what = "did not let a tool call run. It was not executed" if of_call else "withheld something here"
+        return self._framed("[not executed]" if of_call else "[withheld]", what)
+
+    def _framed(self, least: str, text: str) -> str:
+        return least if self._form == "silent" else f"[Sluice {text}. Call {self._call_id}.]"
+
+    def _notice(self, least: str, what: str, decided: Decided, state: str, causes: Mapping[str, tuple[str, str]] = _CAUSES) -> str:
+        if self._form == "silent":
+            return least
+        cause, advice = self._cause(decided, causes)
+        advice = decided.advice or advice
+        said = [f"{what}: {_ended(cause)}", f"{state}; {advice}." if state else f"{advice[0].upper()}{advice[1:]}."]
+        if decided.message and decided.rule and self._form == "full":
+            said.append(f"It was rule {decided.rule!r} of the policy {self._series!r}.")
+        return self._framed(least, " ".join(said)[:-1])
+
+    def _cause(self, decided: Decided, causes: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+        cause, advice = causes.get(decided.reason, ("", _ASK))
+        if decided.message:
+            return decided.message.strip(), advice
+        is_full, series = self._form == "full", f"the policy {self._series!r}"
+        if decided.rule and decided.rule not in _OPTIONS:
+            cause, advice = f"rule {decided.rule!r} of {series}", _ASK
+            details = ["" if decided.reason == "rule" else decided.reason, decided.detail]
+        elif cause:
+            return cause.format(of=f" of {series}") + _in_brackets(decided.detail) if is_full else cause.format(of=""), advice
+        else:
+            cause, details = f"{series} forbids it", [f"{decided.policy}: {decided.reason}", decided.detail]
+        return (cause + _in_brackets(*details) if is_full else "the policy forbids it"), advice
+
+
+def _in_brackets(*details: str) -> str:
+    said = ", ".join(filter(None, details))
+    return f" ({said})" if said else ""
+
+
+def _ended(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."

@@ -1,0 +1,287 @@
+"""What a client reads in place of what it does not get: by cause, by the setting `notices`, in both dialects; and the rule on record."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from policy.base import ALLOW, Block, Context, Judgement, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
+from policy.blocks import Blocks
+from policy.chain import Chain
+from policy.effects import CallInfo
+from policy.outbox import Outbox
+from policy.searching import holds_call
+from policy.text_replace import TextReplace
+from policy.tool_judge import ToolJudge
+from policy.tool_rules import ToolRules
+from protocol.config import NoticeForm
+from protocol.events import BlockKind, Event, TextDelta
+from protocol.records import BlockRecord, ToolCallRecord, decode_records, encode_records
+from protocol.request import ChatRequest, Dialect, Tool
+from tests.support.answering import CONFIG, Answer
+from tests.support.told import WAYS
+from tests.unit.test_answer_bounds import completion
+from tests.unit.test_blocks import Run, client, flat, result, server, text
+from tests.unit.test_words_read import CALL as BASH
+from tests.unit.test_words_read import STOP, TOOLS
+from tests.unit.test_words_read import stream as chunks
+
+CALL = "01a202bb-4a21-7000-8000-000000000001"
+ASK = "It was not executed; do not repeat it in another form, ask the user."
+LATER = "It was not executed; try again later."
+SETUP = "(a fault of the setup, not of the call)"
+TOOL = Tool("bash", "", {"type": "object", "properties": {"command": {"type": "string"}}})
+
+
+class Says(Policy):
+    """Says the same of every tool call and text."""
+
+    name = "says"
+
+    def __init__(self, said: Verdict, *, texts: bool = False) -> None:
+        self.said, self.texts = (said,), texts
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return ALLOW if self.texts else self.said[0]
+
+    def on_text(self, text: str, block: TextBlock) -> str | Block:
+        return self.said[0] if self.texts and isinstance(self.said[0], Block) and "secret" in text else text
+
+
+class Fails(Policy):
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        raise RuntimeError
+
+
+class Noted(Run):
+    """Blocks of the call `CALL` under the series `strict`, with notices of some form."""
+
+    def __init__(self, *policies: Policy, form: NoticeForm = "full", dialect: Dialect = "anthropic", durable: bool = False) -> None:
+        super().__init__(*policies, dialect=dialect)
+        asked = ChatRequest(dialect=dialect, model="m", tools=(TOOL,))
+        call = CallInfo(CALL, 1, dialect, "messages", "k", "", "n", "g", "strict", "r", durable, 10_000)
+        self.outbox = Outbox(call, form)
+        self.blocks = Blocks(self.outbox, Chain(policies, Context(CALL, "n", "k", "", asked)), asked)
+        self.blocks.look_at(asked, dialect)
+
+    def judged(self, judgement: Judgement) -> "Noted":
+        self.blocks.judgement(0, 0, judgement, 5)
+        self.collect()
+        return self
+
+    @property
+    def rules(self) -> list[str | None]:
+        return [r.rule for r in self.records if isinstance(r, ToolCallRecord | BlockRecord)]
+
+
+def said(*policies: Policy, arguments: str = '{"command": "rm"}', form: NoticeForm = "full") -> str:
+    """The notice in place of a denied call, without the words that all of them have."""
+    run = Noted(*policies, form=form).feed(*client(0, "bash", arguments)).finish()
+    return framed(run.text)
+
+
+def framed(notice: str) -> str:
+    begins, ends = "[Sluice did not let the tool call 'bash' run: ", f" Call {CALL}.]"
+    assert notice.startswith(begins) and notice.endswith(ends), notice
+    return notice.removeprefix(begins).removesuffix(ends)
+
+
+def rules(*deny: dict[str, Any], **options: Any) -> ToolRules:
+    return ToolRules(deny=deny, **options)
+
+
+def judge(threshold: float = 0.6) -> ToolJudge:
+    return ToolJudge(model="demo-judge", threshold=threshold)
+
+
+def words(content: str) -> bytes:
+    """A streamed answer that says something and calls the tool."""
+    said = {"content": content} if content else {}
+    return chunks(
+        {"choices": [{"index": 0, "delta": {**said, "tool_calls": [BASH]}}]}, {"choices": [{**STOP, "finish_reason": "tool_calls"}]}
+    )
+
+
+def test_a_rule_is_named_with_its_series() -> None:
+    assert said(rules({"tool": "x"}, {"name": "no-deletes"})) == f"rule 'no-deletes' of the policy 'strict'. {ASK}"
+    assert said(rules({"tool": "x"}, {})) == f"rule 'deny[1]' of the policy 'strict'. {ASK}"
+    assert said(rules({"reason": "destructive"})) == f"rule 'deny[0]' of the policy 'strict' (destructive). {ASK}"
+
+
+@pytest.mark.parametrize("message", ["Secrets stay here", "Secrets stay here."])
+def test_a_message_of_the_operators_stands_in_the_frame(message: str) -> None:
+    deny = {"name": "secrets", "message": message}
+    assert said(rules(deny)) == f"Secrets stay here. {ASK} It was rule 'secrets' of the policy 'strict'."
+    assert said(rules(deny), form="plain") == f"Secrets stay here. {ASK}"
+
+
+def test_options_of_the_rules_say_what_they_are() -> None:
+    assert said(rules(allow=[{"tool": "x"}])) == f"no rule of the policy 'strict' allows it. {ASK}"
+    misfit = said(rules(validate_schema=True), arguments='{"command": 1}')
+    assert misfit == "its arguments do not fit the tool's schema. It was not executed; correct the arguments."
+    replaced = said(rules({"decision": "replace", "arguments": {"command": 1}}))
+    assert replaced.startswith("the arguments that a policy puts in place of its own do not fit the tool's schema. It was not executed; ")
+    assert replaced.endswith("a fault of the setup, not of the call: tell the user. It was rule 'deny[0]' of the policy 'strict'.")
+
+
+@pytest.mark.parametrize(
+    ("judgement", "threshold", "cause"),
+    [
+        (Judgement(probability=0.97), 0.6, f"judged harmful (0.97, the limit is 0.60). {ASK}"),
+        (Judgement(probability=0.6001), 0.6, f"judged harmful (0.6001, the limit is 0.60). {ASK}"),
+        (Judgement(probability=1), 0.001, f"judged harmful (1.00, the limit is 0.001). {ASK}"),
+        (Judgement(), 0.6, f"judged harmful. {ASK}"),
+        (Judgement(error="unavailable"), 0.6, f"no judge could be asked {SETUP}. {LATER}"),
+        (Judgement(error="deadline"), 0.6, f"the judge did not answer in time {SETUP}. {LATER}"),
+        (Judgement(error="invalid"), 0.6, f"the judge's answer could not be used {SETUP}. {LATER}"),
+        (Judgement(error="fault"), 0.6, f"the judge failed {SETUP}. {LATER}"),
+    ],
+)
+def test_a_judge_block_says_the_figures_and_a_missing_judge_whose_fault_it_is(judgement: Judgement, threshold: float, cause: str) -> None:
+    assert framed(Noted(judge(threshold)).feed(*client(0)).judged(judgement).finish().text) == cause
+
+
+def test_what_no_policy_decided_has_the_same_form() -> None:
+    assert said(Fails()) == f"a policy failed {SETUP}. It was not executed; tell the user."
+    assert said(Says(Block("odd"))) == f"the policy 'strict' forbids it (says: odd). {ASK}"
+    assert said(Says(Block("odd", detail="0.3"))) == f"the policy 'strict' forbids it (says: odd, 0.3). {ASK}"
+    assert said(Says(Block("odd", "no"))) == f"no. {ASK}"
+    assert said(Says(Block("odd", rule="mine"))) == f"rule 'mine' of the policy 'strict' (odd). {ASK}"
+    assert said(Says(Block("too_large", detail="by half"))).startswith("its arguments are too large (by half). It was not executed; ")
+    double = said(arguments='{"a": 1, "a": 2}')
+    assert double.startswith("its arguments can be read in more than one way: ")
+    assert double.endswith("It was not executed; correct the arguments.")
+    run = Noted(durable=True).feed(*client(0))
+    run.blocks.committed(0, ok=False, at=9)
+    run.finish()
+    assert framed(run.text) == f"it could not be recorded in time {SETUP}. {LATER}"
+
+
+def test_what_a_provider_runs_is_not_said_to_be_prevented() -> None:
+    run = Noted(rules({})).feed(*server(0))
+    assert run.text.startswith("[Sluice withheld the tool call 'web_search' and its result: rule 'deny[0]' of the policy 'strict'. ")
+    assert "The provider may have run it; " in run.text and "not executed" not in run.text
+    secret = TextReplace(rules=[{"name": "finds", "find": "found", "replace": ""}])
+    run = Noted(secret).feed(*server(0), *result(1, "srvtoolu_0")).finish()
+    assert "the result of the tool call 'web_search': rule 'finds' of the policy 'strict' (text). The provider ran it; " in run.text
+    assert "finds" in run.rules
+
+
+def test_withheld_text_says_so() -> None:
+    run = Noted(Says(Block("words", rule="w"), texts=True)).feed(*text(0, "Well, ", "a secret")).finish()
+    notice = "[Sluice withheld text here: rule 'w' of the policy 'strict' (words). Do not repeat it in another form, ask the user."
+    assert run.text == f"Well, \n\n{notice} Call {CALL}.]"
+    assert run.rules == ["w"]
+    other = Noted(Says(Block("too_large"), texts=True)).feed(*text(0, "a secret")).finish().text
+    assert other.startswith("[Sluice withheld text here: the policy 'strict' forbids it (says: too_large). ")
+    assert Noted(Says(Block("words"), texts=True), form="silent").feed(*text(0, "Well, ", "a secret")).finish().text == "Well, "
+
+
+def test_plain_hides_rule_policy_and_figures() -> None:
+    hidden = (
+        said(rules({"name": "no-deletes", "reason": "rm"}), form="plain"),
+        said(Says(Block("odd", detail="0.3")), form="plain"),
+        said(rules(allow=[{"tool": "x"}]), form="plain"),
+        framed(Noted(judge(), form="plain").feed(*client(0)).judged(Judgement(probability=0.97)).finish().text),
+    )
+    assert hidden == (
+        f"the policy forbids it. {ASK}", f"the policy forbids it. {ASK}", f"no rule allows it. {ASK}", f"judged harmful. {ASK}"
+    )  # fmt: skip
+
+
+def test_silent_says_no_more_than_that_it_did_not_run() -> None:
+    run = Noted(rules({"message": "Not here."}), form="silent").feed(*text(0, "Now."), *client(1)).finish()
+    assert run.text == "Now.\n\n[not executed]"
+    assert Noted(rules({}), form="silent").feed(*server(0)).text == "[withheld]"
+
+
+@pytest.mark.parametrize("form", ["full", "plain", "silent"])
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("content", ["", "Let me do that."])
+def test_every_client_takes_the_answer_and_reads_of_the_call(form: NoticeForm, client: Dialect, streams: bool, content: str) -> None:
+    config = CONFIG.model_copy(update={"notices": form})
+    for way in WAYS[client][streams]:
+        answer = Answer("openai", client, streams=streams, policies=[rules({"name": "no-deletes"})], config=config, tools=TOOLS[client])
+        answer.feed(words(content) if streams else completion(content or None, 1), streams=streams)
+        told = json.dumps(answer.read(way))
+        assert ("not executed]" in told or "It was not executed; " in told, "no-deletes" in told) == (True, form == "full"), told
+        assert ("\\n\\n[" in told) == bool(content), "clients join it to what stands before"
+        assert "tool_use" not in told and '"name": "bash"' not in told
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_a_notice_stands_off_from_text_before_it_in_both_dialects(dialect: Dialect) -> None:
+    run = Noted(rules({}), form="silent", dialect=dialect)
+    run.feed(*text(0, "hm", kind=BlockKind.THINKING), *client(1), *client(2)).finish()
+    assert run.text == "hm[not executed]\n\n[not executed]", "thinking is not joined to it"
+
+
+def test_a_gap_does_not_depend_on_when_verdicts_come() -> None:
+    def out(*order: int) -> list[Event]:
+        run = Noted(judge()).feed(*flat(text(0, "Now"), client(1), client(2)))
+        for key in order:
+            run.blocks.judgement(key, 0, Judgement(probability=0.7), 5 + key)
+            run.collect()
+        return run.finish().out
+
+    assert out(1, 2) == out(2, 1)
+    assert [e.text[:2] for e in out(2, 1) if isinstance(e, TextDelta)] == ["No", "\n\n", "\n\n"]
+
+
+def test_no_notice_is_taken_for_a_call_by_a_client_that_reads_them_out_of_text() -> None:
+    for form in ("full", "plain", "silent"):
+        for policy in (rules({"name": "a"}), rules(allow=[]), judge(), Says(Block("odd"))):
+            assert not holds_call(Noted(policy, form=form).feed(*client(0)).judged(Judgement(probability=1)).finish().text)
+
+
+# --- the rule on record ---
+
+
+def test_the_rule_is_on_record_of_blocks_and_replacements() -> None:
+    assert Noted(rules({"name": "no-deletes"})).feed(*client(0)).rules == ["no-deletes"]
+    assert Noted(rules({"decision": "replace", "arguments": {}})).feed(*client(0)).rules == ["deny[0]"]
+    assert Noted(rules(allow=[])).feed(*client(0)).rules == ["allow"]
+    assert Noted(rules(validate_schema=True)).feed(*client(0, "other")).rules == ["validate_schema"]
+    assert Noted(rules({"tool": "x"})).feed(*client(0)).rules == [None]
+    assert Noted(judge()).feed(*client(0)).judged(Judgement(probability=1)).rules == [None]
+
+
+def test_of_two_rules_the_first_that_matches_what_is_carried_whole_is_named() -> None:
+    policy = TextReplace(rules=[{"find": "nowhere", "replace": ""}, {"pattern": "fou.d", "replace": ""}]).for_call(
+        Context("", "", "", "", ChatRequest(dialect="openai", model="m"))
+    )
+    assert policy.on_other(OtherBlock(0, "x", {"a": "it is found"})) == Block("text", rule="rules[1]")
+
+
+def test_two_rules_may_not_have_one_name() -> None:
+    with pytest.raises(ValueError, match="two rules have the name 'a'"):
+        rules({"name": "a"}, {"name": "b"}, {"name": "a"})
+    for name in ("", "a b", "x" * 65, "[deny]"):
+        with pytest.raises(ValueError, match="name"):
+            rules({"name": name})
+
+
+@pytest.mark.parametrize("said", [Block("x", rule="r" * 129), Replace("{}", rule="a\nb")])
+def test_a_rule_that_is_no_name_is_a_fault_of_its_policy(said: Verdict) -> None:
+    run = Noted(Says(said)).feed(*client(0))
+    assert run.rows("verdict", "reason", "rule") == [("block", "fault", None)]
+
+
+RECORDS = [
+    ToolCallRecord(
+        call_id=CALL, block=1, index=0, at=1, tool_call_id="t", name="bash", arguments=b"{}", released_arguments=None, executor="client",
+        form="native", verdict="block", reason="rule", policy="tool_rules", rule="no-deletes",
+    ),
+    BlockRecord(call_id=CALL, block=2, at=1, kind="text", verdict="block", reason="r", policy="p", rule="w"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=["tool call", "block"])
+def test_versions_with_and_without_a_rule_read_each_other(record: ToolCallRecord | BlockRecord) -> None:
+    [packed] = msgspec.msgpack.decode(encode_records([record]))
+    assert packed[-2:] == [CALL, record.rule], "what came later is last on the wire"
+    assert decode_records(msgspec.msgpack.encode([packed[:-1]])) == [msgspec.structs.replace(record, rule=None)]
+    # as a reader of before does with what it does not know
+    assert decode_records(msgspec.msgpack.encode([[*packed, "of a later version"]])) == [record]
