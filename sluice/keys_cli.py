@@ -3,18 +3,17 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from db.items import time
 from db.keys import KeyStore
 from protocol.errors import PipelineError
-from sluice.audit_cli import fail
+from sluice.audit_run import fail
 from sluice.errors import StartError
 from sluice.settings import database_url
+from sluice.tables import Column, minute, show
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
 
@@ -22,14 +21,21 @@ T = TypeVar("T")
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 
+_COLUMNS = (
+    Column(heading="name", value="name", least=8), Column(heading="id", value="id"), Column(heading="roles", value="roles", least=8),
+    Column(heading="policies", value="policies", least=8), Column(heading="server tools", value="server_tools", is_extra=True),
+    Column(heading="created", value=lambda item: minute(item["created_at"]), is_extra=True),
+    Column(heading="revoked", value=lambda item: minute(item["revoked_at"])),
+)  # fmt: skip
+
 
 @app.command("create")
 def create(
     name: Annotated[str, typer.Option("--name", help="Name of the key, as the record shows it.")],
-    role: Annotated[list[str] | None, typer.Option("--role", help="client, auditor or monitor; may be repeated. [default: client]")] = None,
-    policy: Annotated[list[str] | None, typer.Option("--policy", help="Policy it may use; first is default. [default: default]")] = None,
+    role: Annotated[list[str] | None, typer.Option("--role", help="client, auditor or monitor; may be repeated. (default: client)")] = None,
+    policy: Annotated[list[str] | None, typer.Option("--policy", help="Policy it may use; first is default. (default: default)")] = None,
     server_tool: Annotated[
-        list[str] | None, typer.Option("--server-tool", help="Family of tools run by the provider that it may use. [default: none]")
+        list[str] | None, typer.Option("--server-tool", help="Family of tools run by the provider that it may use. (default: none)")
     ] = None,
     reuse: Annotated[
         bool, typer.Option("--reuse", help="Also where a revoked key had this name; the record tells them apart by id.")
@@ -50,7 +56,7 @@ def create(
 def list_keys(as_json: AsJson = False) -> None:
     """List keys, revoked ones too."""
     stored = _run(lambda store: store.list_keys(), as_json)
-    items = [
+    items: list[dict[str, Any]] = [
         {
             "name": s.key.name, "id": s.key.id, "roles": list(s.key.roles), "policies": list(s.key.policies),
             "server_tools": list(s.key.server_tools), "sha256": s.key.sha256,
@@ -61,11 +67,10 @@ def list_keys(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"items": items, "next_cursor": None}))
         return
-    table = Table("name", "id", "roles", "policies", "server tools", "created", "revoked")
-    for s in stored:
-        lists = [", ".join(each) for each in (s.key.roles, s.key.policies, s.key.server_tools)]
-        table.add_row(s.key.name, s.key.id, *lists, time(s.created_at), time(s.revoked_at) or "")
-    Console().print(table)
+    names = ("name", "id", "roles", "policies", "server_tools", "created_at", "revoked_at")
+    lists = ("roles", "policies", "server_tools")
+    shown = [item | {name: ", ".join(item[name]) for name in lists} for item in items]
+    show(shown, _COLUMNS, names, empty="there are no keys: make one with `sluice keys create --name NAME`")
 
 
 @app.command("revoke")
