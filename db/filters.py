@@ -9,6 +9,7 @@ import binascii
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Annotated, Literal, get_args
 from uuid import UUID
 
@@ -25,14 +26,33 @@ Order = Literal["asc", "desc"]
 LIST_FILTERS = frozenset(
     {"call_id", "session", "model", "key", "key_id", "name", "verdict", "policy", "since", "until", "q", "limit", "cursor", "order"}
 )
+CALL_FILTERS = LIST_FILTERS | {"state"}
 CHUNK_FILTERS = frozenset({"verdict", "limit", "cursor", "order"})
-EXPORT_FILTERS = LIST_FILTERS - {"limit", "cursor", "order"}
+EXPORT_FILTERS = CALL_FILTERS - {"limit", "cursor", "order"}
 VERIFY_FILTERS = frozenset({"call_id", "since", "until"})
+COUNT_FILTERS = LIST_FILTERS - {"call_id", "q", "limit", "cursor", "order"}
 DEFAULT_LIMIT = 50
 MAX_LIMIT = MAX_PAGE
 MAX_TEXT = MAX_FILTER_CHARS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID_MS = 1 << 48
+_pack = msgspec.msgpack.Encoder(uuid_format="bytes").encode
+LEAST_PREFIX = 8
+"""Hexadecimal digits that the beginning of a call id must have: fewer stand for more than a minute of calls."""
+NOT_A_CALL_ID = "not_a_call_id"
+"""Code of the error about what cannot be a call id."""
+_DIGITS = 32
+
+
+class State(StrEnum):
+    """What a call may be in."""
+
+    ACTIVE = "ACTIVE"
+    """It began, and its end is not on record."""
+    ENDED = "ENDED"
+    """Its answer came to its end."""
+    FAILED = "FAILED"
+    """It did not; the reason says why."""
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -49,6 +69,9 @@ class Filters:
     """What a list is asked for. `low` and `high` bound the call id (`high` is exclusive), made from `since` and `until`."""
 
     call_id: UUID | None = None
+    prefix: str | None = None
+    """The beginning of a call id, in digits without dashes: somebody must look up which call it is, and ask for that."""
+    state: State | None = None
     session: str | None = None
     model: str | None = None
     key: str | None = None
@@ -64,8 +87,10 @@ class Filters:
     after: Position | None = None
 
 
-def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: frozenset[str] = LIST_FILTERS) -> Filters:
+def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: frozenset[str] | None = None) -> Filters:
     """Check query parameters; an empty value is one not given. Raises InvalidRequest with the parameter's name."""
+    if allowed is None:
+        allowed = CALL_FILTERS if of == "calls" else LIST_FILTERS
     values: dict[str, str] = {}
     for name, value in given:
         if name not in allowed:
@@ -77,8 +102,11 @@ def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: fr
         if value:
             values[name] = value
     order = _order(values.get("order", "asc" if of == "chunks" else "desc"))
+    call_id = parse_call_id(values["call_id"]) if "call_id" in values else None
     return Filters(
-        call_id=_call_id(values.get("call_id")),
+        call_id=call_id if isinstance(call_id, UUID) else None,
+        prefix=call_id if isinstance(call_id, str) else None,
+        state=_state(values.get("state")),
         session=values.get("session"),
         model=values.get("model"),
         key=values.get("key"),
@@ -95,9 +123,28 @@ def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: fr
     )
 
 
+def parse_call_id(value: str) -> UUID | str:
+    """Return a call id, or the digits of its beginning, at least 8. Raises InvalidRequest."""
+    try:
+        return UUID(value)
+    except ValueError:
+        digits = value.lower().replace("-", "")
+    is_hex = bool(digits) and not set(digits) - set("0123456789abcdef") and len(digits) < _DIGITS
+    if not is_hex or (value.lower() != digits and not str(ids_with(digits)[0]).startswith(value.lower())):
+        raise InvalidRequest("must be a call id (a UUID) or the beginning of one", param="call_id", code=NOT_A_CALL_ID)
+    if len(digits) < LEAST_PREFIX:
+        raise InvalidRequest(f"too short: give at least the first {LEAST_PREFIX} characters of the call id", param="call_id")
+    return digits
+
+
+def ids_with(prefix: str) -> tuple[UUID, UUID]:
+    """Return the smallest and the largest call id that begins with these digits."""
+    return UUID(prefix.ljust(_DIGITS, "0")), UUID(prefix.ljust(_DIGITS, "f"))
+
+
 def encode_cursor(position: Position) -> str:
     """Return the opaque text of a position."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(_pack(position)).rstrip(b"=").decode()
 
 
 def first_id(at: datetime) -> UUID:
@@ -124,11 +171,11 @@ def _order(value: str) -> Order:
             raise InvalidRequest("must be asc or desc", param="order")
 
 
-def _call_id(value: str | None) -> UUID | None:
+def _state(value: str | None) -> State | None:
     try:
-        return UUID(value) if value else None
+        return State(value.upper()) if value else None
     except ValueError:
-        raise InvalidRequest("must be a call id (a UUID)", param="call_id") from None
+        raise InvalidRequest(f"must be one of {', '.join(State)}", param="state") from None
 
 
 def _verdict(value: str | None) -> str | None:

@@ -35,8 +35,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import aliased
 from sqlalchemy.types import TypeEngine
 
-from db.filters import Filters, ListName
-from db.models import Block, Call, Judgement, ToolCall
+from db.filters import Filters, ListName, State
+from db.models import Block, Call, End, Judgement, ToolCall
 from db.text import INDEXED, to_column, to_short
 
 Later = aliased(Block, name="later")
@@ -65,6 +65,8 @@ Places = list[Place]
 def call_keys(filters: Filters) -> list[Select[Any]]:
     """Choose call ids; `name`, `verdict` and `q` choose calls with such a tool call, a verdict alone also those with such a block."""
     conditions = _of_call(filters) + ([Call.policy == _given("policy")] if filters.policy else [])
+    if filters.state is not None:
+        conditions.append(_is_in(filters.state, filters))
     if not (filters.name or filters.words or filters.verdict):
         return [_choose(Call.call_id).where(*_bounds(Call.call_id, filters), *conditions)]
     found = _choose(ToolCall.call_id).where(*_of_tool_call(filters))
@@ -118,6 +120,8 @@ def _call_places(filters: Filters) -> Places:
         places.append(Place([_at(Call.policy, filters)]))
     if filters.verdict is not None:
         places.append(Place([_at(ToolCall.verdict, filters), _at(Block.verdict, filters)]))
+    if filters.state is not None:
+        places.append(_in_state(filters.state, filters))
     return places or _anywhere(Call, filters)
 
 
@@ -167,6 +171,24 @@ def _may_be_judge_block(word: Any, filters: Filters) -> list[ColumnElement[bool]
         under = _exists(Call.call_id == word.call_id, Call.policy == _given("policy"))
         conditions.append(or_(word.policy == _given("policy"), under))
     return conditions
+
+
+def _in_state(state: State, filters: Filters) -> Place:
+    """Found by walking through the ends, which have no index of states: a state that is rare is looked for up to the statement timeout."""
+    if state is State.ACTIVE:
+        return Place([_choose(Call.call_id).where(_is_in(state, filters), *_bounds(Call.call_id, filters))])
+    return Place([_choose(End.call_id).where(End.state == _word(state), *_bounds(End.call_id, filters))])
+
+
+def _is_in(state: State, filters: Filters) -> ColumnElement[bool]:
+    """The call is in that state. Without an end it is active."""
+    ended = [End.call_id == Call.call_id, *_bounds(End.call_id, filters)]
+    return ~_exists(*ended) if state is State.ACTIVE else _exists(*ended, End.state == _word(state))
+
+
+def _word(state: State) -> ColumnElement[Any]:
+    """As a literal: a statement is kept for each."""
+    return literal_column(f"'{state}'")
 
 
 def _words(word: Any, filters: Filters) -> Select[Any]:

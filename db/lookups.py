@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ClauseElement, LargeBinary, Table, text
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
-from db.filters import Filters, ListName, Order
+from db.filters import Filters, ListName, Order, State
 from db.keysets import values
 from db.plans import KeptPlans
 from db.text import ESCAPE, from_column
@@ -48,7 +48,7 @@ async def keys_among(plans: KeptPlans, of: ListName, filters: Filters, ids: Sequ
     given |= _ends(ids[0], ids[-1])
     if after is not None:
         given |= {"after_id": str(after.call_id), "after_number": str(after.number)}
-    return [Key(*row) for row in await plans.ask(_keys(of, filters.order), given)]
+    return [Key(*row) for row in await plans.ask(_keys(of, filters.order, filters.state), given)]
 
 
 async def whole_rows(plans: KeptPlans, keys: Sequence[Key], order: Order, most_bytes: int) -> list[Any]:
@@ -123,12 +123,13 @@ def _rows(view: str) -> str:
 
 
 @cache
-def _keys(of: ListName, order: Order) -> str:
+def _keys(of: ListName, order: Order, state: State | None = None) -> str:
     """The statement for the keys of a list among some calls; filters that are not given are null.
 
     The calls are looked up as they come, until there are enough: ordered all together, each would be looked up first.
     """
-    calls, found = {"calls": ("", _CALLS), "tool-calls": (_UNDER, _TOOL_CALLS)}.get(of, (_UNDER, _JUDGE_BLOCKS))
+    of_calls = _CALLS if state is None else f"{_CALLS} AND coalesce({_STATE}, '{State.ACTIVE}') = '{state}'"
+    calls, found = {"calls": ("", of_calls), "tool-calls": (_UNDER, _TOOL_CALLS)}.get(of, (_UNDER, _JUDGE_BLOCKS))
     way, past = ("ASC", ">") if order == "asc" else ("DESC", "<")
     statement = f"""
         SELECT CAST(k.call_id AS text), k.block, k.view
@@ -152,6 +153,8 @@ def _matches(column: str) -> str:
     return f"(CAST(:words AS text) IS NULL OR {column} @@ plainto_tsquery('simple', CAST(:words AS text)))"
 
 
+_STATE = f"(SELECT e.state FROM ends e WHERE {_of('e')} OFFSET 0)"
+"""Only in the statements that ask for it: planning it for all partitions takes time."""
 _UNDER = f"""
     SELECT ids.call_id, c.policy FROM unnest(CAST(:ids AS uuid[])) AS ids (call_id)
     LEFT JOIN LATERAL (SELECT * FROM calls c WHERE {_of("c", "ids")} OFFSET 0) AS c ON true

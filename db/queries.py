@@ -7,19 +7,21 @@ come in while somebody pages neither repeat nor hide an item. A page is its keys
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Self
 from uuid import UUID
 
 from psycopg import Error as PsycopgError
-from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, or_, select, text
+from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, or_, select, text, union
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from db.counts import MAX_COUNTS, Dimension, count_tool_calls, counted, week_before
 from db.engine import open_engine
-from db.filters import Filters, ListName, Position, encode_cursor
+from db.filters import Filters, ListName, Position, encode_cursor, ids_with, parse_call_id
 from db.holes import KIND as HOLE
 from db.items import (
     JsonObject,
@@ -41,11 +43,13 @@ from db.plans import KeptPlans, keep_plans, plan_by_values
 from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.windows import find_keys
 from db.written import read_written
-from protocol.errors import AuditUnavailable
+from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 
 PAGE_BYTES = 16 * 2**20
 """A page ends early past this many bytes of payload, so that a page of 5 MB arguments fits in memory."""
 _FETCH = 25
+_CANDIDATES = 5
+"""So many calls are named where a beginning of an id is not enough."""
 
 
 @asynccontextmanager
@@ -169,6 +173,35 @@ class AuditReader:
         request = {"request": None, "request_base64": None} if body is None else payload("request", body)
         return {**call_item(row), **request, "chunks": chunks, "releases": released[0], "released_bytes": int(released[1]), **parts}
 
+    async def find_call(self, text: str) -> UUID:
+        """Return the call id that a text is, or is the only one on record to begin with. Raises InvalidRequest, NotFound."""
+        found = parse_call_id(text)
+        return found if isinstance(found, UUID) else await self._call_with(found)
+
+    async def named(self, filters: Filters) -> Filters:
+        """Return the filters with the beginning of a call id made whole. Raises InvalidRequest, NotFound."""
+        return filters if filters.prefix is None else replace(filters, prefix=None, call_id=await self._call_with(filters.prefix))
+
+    async def _call_with(self, prefix: str) -> UUID:
+        # as in `_known`; by the primary keys, a few of each
+        ids = (select(t.call_id).where(t.call_id.between(*ids_with(prefix))).distinct().limit(_CANDIDATES + 1) for t in (Call, End, Event))
+        async with reading(self.engine) as connection:
+            found: list[UUID] = sorted(await connection.scalars(union(*(select(one.subquery()) for one in ids))))
+        if not found:
+            raise NotFound(f"no call on record begins with {prefix}", param="call_id")
+        if len(found) > 1:
+            named = ", ".join(map(str, found[:_CANDIDATES])) + (" and more" if len(found) > _CANDIDATES else "")
+            raise InvalidRequest(f"several calls begin with {prefix}: {named}", param="call_id", code="ambiguous_call_id")
+        return found[0]
+
+    async def counts(self, filters: Filters, by: Sequence[Dimension]) -> JsonObject:
+        """Return how many tool calls, of how many calls, there are for each value of `by`; of the last week where no time is given."""
+        if filters.low is None:
+            filters = replace(filters, low=week_before(filters.high))
+        async with reading(self.engine) as connection:
+            rows = (await connection.execute(count_tool_calls(filters, by), values(filters) | {"limit": MAX_COUNTS + 1})).all()
+        return counted(filters, by, rows)
+
     async def count_calls(self, filters: Filters) -> int:
         """Return how many calls a filter chooses: what a progress bar needs."""
         async with reading(self.engine) as connection:
@@ -177,6 +210,7 @@ class AuditReader:
     async def _page(self, of: ListName, filters: Filters, item: Callable[[Any], JsonObject]) -> JsonObject:
         rows: list[Any] = []
         size = 0
+        filters = await self.named(filters)
         async with keeping_plans(self.engine) as plans:
             keys = await find_keys(plans, of, filters, filters.limit + 1)
             # not all of them, where days are dropped meanwhile

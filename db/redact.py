@@ -17,34 +17,38 @@ from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
 
 
-def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = False) -> int:
+def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = False, dry_run: bool = False) -> int:
     """Delete the content of a call and leave its salted hashes; returns how many rows had content.
 
     An event `redacted` says who did it and why, and a new seal covers it. Then the tables are cleaned of the old versions of the
     rows; with `rewrite` the day's files are written anew, so that free space in them holds nothing either (nobody can write to
-    that day meanwhile). Done twice, what came in between is redacted. Raises NotFound, InvalidRequest for an open call,
-    Forbidden, AuditUnavailable.
+    that day meanwhile). Done twice, what came in between is redacted. With `dry_run` it is done and taken back. Raises NotFound,
+    InvalidRequest for an open call, Forbidden, AuditUnavailable.
     """
     with _Connection(database_url) as connection:
-        rows = _number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
+        with connection.transaction(force_rollback=dry_run):
+            rows = _number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
         if rows == -1:
             raise NotFound(f"no call {call_id} in the record")
         if rows == -2:
             raise InvalidRequest("the call is still open: more would come; redact it when it has ended", param="call")
+        if dry_run:
+            return rows
         with Sealer(database_url) as sealer:
             sealer.seal([call_id])
         _vacuum(connection, call_id, "(FULL) " if rewrite else "")
     return rows
 
 
-def drop_before(database_url: str, day: date, reason: str) -> int:
+def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = False) -> int:
     """Drop the rows of all calls that began before `day` (UTC), and leave their seals; returns how many calls they were.
 
-    A seal of its own says who did it and why. Raises InvalidRequest as long as one of them is under no checkpoint, Forbidden,
-    AuditUnavailable.
+    A seal of its own says who did it and why. With `dry_run` it is done and taken back. Raises InvalidRequest as long as one of them is
+    under no checkpoint, Forbidden, AuditUnavailable.
     """
     with _Connection(database_url) as connection:
-        calls = _number(connection, "SELECT sluice_drop_before(%s, session_user || ': ' || %s)", (day, to_column(reason)))
+        with connection.transaction(force_rollback=dry_run):
+            calls = _number(connection, "SELECT sluice_drop_before(%s, session_user || ': ' || %s)", (day, to_column(reason)))
     if calls == -1:
         raise InvalidRequest("some of these calls have no seal yet: let an audit writer run, then try again", param="before")
     if calls == -2:

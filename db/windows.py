@@ -290,7 +290,7 @@ def _shape(filters: Filters) -> Filters:
     """Filters that differ in their values alone have the same shape."""
     names = ("session", "model", "key", "key_id", "name", "verdict", "policy", "words")
     same: dict[str, Any] = {name: name for name in names if getattr(filters, name) is not None}
-    return Filters(call_id=None if filters.call_id is None else _ANY, order=filters.order, **same)
+    return Filters(call_id=None if filters.call_id is None else _ANY, order=filters.order, state=filters.state, **same)
 
 
 def _day(call_id: str) -> int:

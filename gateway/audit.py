@@ -14,8 +14,9 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
+from db.counts import parse_counts
 from db.export import export_lines
-from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, VERIFY_FILTERS, parse_filters
+from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, NOT_A_CALL_ID, VERIFY_FILTERS, parse_filters
 from db.items import JsonObject, dump_json
 from db.queries import AuditReader
 from gateway import door
@@ -73,14 +74,18 @@ def _reader(request: Request) -> AuditReader:
     return audit.reader
 
 
-def _call_id(call_id: str) -> UUID:
-    try:
-        return UUID(call_id)
-    except ValueError:
-        raise NotFound("no such call") from None
-
-
 Reader = Annotated[AuditReader, Depends(_reader)]
+
+
+async def _call_id(call_id: str, reader: Reader) -> UUID:
+    try:
+        return await reader.find_call(call_id)
+    except InvalidRequest as error:
+        if error.error_code == NOT_A_CALL_ID:
+            raise NotFound("no such call") from None
+        raise
+
+
 CallId = Annotated[UUID, Depends(_call_id)]
 
 
@@ -100,6 +105,7 @@ def _make_router() -> APIRouter:
     router.add_api_route("/calls/{call_id}/chunks", _chunks, methods=["GET"])
     router.add_api_route("/tool-calls", _tool_calls, methods=["GET"])
     router.add_api_route("/judge-blocks", _judge_blocks, methods=["GET"])
+    router.add_api_route("/counts", _counts, methods=["GET"])
     router.add_api_route("/export", _export, methods=["GET"])
     router.add_api_route("/verify", _verify, methods=["GET"])
     return router
@@ -117,6 +123,10 @@ async def _judge_blocks(request: Request, reader: Reader) -> Response:
     return _json(await reader.judge_blocks(parse_filters(request.query_params.multi_items(), of="judge-blocks")))
 
 
+async def _counts(request: Request, reader: Reader) -> Response:
+    return _json(await reader.counts(*parse_counts(request.query_params.multi_items())))
+
+
 async def _call(request: Request, call_id: CallId, reader: Reader) -> Response:
     parse_filters(request.query_params.multi_items(), of="calls", allowed=frozenset())
     return _found(await reader.call(call_id))
@@ -128,7 +138,7 @@ async def _chunks(request: Request, call_id: CallId, reader: Reader) -> Response
 
 
 async def _export(request: Request, reader: Reader) -> Response:
-    filters = parse_filters(request.query_params.multi_items(), of="calls", allowed=EXPORT_FILTERS)
+    filters = await reader.named(parse_filters(request.query_params.multi_items(), of="calls", allowed=EXPORT_FILTERS))
     lines = export_lines(reader.engine, filters, fetch_s=EXPORT_FETCH_S)
     # The first piece is read before the answer begins, so that an error there still has its status.
     first = await anext(lines)
@@ -140,7 +150,7 @@ async def _verify(request: Request, reader: Reader) -> Response:
     """Some calls against their seals, and the checkpoints around those; the whole record is for the command line."""
     from db.verify import verify_part
 
-    chosen = parse_filters(request.query_params.multi_items(), of="calls", allowed=VERIFY_FILTERS)
+    chosen = await reader.named(parse_filters(request.query_params.multi_items(), of="calls", allowed=VERIFY_FILTERS))
     if chosen.call_id is None and chosen.low is None:
         raise InvalidRequest("give a call_id, or since and until", param="call_id")
     audit: Audit = request.app.state.audit

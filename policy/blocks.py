@@ -20,7 +20,7 @@ from policy.effects import Ask
 from policy.outbox import Outbox
 from policy.pairs import Pairs
 from policy.schemas import AnswerCheck, ToolSchemas
-from policy.slots import Continue, End, Mark, Slot, Slots
+from policy.slots import RANKED, Continue, End, Mark, Slot, Slots
 from policy.text_flow import TextFlow
 from protocol.bounds import MAX_BLOCKS, MAX_OPEN_ASKS, MAX_TOOL_CALLS
 from protocol.errors import RemoteProtocolError
@@ -38,7 +38,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.records import ToolReleaseRecord
+from protocol.records import ToolReleaseRecord, VerdictName
 from protocol.request import ChatRequest, Dialect, Tool
 
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
@@ -114,8 +114,7 @@ class Blocks:
         if len(self.slots.by_index) >= MAX_BLOCKS:
             raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
         event, withheld = extras.read_body(event, self._chain)
-        for what in withheld:
-            self._outbox.note("withheld", seq, what)
+        self._outbox.note_withheld(withheld, seq)
         slot = Slot(event.index, event.kind, id=event.id, name=event.name)
         slot.body, slot.form = event.body, event.form
         # known here, whatever the verdicts on what came before: those come early in one run and late in another
@@ -410,6 +409,11 @@ class Blocks:
             self.slots.drop(slot)
             if slot.kind is not BlockKind.OTHER or slot.result:
                 self._outbox.block_record(slot, "withheld", "unfinished", "")
+
+    def worst(self, first: int) -> VerdictName:
+        """The worst verdict on a block from index `first` on, `hold` for a call that is not decided; `allow` where there is none."""
+        found = {slot.verdict for slot in self.slots.by_key.values() if slot.index >= first}
+        return next((verdict for verdict in RANKED if verdict in found), "allow")
 
     # --- the end ---
 

@@ -1,5 +1,6 @@
 """What a session has decided and not yet handed to its worker: outputs in one numbered, hashed sequence, and records beside it."""
 
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -74,6 +75,11 @@ class Outbox:
             kind, detail = "too_many", f"more than {bounds.MAX_NOTES} things were to be noted"
         detail = f"{seq}: {detail}"
         self.records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=self._notes, at=self.at, detail=detail))
+
+    def note_withheld(self, names: Sequence[str], seq: int) -> None:
+        """Record the fields that were withheld at chunk `seq`."""
+        for name in names:
+            self.note("withheld", seq, name)
 
     def withhold(self, what: str, seq: int) -> None:
         """Record what was withheld because nobody models it."""

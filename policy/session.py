@@ -149,7 +149,7 @@ class Session:
         return marks
 
     def body(self, seq: int, raw: bytes) -> Mark:
-        """Take a whole answer (status 200, no stream)."""
+        """Take a whole answer (status 200, no stream). While its verdict is `hold`, `whole_verdict` says what became of it."""
         if self.call.endpoint == "count_tokens":
             return self._count(raw)
         assert self._upstream is not None
@@ -161,8 +161,14 @@ class Session:
             self._fail(error.message, seq)
             return "withheld", -1
         self._at_eof = True
-        verdict, _ = self._events(events, seq)
-        return verdict, -1
+        verdict = self._events(events, seq)[0]
+        return self.whole_verdict if verdict == "hold" else verdict, -1
+
+    @property
+    def whole_verdict(self) -> VerdictName:
+        """The verdict on a whole answer that holds tool calls: the worst on one of its blocks; `hold` while one is not decided."""
+        assert self._blocks is not None
+        return self._blocks.worst(self._offset)
 
     @property
     def _rests(self) -> bool:
@@ -367,8 +373,7 @@ class Session:
     def _start(self, event: MessageStart, seq: int) -> None:
         assert self._chain is not None
         event, withheld = extras.read_start(event, self._chain)
-        for what in withheld:
-            self._out.note("withheld", seq, what)
+        self._out.note_withheld(withheld, seq)
         self._out.emit(event)
 
     def _finish(self, event: MessageStop, seq: int) -> None:
@@ -423,8 +428,7 @@ class Session:
             sequence = None
         if not withheld:
             return event
-        for what in withheld:
-            self._out.note("withheld", seq, what)
+        self._out.note_withheld(withheld, seq)
         return msgspec.structs.replace(event, explanation=explanation, stop_sequence=sequence, extra=extra)
 
     def _read_failure(self, event: UpstreamFailed) -> UpstreamFailed:
@@ -473,8 +477,7 @@ class Session:
         # a refusal is empty by itself
         if not self._out.emitted_block and self._out.withheld and reason is not StopReason.REFUSAL:
             self._say(self._out.notices.whole_answer())
-        self.stop_reason, self._out.end = str(reason), "complete"
-        self.state = "ENDED"
+        self.stop_reason, self._out.end, self.state = str(reason), "complete", "ENDED"
         # a verdict that cuts comes early in one run and late in another: what was counted until then is chance
         usage = self._start_usage if self._blocks.is_cut else self.usage
         changes: dict[str, Any] = {"stop_reason": reason, "usage": usage}

@@ -22,6 +22,8 @@ from protocol.text_calls import CallScanner
 
 Mark = tuple[VerdictName, int]
 """The verdict on a chunk as far as it is known, and the block it belongs to (-1: none)."""
+RANKED: tuple[VerdictName, ...] = ("block", "hold", "replace", "allow")
+"""Verdicts on parts of one whole, the one that counts first."""
 FIRST_SUSPECT = 1_000_000
 """Keys of slots that are no block of their own begin here."""
 
@@ -137,6 +139,20 @@ class Slot:
     def is_unfinished(self) -> bool:
         """Did upstream not yet end this block?"""
         return not self.done and self.decision is None and self.decided is None
+
+    @property
+    def verdict(self) -> VerdictName:
+        """What became of a block that upstream has ended; `hold` while that is not known."""
+        if self.run is not None:
+            return "block" if self.run.blocked else "replace" if self.run.echo.has_changed else "allow"
+        if self.blocked or (self.decided is not None and self.decided.verdict == "block"):
+            return "block"
+        if self.ordinal < 0:
+            return "allow"
+        if not self.done:
+            return "hold"
+        # without a verdict it was left out: past the bound, or behind a call that was denied
+        return "block" if self.decided is None else self.decided.verdict
 
 
 class Slots:

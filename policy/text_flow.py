@@ -15,15 +15,13 @@ from policy.echo import joined
 from policy.outbox import Outbox
 from policy.schemas import AnswerCheck
 from policy.searching import Search, raw_of
-from policy.slots import Mark, Slot, Slots, TextRun
+from policy.slots import RANKED, Mark, Slot, Slots, TextRun
 from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
 from protocol.errors import RemoteProtocolError
 from protocol.events import AttachmentDelta, BlockKind, BlockStart, BlockStop, RawDelta, SignatureDelta, TextDelta
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
 from protocol.text_calls import FoundCall, Piece
-
-_RANKED: tuple[VerdictName, ...] = ("block", "hold", "replace", "allow")
 
 
 class TextFlow:
@@ -111,7 +109,7 @@ class TextFlow:
         text, marks = event.text, set[VerdictName]()
         for at in range(0, len(text), TEXT_STEP_CHARS):
             marks.add(self.take(TextDelta(event.index, text[at : at + TEXT_STEP_CHARS]))[0])
-        return next(verdict for verdict in _RANKED if verdict in marks), event.index
+        return next(verdict for verdict in RANKED if verdict in marks), event.index
 
     def _say(self, slot: Slot, run: TextRun, text: str) -> bool:
         """Release text, but for what may be a call in it; False where some of it is held."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protocol.errors import OtherDatabase, PipelineError, PolicyFailed
+from sluice import VERSION
 from sluice.errors import Busy, StartError, Unavailable
 
 if TYPE_CHECKING:
@@ -27,20 +28,38 @@ DATABASE_VARIABLES = ("PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO")
 Run = Callable[["Runtime"], Coroutine[object, object, None]]
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file. [env: SLUICE_CONFIG]")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file. (default: built-in rules; variable SLUICE_CONFIG)")]
 ReadyFd = Annotated[int | None, typer.Option("--ready-fd", hidden=True)]
 
 app = typer.Typer(
-    help="Sluice: a gateway for AI control.", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
+    help="Sluice: a gateway for AI control.", no_args_is_help=True, pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 worker_app = typer.Typer(help="Run one worker process.", no_args_is_help=True)
 app.add_typer(worker_app, name="worker")
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sluice {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)] = False,
+) -> None:
+    """Sluice: a gateway for AI control."""
+
+
 @app.command()
 def up(
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port of the gateway. [env: SLUICE_PORT]")] = None,
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Where everything is kept. [env: SLUICE_DATA_DIR]")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Port of the gateway. (default: 8080; variable SLUICE_PORT)")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Where everything is kept. (default: .sluice; variable SLUICE_DATA_DIR)")
+    ] = None,
     config: ConfigFile = None,
     policy_workers: Annotated[int, typer.Option("--policy-workers", min=1, max=64, help="Policy workers to start.")] = 1,
     judge_workers: Annotated[int, typer.Option("--judge-workers", min=1, max=64, help="Judge workers to start.")] = 1,
@@ -63,8 +82,10 @@ def up(
 
 @app.command()
 def gateway(
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on. [env: SLUICE_HOST]")] = None,
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on. [env: SLUICE_PORT]")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on. (default: 127.0.0.1; variable SLUICE_HOST)")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on. (default: 8080; variable SLUICE_PORT)")
+    ] = None,
     config: ConfigFile = None,
     ready_fd: ReadyFd = None,
 ) -> None:
@@ -156,8 +177,15 @@ def examine(
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "checks": [{"name": n, "state": s, "message": m} for n, s, m in found]}))
     else:
-        for name, state, sentence in found:
-            typer.echo(f"{state:8} {name:15}  {sentence}".rstrip())
+        from sluice.tables import Column, show
+
+        columns = (
+            Column(heading="state", value="state"), Column(heading="check", value="name"),
+            Column(heading="message", value="message", least=20, stretches=True, wraps=True),
+        )  # fmt: skip
+        show(
+            [{"state": state, "name": name, "message": sentence} for name, state, sentence in found], columns, ("state", "name", "message")
+        )
     raise typer.Exit(1 if failed else 0)
 
 
@@ -291,11 +319,14 @@ def _tell_launcher(ready_fd: int, error: Exception) -> None:
 def _add_groups(arguments: list[str]) -> None:
     """Bring in the commands that need the database's libraries only when they are asked for, or help is."""
     named = next((a for a in arguments if not a.startswith("-")), None)
-    if named in (None, "keys"):
+    others = [*(c.name or c.callback.__name__ for c in app.registered_commands if c.callback), *(g.name for g in app.registered_groups)]
+    # for a word that is no command all are needed: one may be what was meant
+    is_unknown = named not in others
+    if named == "keys" or (is_unknown and named != "audit"):
         from sluice.keys_cli import app as keys
 
         app.add_typer(keys, name="keys")
-    if named in (None, "audit"):
+    if named == "audit" or (is_unknown and named != "keys"):
         from sluice.audit_cli import app as audit
         from sluice.seal_cli import app as seals
 

@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from db.items import time
 from db.keys import KeyStore
 from protocol.config import Key
 from protocol.errors import NotFound, PipelineError
-from sluice.audit_cli import fail
+from sluice.audit_run import fail
 from sluice.errors import StartError
 from sluice.key_config import KeyConfig, key_config
 from sluice.key_usage import base_urls, usage
 from sluice.settings import database_url
+from sluice.tables import Column, minute, note, show
 
 app = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
 
@@ -36,14 +34,24 @@ ConfigFile = Annotated[
     typer.Option("--config", help="The gateways' configuration file. [default: that of the running `sluice up`, else SLUICE_CONFIG]"),
 ]
 
+_COLUMNS = (
+    Column(heading="name", value="name", least=8), Column(heading="id", value="id"), Column(heading="source", value="source"),
+    Column(heading="roles", value="roles", least=8),
+    Column(heading="policies", value="policies", least=8), Column(heading="server tools", value="server_tools", is_extra=True),
+    Column(heading="created", value=lambda item: minute(item["created_at"]), is_extra=True),
+    Column(heading="revoked", value=lambda item: minute(item["revoked_at"])),
+)  # fmt: skip
+_VALUES = ("name", "id", "source", "roles", "policies", "server_tools", "created_at", "revoked_at")
+_LISTS = ("roles", "policies", "server_tools")
+
 
 @app.command("create")
 def create(
     name: Annotated[str, typer.Option("--name", help="Name of the key, as the record shows it.")],
-    role: Annotated[list[str] | None, typer.Option("--role", help="client, auditor or monitor; may be repeated. [default: client]")] = None,
-    policy: Annotated[list[str] | None, typer.Option("--policy", help="Policy it may use; first is default. [default: default]")] = None,
+    role: Annotated[list[str] | None, typer.Option("--role", help="client, auditor or monitor; may be repeated. (default: client)")] = None,
+    policy: Annotated[list[str] | None, typer.Option("--policy", help="Policy it may use; first is default. (default: default)")] = None,
     server_tool: Annotated[
-        list[str] | None, typer.Option("--server-tool", help="Family of tools run by the provider that it may use. [default: none]")
+        list[str] | None, typer.Option("--server-tool", help="Family of tools run by the provider that it may use. (default: none)")
     ] = None,
     reuse: Annotated[
         bool, typer.Option("--reuse", help="Also where a revoked key had this name; the record tells them apart by id.")
@@ -70,7 +78,7 @@ def create(
     shown = text if sys.stdout.isatty() else "$SLUICE_KEY"
     typer.echo(usage(known.url, shown, roles, known.config), err=True)
     if known.config is None:
-        typer.echo(f"Not checked: {known.place}", err=True)
+        note(f"Not checked: {known.place}")
 
 
 @app.command("list")
@@ -81,18 +89,10 @@ def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"items": items, "next_cursor": None}))
         return
-    if not Console().is_terminal:
-        # for programs: whole values, one key a line
-        typer.echo("\t".join(_COLUMNS))
-        for item in items:
-            typer.echo("\t".join(_cell(item[name]) for name in _COLUMNS))
-    else:
-        table = Table(*(name.removesuffix("_at").replace("_", " ") for name in _COLUMNS), box=box.SIMPLE, pad_edge=False)
-        for item in items:
-            table.add_row(*(_cell(item[name]) for name in _COLUMNS))
-        Console().print(table)
+    shown = [item | {name: ", ".join(item[name]) for name in _LISTS} for item in items]
+    show(shown, _COLUMNS, _VALUES, empty="there are no keys: make one with `sluice keys create --name NAME`")
     if known.config is None:
-        typer.echo(f"Only the table: {known.place}", err=True)
+        note(f"Only the table: {known.place}")
 
 
 @app.command("revoke")
@@ -113,18 +113,11 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the key.")], config
         typer.echo(f"That was the key of this name in the table. The one in {known.place} goes on working.", err=True)
 
 
-_COLUMNS = ("name", "id", "source", "roles", "policies", "server_tools", "created_at", "revoked_at")
-
-
 def _item(key: Key, source: str, created_at: datetime | None = None, revoked_at: datetime | None = None) -> dict[str, Any]:
     return {
         "name": key.name, "id": key.id, "source": source, "roles": list(key.roles), "policies": list(key.policies),
         "server_tools": list(key.server_tools), "sha256": key.sha256, "created_at": time(created_at), "revoked_at": time(revoked_at),
     }  # fmt: skip
-
-
-def _cell(value: list[str] | str | None) -> str:
-    return ", ".join(value) if isinstance(value, list) else value or ""
 
 
 def _run(use: Callable[[KeyStore, KeyConfig], Awaitable[T]], config: Path | None, as_json: bool) -> tuple[T, KeyConfig]:

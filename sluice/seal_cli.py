@@ -5,10 +5,12 @@ Exit codes: 0 done, and for `verify` nothing was found; 1 the record was tampere
 is away; 4 from `verify`: the record is as it was written, but not whole, because calls are incomplete or records are dead letters.
 """
 
+import contextlib
+import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Protocol, TypeVar
 from uuid import UUID
 
 import typer
@@ -16,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from db import checkpoints
-from db.filters import VERIFY_FILTERS, parse_filters
+from db.filters import NOT_A_CALL_ID, VERIFY_FILTERS, parse_call_id, parse_filters
 from db.holes import say_incomplete
 from db.letters import say_letters
 from db.redact import drop_before
@@ -25,22 +27,34 @@ from db.verify import Report, count_work, newest_checkpoint
 from db.verify import verify as verify_record
 from db.verify_rows import LOWEST
 from protocol.errors import InvalidRequest, NotFound, PipelineError
-from sluice.audit_cli import fail, print_json, printable
+from sluice.audit_options import AsJson
+from sluice.audit_run import fail, find_call, print_json, read_times
+from sluice.audit_run import run as run_reader
 from sluice.errors import SettingsError, StartError
 from sluice.settings import database_url, load_settings
+from sluice.tables import printable
+from sluice.times import FORMS
 
 app = typer.Typer(help="Verify, redact, drop.")
 
 T = TypeVar("T")
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the record.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal nothing is done without it.")]
 
 
 @app.command("verify")
 def verify(
-    call: Annotated[str, typer.Option("--call", "--call-id", help="Only the rows of this call; the whole tree all the same.")] = "",
-    since: Annotated[str, typer.Option("--since", help="Only rows of calls from this time on (2026-01-31 or 2026-01-31T12:00:00Z).")] = "",
+    call: Annotated[
+        str,
+        typer.Option(
+            "--call", "--call-id", help="Only the rows of this call (8 characters of its id or more); the whole tree all the same."
+        ),
+    ] = "",
+    since: Annotated[
+        str, typer.Option("--since", help=f"Only rows of calls from this time on: {FORMS}. Without a zone it is local time.")
+    ] = "",
     against: Annotated[list[Path] | None, typer.Option("--against", help="A checkpoint kept elsewhere; may be repeated.")] = None,
     public_key: Annotated[Path | None, typer.Option("--public-key", help="PEM file; the newest checkpoint must be signed by it.")] = None,
     as_json: AsJson = False,
@@ -51,7 +65,7 @@ def verify(
     """
 
     def work() -> Report:
-        chosen = parse_filters([("call_id", call), ("since", since)], of="calls", allowed=VERIFY_FILTERS)
+        chosen = parse_filters(read_times([("call_id", named), ("since", since)]), of="calls", allowed=VERIFY_FILTERS)
         call_id, low = chosen.call_id, chosen.low or LOWEST
         kept = [_parsed("against", path, checkpoints.parse) for path in against or ()]
         key = _parsed("public_key", public_key, checkpoints.load_public_key) if public_key else None
@@ -64,6 +78,7 @@ def verify(
             task = bar.add_task("verify", total=count_work(url, call_id=call_id, low=low))
             return verify_record(url, call_id=call_id, low=low, against=kept, key=key, progress=lambda n: bar.advance(task, n))
 
+    named = _whole(call, as_json) if call else ""
     report = _run(work, as_json)
     if as_json:
         print_json(report.item())
@@ -108,45 +123,92 @@ def public_key() -> None:
 
 @app.command("redact")
 def redact(
-    call: Annotated[str, typer.Argument(help="The call id.")],
+    call: Annotated[str, typer.Argument(help="The call id, or its first 8 characters or more.")],
     reason: Reason,
     rewrite: Annotated[bool, typer.Option("--rewrite", help="Write the day's files anew; meanwhile nobody writes to it.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete what was said in a call: bodies, chunks, arguments, prompts, reasons. Verdicts, times and hashes stay."""
+    call_id = UUID(_whole(call, as_json))
 
-    def work() -> int:
-        return redact_call(database_url(), _call_id(call), _given(reason), rewrite=rewrite)
+    def work(*, dry_run: bool) -> int:
+        return redact_call(database_url(), call_id, _given(reason), rewrite=rewrite, dry_run=dry_run)
 
-    rows = _run(work, as_json)
+    rows = _ask_and_do(work, lambda rows: f"delete the content of {_many(rows, 'row')} of call {call_id}", dry_run, yes, as_json)
     if as_json:
-        print_json({"call_id": call, "rows": rows})
+        print_json({"call_id": str(call_id), "rows": rows, "dry_run": dry_run})
     else:
-        typer.echo(f"redacted {rows} rows of call {printable(call)}", err=True)
+        typer.echo(f"{'would redact' if dry_run else 'redacted'} {_many(rows, 'row')} of call {call_id}", err=True)
 
 
 @app.command("drop")
 def drop(
     before: Annotated[str, typer.Option("--before", help="Day in UTC; calls that began before it go (2026-01-31).")],
     reason: Reason,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Drop the rows of old calls. Their seals stay, so that what is left still verifies; each must be under a checkpoint."""
 
-    def work() -> int:
+    def work(*, dry_run: bool) -> int:
         try:
             day = date.fromisoformat(before)
         except ValueError:
             raise InvalidRequest("must be a day like 2026-01-31", param="before") from None
         if day > datetime.now(UTC).date():
             raise InvalidRequest("is in the future", param="before")
-        return drop_before(database_url(), day, _given(reason))
+        return drop_before(database_url(), day, _given(reason), dry_run=dry_run)
 
-    calls = _run(work, as_json)
+    calls = _ask_and_do(
+        work, lambda calls: f"drop the rows of {_many(calls, 'call')} that began before {before} (UTC)", dry_run, yes, as_json
+    )
     if as_json:
-        print_json({"before": before, "calls": calls})
+        print_json({"before": before, "calls": calls, "dry_run": dry_run})
     else:
-        typer.echo(f"dropped {calls} calls before {before}", err=True)
+        typer.echo(f"{'would drop' if dry_run else 'dropped'} {_many(calls, 'call')} before {before}", err=True)
+
+
+class _Work(Protocol):
+    """What deletes; dry, it says how much that would be."""
+
+    def __call__(self, *, dry_run: bool) -> int: ...
+
+
+def _ask_and_do(work: _Work, what: Callable[[int], str], dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Do it, after a question where nobody said yes. Returns how much it was."""
+
+    def ask_first() -> int:
+        if dry_run or yes:
+            return work(dry_run=dry_run)
+        # before the question, so that what cannot be done is not asked about
+        found = work(dry_run=True)
+        if not sys.stdin.isatty():
+            raise InvalidRequest(f"this would {what(found)}, for good: add --yes to do it, or --dry-run to only look")
+        if not typer.confirm(f"This will {what(found)}, for good. Go on?", err=True):
+            typer.echo("nothing was done", err=True)
+            raise typer.Exit(1)
+        return work(dry_run=False)
+
+    return _run(ask_first, as_json)
+
+
+def _many(number: int, of: str) -> str:
+    return f"{number:,} {of}" + ("" if number == 1 else "s")
+
+
+def _whole(call: str, as_json: bool) -> str:
+    """The id of a call that may be named by its beginning; a whole one is not looked up."""
+    with contextlib.suppress(ValueError):
+        return str(UUID(call))
+    try:
+        parse_call_id(call)
+    except InvalidRequest as error:
+        message = f"{printable(call)} is not a call id" if error.error_code == NOT_A_CALL_ID else error.message
+        raise typer.Exit(fail(InvalidRequest(message, code=error.error_code), as_json)) from None
+    return run_reader(lambda reader: find_call(reader, call), as_json)
 
 
 def _tell(report: Report) -> None:
@@ -154,12 +216,13 @@ def _tell(report: Report) -> None:
         typer.echo(printable(str(finding)))
     if report.damages > len(report.findings):
         typer.echo(f"and {report.damages - len(report.findings)} more")
-    told = [f"{report.calls:,} calls", f"{report.rows:,} rows", f"{report.size:,} seals", f"{report.checkpoints:,} checkpoints"]
+    told = [_many(report.calls, "call"), _many(report.rows, "row"), _many(report.size, "seal"), _many(report.checkpoints, "checkpoint")]
+    told += [f"{report.signed:,} signed"] if report.signed else []
     told += [
-        f"{count:,} {what}"
+        f"{_many(count, 'call')} {what}"
         for count, what in (
-            (report.signed, "signed"), (report.redacted, "calls redacted"), (report.extended, "calls with rows after their first seal"),
-            (report.dropped, "calls dropped"), (report.unsealed, "calls not sealed yet"),
+            (report.redacted, "redacted"), (report.extended, "sealed again for rows that came after their first seal"),
+            (report.dropped, "dropped"), (report.unsealed, "not sealed yet"),
         )
         if count
     ]  # fmt: skip
@@ -177,13 +240,6 @@ def _given(reason: str) -> str:
     if not reason.strip():
         raise InvalidRequest("must say why", param="reason")
     return reason.strip()
-
-
-def _call_id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidRequest(f"{printable(text)} is not a call id", param="call") from None
 
 
 def _parsed(param: str, path: Path, parse: Callable[[str], T]) -> T:

@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from policy.base import Judgement
-from policy.effects import Ask, Dispatch, Output, Respond
+from policy.effects import Ask, Output
 from policy.session import Session
 from protocol import codecs, dropped
 from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
-from protocol.events import Event, TextDelta
 from protocol.records import (
     CallRecord,
     ChunksRecord,
@@ -33,7 +32,7 @@ from protocol.records import (
 )
 from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
-from workers.rendered import Release, Rendered, digest, join
+from workers.rendered import Release, Rendered, digest, render
 from workers.sums import count_decisions, relayed_events, undecided_record
 from workers.turns import unpack_fact
 
@@ -107,6 +106,8 @@ class OwnedCall:
         self._outputs: list[Output] = []
         self._records: list[Record] = []
         self._chunks: list[ChunksRecord] = []
+        self._whole: Entry | None = None
+        """A whole answer with tool calls that are not decided: it is recorded with its verdict, or when the call is over."""
         self._held_bytes = 0
         """Of chunks that wait to be recorded, where all of them are held; past `HELD_BYTES` where they must not wait."""
         self._end = ""
@@ -210,7 +211,12 @@ class OwnedCall:
         self._chunkless += entry.kind not in ("body", "status")
         match entry.kind:
             case "body":
-                self._note_chunks(entry, [session.body(entry.seq, entry.chunks[0])])
+                self._note_whole(is_over=True)
+                mark = session.body(entry.seq, entry.chunks[0])
+                if mark[0] == "hold":
+                    self._whole = entry
+                else:
+                    self._note_chunks(entry, [mark])
             case "status":
                 self._note_chunks(entry, [session.error_status(entry.number, entry.chunks[0], entry.text)])
             case "eof":
@@ -221,6 +227,15 @@ class OwnedCall:
                 pass
         if entry.text and entry.kind in ("body", "eof", "failed"):
             self.note(entry.text, entry.seq, entry.detail, entry.at)
+
+    def _note_whole(self, *, is_over: bool = False) -> None:
+        """Record a whole answer that waits for its verdict, if that is known or the call is over."""
+        entry = self._whole
+        if entry is not None and (is_over or not (self.open_asks or self.open_waits)):
+            verdict = self.session.whole_verdict
+            if is_over or verdict != "hold":
+                self._whole = None
+                self._note_chunks(entry, [(verdict, -1)])
 
     def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
         if len(marks) == 1:
@@ -282,6 +297,7 @@ class OwnedCall:
         elif field == layout.TURNS_FIELD and self.open_lookup:
             self.open_lookup = ()
             self.session.turns(unpack_fact(value))
+        self._note_whole()
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
         try:
@@ -435,23 +451,7 @@ class OwnedCall:
         return self.encoder
 
     def _render(self, outputs: list[Output]) -> Rendered:
-        rendered = Rendered()
-        events: list[Event] = []
-        for output in outputs:
-            if type(output) is TextDelta:
-                events.append(output)
-            elif isinstance(output, Dispatch):
-                rendered.dispatch = layout.Dispatch(
-                    output.upstream, output.dialect, output.endpoint, output.body, output.betas, digest(output.body or b"")
-                )
-            elif isinstance(output, Respond):
-                rendered.status, rendered.headers = output.status, output.headers
-                rendered.data, rendered.late, rendered.late_sha256 = output.body, output.frame, digest(output.frame)
-            else:
-                events.append(output)
-        if events:
-            rendered.data += self._make_encoder().encode(join(events))
-        return rendered
+        return render(outputs, self._make_encoder)
 
     def answered(self) -> None:
         """The release that was under way is done."""
@@ -462,6 +462,8 @@ class OwnedCall:
 
     def end_records(self, reason: str, relayed: int, now_ms: int) -> list[Record]:
         """The terminal record and everything not yet recorded before it; undecided tool calls are recorded as withheld."""
+        with self.contained():
+            self._note_whole(is_over=True)
         sent = decode_records(self.sending.audit) if self.sending is not None and self.sending.audit else []
         # what was under way is recorded all the same, but for the release itself
         records: list[Record] = [*(r for r in sent if not isinstance(r, ReleaseRecord)), *self._chunks, *self._records]

@@ -1,9 +1,12 @@
 """What goes out of one call in one step: outputs of its session joined and encoded, and the arguments of the release script."""
 
+from collections.abc import Callable
 from hashlib import sha256
 
 import msgspec
 
+from policy.effects import Dispatch, Output, Respond
+from protocol.codecs import Encoder
 from protocol.events import Event, TextDelta
 from streams import layout
 
@@ -35,6 +38,27 @@ class Rendered:
         self.headers: dict[str, str] = {}
         self.data = self.late = self.late_sha256 = b""
         self.dispatch: layout.Dispatch | None = None
+
+
+def render(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> Rendered:
+    """Encode the outputs of a session as one reply has them."""
+    rendered = Rendered()
+    events: list[Event] = []
+    for output in outputs:
+        if type(output) is TextDelta:
+            events.append(output)
+        elif isinstance(output, Dispatch):
+            rendered.dispatch = layout.Dispatch(
+                output.upstream, output.dialect, output.endpoint, output.body, output.betas, digest(output.body or b"")
+            )
+        elif isinstance(output, Respond):
+            rendered.status, rendered.headers = output.status, output.headers
+            rendered.data, rendered.late, rendered.late_sha256 = output.body, output.frame, digest(output.frame)
+        else:
+            events.append(output)
+    if events:
+        rendered.data += make_encoder().encode(join(events))
+    return rendered
 
 
 def join(events: list[Event]) -> list[Event]:

@@ -106,7 +106,7 @@ def test_a2_a_redacted_call_is_nowhere_and_still_verifies(log: Log, tmp_path: Pa
     kept = tmp_path / "checkpoint.txt"
     kept.write_text(run(url, "checkpoint").stdout)
 
-    told = run(url, "redact", str(call), "--reason", "asked by the user", "--rewrite", "--json")
+    told = run(url, "redact", str(call), "--yes", "--reason", "asked by the user", "--rewrite", "--json")
     assert (told.exit_code, json.loads(told.stdout)["call_id"]) == (0, str(call)), told.output
     assert holders(url) == []
     assert files_with_secret(url) == 0
@@ -119,7 +119,7 @@ def test_a2_a_redacted_call_is_nowhere_and_still_verifies(log: Log, tmp_path: Pa
     with Sealer(url) as sealer:
         assert sealer.seal(log.calls) == 0
         assert sealer.checkpoint() is not None, "the redaction itself is in the tree"
-    assert "1 calls redacted" in run(url, "verify").stdout
+    assert "1 call redacted" in run(url, "verify").stdout
     shown = CliRunner().invoke(audit_cli.app, ["show", str(call), "--chunks", "--json"], env={"SLUICE_DATABASE_URL": url}).stdout
     assert [(e["kind"], e["number"]) for e in json.loads(shown)["events"] if e["kind"] == "redacted"] == [("redacted", 1)]
     assert {t["verdict"] for t in json.loads(shown)["tool_calls"]} == {"block"}, "what was decided stays"
@@ -130,7 +130,7 @@ def test_a2_a_redacted_call_is_nowhere_and_still_verifies(log: Log, tmp_path: Pa
 @pytest.mark.case("A2")
 def test_a2_what_is_left_of_a_redacted_call_cannot_be_changed_or_guessed(log: Log) -> None:
     call, url = log.calls[-1], log.url
-    assert run(url, "redact", str(call), "--reason", "x").exit_code == 0
+    assert run(url, "redact", str(call), "--yes", "--reason", "x").exit_code == 0
     assert rows(url, "SELECT count(*) FROM seal_rows WHERE call_id = %s AND part = 0 AND salt IS NOT NULL", call) == [(0,)]
     assert rows(url, "SELECT count(*) FROM releases WHERE call_id = %s AND sha256 <> ''", call) == [(0,)]
     keep(url)
@@ -154,14 +154,14 @@ def test_a2_what_is_left_of_a_redacted_call_cannot_be_changed_or_guessed(log: Lo
 @pytest.mark.case("A2")
 def test_a2_redacting_twice_and_redacting_what_came_late(log: Log) -> None:
     call, url = log.calls[-1], log.url
-    first = json.loads(run(url, "redact", str(call), "--reason", "one", "--json").stdout)["rows"]
+    first = json.loads(run(url, "redact", str(call), "--yes", "--reason", "one", "--json").stdout)["rows"]
     assert first > 15
-    assert json.loads(run(url, "redact", str(call), "--reason", "two", "--json").stdout)["rows"] == 0
+    assert json.loads(run(url, "redact", str(call), "--yes", "--reason", "two", "--json").stdout)["rows"] == 0
     asyncio.run(insert(url, release_record(str(call), SECRET.encode(), number=90)))
     with Sealer(url) as sealer:
         assert sealer.seal([call]) == 1
     assert verified(url)[0] == 0
-    assert json.loads(run(url, "redact", str(call), "--reason", "three", "--json").stdout)["rows"] == 1
+    assert json.loads(run(url, "redact", str(call), "--yes", "--reason", "three", "--json").stdout)["rows"] == 1
     code, said = verified(url)
     assert (code, said["redacted"]) == (0, 1), said
     assert holders(url) == []
@@ -173,9 +173,9 @@ def test_a2_redacting_twice_and_redacting_what_came_late(log: Log) -> None:
 def test_a2_redaction_is_for_the_owner_and_for_calls_that_ended(log: Log) -> None:
     url, open_call = log.url, call_id()
     asyncio.run(insert(url, call_record(open_call)))
-    assert "still open" in run(url, "redact", open_call, "--reason", "x").output
-    assert run(url, "redact", call_id(), "--reason", "x").exit_code == 1
-    for arguments in (("redact", "none", "--reason", "x"), ("redact", open_call, "--reason", " "), ("redact", open_call)):
+    assert "still open" in run(url, "redact", open_call, "--yes", "--reason", "x").output
+    assert run(url, "redact", call_id(), "--yes", "--reason", "x").exit_code == 1
+    for arguments in (("redact", "none", "--yes", "--reason", "x"), ("redact", open_call, "--yes", "--reason", " "), ("redact", open_call)):
         assert run(url, *arguments).exit_code == 2
     with psycopg.connect(conninfo(url), autocommit=True) as connection:
         for role in ("sluice_writer", "sluice_reader"):
@@ -212,7 +212,7 @@ def test_a10_old_days_are_dropped_below_a_checkpoint_and_the_rest_verifies(datab
         asyncio.run(insert(url, *many_rows(stray, chance)))
 
         def drop(*more: str) -> Any:
-            return run(url, "drop", "--before", str(today - timedelta(days=2)), "--reason", "90 days are over", "--json", *more)
+            return run(url, "drop", "--yes", "--before", str(today - timedelta(days=2)), "--reason", "90 days are over", "--json", *more)
 
         assert "no seal yet" in drop().output
         with Sealer(url) as sealer:

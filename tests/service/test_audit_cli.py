@@ -2,7 +2,12 @@
 
 import asyncio
 import json
+import os
+import pty
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +17,9 @@ from typer.testing import CliRunner
 
 from db.insert import AuditInserter
 from db.keys import KeyStore
-from sluice import audit_cli, keys_cli
-from sluice.audit_cli import printable
+from protocol.records import Record
+from sluice import VERSION, audit_cli, keys_cli
+from sluice.tables import printable
 from tests.support.record import call_id, call_record, fresh_database, release_record, tool_call_record, whole_call
 
 ABSENT = "postgresql://nobody@127.0.0.1:1/none"
@@ -56,12 +62,65 @@ def test_lists_are_tables_for_people_and_json_for_programs(call: str, command: s
     assert call[:8] in shown.stdout
 
 
-def test_a_narrow_terminal_shows_whole_ids_and_says_what_it_leaves_out(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    told = CliRunner().invoke(audit_cli.app, ["tool-calls"], env={"COLUMNS": "80"})
-    assert call in told.stdout and "block" in told.stdout
-    assert max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", told.stdout).splitlines()) <= 80
-    assert "no room here for: " in told.stderr and "released" in told.stderr
+def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> Any:
+    env |= {"TTY_COMPATIBLE": "1", "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"}
+    return CliRunner().invoke(audit_cli.app, list(arguments), env=env)
+
+
+def lines_of(told: Any) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;]*m", "", told.stdout).splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_a_terminal_shows_what_an_auditor_asks_first(call: str, columns: int) -> None:
+    lines = lines_of(on_a_terminal("tool-calls", columns=columns))
+    assert max(map(len, lines)) <= columns
+    for word in (call[:13], "dev", "bash", "block", "dangerous", '{"command"'):
+        assert word in lines[2], (word, lines)
+    assert ("session" in lines[0].split()) == (columns == 140)
+    assert "tool_judge" in lines[2] or columns == 80
+
+
+def test_nothing_found_is_said(url: str) -> None:
+    assert lines_of(on_a_terminal("calls", "--key", "nobody")) == ["nothing matches"]
+    told = audit("calls", "--key", "nobody")
+    assert told.exit_code == 0 and len(told.stdout.splitlines()) == 1 and "nothing matches" in told.stderr
+
+
+def test_calls_are_chosen_by_state_and_time(call: str) -> None:
+    def found(*arguments: str) -> list[str]:
+        return [item["call_id"] for item in json.loads(audit("calls", "--json", *arguments).stdout)["items"]]
+
+    assert found("--state", "ended", "--since", "1h") == found("--since", "yesterday") == [call]
+    assert found("--state", "FAILED") == found("--until", "1h") == []
+    assert "--state" in audit("calls", "--state", "gone").stderr
+    told = audit("calls", "--since", "soon").stderr
+    assert "--since" in told and "yesterday" in told
+
+
+def test_tool_calls_are_counted(call: str) -> None:
+    told = json.loads(audit("counts", "--json", "--by", "key,verdict").stdout)
+    assert told["items"] == [{"key": "dev", "verdict": "block", "tool_calls": 1, "calls": 1}]
+    assert audit("counts").stdout.splitlines()[0].split("\t") == ["day", "key", "verdict", "tool_calls", "calls"]
+    assert lines_of(on_a_terminal("counts", "--by", "name"))[1].split() == ["bash", "1", "1"]
+    assert "--by" in audit("counts", "--by", "colour").stderr
+
+
+def test_the_beginning_of_a_call_id_is_enough(call: str, url: str) -> None:
+    for command in (("show",), ("calls", "--call-id"), ("export", "--call-id")):
+        assert call in audit(*command, call[:13], "--json" if command[0] != "export" else "--session=s-1").stdout
+    assert "too short" in audit("show", call[:7]).stderr
+    told = audit("show", "ffffffff-ffff")
+    assert told.exit_code == 1 and "no call on record begins with" in told.stderr
+    other = call[:-1] + ("0" if call[-1] != "0" else "1")
+
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            await inserter.insert([call_record(other)], {})
+
+    asyncio.run(insert())
+    told = audit("show", call[:35])
+    assert told.exit_code == 2 and call in told.stderr and other in told.stderr
 
 
 def test_the_next_page_is_told(call: str, url: str) -> None:
@@ -82,6 +141,57 @@ def test_show_tells_one_call(call: str) -> None:
     shown = audit("show", call, "--chunks").stdout
     for word in ("bash", "rm -rf", "demo-judge", "takeover", "ENDED"):
         assert word in shown
+    assert "takeover" in audit("show", call, "--raw").stdout
+
+
+ASKED = {
+    "model": "gpt-x",
+    "stream": True,
+    "tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+    "messages": [
+        {"role": "system", "content": "You look after a server."},
+        {"role": "user", "content": "list the files"},
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}],
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "a.txt\n\x1b[2Jb.txt"},
+        {"role": "user", "content": "now delete them " + "all " * 2000 + "at once"},
+    ],
+}
+GOT = [
+    {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Let me do "}, "finish_reason": None}], "id": "x", "model": "m"},
+    {"choices": [{"index": 0, "delta": {"content": "that.\n\nNot allowed."}, "finish_reason": "stop"}], "id": "x", "model": "m"},
+]
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_show_tells_a_call_as_a_conversation(url: str, columns: int) -> None:
+    call = call_id()
+    payload = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in GOT) + b": keepalive\n\ndata: [DONE]\n\n"
+
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            records: list[Record] = [call_record(call), tool_call_record(call), release_record(call, payload, number=0, seq=1)]
+            assert not await inserter.insert(records, {call: json.dumps(ASKED).encode()})
+
+    asyncio.run(insert())
+    told = on_a_terminal("show", call[:13], columns=columns)
+    lines = lines_of(told)
+    assert max(map(len, lines)) <= columns
+    spoken = [(line[:11].strip(), line[13:]) for line in lines]
+    for one in (
+        ("system", "You look after a server."),
+        ("user", "list the files"),
+        ("tool call", 'bash {"command": "ls"}'),
+        ("tool result", "a.txt"),
+    ):
+        assert one in spoken, (one, lines)
+    said = " ".join(told.stdout.split())
+    assert "assistant Let me do that. Not allowed. end" in said and "block: by tool_judge, dangerous command" in said
+    assert "\\x1b[2Jb.txt" in told.stdout and "--full shows all" in said and "at once" not in said
+    assert said.index("what the client sent") < said.index("what the client got") < said.index("what was decided")
+    assert "at once" in on_a_terminal("show", call, "--full").stdout
 
 
 def test_show_tells_what_the_client_of_a_refused_request_got(url: str) -> None:
@@ -96,7 +206,8 @@ def test_show_tells_what_the_client_of_a_refused_request_got(url: str) -> None:
     shown = audit("show", call, "--chunks").stdout
     assert "released before the first chunk" in shown and "this request is refused" in shown
     assert shown.index("released before") < shown.rindex("chunks")
-    assert "this request is refused" not in audit("show", call).stdout
+    assert "this request is refused" in audit("show", call).stdout
+    assert "this request is refused" not in audit("show", call, "--raw").stdout
 
 
 def test_export_goes_to_a_file_or_to_standard_output(call: str, tmp_path: Path) -> None:
@@ -139,8 +250,8 @@ def test_model_text_cannot_drive_the_terminal(call: str, url: str) -> None:
 
 
 def test_who_runs_a_call_is_told_where_it_is_not_the_client(call: str, url: str) -> None:
-    assert "run by" not in audit("tool-calls").stdout
-    assert "run by" not in audit("show", call).stdout
+    assert "run by" not in on_a_terminal("tool-calls").stdout
+    assert "run by" not in on_a_terminal("show", call, "--raw").stdout
     searched = call_id()
 
     async def insert() -> None:
@@ -148,7 +259,7 @@ def test_who_runs_a_call_is_told_where_it_is_not_the_client(call: str, url: str)
             await inserter.insert([call_record(searched), tool_call_record(searched, name="web_search", executor="provider")], {})
 
     asyncio.run(insert())
-    for shown in (audit("tool-calls").stdout, audit("show", searched).stdout):
+    for shown in (on_a_terminal("tool-calls").stdout, on_a_terminal("show", searched, "--raw").stdout):
         assert "run by" in shown
         assert "provider" in shown
 
@@ -217,3 +328,105 @@ def test_a_key_may_use_the_server_tools_it_was_made_with_and_no_others(url: str)
             await store.close()
 
     assert asyncio.run(load()) == {"researcher": ("web_search", "code_execution"), "plain": ()}
+
+
+def sluice(*arguments: str, url: str = "", stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")} | {"NO_COLOR": "1", "TERM": "dumb"}
+    command = [sys.executable, "-m", "sluice.cli", *arguments]
+    return subprocess.run(
+        command, env=env | ({"SLUICE_DATABASE_URL": url} if url else {}), input=stdin or "", capture_output=True, text=True, timeout=60
+    )  # fmt: skip
+
+
+def test_redaction_is_done_only_where_somebody_said_yes(call: str, url: str) -> None:
+    told = sluice("audit", "redact", call[:13], "--reason", "x", url=url)
+    assert told.returncode == 2 and "--yes" in told.stderr and "--dry-run" in told.stderr and call in told.stderr
+    told = sluice("audit", "redact", call, "--reason", "x", "--dry-run", "--json", url=url)
+    would = json.loads(told.stdout)
+    assert (told.returncode, would["call_id"], would["dry_run"]) == (0, call, True) and would["rows"] > 1
+    assert "rm -rf" in sluice("audit", "show", call, "--json", url=url).stdout
+    told = sluice("audit", "redact", call[:13], "--reason", "x", "--yes", "--json", url=url)
+    assert json.loads(told.stdout) == would | {"dry_run": False}
+    assert "rm -rf" not in sluice("audit", "show", call, "--json", url=url).stdout
+    assert "it was redacted, or lost" in sluice("audit", "show", call, url=url).stdout
+
+
+def test_on_a_terminal_redaction_and_dropping_ask(call: str, url: str) -> None:
+    answered = ask(url, b"n\n", "audit", "redact", call, "--reason", "x")
+    assert "Go on?" in answered and "nothing was done" in answered and call in answered
+    assert "rm -rf" in sluice("audit", "show", call, "--json", url=url).stdout
+    assert "redacted" in ask(url, b"y\n", "audit", "redact", call, "--reason", "x")
+    assert "rm -rf" not in sluice("audit", "show", call, "--json", url=url).stdout
+    assert "before 2020-01-01" in ask(url, b"n\n", "audit", "drop", "--before", "2020-01-01", "--reason", "x")
+    assert sluice("audit", "drop", "--before", "2020-01-01", "--reason", "x", url=url).returncode == 2
+    assert (
+        json.loads(sluice("audit", "drop", "--before", "2020-01-01", "--reason", "x", "--dry-run", "--json", url=url).stdout)["calls"] == 0
+    )
+
+
+def ask(url: str, answer: bytes, *arguments: str) -> str:
+    """Run a command with a terminal as its standard input, and give it an answer; returns what it says."""
+    here, there = pty.openpty()
+    try:
+        os.write(here, answer)
+        env = os.environ | {"SLUICE_DATABASE_URL": url, "NO_COLOR": "1", "TERM": "dumb"}
+        command = [sys.executable, "-m", "sluice.cli", *arguments]
+        done = subprocess.run(command, env=env, stdin=there, capture_output=True, text=True, timeout=60)
+        return done.stdout + done.stderr
+    finally:
+        os.close(here)
+        os.close(there)
+
+
+@pytest.mark.parametrize("command", ["calls", "tool-calls"])
+def test_follow_shows_what_comes(call: str, url: str, command: str) -> None:
+    env = os.environ | {"SLUICE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"}
+    later, ongoing = call_id(), call_id()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sluice.cli", "audit", command, "--follow", "--json"], env=env, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["call_id"] == call
+
+        async def insert() -> None:
+            async with AuditInserter(url) as inserter:
+                assert not await inserter.insert([call_record(ongoing), *whole_call(later)], {})
+
+        asyncio.run(insert())
+        assert json.loads(process.stdout.readline())["call_id"] == later
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=30)
+        assert (rest, process.returncode) == ("", 0)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_command_line_helps() -> None:
+    told = sluice("--version")
+    assert (told.returncode, told.stdout) == (0, f"sluice {VERSION}\n")
+    for arguments in (("-h",), ("audit", "-h"), ("audit", "calls", "-h"), ("keys", "-h"), ("worker", "-h"), ("worker", "policy", "-h")):
+        told = sluice(*arguments)
+        assert told.returncode == 0 and "Usage" in told.stdout, told.stderr
+    assert "8080" in (up := sluice("up", "-h").stdout) and ".sluice" in up
+    assert "local time" in " ".join(sluice("audit", "calls", "-h").stdout.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("audti",), "audit"), (("keyz",), "keys"), (("migrat",), "migrate"), (("audit", "tool-call"), "tool-calls"),
+        (("keys", "creat"), "create"), (("worker", "polic"), "policy"), (("audit", "calls", "--stat", "x"), "--state"),
+        (("--versio",), "--version"), (("audit", "redakt"), "redact"),
+    ],
+)  # fmt: skip
+def test_what_is_misspelt_is_answered_with_what_may_be_meant(arguments: tuple[str, ...], meant: str) -> None:
+    told = sluice(*arguments)
+    assert told.returncode == 2 and re.search(rf"(Did you mean|Possible options).*{meant}", " ".join(told.stderr.split())), told.stderr
+
+
+def test_shells_can_complete() -> None:
+    env = os.environ | {"_SLUICE_COMPLETE": "complete_bash", "COMP_WORDS": "sluice audit to", "COMP_CWORD": "2"}
+    told = subprocess.run([sys.executable, "-m", "sluice.cli"], env=env, capture_output=True, text=True, timeout=60)
+    assert told.stdout.split() == ["tool-calls"], told.stderr

@@ -10,6 +10,7 @@ from uuid import UUID
 import httpx2
 import pytest
 
+import db.counts
 import db.lookups
 import db.queries
 from db.export import Progress, export_lines
@@ -157,6 +158,77 @@ async def test_every_filter_chooses(url: str, reader: AuditReader) -> None:
     assert [i["call_id"] for i in (await reader.calls(parse_filters(given(verdict="replace"), of="calls")))["items"]] == [new]
     assert await tool_names(reader, q="nothing") == await tool_names(reader, verdict="withheld") == []
     assert await tool_names(reader, order="asc") == ["nul\x00", "bash"]
+
+
+def end_record(call: str, state: str) -> EndRecord:
+    return EndRecord(call_id=call, at=NOW, state=state, reason="x", status=200, stop_reason="", relayed=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_calls_are_chosen_by_their_state(url: str, reader: AuditReader, order: str) -> None:
+    calls = [call_id(NOW - n * DAY_MS // 4) for n in range(12)]
+    ends = [end_record(call, "FAILED" if n % 3 else "ENDED") for n, call in enumerate(calls) if n % 4]
+    await insert(url, *map(call_record, calls), *ends, tool_call_record(calls[0]), tool_call_record(calls[1]))
+    wanted = {"ACTIVE": calls[::4]} | {s: [e.call_id for e in ends if e.state == s] for s in ("ENDED", "FAILED")}
+    for state, those in wanted.items():
+        found, cursor = [], ""
+        while True:
+            page = await reader.calls(parse_filters(given(state=state.lower(), order=order, limit=2, cursor=cursor), of="calls"))
+            found += [(item["call_id"], item["state"]) for item in page["items"]]
+            if not (cursor := page["next_cursor"]):
+                break
+        assert found == [(call, state) for call in (those if order == "desc" else those[::-1])]
+        assert await reader.count_calls(parse_filters(given(state=state), of="calls")) == len(those)
+    page = await reader.calls(parse_filters(given(state="ACTIVE", name="bash"), of="calls"))
+    assert [item["call_id"] for item in page["items"]] == calls[:1]
+    assert not (await reader.calls(parse_filters(given(state="ENDED", name="bash"), of="calls")))["items"]
+
+
+async def test_the_beginning_of_a_call_id_is_enough(url: str, client: httpx2.AsyncClient) -> None:
+    one, other = "01990000-0001-7000-8000-000000000001", "01990000-0001-7000-8000-000000000002"
+    lone = "01a90000-0001-7000-8000-000000000003"
+    await insert(url, call_record(one), call_record(other), tool_call_record(one), end_record(lone, "FAILED"), bodies={})
+    for prefix in (lone[:8], lone[:13], lone.replace("-", "")[:20].upper(), lone[:-1]):
+        assert (await client.get(f"/audit/calls/{prefix}")).json()["call_id"] == lone
+    assert (await client.get(f"/audit/calls/{one[:-1]}1/chunks")).status_code == 200
+    assert len((await client.get(f"/audit/tool-calls?call_id={one}")).json()["items"]) == 1
+    for path in (
+        f"/audit/calls/{one[:13]}",
+        f"/audit/calls/{one[:9]}/chunks",
+        f"/audit/calls?call_id={one[:8]}",
+        f"/audit/export?call_id={one[:30]}",
+    ):
+        error = (await client.get(path)).json()["error"]
+        assert (error["code"], error["param"]) == ("ambiguous_call_id", "call_id") and one in error["message"] and other in error["message"]
+
+
+async def test_tool_calls_are_counted(url: str, client: httpx2.AsyncClient) -> None:
+    now, before = call_id(), call_id(NOW - 2 * DAY_MS)
+    await insert(
+        url, call_record(now, key="kim"), call_record(before, key="lee\x00"), call_record(old := call_id(NOW - 30 * DAY_MS)),
+        *(tool_call_record(now, block=n, verdict="allow", name="ls") for n in (1, 2)), tool_call_record(now, block=3),
+        tool_call_record(before), tool_call_record(old),
+        BlockRecord(call_id=now, block=2, at=NOW, kind="tool_use", verdict="block", reason="audit_unavailable", policy=""),
+    )  # fmt: skip
+    told = (await client.get("/audit/counts")).json()
+    days = [str(datetime.fromtimestamp((NOW - n * DAY_MS) / 1000, UTC).date()) for n in (2, 0)]
+    assert [tuple(item.values()) for item in told["items"]] == [
+        (days[0], "lee\x00", "block", 1, 1), (days[1], "kim", "allow", 1, 1), (days[1], "kim", "block", 2, 1)
+    ]  # fmt: skip
+    assert (told["by"], told["truncated"], told["until"]) == (["day", "key", "verdict"], False, None) and told["since"] < days[0]
+    told = (await client.get("/audit/counts?by=name&verdict=block&since=2000-01-01")).json()
+    assert [tuple(item.values()) for item in told["items"]] == [("bash", 3, 3), ("ls", 1, 1)]
+    for by in ("key_id", "session", "model", "policy", "reason"):
+        assert sum(item["tool_calls"] for item in (await client.get(f"/audit/counts?by={by}&key=kim&policy=default")).json()["items"]) == 3
+
+
+async def test_counts_say_when_there_are_more(url: str, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(db.counts, "MAX_COUNTS", 2)
+    monkeypatch.setattr(db.queries, "MAX_COUNTS", 2)
+    call = call_id()
+    await insert(url, call_record(call), *(tool_call_record(call, block=n, name=f"t{n}") for n in range(3)))
+    told = (await client.get("/audit/counts?by=name")).json()
+    assert ([item["name"] for item in told["items"]], told["truncated"]) == (["t0", "t1"], True)
 
 
 @pytest.mark.case("A6")
@@ -375,7 +447,16 @@ async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 ONE = "/audit/calls/01990000-0000-7000-8000-00000000abcd"
-PATHS = ["/audit/calls", ONE, f"{ONE}/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/export"]
+PATHS = [
+    "/audit/calls",
+    ONE,
+    f"{ONE}/chunks",
+    "/audit/calls/01990000",
+    "/audit/counts",
+    "/audit/tool-calls",
+    "/audit/judge-blocks",
+    "/audit/export",
+]
 
 
 @pytest.mark.case("A9", "C6")
@@ -415,7 +496,11 @@ async def test_the_api_answers_pages_calls_chunks_and_export(url: str, client: h
         ("/audit/calls?limit=many", 400, "limit"), ("/audit/export?limit=3", 400, "limit"), ("/audit/calls?cursor=AAAA", 400, "cursor"),
         ("/audit/calls/none", 404, None), (f"/audit/calls/{UUID(int=1)}", 404, None), (f"/audit/calls/{UUID(int=1)}/chunks", 404, None),
         ("/audit/calls/x/chunks?name=x", 404, None), ("/audit/nothing", 404, None), ("/docs", 404, None), ("/openapi.json", 404, None),
-        ("/audit/calls?since=%27%3B+drop+table+calls", 400, "since"),
+        ("/audit/calls?since=%27%3B+drop+table+calls", 400, "since"), ("/audit/calls?state=GONE", 400, "state"),
+        ("/audit/tool-calls?state=FAILED", 400, "state"), ("/audit/calls/0199000", 400, "call_id"),
+        ("/audit/calls/01990000", 404, "call_id"),
+        ("/audit/calls?call_id=0199", 400, "call_id"), ("/audit/calls?call_id=01990-000-0", 400, "call_id"),
+        ("/audit/counts?by=day,day", 400, "by"), ("/audit/counts?by=price", 400, "by"), ("/audit/counts?q=x", 400, "q"),
     ],
 )  # fmt: skip
 async def test_bad_requests_are_told_what_is_wrong(client: httpx2.AsyncClient, path: str, status: int, param: str | None) -> None:

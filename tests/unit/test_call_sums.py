@@ -109,6 +109,38 @@ def test_the_end_says_how_much_a_whole_record_holds() -> None:
     assert sum(len(r.raw) for r in records if isinstance(r, ChunksRecord)) == 4
 
 
+def whole_with_a_call() -> Entry:
+    tool = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    choice = {"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": [tool]}, "finish_reason": "tool_calls"}
+    return Entry(1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode()])
+
+
+@pytest.mark.parametrize(("commit", "verdict"), [(b"1", "allow"), (b"late", "block")])
+def test_a_whole_answer_is_recorded_with_its_verdict(commit: bytes, verdict: str) -> None:
+    call, records = begun(), list[Record]()
+    release(call, records)
+    call.take_entry(whole_with_a_call())
+    [block] = call.open_waits
+    release(call, records)
+    assert not [r for r in records if isinstance(r, ChunksRecord)] and not call.record_held()
+    call.take_fact(layout.commit_field(block), commit, 2)
+    release(call, records)
+    call.take_entry(closing(Relayed(2, SUM), 2))
+    records += call.end_records("complete", 2, 5)
+    assert [(r.seq, r.verdicts, r.blocks) for r in records if isinstance(r, ChunksRecord)] == [(1, [verdict], [-1])]
+    assert end_of(records).chunks == 1
+
+
+def test_a_whole_answer_that_nobody_decided_on_is_recorded_as_held_at_the_end() -> None:
+    call, records = begun(), list[Record]()
+    release(call, records)
+    call.take_entry(whole_with_a_call())
+    call.take_entry(closing(Relayed(0, SUM), 2, "client_gone"))
+    records += call.end_records("client_gone", 0, 5)
+    assert [(r.seq, r.verdicts) for r in records if isinstance(r, ChunksRecord)] == [(1, ["hold"])]
+    assert end_of(records).chunks == 1
+
+
 def test_tool_calls_that_nobody_decided_on_are_counted_as_they_are_recorded() -> None:
     call, records = begun(), list[Record]()
     release(call, records)

@@ -2,7 +2,10 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
+
+from sluice import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX = re.compile(
@@ -52,3 +55,8 @@ def test_folders_of_tests_are_packages_and_alembic_is_none() -> None:
     assert {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}.isdisjoint(
         {"db", "gateway", "policy", "protocol", "providers", "sluice", "streams", "workers", "alembic"}
     )
+
+
+def test_the_version_is_told_as_the_package_has_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION

@@ -294,3 +294,46 @@ def test_a_replay_gives_the_same_numbers_and_hash_however_chunks_came_together()
     third = make([Shout()])
     third.chunks(1, chunks)
     assert third.take().digest != first.digest
+
+
+def answer(*commands: str, text: str = "") -> bytes:
+    """A whole answer with a call of bash for each command."""
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "bash", "arguments": json.dumps({"command": command})}}
+        for n, command in enumerate(commands)
+    ]
+    message = {"role": "assistant", "content": text or None, "tool_calls": calls}
+    return json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("policies", "commands", "text", "said"),
+    [
+        ([], ["ls"], "", "allow"),
+        ([Deny()], ["ls", "rm -rf /"], "so be it", "block"),
+        ([Shout()], ["ls"], "so be it", "replace"),
+        ([Deny(), Shout()], ["rm -rf /"], "so be it", "block"),
+    ],
+)
+def test_the_chunk_of_a_whole_answer_says_what_was_decided(policies: list[Policy], commands: list[str], text: str, said: str) -> None:
+    session = make(policies, request=REQUEST | {"stream": False})
+    assert session.body(1, answer(*commands, text=text)) == (said, -1)
+
+
+def test_the_chunk_of_a_whole_answer_is_held_until_the_last_call_is_decided() -> None:
+    session = make([Ask()], durable=True, request=REQUEST | {"stream": False})
+    session.take()
+    assert session.body(1, answer("ls", "pwd")) == ("hold", -1)
+    asks = session.take().asks
+    for ask in asks:
+        assert session.whole_verdict == "hold"
+        session.judgement(ask.block, ask.step, Judgement(model="m", probability=0.1), 2)
+    for ask in asks:
+        assert session.whole_verdict == "hold"
+        session.committed(ask.block, True, 3)
+    assert session.whole_verdict == "allow"
+    denied = make([Ask()], request=REQUEST | {"stream": False})
+    denied.body(1, answer("ls", "pwd"))
+    ask = denied.take().asks[0]
+    denied.judgement(ask.block, ask.step, Judgement(model="m", probability=0.9), 2)
+    assert denied.whole_verdict == "block"

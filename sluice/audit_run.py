@@ -1,0 +1,92 @@
+"""What all commands on the record share: a reader for as long as a command runs, exit codes, JSON.
+
+Exit codes: 0 done, 1 no such call, 2 wrong use or filter, 3 the database is away.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import typer
+
+from db.filters import NOT_A_CALL_ID, Filters, ListName, parse_filters
+from db.queries import AuditReader
+from protocol.errors import AuditUnavailable, InvalidRequest, NotFound, PipelineError
+from sluice.errors import StartError
+from sluice.settings import database_url
+from sluice.tables import printable
+from sluice.times import read_time
+
+T = TypeVar("T")
+
+
+def run(read: Callable[[AuditReader], Awaitable[T]], as_json: bool) -> T:
+    """Run with a reader; errors end the program with their exit code."""
+
+    async def with_reader() -> T:
+        reader = AuditReader.open(database_url(), pool_size=1)
+        try:
+            return await read(reader)
+        finally:
+            await reader.close()
+
+    try:
+        return asyncio.run(with_reader())
+    except BrokenPipeError:
+        # The reader of the pipe has enough. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except (PipelineError, StartError) as error:
+        raise typer.Exit(fail(error, as_json)) from None
+
+
+def read_filters(given: list[tuple[str, str]], of: ListName, allowed: frozenset[str] | None = None) -> Filters:
+    """Return filters, with times as people write them. Raises InvalidRequest."""
+    return parse_filters(read_times(given), of=of, allowed=allowed)
+
+
+def read_times(given: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return what was given with its times as the record's filters take them. Raises InvalidRequest."""
+    return [(name, read_time(value, name) if name in ("since", "until") else value) for name, value in given]
+
+
+async def find_call(reader: AuditReader, text: str) -> str:
+    """Return the id of the call that a text names, whole or by its beginning. Raises NotFound, InvalidRequest."""
+    try:
+        return str(await reader.find_call(text))
+    except InvalidRequest as error:
+        if error.error_code == NOT_A_CALL_ID:
+            raise NotFound(f"{printable(text)} is not a call id") from None
+        raise InvalidRequest(error.message, code=error.error_code) from None
+    except NotFound as error:
+        raise NotFound(error.message) from None
+
+
+def fail(error: PipelineError | StartError, as_json: bool) -> int:
+    """Say what went wrong and return the exit code for it."""
+    if isinstance(error, StartError):
+        error_code, param, message = "settings", None, str(error)
+    else:
+        error_code, param, message = error.error_code, error.param, error.message
+    message = f"--{param.replace('_', '-')}: {message}" if param else message
+    if as_json:
+        print_json({"error": {"message": message, "code": error_code, "param": param}})
+    else:
+        typer.echo(f"sluice: {message}", err=True)
+    match error:
+        case StartError():
+            return error.exit_code
+        case NotFound():
+            return 1
+        case AuditUnavailable():
+            return 3
+        case _:
+            return 2
+
+
+def print_json(value: object) -> None:
+    """Print one JSON object."""
+    typer.echo(json.dumps(value, ensure_ascii=True))

@@ -1,0 +1,80 @@
+"""`sluice audit export`: calls with everything about them, as lines of JSON."""
+
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from db.export import Progress as ExportProgress
+from db.export import export_lines
+from db.filters import EXPORT_FILTERS
+from db.queries import AuditReader
+from sluice.audit_options import (
+    AsJson,
+    CallId,
+    KeyId,
+    KeyName,
+    Model,
+    Name,
+    Policy,
+    SessionName,
+    Since,
+    State,
+    Until,
+    Verdict,
+    Words,
+    given,
+)
+from sluice.audit_run import print_json, read_filters, run
+
+
+def export(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; without it, standard output.")] = None,
+    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
+    name: Name = "", verdict: Verdict = "", policy: Policy = "", state: State = "",
+    since: Since = "", until: Until = "", q: Words = "", as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Write calls with everything about them as lines of JSON; the last line says export_end."""
+    chosen = given(locals())
+    part = output.with_name(output.name + ".part") if output else None
+
+    async def write(reader: AuditReader) -> ExportProgress:
+        if part is None:
+            return await _export(reader, chosen, sys.stdout.buffer)
+        with part.open("wb") as file:
+            return await _export(reader, chosen, file)
+
+    try:
+        done = run(write, as_json)
+    except OSError as error:
+        typer.echo(f"sluice: cannot write {output}: {error.strerror}", err=True)
+        raise typer.Exit(2) from None
+    finally:
+        if part is not None and sys.exception() is not None:
+            part.unlink(missing_ok=True)
+    if output is not None and part is not None:
+        part.replace(output)
+        if as_json:
+            print_json({"path": str(output), "calls": done.calls, "lines": done.lines})
+        else:
+            typer.echo(f"{done.calls} calls in {done.lines + 1} lines: {output}", err=True)
+
+
+async def _export(reader: AuditReader, chosen: list[tuple[str, str]], file: BinaryIO) -> ExportProgress:
+    filters = await reader.named(read_filters(chosen, "calls", EXPORT_FILTERS))
+    console = Console(stderr=True)
+    total = await reader.count_calls(filters) if console.is_terminal else None
+    done = ExportProgress()
+    columns = (TextColumn("exporting calls"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("export", total=total)
+        async with aclosing(export_lines(reader.engine, filters, done)) as pieces:
+            async for piece in pieces:
+                file.write(piece)
+                bar.update(task, completed=done.calls)
+    file.flush()
+    return done

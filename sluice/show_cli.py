@@ -1,0 +1,187 @@
+"""`sluice audit show`: one call as a conversation, then what was decided; the raw rows behind an option."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from db.filters import CHUNK_FILTERS, parse_filters
+from db.queries import AuditReader
+from protocol.errors import NotFound
+from sluice import audit_columns
+from sluice.audit_options import AsJson
+from sluice.audit_run import find_call, print_json, run
+from sluice.tables import Column, Item, clock, day, is_terminal, printable, show
+from sluice.transcript import Said, got, sent, short
+
+_PIPE = 100
+"""Columns of a transcript that goes into a pipe."""
+_WHO = 13
+_CHUNK_COLUMNS = (
+    Column(heading="seq", value="seq"), Column(heading="time", value=lambda item: clock(item["at"])),
+    Column(heading="verdict", value="verdict"), Column(heading="block", value="block"),
+    Column(heading="raw", value="raw", least=12, stretches=True),
+)  # fmt: skip
+_PIECE_COLUMNS = (
+    Column(heading="number", value="number"), Column(heading="time", value=lambda item: clock(item["at"])),
+    Column(heading="kind", value="kind"), Column(heading="relayed", value="relayed"),
+    Column(heading="payload", value="payload", least=12, stretches=True),
+)  # fmt: skip
+_EVENT_COLUMNS = (
+    Column(heading="time", value=lambda item: clock(item["at"])), Column(heading="kind", value="kind"),
+    Column(heading="number", value="number"), Column(heading="detail", value="detail", least=12, stretches=True, wraps=True),
+)  # fmt: skip
+_FACT_COLUMNS = (
+    Column(heading="field", value="field"), Column(heading="value", value="value", least=12, stretches=True, wraps=True),
+)  # fmt: skip
+
+
+def show_call(
+    call: Annotated[str, typer.Argument(help="The call id (response header x-sluice-call-id), or its first 8 characters or more.")],
+    full: Annotated[bool, typer.Option("--full", help="Also what is long, whole.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The rows of the record instead: call, tool calls, blocks, judgements, events.")
+    ] = False,
+    chunks: Annotated[bool, typer.Option("--chunks", help="As --raw, and what upstream sent and what was released.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one call: what the client sent, what it got, and what was decided between."""
+
+    async def read(reader: AuditReader) -> dict[str, Any]:
+        call_id = UUID(await find_call(reader, call))
+        found = await reader.call(call_id)
+        if found is None:
+            raise NotFound(f"no call {call_id} in the record")
+        if chunks or not (raw or as_json):
+            found["released"], found["chunk_items"] = await _all_chunks(reader, call_id)
+        return found
+
+    found = run(read, as_json)
+    if as_json:
+        print_json(found)
+    elif raw or chunks:
+        _show_raw(found, chunks=chunks)
+    else:
+        _show_words(found, full=full)
+
+
+def _show_words(found: Item, *, full: bool) -> None:
+    pieces = [*found["released"], *(piece for chunk in found["chunk_items"] for piece in chunk["released"])]
+    out = _Out(full=full)
+    out.title(f"call {found['call_id']}")
+    at = found["created_at"]
+    facts = [f"{day(at)} {clock(at)}", *(f"{name} {found[name]}" for name in ("key", "model", "policy", "session") if found[name])]
+    out.line("  ".join([*facts, f"{found['state']} {found['reason'] or ''}".rstrip()]))
+    if found["incomplete"]:
+        out.line("the record of this call is incomplete: see the events (--raw)")
+    out.title("what the client sent")
+    out.said(sent(found))
+    out.title("what the client got")
+    out.said(got(found, pieces))
+    if found["tool_calls"]:
+        out.title("what was decided")
+        out.said([Said("tool call", f"{item['name']} {item['arguments']}\n{_decided(item)}") for item in found["tool_calls"]])
+    others = [item for item in found["blocks"] if item["verdict"] != "allow" and item["kind"] in ("text", "thinking")]
+    out.said([Said(item["kind"], _decided(item)) for item in others])
+
+
+def _decided(item: Item) -> str:
+    cause = item.get("rule") or item["reason"]
+    words = [item["verdict"], f"by {item['policy']}" if item["policy"] else "", cause]
+    judge = item.get("judge") or {}
+    told = f": {', '.join(word for word in words[1:] if word)}" if any(words[1:]) else ""
+    judged = f"\njudge {judge['model']} {judge['probability']}: {judge['explanation']}" if judge.get("model") else ""
+    return f"{words[0]}{told}{judged}"
+
+
+class _Out:
+    """Words on a terminal or in a pipe: who speaks on the left, what is said beside it, broken between words."""
+
+    def __init__(self, *, full: bool) -> None:
+        self._full = full
+        self._console = Console(highlight=False)
+        self._width = (self._console.width if is_terminal() else _PIPE) - _WHO
+        self._begun = False
+
+    def title(self, text: str) -> None:
+        """Begin a part."""
+        if self._begun:
+            self._print("")
+        self._print(text, style="bold")
+        self._begun = True
+
+    def line(self, text: str) -> None:
+        """Say a line about the call."""
+        for piece in textwrap.wrap(printable(text), self._width + _WHO):
+            self._print(piece)
+
+    def said(self, all_said: Sequence[Said]) -> None:
+        """Say what they said."""
+        for who, text in all_said:
+            lines = [piece for line in (text if self._full else short(text)).split("\n") for piece in self._wrap(line)]
+            for n, piece in enumerate(lines):
+                self._print(f"{(who if not n else ''):{_WHO - 2}}  {piece}".rstrip() if who else piece)
+
+    def _wrap(self, line: str) -> list[str]:
+        return [piece.plain.rstrip() for piece in Text(printable(line)).wrap(self._console, max(self._width, 20), overflow="fold")] or [""]
+
+    def _print(self, text: str, *, style: str = "") -> None:
+        if is_terminal():
+            self._console.print(Text(text, style=style), no_wrap=True, overflow="ignore", crop=False)
+        else:
+            typer.echo(text)
+
+
+def _show_raw(found: Item, *, chunks: bool) -> None:
+    _facts(f"call {found['call_id']}", {name: value for name, value in found.items() if not isinstance(value, list)})
+    listed = audit_columns.of_tool_calls(found["tool_calls"])
+    _titled("tool calls")
+    show(found["tool_calls"], listed.columns, listed.values, time=listed.time, empty="none")
+    if found["blocks"]:
+        _titled("blocks")
+        names = ("block", "kind", "verdict", "policy", "reason")
+        show(found["blocks"], [Column(heading=name, value=name, wraps=name == "reason") for name in names], (*names, "decided_at"))
+    for judgement in found["judgements"]:
+        _facts(f"judgement of block {judgement['block']}, step {judgement['step']}", judgement)
+    if found["events"]:
+        _titled("events")
+        show(found["events"], _EVENT_COLUMNS, ("at", "kind", "number", "detail"))
+    if not chunks:
+        return
+    if found["released"]:
+        # all that the client of a refused request got
+        _titled("released before the first chunk")
+        show(found["released"], _PIECE_COLUMNS, ("number", "kind", "relayed", "at", "payload"))
+    _titled("chunks")
+    show(found["chunk_items"], _CHUNK_COLUMNS, ("seq", "at", "verdict", "block", "raw"), empty="none")
+
+
+def _facts(title: str, item: Item) -> None:
+    _titled(title)
+    show([{"field": name, "value": value} for name, value in item.items()], _FACT_COLUMNS, ("field", "value"))
+
+
+def _titled(title: str) -> None:
+    if is_terminal():
+        Console(highlight=False).print(Text(f"\n{title}", style="bold"))
+    else:
+        typer.echo(f"\n# {title}")
+
+
+async def _all_chunks(reader: AuditReader, call_id: UUID) -> tuple[list[Item], list[Item]]:
+    """What was released before the first chunk, and the chunks."""
+    released: list[Item] = []
+    items: list[Item] = []
+    cursor = ""
+    while True:
+        given = [("limit", "1000"), ("cursor", cursor)]
+        page = await reader.chunks(call_id, parse_filters(given, of="chunks", allowed=CHUNK_FILTERS))
+        released += page["released"] if page else []
+        items += page["items"] if page else []
+        if page is None or not page["next_cursor"]:
+            return released, items
+        cursor = page["next_cursor"]

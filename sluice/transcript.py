@@ -1,0 +1,134 @@
+"""A call as a conversation: what the client sent, and what it got, in words. Must not know: the database, the terminal.
+
+What a client got is read as the client reads it, from the bytes that the record holds. Where they cannot be read as an answer (an error,
+a call that broke off, a redacted one) they are shown as they are, or a sentence says what is missing.
+"""
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, assert_never
+
+from protocol import codecs
+from protocol.bounds import MAX_FILTER_CHARS
+from protocol.errors import PipelineError
+from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, MessageStop, TextDelta, UpstreamFailed
+from protocol.request import ChatRequest, Dialect, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart
+from protocol.sse import EventSplitter
+
+Item = dict[str, Any]
+LONG = 2 * MAX_FILTER_CHARS
+"""So many characters of what somebody said are shown, unless all is asked for."""
+_DIALECTS: dict[str, Dialect] = {"openai": "openai", "anthropic": "anthropic"}
+
+
+class Said(NamedTuple):
+    """What one of them said."""
+
+    who: str
+    text: str
+
+
+def sent(call: Item) -> list[Said]:
+    """Return the request of a call as a conversation, the oldest first."""
+    body, dialect = _bytes(call, "request"), _DIALECTS.get(call.get("dialect") or "")
+    if body is None:
+        return [Said("", "(no request is on record: it was redacted, or lost)")]
+    try:
+        if dialect is None:
+            raise ValueError("no dialect")
+        request = codecs.decode_request(dialect, body, endpoint=call.get("endpoint") or None)
+    except (PipelineError, ValueError):
+        return [Said("request", body.decode(errors="replace"))]
+    return list(_turns(request))
+
+
+def got(call: Item, pieces: Sequence[Item]) -> list[Said]:
+    """Return what the client got; `pieces` are those of the call's chunks, in order."""
+    known = [piece for piece in pieces if piece["relayed"] is not None]
+    relayed = [piece for piece in (known or pieces) if piece["relayed"] is not False]
+    data = b"".join(_bytes(piece, "payload") or b"" for piece in relayed)
+    if not data:
+        is_on_record = not call.get("releases") or any(_bytes(piece, "payload") for piece in pieces)
+        return [Said("", "(nothing)" if is_on_record else "(not on record: it was redacted, or lost)")]
+    found = list(_answer(call, data)) or [Said("answer", data.decode(errors="replace"))]
+    if not known:
+        found.append(Said("", "(whether the client got it is not known: the call goes on, or its gateway died)"))
+    return found
+
+
+def short(text: str) -> str:
+    """Return the beginning of a long text, and how long it is."""
+    return text if len(text) <= LONG else f"{text[:LONG]}… ({len(text):,} characters: --full shows all)"
+
+
+def _turns(request: ChatRequest) -> Iterator[Said]:
+    if request.tools:
+        yield Said("tools", ", ".join(tool.name for tool in request.tools))
+    yield from (Said("system", text) for text in request.system)
+    for turn in request.turns:
+        for part in turn.parts:
+            yield from _part(turn.role, part)
+
+
+def _part(role: str, part: Part) -> Iterator[Said]:
+    match part:
+        case TextPart():
+            yield Said(role, part.text)
+        case ToolUsePart():
+            yield Said("tool call", f"{part.name} {part.arguments}")
+        case ToolResultPart():
+            yield Said("tool error" if part.is_error else "tool result", part.text)
+        case OtherPart():
+            yield Said(role, f"({part.kind}: {len(json.dumps(part.body)):,} bytes)")
+        case _:
+            assert_never(part)
+
+
+def _answer(call: Item, data: bytes) -> Iterator[Said]:
+    """The parts of an answer, in the order in which they began; nothing where it cannot be read."""
+    parts: dict[int, list[str]] = {}
+    heads: dict[int, str] = {}
+    last: list[Said] = []
+    for event in _events(call, data):
+        match event:
+            case BlockStart():
+                is_call = event.kind in (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
+                heads[event.index] = "tool call" if is_call else "thinking" if event.kind is BlockKind.THINKING else "assistant"
+                parts[event.index] = [f"{event.name} "] if is_call else [] if event.kind is not BlockKind.OTHER else [f"({event.name})"]
+            case TextDelta() | ArgumentsDelta():
+                heads.setdefault(event.index, "assistant")
+                parts.setdefault(event.index, []).append(event.text)
+            case MessageStop():
+                last = [Said("end", str(event.stop_reason))]
+            case UpstreamFailed():
+                last = [Said("error", event.message)]
+            case _:
+                pass
+    yield from (Said(heads[index], "".join(text)) for index, text in parts.items())
+    yield from last
+
+
+def _events(call: Item, data: bytes) -> list[Event]:
+    dialect = _DIALECTS.get(call.get("dialect") or "")
+    events: list[Event] = []
+    if dialect is None:
+        return events
+    try:
+        if not call.get("stream"):
+            return codecs.decode_whole(dialect, data) if (call.get("status") or 200) == 200 else []
+        decoder, splitter = codecs.make_decoder(dialect), EventSplitter(len(data) + 1)
+        for frame in (*splitter.feed(data), *splitter.finish()):
+            events += decoder.feed(frame)
+    except PipelineError:
+        # what came before is shown
+        pass
+    return events
+
+
+def _bytes(item: Item, name: str) -> bytes | None:
+    """What an item holds under a name: text, or the exact bytes beside it."""
+    if exact := item.get(f"{name}_base64"):
+        return base64.b64decode(exact)
+    text = item.get(name)
+    return None if text is None else str(text).encode(errors="surrogatepass")

@@ -1,0 +1,165 @@
+"""Tables: which columns a width has room for, how wide they are, and what a pipe gets."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from protocol.errors import InvalidRequest
+from sluice import tables, times
+from sluice.audit_columns import of_calls, of_judge_blocks, of_tool_calls
+from sluice.tables import Column, Layout, printable, short_ids, show
+from sluice.times import read_time
+
+ARGUMENTS = '{"command": "' + "find / -name core -delete " * 20 + '"}'
+TOOL_CALL = {
+    "call_id": "01a202c9-76c8-7000-8000-0123456789ab", "key": "agent-ci", "name": "bash", "executor": "client", "verdict": "block",
+    "reason": "rule", "policy": "tool_rules", "arguments": ARGUMENTS, "session": "nightly-build-4711", "model": "gpt-4o",
+    "decided_at": "2026-11-22T10:26:39.222Z", "created_at": "2026-11-22T10:26:38.000Z", "released_at": None, "key_id": "0123456789abcdef",
+}  # fmt: skip
+
+
+def plain(text: str) -> list[str]:
+    """Lines without what makes them bold."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Shows items by a list of columns on a terminal of some width; gives its lines."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TZ", "UTC")
+
+    def shown(items: list[dict[str, Any]], of: Any, width: int, **more: Any) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        listed = of(items)
+        show(items, listed.columns, listed.values, time=listed.time, **more)
+        return plain(capsys.readouterr().out)
+
+    return shown
+
+
+def test_eighty_columns_say_when_which_whose_what_why_and_how_it_begins(terminal: Callable[..., list[str]]) -> None:
+    heading, day, line = terminal([TOOL_CALL], of_tool_calls, 80)
+    assert heading.split() == ["time", "call", "key", "tool", "verdict", "reason", "arguments"]
+    assert day.startswith("2026-11-22 (")
+    assert line.split()[1:6] == ["01a202c9-76c8", "agent-ci", "bash", "block", "rule"]
+    assert '{"command": "find' in line and line.endswith("…") and cell_len(line) == 80
+
+
+def test_a_rule_is_shown_instead_of_the_reason_where_it_has_a_name(terminal: Callable[..., list[str]]) -> None:
+    named = TOOL_CALL | {"rule": "no-deletes"}
+    heading, _, first, second = terminal([named, TOOL_CALL | {"rule": None}], of_tool_calls, 80)
+    assert "rule" in heading.split() and "reason" not in heading.split()
+    assert first.split()[5] == "no-deletes" and second.split()[5] == "rule"
+    assert {"rule", "reason"} <= set(of_tool_calls([named]).values)
+
+
+def test_a_wider_terminal_adds_session_policy_and_model(terminal: Callable[..., list[str]]) -> None:
+    heading = terminal([TOOL_CALL], of_tool_calls, 140)[0].split()
+    assert heading == ["time", "call", "key", "tool", "verdict", "reason", "session", "policy", "model", "arguments"]
+    assert "session" in terminal([TOOL_CALL], of_tool_calls, 120)[0] and "session" not in terminal([TOOL_CALL], of_tool_calls, 90)[0]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 140, 220])
+@pytest.mark.parametrize("name", ["bash", "a_very_long_name_of_a_tool_that_somebody_made_up", "工具" * 12])
+def test_no_line_is_wider_than_its_terminal(terminal: Callable[..., list[str]], width: int, name: str) -> None:
+    judged = {"judge": {"model": "judge-model-with-a-name", "probability": 0.97, "threshold": 0.6, "explanation": "it deletes " * 30}}
+    call = {"state": "ENDED", "status": 200, "tool_calls": 1, "tool_calls_blocked": 1, "upstream": name, "stop_reason": "end_turn"}
+    for of in (of_tool_calls, of_judge_blocks, of_calls):
+        for line in terminal([TOOL_CALL | judged | call | {"name": name, "kind": "tool_call"}], of, width):
+            assert cell_len(line) <= max(width, 25), line
+
+
+def test_judge_blocks_say_who_judged_how_sure_and_why(terminal: Callable[..., list[str]]) -> None:
+    judge = {"model": "demo-judge", "probability": 0.97, "threshold": 0.6, "explanation": "it deletes files"}
+    line = terminal([TOOL_CALL | {"kind": "tool_call", "judge": judge}], of_judge_blocks, 80)[2]
+    assert "0.97 of 0.60  demo-judge  it deletes" in line
+
+
+def test_a_pipe_gets_a_header_line_and_values_with_tabs_between(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = of_tool_calls([TOOL_CALL])
+    show([TOOL_CALL | {"name": "a\tb\nc\x1b[2J"}], listed.columns, listed.values)
+    header, line = capsys.readouterr().out.splitlines()
+    found = dict(zip(header.split("\t"), line.split("\t"), strict=True))
+    assert found["call_id"] == TOOL_CALL["call_id"] and found["arguments"] == ARGUMENTS and found["released_at"] == ""
+    assert found["name"] == "a\\tb\\nc\\x1b[2J" and found["decided_at"] == TOOL_CALL["decided_at"]
+
+
+def test_an_empty_result_says_so(terminal: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert terminal([], of_tool_calls, 80) == ["nothing matches"]
+    monkeypatch.delenv("TTY_COMPATIBLE")
+    show([], (), ("a", "b"))
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("a\tb\n", "nothing matches\n")
+
+
+def test_what_wraps_breaks_between_words(terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    words = "start it or correct SLUICE_REDIS_URL and then run it again from the folder of the configuration"
+    columns = (Column(heading="check", value="name"), Column(heading="message", value="message", least=12, stretches=True, wraps=True))
+    terminal([], of_calls, 50)
+    show([{"name": "redis", "message": words}], columns, ("name", "message"))
+    lines = plain(capsys.readouterr().out)[1:]
+    assert len(lines) > 2 and all(len(line) <= 50 for line in lines)
+    assert " ".join(line[7:].strip() for line in lines) == words
+
+
+def test_a_table_that_goes_on_has_one_heading_and_keeps_its_columns(terminal: Callable[..., list[str]]) -> None:
+    layout = Layout()
+    first = terminal([TOOL_CALL], of_tool_calls, 80, layout=layout)
+    again = terminal([TOOL_CALL | {"key": "x"}], of_tool_calls, 80, layout=layout)
+    assert len(first) == 3 and len(again) == 1 and again[0].index("bash") == first[2].index("bash")
+
+
+def test_ids_are_as_short_as_tells_them_apart() -> None:
+    ids = ["01a202c9-76c8-7000-8000-000000000001", "01a202c9-76c8-7400-8000-000000000001", "01a202ff-76c8-7000-8000-000000000001"]
+    items = [{"call_id": one} for one in ids]
+    assert {short_ids(items)(item) for item in items} == {one[:16] for one in ids}
+    assert short_ids(items[1:])(items[1]) == ids[1][:13] and short_ids(items[:1])(items[0]) == ids[0][:13]
+    assert printable("a\u202eb") == "a\\u202eb"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("1h", "2026-11-22T11:30:00Z"), ("2D", "2026-11-20T12:30:00Z"), ("90s", "2026-11-22T12:28:30Z"), ("1w", "2026-11-15T12:30:00Z"),
+        ("today", "2026-11-22T05:00:00Z"), ("yesterday", "2026-11-21T05:00:00Z"), ("9:05", "2026-11-22T14:05:00Z"),
+        ("2026-01-31", "2026-01-31T05:00:00Z"), ("2026-07-01 10:00", "2026-07-01T14:00:00Z"),
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+        ("2026-01-31T12:00+02:00", "2026-01-31T10:00:00Z"), ("", ""),
+    ],
+)  # fmt: skip
+def test_times_are_read_as_people_write_them(text: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import time as clock
+    from datetime import UTC, datetime
+
+    class Fixed(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return datetime(2026, 11, 22, 12, 30, tzinfo=UTC).astimezone().replace(tzinfo=None)
+
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        clock.tzset()
+        patch.setattr(times, "datetime", Fixed)
+        assert read_time(text, "since") == meant
+    clock.tzset()
+
+
+@pytest.mark.parametrize("text", ["never", "1x", "25:00", "2026-13-01", "999999w", "-1h", "1hh"])
+def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="yesterday") as caught:
+        read_time(text, "until")
+    assert caught.value.param == "until"
+
+
+def test_only_text_is_aligned_to_the_left(terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (Column(heading="key", value="key"), Column(heading="tool calls", value="n"))
+    terminal([], of_calls, 80)
+    show([{"key": "a", "n": 5}, {"key": "bbb", "n": 1000}], columns, ("key", "n"))
+    assert plain(capsys.readouterr().out)[1:] == ["a             5", "bbb        1000"]
+    assert tables.is_terminal()
