@@ -17,6 +17,7 @@ from sluice.config_file import Document, read
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes
 from sluice.settings import load_settings
+from sluice.tables import printable
 
 NO_FILE = "the shipped configuration (no file given)"
 
@@ -84,7 +85,7 @@ def _as_object(tried: trial.Tried) -> dict[str, Any]:
 def _shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None) -> str:
     what = f"the tool call {call[0]!r}" if call is not None else "this text"
     by = f" by {tried.policy}" if tried.policy else ""
-    by += f", {tried.rule}" if tried.rule else ""
+    by += f", rule {tried.rule!r}" if tried.rule else ""
     by += f" (reason: {tried.reason})" if tried.reason else ""
     changed = "changed" if call is None else "its arguments are replaced"
     said = {
@@ -93,12 +94,7 @@ def _shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None) -> str
     }[tried.outcome]  # fmt: skip
     lines = [f"the policy {policy!r} on {what}: {said}"]
     if tried.outcome in ("block", "replace") and tried.text:
-        lines.append(f"the client reads: {_visible(tried.text)}")
+        lines.append(f"the client reads: {printable(tried.text)}")
     if tried.outcome == "replace" and tried.arguments:
-        lines.append(f"the tool is called with: {_visible(tried.arguments)}")
+        lines.append(f"the tool is called with: {printable(tried.arguments)}")
     return "\n".join(lines)
-
-
-def _visible(text: str) -> str:
-    """Text with what could drive a terminal spelled out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

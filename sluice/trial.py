@@ -152,9 +152,9 @@ class _Trial:
         if call is not None and not said:
             released = (call.released_arguments or b"").decode()
             outcome: Outcome = call.verdict if call.verdict in ("allow", "replace") else "block"
-            return Tried(outcome, text, released, call.policy, getattr(call, "rule", ""), call.reason, self._asked)
+            return Tried(outcome, text, released, call.policy, call.rule or "", call.reason, self._asked)
         block = next((r for r in self._records if isinstance(r, BlockRecord | ToolCallRecord) and r.verdict != "allow"), None)
         if block is None:
             return Tried("allow" if text == said else "replace", text, judge=self._asked)
         outcome = "replace" if block.verdict == "replace" else "block"
-        return Tried(outcome, text, "", block.policy, getattr(block, "rule", ""), block.reason, self._asked)
+        return Tried(outcome, text, "", block.policy, block.rule or "", block.reason, self._asked)
