@@ -114,11 +114,15 @@ class Blocks:
         if len(self.slots.by_index) >= MAX_BLOCKS:
             raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
         event, withheld = extras.read_body(event, self._chain)
-        self._outbox.note_withheld(withheld, seq)
+        if withheld:
+            self._outbox.note_withheld(withheld, seq)
         slot = Slot(event.index, event.kind, id=event.id, name=event.name)
         slot.body, slot.form = event.body, event.form
         # known here, whatever the verdicts on what came before: those come early in one run and late in another
-        slot.follows_text, self._has_said = self._has_said, self._has_said or event.kind is not BlockKind.THINKING
+        if self._has_said:
+            slot.follows_text = True
+        elif event.kind is not BlockKind.THINKING:
+            self._has_said = True
         self.slots.add(slot)
         match event.kind:
             case BlockKind.TEXT | BlockKind.THINKING:

@@ -40,6 +40,8 @@ from protocol.request import ChatRequest, Tool
 
 log = logging.getLogger(__name__)
 
+_VERDICTS = Allow, Block, Replace, AskJudge
+
 
 class Decided(msgspec.Struct, frozen=True):
     """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy` names who decided, `rule` by which rule.
@@ -383,11 +385,13 @@ class Decision:
             raise
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
             return _fault(policy, hook, call_id)
-        if not isinstance(verdict, Allow | Block | Replace | AskJudge):
+        if verdict is ALLOW:
+            return ALLOW
+        if not isinstance(verdict, _VERDICTS):
             return _fault(policy, hook, call_id)
         if isinstance(verdict, AskJudge) and not policy.asks:
             return _fault(policy, hook, call_id, "asked a judge without `asks = True`")
-        if verdict is ALLOW or (isinstance(verdict, AskJudge) and is_built_in(type(policy)) and call.name.isascii()):
+        if isinstance(verdict, AskJudge) and is_built_in(type(policy)) and call.name.isascii():
             # nearly always: what ours ask is sound, but that the provider chooses the name
             return verdict
         wrong = checked.problem(verdict)

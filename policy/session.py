@@ -67,13 +67,12 @@ class Session:
         self._decoder: codecs.Decoder | None = None
         self._restorer: Restorer | None = None
         self._unknown = frozenset(config.unknown)
-        self._sent = self._stopped = False
         # a turn that goes on: segments from 0, what their block indices are raised by, what those before used
         self._segment, self._offset = 0, 0
         self._turn: TurnBuilder | None = None
         self._stored: Sequence[StoredTurn] = ()
         self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
-        self._at_eof = self._is_paused = self._is_drained = False
+        self._sent = self._stopped = self._at_eof = self._is_paused = self._is_drained = False
 
     # --- what the worker calls ---
 
@@ -161,14 +160,12 @@ class Session:
             self._fail(error.message, seq)
             return "withheld", -1
         self._at_eof = True
-        verdict = self._events(events, seq)[0]
-        return self.whole_verdict if verdict == "hold" else verdict, -1
+        return self.whole_verdict if (verdict := self._events(events, seq)[0]) == "hold" else verdict, -1
 
     @property
     def whole_verdict(self) -> VerdictName:
         """The verdict on a whole answer that holds tool calls: the worst on one of its blocks; `hold` while one is not decided."""
-        assert self._blocks is not None
-        return self._blocks.worst(self._offset)
+        return self._blocks.worst(self._offset) if self._blocks is not None else "withheld"
 
     @property
     def _rests(self) -> bool:
@@ -401,7 +398,7 @@ class Session:
         self._segment += 1
         self._offset = self._blocks.go_on()
         self._used, self._segment_usage = self.usage, Usage()
-        self._decoder, self._at_eof, self._is_paused = None, False, False
+        self._decoder, self._at_eof, self._is_paused, self._is_drained = None, False, False, False
         try:
             self._approved = opening.approve(self._chain, request)
             opening.check_model(self._approved, model)
@@ -466,7 +463,6 @@ class Session:
         if self._blocks.is_cut:
             self._stopped = True
         if self._is_drained and self._at_eof and not self._stopped:
-            self._is_drained = False
             self._continue()
 
     def _complete(self, event: MessageStop) -> None:

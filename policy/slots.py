@@ -117,11 +117,9 @@ class Slot:
         self.server = ""
         self.ordinal = -1
         self.events: list[Event] = []
-        self.done = self.blocked = self.released = self.survives = False
-        self.has_denied_result = False
-        """It was allowed, and what the provider got of it was not."""
-        self.follows_text = False
-        """Something that clients may join to this block, as text, began before it in the answer."""
+        self.done = self.blocked = self.released = self.survives = self.follows_text = self.has_denied_result = False
+        # follows_text: something that clients may join to this block, as text, began before it in the answer
+        # has_denied_result: it was allowed, and what the provider got of it was not
         self.arguments: list[str] = []
         self.size = 0
         self.decision: Decision | None = None

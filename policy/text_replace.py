@@ -152,8 +152,10 @@ class TextReplace(Policy):
         if not self._has_patterns and self._beginning.search("\0".join(texts)) is None:
             # nearly always: no literal begins in any of them
             return ALLOW
-        found = next((text for text in texts if self._matches(text, self._rules)), None)
-        return ALLOW if found is None else Block("text", rule=self._rule_for(found))
+        for text in texts:
+            if self._matches(text, self._rules):
+                return Block("text", rule=self._rule_for(text))
+        return ALLOW
 
     def _rule_for(self, text: str) -> str:
         """The name of the first rule that matches in a text."""

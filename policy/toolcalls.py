@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 from policy.base import AnswerSoFar, Executor, Judgement, SaidCall, ToolCall
 from policy.chain import Chain, Decided, Decision
 from policy.effects import CallInfo
@@ -78,12 +80,14 @@ def record(call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, no
     text = "".join(slot.arguments)
     arguments = to_bytes(text)
     released = None if decided.arguments is None else arguments if decided.arguments == text else to_bytes(decided.arguments)
-    return ToolCallRecord(
+    made = ToolCallRecord(
         call_id=call.call_id, block=slot.key, index=slot.ordinal, at=at, tool_call_id=slot.id, name=slot.name,
         arguments=arguments, released_arguments=released,
         executor=slot.executor, form=slot.form, verdict=decided.verdict, reason=decided.reason, policy=decided.policy,
-        schema_valid=schema_valid, notify=notify, rule=decided.rule or None,
+        schema_valid=schema_valid, notify=notify,
     )  # fmt: skip
+    # by itself: for one name more than those above Python builds a dict at each call
+    return msgspec.structs.replace(made, rule=decided.rule) if decided.rule else made
 
 
 def denied(slot: Slot, notice: str) -> list[Event]:

@@ -32,7 +32,7 @@ from protocol.records import (
 )
 from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
-from workers.rendered import Release, Rendered, digest, render
+from workers.rendered import Release, digest, render
 from workers.sums import count_decisions, relayed_events, undecided_record
 from workers.turns import unpack_fact
 
@@ -253,11 +253,7 @@ class OwnedCall:
         # `expected` is what follows the entry
         if self.expected <= self.recorded + 1:
             return
-        self._chunks.append(
-            ChunksRecord(
-                call_id=self.id, seq=entry.seq, at=entry.at, raw=entry.chunks, verdicts=verdicts, blocks=blocks,
-            )
-        )  # fmt: skip
+        self._chunks.append(ChunksRecord(call_id=self.id, seq=entry.seq, at=entry.at, raw=entry.chunks, verdicts=verdicts, blocks=blocks))
 
     def _note_lost(self, entry: Entry) -> None:
         """Record the chunks of an entry at which the session broke: whatever came is on record."""
@@ -297,7 +293,8 @@ class OwnedCall:
         elif field == layout.TURNS_FIELD and self.open_lookup:
             self.open_lookup = ()
             self.session.turns(unpack_fact(value))
-        self._note_whole()
+        if self._whole is not None:
+            self._note_whole()
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
         try:
@@ -411,18 +408,18 @@ class OwnedCall:
         """Let the encoder take what the last owner released, as it comes in a replay: all of it at once would take long."""
         with self.contained():
             if skip := min(max(0, self.released - self._base), len(self._outputs)):
-                self._render(self._outputs[:skip])
+                render(self._outputs[:skip], self._make_encoder)
                 self._base, self._outputs = self._base + skip, self._outputs[skip:]
 
     def _reply(self, number: int, following: int) -> tuple[Reply | None, bytes]:
         outputs = self._outputs
         if number > self._base:
-            self._render(outputs[: number - self._base])
+            render(outputs[: number - self._base], self._make_encoder)
             outputs = outputs[number - self._base :]
         keepalive, self._keepalive = self._keepalive, False
         if not outputs and not keepalive and self._unreported <= PROGRESS_BYTES:
             return None, b""
-        rendered = self._render(outputs)
+        rendered = render(outputs, self._make_encoder)
         self._unreported = 0
         only_keepalive = not outputs
         if only_keepalive and keepalive and not self._end:
@@ -449,9 +446,6 @@ class OwnedCall:
             assert self.session.request is not None
             self.encoder = codecs.make_encoder(self.start.dialect, self.session.request, call_id=self.id, created=self.start.at // 1000)
         return self.encoder
-
-    def _render(self, outputs: list[Output]) -> Rendered:
-        return render(outputs, self._make_encoder)
 
     def answered(self) -> None:
         """The release that was under way is done."""
