@@ -8,10 +8,15 @@ LIVE_MS = 5_000
 """A gateway shows itself every second."""
 
 
+def live_gateways(shown: Mapping[bytes, bytes], now_ms: int) -> dict[str, layout.GatewaySign]:
+    """Return the signs of the gateways that live, by name; `shown` and `now_ms` as for `gateway_faults`."""
+    return {name: sign for name, sign in layout.gateway_signs(shown).items() if now_ms - sign.at <= LIVE_MS}
+
+
 def gateway_faults(shown: Mapping[bytes, bytes], now_ms: int) -> list[tuple[str, str]]:
     """Return (state, sentence) pairs for what `GATEWAYS_KEY` holds, `now_ms` being Redis' clock; one is about those that are well."""
     signs = {name: sign for name, sign in layout.gateway_signs(shown).items() if now_ms - sign.at <= layout.GATEWAY_KNOWN_MS}
-    live = {name: sign for name, sign in signs.items() if now_ms - sign.at <= LIVE_MS}
+    live = live_gateways(shown, now_ms)
     found = []
     for name, sign in live.items():
         if sign.trouble:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import redis
 
 from protocol.config import Config
-from sluice.gateways import gateway_faults
+from sluice.gateways import gateway_faults, live_gateways
 from sluice.rights import FORBIDDEN, OPS, USERS
 from streams import fitness, layout
 
@@ -147,11 +147,11 @@ class Live:
         return found or [("ok", ", ".join(sorted(wanted)))]
 
     def _named_sets(self) -> dict[str, list[str]]:
-        """The policy sets that each living gateway names, its own first."""
+        """The policy sets that each living gateway names, its own first. What one that has stopped named stays in Redis for a while."""
         found = {}
-        for key in cast(Iterator[bytes], self._redis.scan_iter(layout.sets_key("*"), count=1000)):
-            if value := cast(bytes | None, self._redis.get(key)):
-                found[key.decode().rpartition(":")[2]] = value.decode().split()
+        for name in sorted(live_gateways(cast(dict[bytes, bytes], self._redis.hgetall(layout.GATEWAYS_KEY)), self._now_ms())):
+            if value := cast(bytes | None, self._redis.get(layout.sets_key(name))):
+                found[name] = value.decode().split()
         return found
 
     # --- streams ---

@@ -156,6 +156,9 @@ def test_launcher_passes_on_why_a_process_cannot_start(tmp_path: Path) -> None:
 
 
 def test_doctor_reports_everything(database_url: str, redis_url: str) -> None:
+    # a test before this one may have left the id of its database there
+    with redis.Redis.from_url(redis_url) as store:
+        store.flushall()
     with fresh_database(database_url) as url:
         code, _ = sluice("doctor", "--before-start", "--json", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
         assert code == 1  # no key yet

@@ -31,6 +31,8 @@ async def test_writers_go_on_while_indexes_wait_for_one_of_them(behind: str) -> 
     rows(behind, "ALTER TABLE calls ADD COLUMN policy_set text NOT NULL DEFAULT '', ADD COLUMN body_sha256 bytea")
     sums = "ADD COLUMN chunks integer, ADD COLUMN releases integer, ADD COLUMN decisions integer, ADD COLUMN relayed_sha256 bytea"
     rows(behind, f"ALTER TABLE ends {sums}")
+    rows(behind, "ALTER TABLE tool_calls ADD COLUMN rule text")
+    rows(behind, "ALTER TABLE blocks ADD COLUMN rule text")
     with psycopg.connect(conninfo(behind)) as slow:
         # a transaction that wrote and does not end: every index has to wait for it
         slow.execute("INSERT INTO request_bodies (call_id, body) VALUES (%s, '')", (held,))

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from db.canonical import VERSION
 from db.insert import AuditInserter
 from db.seal import Sealer
 from db.verify import verify
@@ -77,7 +78,9 @@ async def test_a_sweep_covers_what_a_writer_of_before_sealed(redis: Connection, 
         rows(url, "UPDATE seals SET form = 0")
         async with looping(redis, redis_url, url):
             await read(redis)
-            await wait_until(lambda: rows(url, "SELECT 1 FROM seals WHERE call_id = %s AND form = 3", calls[0]) != [], what="a part")
+            await wait_until(
+                lambda: rows(url, "SELECT 1 FROM seals WHERE call_id = %s AND form = %s", calls[0], VERSION) != [], what="a part"
+            )
             await wait_until(lambda: sealed(url) == 4, what="the loop goes on and seals the call that has just ended")
         assert [finding.call_id for finding in verify(url).findings] == [UUID(calls[1])]
 
