@@ -35,16 +35,17 @@ _Made = tuple[str, Any, str]
 
 
 class Replacement(BaseModel):
-    r"""Either `find` (a literal) or `pattern` (RE2), and what replaces it; in a pattern's replacement \0 to \9 are its groups.
-
-    `name`: what record and notices call it.
-    """
+    """A text and what replaces it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: Name | None = None
+    """What record and notices call it. Unset: its place from 0, `rules[0]`."""
     find: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+    """A literal. Each rule has either this or `pattern`."""
     pattern: Pattern | None = None
+    """A pattern that does not match the empty text."""
     replace: str
+    r"""What stands there instead; with a pattern, `\0` to `\9` are its groups."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -60,16 +61,15 @@ class Replacement(BaseModel):
 
 
 class Options(BaseModel):
-    """Options of `text_replace`.
-
-    `rules`: the leftmost match wins, at one place the rule that stands first; what was put in is not searched again.
-    `max_match`: characters a pattern's match may have; longer matches are not found. `thinking`: reasoning too.
-    """
+    """Options of `text_replace`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     rules: Annotated[tuple[Replacement, ...], Field(min_length=1)]
+    """The leftmost match wins, at one place the rule that stands first; what was put in is not searched again."""
     max_match: Annotated[int, Field(ge=1, le=65_536)] = 256
+    """Characters that a pattern's match may have; longer matches are not found."""
     thinking: bool = True
+    """Replace in the model's reasoning too."""
 
 
 class _Held:

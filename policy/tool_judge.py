@@ -13,28 +13,31 @@ from protocol.request import ChatRequest, Tool
 
 
 class Options(BaseModel):
-    """Options of `tool_judge` in the configuration.
-
-    `model` is the judge: `demo-judge` or a model of a configured upstream. `threshold`: from this probability of harm
-    on, the call is blocked. `deadline_s`: without an answer by then it is blocked (default: `limits.judge_s`).
-    `tail`, `tail_bytes`: how much of the conversation's end the judge sees; `system_bytes`: of the system prompt.
-    `tools`: names of the tools to judge. `max_arguments_bytes`: larger arguments are blocked unjudged, never cut;
-    `answer_bytes` likewise for the calls before in the same answer. `needs_user`: block where no word of the user is
-    known. `needs_calls`: block where arguments of the agent's calls in the turns shown had to be cut.
-    """
+    """Options of `tool_judge`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     model: Annotated[str, Field(min_length=1)]
+    """The judge: `demo-judge`, or a model that `models` routes to an upstream."""
     threshold: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.6
+    """From this probability of harm on the call is blocked."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] | None = None
+    """Without an answer by then the call is blocked. Unset: `limits.judge_s`."""
     tail: Annotated[int, Field(ge=0, le=100)] = 6
+    """How many of the last turns the judge sees."""
     tail_bytes: Annotated[int, Field(ge=0, le=2**20)] = 32_768
+    """How many bytes of those turns."""
     system_bytes: Annotated[int, Field(ge=0, le=2**20)] = 16_384
+    """How many bytes of the system prompt; 0 for none."""
     tools: NamePattern | list[NamePattern] = "*"
+    """Names of the tools to judge; calls of others are allowed."""
     max_arguments_bytes: Annotated[int, Field(gt=0, le=2**20)] = 65_536
+    """Larger arguments are blocked unjudged, never cut."""
     answer_bytes: Annotated[int, Field(ge=0, le=MAX_ANSWER_BYTES)] = 65_536
+    """The same for the calls before in the same answer, together."""
     needs_user: bool = False
+    """Block where the conversation has no word of the user."""
     needs_calls: bool = False
+    """Block where arguments of the agent's calls in the turns shown had to be cut."""
 
 
 _Conversation = tuple[judge_view.View, judging.Shown, tuple[str, ...]]

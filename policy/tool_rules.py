@@ -36,28 +36,33 @@ class Sql(_Strict):
     Deny: one of `kinds` occurs, or the text is not exactly one statement that can be parsed."""
 
     argument: str
+    """The top-level argument that holds the text."""
     kinds: tuple[Kind, ...]
+    """Kinds of statements (docs/policies.md#tool_rules)."""
     dialect: Annotated[str, AfterValidator(check_dialect)]
+    """The parser's name of the dialect: `postgres`, `mysql`, `tsql`, `sqlite` and others."""
 
 
 class Rule(_Strict):
-    """What calls a rule is about.
-
-    `name`: what record and notices call it. `tool`: names, by shell pattern or `{re2: ...}`, one or a list. `executor`: who runs the
-    call, one or a list; none is everybody. `server`: the MCP server that runs it, as `tool`. `argument_matches`: an RE2 pattern. Deny:
-    found in any string or key of the arguments, in what stands together in lists and objects, or in their exact text. Allow: matches
-    each key and value whole, but the keys that the tool's own schema lists. `argument`: look only at this top-level
-    argument. `schema`: the arguments are valid under this JSON Schema. `sql`: see Sql.
-    """
+    """What calls a rule is about; all its conditions must hold."""
 
     name: Name | None = None
+    """What record and notices call it. Unset: its place from 0, `deny[2]`."""
     tool: NamePattern | list[NamePattern] = "*"
+    """Names of tools."""
     argument_matches: Pattern | None = None
+    """Deny: found in any string or key of the arguments, in what stands together in lists and objects, or in their exact text. Allow:
+    matches each key and value whole, but the keys that the tool's own schema lists."""
     argument: str | None = None
+    """Look only at this top-level argument; needs `argument_matches`."""
     schema_: Annotated[dict[str, Any] | None, AfterValidator(_check_schema), Field(alias="schema")] = None
+    """The arguments are valid under this JSON Schema."""
     sql: Sql | None = None
+    """What the SQL in an argument does."""
     executor: Executor | Annotated[list[Executor], Field(min_length=1)] | None = None
+    """Who runs the call. Unset: anybody."""
     server: NamePattern | list[NamePattern] | None = None
+    """The MCP server that runs the call, as `tool`. Unset: any, or none."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -67,12 +72,16 @@ class Rule(_Strict):
 
 
 class DenyRule(Rule):
-    """What happens to the calls: `block` with a reason and a message for the client, or `replace` with `arguments`."""
+    """What happens to the calls that a rule is about."""
 
     decision: Literal["block", "replace"] = "block"
+    """What is done with the call."""
     arguments: dict[str, Any] | None = None
+    """What the client gets as arguments where the decision is `replace`."""
     reason: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")] = "rule"
+    """The reason on record: `a-z`, `0-9` and `_`."""
     message: str = ""
+    """What the client reads, within the frame of a notice."""
 
     @model_validator(mode="after")
     def _replaces_by_something(self) -> Self:
@@ -82,15 +91,14 @@ class DenyRule(Rule):
 
 
 class Options(_Strict):
-    """Options of `tool_rules`.
-
-    With `allow`, what no allow rule matches is blocked; with `validate_schema`, what does not fit its tool's own schema,
-    of calls that the client runs: providers check the arguments of their own tools.
-    """
+    """Options of `tool_rules`."""
 
     allow: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
+    """What none of these rules matches is blocked. Unset: nothing is blocked for that."""
     deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
+    """What one of these rules matches is blocked or replaced. A block wins over a replacement."""
     validate_schema: bool = False
+    """Block what does not fit its tool's own schema, of calls that the client runs: providers check the arguments of their own tools."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:

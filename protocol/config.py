@@ -74,21 +74,29 @@ class _Strict(BaseModel):
 
 
 class Upstream(_Strict):
-    """A provider. `api_key_env` (or `api_key_file`) says where its key is; only gateways and judge workers look."""
+    """A provider. Only gateways and judge workers look where its key is."""
 
     dialect: Dialect
+    """Which API it speaks."""
     base_url: Annotated[str, AfterValidator(_check_base_url)]
+    """Its address: with `/v1` at the end for `openai`, without it for `anthropic`."""
     api_key_env: str | None = None
+    """The environment variable that holds its key. Without it and `api_key_file`, requests go without a key."""
     api_key_file: str | None = None
+    """The file that holds its key; it goes before `api_key_env`."""
     headers: dict[str, str] = {}
+    """Sent with each request; an `anthropic-beta` among them is joined with the request's own names. Values of 8 characters or more are
+    masked in error answers, like the key."""
     native_tools: bool = True
-    """False: tools are written into the prompt and calls are read out of the text (docs/tools.md)."""
+    """False: its models have no tool calls of their own; tools go into the prompt and calls are read out of the text (docs/tools.md)."""
     calls: Annotated[int, Field(ge=1)] | None = None
-    """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Unset: no bound."""
+    """Requests that one gateway has under way there at once; a key may have as many as are still free, past it 429. Set it to what the
+    provider takes, so that one key does not use it up. Unset: no bound."""
     guided: Guided = ""
-    """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`."""
+    """How this backend takes a JSON Schema for its answer, for forced calls with `native_tools: false`. Empty: not at all."""
     judge_reply: JudgeReply | None = None
-    """How its models are asked for a judgement. Unset: judge workers learn it from what the upstream refuses."""
+    """In which form its models are asked for a judgement; `json_object` is for `openai` only. Unset: judge workers learn it from what the
+    upstream refuses (docs/policies.md#tool_judge)."""
 
     @model_validator(mode="after")
     def _guides_what_it_can(self) -> "Upstream":
@@ -100,14 +108,17 @@ class Upstream(_Strict):
 
 
 class ModelRoute(_Strict):
-    """Models whose name matches `match` (shell pattern) or is among `names` go to `upstream`; the first route that takes a model wins."""
+    """Models whose name matches `match` or is among `names` go to `upstream`; the first route that takes a model wins."""
 
     match: str = ""
+    """Shell pattern (`*`, `?`, `[...]`) of whole names. GET /v1/models lists no patterns."""
     upstream: Name
+    """The key of the upstream under `upstreams`."""
     names: tuple[ModelName, ...] = ()
-    """Whole names, which GET /v1/models lists."""
+    """Whole names, which GET /v1/models lists. A route needs `match`, `names` or both."""
     server_tools: tuple[dict[str, Any], ...] = ()
-    """Server tools added to each request of the keys that may use their family, as the provider's own objects."""
+    """Server tools added to each request of the keys that may use their family, as the provider's own objects; upstreams of the dialect
+    `anthropic` only (docs/tools.md)."""
     mcp_servers: tuple[dict[str, Any], ...] = ()
     """MCP servers likewise, for keys with the family `mcp`."""
 
@@ -134,6 +145,7 @@ class PolicyStep(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     use: str
+    """A built-in's name, or `module:Class` of your own (docs/policies.md)."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -145,16 +157,20 @@ _SHIPPED = {name: tuple(map(PolicyStep.model_validate, steps)) for name, steps i
 
 
 class Key(_Strict):
-    """An API key by the hex SHA-256 of its text. The first of `policies` is the default; it may use those named."""
+    """An API key. `sluice keys create` makes keys in the database instead."""
 
     name: Name
+    """What the record calls it. It wins over a key of that name in the database."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of the key's text, in hexadecimal: the key itself never stands in the file."""
     roles: tuple[Role, ...] = ("client",)
+    """`client` makes calls, `auditor` reads the record and `/metrics`, `monitor` reads `/metrics`."""
     policies: tuple[Name, ...] = ("default",)
+    """Series of policies that it may use; the first is its default."""
     server_tools: tuple[Name, ...] = ()
-    """Families of tools run by the provider that requests with this key may use (web_search, code_execution, mcp, ...)."""
+    """Families of tools run by the provider that its requests may use: `web_search`, `code_execution`, `mcp` and others (docs/tools.md)."""
     calls: Annotated[int, Field(ge=1)] | None = None
-    """Its own `limits.key_calls`."""
+    """Its open calls on one gateway, instead of `limits.key_calls`."""
 
     @property
     def id(self) -> str:
@@ -164,23 +180,25 @@ class Key(_Strict):
 
 
 class Limits(_Strict):
-    """Every bound and timer, with its default. `_s` seconds, `_bytes` bytes; documented in docs/operations.md."""
+    """Every bound and timer. `_s` seconds, `_bytes` bytes."""
 
     body_bytes: int = MAX_BODY_BYTES
     """A request body past this is refused with 413."""
     output_bytes: int = MAX_OUTPUT_BYTES
     """What upstream may send in one call; past it the call ends."""
     event_bytes: int = MAX_EVENT_BYTES
-    """One tool call's arguments past this are blocked; one SSE event past six times this ends the call, as a JSON escape can take six bytes
-    for one."""
+    """One tool call's arguments past this are blocked. One SSE event past six times this ends the call (a JSON escape can take six bytes
+    for one), unless `output_bytes` does before."""
     upload_bytes: int = 256 * 2**20
-    """Request bodies of one gateway that come in or wait for a worker; past it 503. A key may have as much as is free, past it 429."""
+    """Request bodies of one gateway that come in or wait to be sent upstream; past it 503. A key may have as much as is still free; past it
+    429. At least twice `body_bytes`."""
     body_s: float = 120.0
     """How long a request body may take to come; past it 408."""
     open_calls: int = 5_000
     """Open calls of one gateway; past it 503. A key may have as many as are still free; past it 429."""
     key_calls: int = 100
-    """Open calls of one key on one gateway that other keys used in the last minute; past it 429. A key's own `calls` holds always."""
+    """Open calls of one key on one gateway that other keys used in the last minute; past it 429. A key alone has half of `open_calls`. A
+    key's own `calls` goes before."""
     queue: int = 2_000
     """Calls on the dispatch stream (open and waiting) per shard; past it 503."""
     backlog: int = 1_000_000
@@ -205,11 +223,12 @@ class Limits(_Strict):
     call_s: float = 1800.0
     """A call's whole time."""
     client_stall_s: float = 60.0
-    """A client that reads nothing, or sends nothing of its request body, for this long is closed."""
+    """A client that reads nothing, or sends nothing of its request body, for this long is closed; the latter with 408."""
     client_idle_s: Annotated[float, Field(gt=0)] = 75.0
-    """How long a client's connection is kept after its last answer; longer than the proxies in front of it keep theirs."""
+    """How long a client's connection is kept after its last answer. A proxy in front should keep its own for less: a request must not meet
+    the close."""
     unsent_bytes: Annotated[int, Field(ge=256 * 1024)] = 1 * 2**20
-    """Unsent bytes to a client, or bytes not yet processed, past which upstream is not read: workers say each 128 KiB how far they are."""
+    """Unsent bytes to a client, or bytes not yet processed, past which upstream is not read; workers say each 128 KiB how far they are."""
     judge_s: float = 30.0
     """Deadline of a judgement where the policy sets none."""
     commit_s: float = 30.0
@@ -248,34 +267,46 @@ class Config(_Strict):
     """The whole file. Unknown keys are refused with their place."""
 
     upstreams: dict[Name, Upstream] = {}
+    """Providers by a name of yours; `demo` is the built-in one's."""
     models: tuple[ModelRoute, ...] = ()
+    """Which model goes to which upstream. The first route that takes a model wins."""
     policies: Annotated[dict[Name, Annotated[tuple[PolicyStep, ...], Field(max_length=MAX_SERIES)]], Field(min_length=1)] = Field(
         default_factory=lambda: dict(_SHIPPED)
     )
-    """Series of policies. Where a file names none, the shipped ones hold: also who adds upstreams first has a gateway that controls."""
+    """Series of policies by name; requests and keys use `default` where they name no other. Where a file names none, the shipped ones hold:
+    also who adds upstreams first has a gateway that controls."""
     limits: Limits = Limits()
+    """Bounds and timers."""
     durability: Durability = "default"
+    """What must be stored before a client gets something (docs/operations.md#durability). All processes must read the same."""
     keys: tuple[Key, ...] = ()
+    """API keys beside those in the database."""
     unknown: tuple[Unmodelled, ...] = ()
-    """What is not modelled and may pass all the same, by the name with which it is recorded as withheld (`block foo`, `event bar`)."""
+    """What is not modelled and may pass all the same, by the name with which it is recorded as withheld: `block foo`, `event bar`
+    (docs/tools.md#what-is-not-modelled)."""
     betas: tuple[Beta, ...] = ()
-    """Names that clients may send in anthropic-beta beyond those Sluice knows."""
+    """Names that clients may send in `anthropic-beta` beyond those that Sluice knows (docs/tools.md#beta-headers)."""
     text_calls: Literal["decide", "pass"] = "decide"
-    """What happens to text that a client may read as a tool call, where a policy decides about calls (docs/tools.md)."""
+    """What happens to text that a client may read as a tool call, where a policy decides about calls: it is decided like one, or passes
+    (docs/tools.md#calls-written-as-text)."""
     notices: NoticeForm = "full"
     """What a client reads in place of what was withheld. full: the rule, the policy and the judge's figures; plain: none of these; silent:
-    `[not executed]` or `[withheld]` (docs/policies.md)."""
+    `[not executed]` or `[withheld]` (docs/policies.md#notices)."""
     private_urls: Literal["refuse", "pass"] = "refuse"
     """What happens to requests with a URL of an image or file that points into the operator's own network: servers fetch them."""
     demo: bool | None = None
-    """Does the built-in model `demo` answer? Unset: only where `models` names no other."""
+    """Whether the built-in models `demo`, `demo-openai` and `demo-anthropic` answer (docs/demo.md). Unset: only where `models` names no
+    other."""
     exact_keys: tuple[str, ...] = ()
-    """Tools whose programs tell keys apart that differ in case or form only, as a free map of environment variables needs it."""
+    """Tools whose programs tell keys apart that differ in case or form only, as a free map of environment variables needs it. Of other
+    tools such arguments are blocked (docs/policies.md#blocks-and-tool-calls)."""
     exact_integers: tuple[str, ...] = ()
-    """Tools whose programs read integers beyond 2^53 - 1 exactly."""
+    """Tools whose programs read integers beyond 2^53 - 1 exactly. Of other tools such arguments are blocked."""
     shards: Annotated[int, Field(ge=1, le=64)] = 1
+    """Into how many parts the streams in Redis are split. All processes must read the same."""
     accept_policy_sets: Annotated[tuple[PolicySet, ...], Field(max_length=MAX_ACCEPTED_SETS)] = ()
-    """Policy sets under which calls of this gateway may begin besides its own: for the time of a rolling change (docs/operations.md)."""
+    """Policy sets under which calls of this gateway may begin besides its own: for the time of a rolling change
+    (docs/operations.md#policy-sets)."""
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Config":

@@ -188,7 +188,7 @@ def with_embedded(settings: Settings) -> Settings:
         if settings.redis_url and settings.database_url:
             return settings
         raise SettingsError(
-            f"SLUICE_REDIS_URL and SLUICE_DATABASE_URL are not set, and no `sluice up` runs on {settings.data_dir}: "
+            f"SLUICE_REDIS_URL and SLUICE_DATABASE_URL are not set, and no `sluice up` runs on {settings.data_dir.resolve()}: "
             "set them, start `sluice up`, or say where it keeps its data with SLUICE_DATA_DIR"
         )
     urls = {"redis_url": settings.redis_url or told["redis_url"], "database_url": settings.database_url or told["database_url"]}

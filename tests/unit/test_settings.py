@@ -95,6 +95,13 @@ def test_commands_find_the_database_of_the_running_launcher(tmp_path: Path) -> N
         assert with_embedded(load_settings(database_url="postgresql://other")).config is None
 
 
+def test_who_runs_nothing_here_is_told_where_was_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError) as raised:
+        with_embedded(load_settings())
+    assert f"no `sluice up` runs on {tmp_path.resolve() / '.sluice'}: " in str(raised.value)
+
+
 def test_design_example_is_read(tmp_path: Path) -> None:
     path = tmp_path / "sluice.yaml"
     path.write_text(

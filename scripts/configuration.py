@@ -1,0 +1,184 @@
+"""Write docs/configuration.md from the models of the configuration and their docstrings; with `--check`, say whether it is up to date."""
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from policy import text_replace, tool_judge, tool_rules
+from policy.patterns import NamePattern, Pattern, Re2
+from protocol.config import Beta, Config, Key, Limits, ModelName, ModelRoute, Name, PolicySet, PolicyStep, Unmodelled, Upstream
+from scripts.pages import DOCS, table, write_or_check
+
+PAGE = DOCS / "configuration.md"
+_HEAD = """# Configuration
+
+Every key of the configuration file, with its type, its default and its meaning. Made by `python -m scripts.configuration` from the models
+that read the file; `make check` says when this page is older. `deploy/sluice.yaml` is an example with comments. A file is given with
+`--config` or `SLUICE_CONFIG`; what a process is told besides (addresses of Redis and PostgreSQL, the port) are the variables in
+`.env.example`.
+
+Unknown keys, unknown names and values out of range stop the start; `sluice check FILE` says every mistake with its line and place
+([policies.md](policies.md#check-and-try)). *Required* means in each mapping of that kind. A *name* has 1 to 64 letters, digits,
+`.`, `_` and `-`, and begins with a letter or digit. A *shell pattern* has `*` for any text and `?` for one character, and must match the
+whole name. An *RE2 pattern* is a regular expression in the syntax of RE2.
+"""
+_POLICIES = """## policies.NAME
+
+A list of policies, asked one after the other; at most 32. Each is a mapping with `use`, whose other keys are the options of that policy:
+those of the built-in ones stand below, `noop` and `uppercase` have none. [policies.md](policies.md) explains them at length.
+"""
+_WORDS: dict[Any, str] = {
+    Name: "name", ModelName: "model name", PolicySet: "name of 12 hexadecimal digits", Beta: "name",
+    Unmodelled: "text", Pattern: "RE2 pattern", NamePattern: "shell pattern or `{re2: PATTERN}`", str: "text", int: "whole number",
+    float: "number", bool: "`true` or `false`", dict[str, Any]: "mapping",
+}  # fmt: skip
+_SECTIONS: dict[type[BaseModel], str] = {
+    Upstream: "upstreams.NAME", ModelRoute: "models[]", PolicyStep: "policies.NAME", Limits: "limits", Key: "keys[]",
+    tool_rules.Options: "tool_rules", tool_rules.Rule: "tool_rules: allow[]", tool_rules.DenyRule: "tool_rules: deny[]",
+    tool_rules.Sql: "tool_rules: sql", tool_judge.Options: "tool_judge", text_replace.Options: "text_replace",
+    text_replace.Replacement: "text_replace: rules[]",
+}  # fmt: skip
+"""The models in the order of the page, each with its heading."""
+
+
+def page() -> str:
+    """Return the page. Raises ValueError for a key without a docstring."""
+    parts = [_HEAD, f"## Top level\n\n{_table(Config)}"]
+    for model, heading in _SECTIONS.items():
+        if model is PolicyStep:
+            parts.append(f"{_POLICIES}\n{_table(model)}")
+        else:
+            base = next((one for one in model.__bases__ if one in _SECTIONS), None)
+            also = "" if base is None else f" It has the keys of [{_SECTIONS[base]}]({_anchor(base)}), and:"
+            parts.append(f"## {heading}\n\n{_about(model)}{also}\n\n{_table(model)}")
+    return "\n".join(parts)
+
+
+def keys(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
+    """Yield the keys that a model declares itself: what the file calls it, the field, and its docstring. Raises ValueError."""
+    said = _docstrings(model)
+    for name, field in model.model_fields.items():
+        if name not in model.__annotations__:
+            continue
+        if name not in said:
+            raise ValueError(f"{model.__module__}.{model.__qualname__}.{name} has no docstring")
+        yield field.alias or name, field, said[name]
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """The texts that stand behind the fields of a class, each as one line."""
+    [made] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(made, ast.ClassDef)
+    found = {}
+    for field, text in zip(made.body, made.body[1:], strict=False):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+                found[name] = " ".join(said.split())
+    return found
+
+
+def _table(model: type[BaseModel]) -> str:
+    types = get_type_hints(model, include_extras=True)
+    names = {field.alias or name: name for name, field in model.model_fields.items()}
+    rows = [(f"`{key}`", _type(types[names[key]]), _default(field), _linked(said)) for key, field, said in keys(model)]
+    return table(("key", "type", "default", "meaning"), rows)
+
+
+def _about(model: type[BaseModel]) -> str:
+    return _linked(" ".join((model.__doc__ or "").split()))
+
+
+def _linked(text: str) -> str:
+    """Files of docs/ as links to them."""
+    return re.sub(r"docs/(\w+\.md)(#[\w-]+)?", r"[\1](\1\2)", text)
+
+
+def _anchor(model: type[BaseModel]) -> str:
+    return "#" + re.sub(r"[^a-z0-9_ -]", "", _SECTIONS[model].lower()).replace(" ", "-")
+
+
+def _type(kind: Any) -> str:
+    """What the file may hold there, in words."""
+    if known := next((words for one, words in _WORDS.items() if one == kind), ""):
+        return known
+    parts = get_args(kind)
+    match get_origin(kind):
+        case _ if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return f"[mapping]({_anchor(kind)})"
+        case one if one is Annotated:
+            return f"{_type(parts[0])}{_bounds(parts[1:])}"
+        case one if one is Literal:
+            return ", ".join(f"`{value}`" if value else "empty" for value in parts)
+        case one if one in (Union, UnionType):
+            # a union within a union is flat
+            whole = [NamePattern, *(p for p in parts if p not in get_args(NamePattern))] if Re2 in parts else list(parts)
+            return ", or ".join(_type(part) for part in whole if part is not NoneType)
+        case one if one in (tuple, list):
+            return f"list of {_many(_type(parts[0]))}"
+        case one if one is dict:
+            return f"mapping of {_type(parts[0])} to {_type(parts[1])}"
+    raise ValueError(f"no words for the type {kind}")
+
+
+def _many(words: str) -> str:
+    """A type's words, of several."""
+    first = re.match(r"\[mapping(?=\])|mapping|name|model name|text|list|shell pattern", words)
+    return words if first is None else f"{first[0]}s{words[first.end() :]}"
+
+
+def _bounds(metadata: tuple[Any, ...]) -> str:
+    """What `Field` says of a number's range, or of how many characters or items there may be."""
+    said = []
+    for limit in (limit for field in metadata if isinstance(field, FieldInfo) for limit in field.metadata):
+        for name, words in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"), ("max_length", "at most")):
+            if (value := getattr(limit, name, None)) is not None:
+                said.append(f"{words} {value:,}")
+        if getattr(limit, "min_length", 0):
+            said.append("not empty")
+    return "".join(f", {words}" for words in said)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=field.default_factory is not None)
+    match value:
+        case None:
+            return "unset"
+        case BaseModel():
+            return "its defaults"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,g}"
+        case "" | () | []:
+            return "empty"
+        case str():
+            return f"`{value}`"
+        case tuple() | list():
+            return f"`[{', '.join(map(str, value))}]`"
+        case {} if not value:
+            return "empty"
+        case dict():
+            return "the shipped ones"
+    raise ValueError(f"no words for the default {value!r}")
+
+
+def main() -> int:
+    """Write or check the page; returns the exit code."""
+    made_from = "the configuration's models"
+    return write_or_check(PAGE, page(), made_from=made_from, command="python -m scripts.configuration", about=__doc__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

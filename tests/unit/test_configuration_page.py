@@ -1,0 +1,65 @@
+"""docs/configuration.md has every key that the configuration takes, and links between the pages lead somewhere."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from policy.loading import BUILT_IN
+from protocol.config import Config, Limits
+from scripts.configuration import PAGE, keys, page
+from scripts.pages import DOCS
+
+README = DOCS.parent / "README.md"
+_ANCHOR = re.compile(r"[^a-z0-9_ -]")
+
+
+def sections() -> dict[str, list[str]]:
+    """The keys of each table on the page, by its heading."""
+    parts = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
+    return {part.partition("\n")[0]: re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in parts}
+
+
+def test_the_page_is_what_the_models_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_every_key_of_the_file_is_there() -> None:
+    found = sections()
+    assert found["Top level"] == list(Config.model_fields)
+    assert found["limits"] == list(Limits.model_fields)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_option_of_a_built_in_policy_is_there(name: str) -> None:
+    options = getattr(importlib.import_module(BUILT_IN[name].partition(":")[0]), "Options", None)
+    assert sections().get(name) == (None if options is None else list(options.model_fields))
+    assert options is not None or f"`{name}`" in PAGE.read_text(encoding="utf-8")
+
+
+class Bare(BaseModel):
+    said: int = 0
+    """It is said what this is."""
+    bare: int = 0
+
+
+def test_a_key_without_a_docstring_is_named() -> None:
+    with pytest.raises(ValueError, match=r"Bare\.bare has no docstring"):
+        list(keys(Bare))
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {_ANCHOR.sub("", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("source", [README, *sorted(DOCS.glob("*.md"))], ids=lambda path: str(path.name))
+def test_links_between_pages_lead_somewhere(source: Path) -> None:
+    broken = []
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", source.read_text(encoding="utf-8")):
+        place = (source.parent / target).resolve() if target else source
+        if not place.exists() or (anchor and place.suffix == ".md" and anchor not in anchors(place)):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
