@@ -28,6 +28,7 @@ _MAX_WAIT_S = 600.0
 _WORDS = re.compile(r"\S+\s*")
 _CITY = re.compile(r"\bin ([A-Z][\w'-]*(?: [A-Z][\w'-]*)*)(?:,? and (?:in )?([A-Z][\w'-]*(?: [A-Z][\w'-]*)*))?")
 _PLACE = re.compile(r"\bweather (?:like )?in ([\w'-]+)", re.IGNORECASE)
+_WRITTEN_SCHEMA = re.compile(r"schema:?\s*(?:```(?:json)?\s*)?(?=\{)", re.IGNORECASE)
 _COMMAND = re.compile(r"rm -rf(?: +([/~.*][^\s\"'`]*))?")
 
 
@@ -117,7 +118,16 @@ def _read(request: dict[str, Any]) -> _Asked:
         function = tool.get("function") or {}
         tools.append(_Tool(function.get("name") or tool["name"], function.get("parameters") or tool.get("input_schema") or {}))
     tools, must_call = _chosen(tools, request.get("tool_choice"))
-    return _Asked(text[:DEMO_CHARS], result, tools, must_call, _schema(request))
+    schema = _schema(request)
+    # a tool for any object: so JSON is asked for where the dialect has no such format
+    is_open = must_call and len(tools) == 1 and not tools[0].properties
+    if schema is True or (schema is None and (is_open or not tools)):
+        written = _written_schema(request, text)
+        if is_open and written:
+            tools = [tools[0]._replace(schema=written)]
+        else:
+            schema = written or schema
+    return _Asked(text[:DEMO_CHARS], result, tools, must_call, schema)
 
 
 def _chosen(tools: list[_Tool], choice: Any) -> tuple[list[_Tool], bool]:
@@ -147,6 +157,22 @@ def _schema(request: dict[str, Any]) -> Any:
     if wish.get("type") != "json_schema":
         return None
     return wish["json_schema"].get("schema") or True if "json_schema" in wish else wish["schema"]
+
+
+def _written_schema(request: dict[str, Any], words: str) -> dict[str, Any] | None:
+    """A schema in the instructions or in the last words: so clients ask models that know no structured answers."""
+    first = request["messages"][0]
+    for said in (request.get("system"), first.get("content") if first.get("role") in ("system", "developer") else None, words):
+        parts = said if isinstance(said, list) else [{"text": said or ""}]
+        text = " ".join(str(part.get("text") or "") for part in parts)[:DEMO_CHARS]
+        if begin := _WRITTEN_SCHEMA.search(text):
+            try:
+                found, _ = json.JSONDecoder().raw_decode(text, begin.end())
+            except (ValueError, RecursionError):
+                continue
+            if "properties" in found or "$ref" in found:
+                return dict(found)
+    return None
 
 
 def _answer(asked: _Asked) -> Answer:

@@ -18,7 +18,7 @@ _PATH_OF = {path.removeprefix("/v1"): path for path in (said.partition(" ")[2] f
 _INSTEAD = {
     "/responses": (
         "the Responses API is not served; use chat/completions: client.chat.completions.create(...) in OpenAI's SDKs, openai.chat(MODEL) "
-        "instead of openai(MODEL) in Vercel's, use_responses_api=False in LangChain"
+        "instead of openai(MODEL) in Vercel's, use_responses_api=False in LangChain (Codex speaks no other API)"
     ),
     "/completions": "the older completions API is not served; use chat/completions",
     "/complete": "the older completions API is not served; use messages",
@@ -47,8 +47,8 @@ def _hint(path: str, address: str) -> str:
         bare = bare.removeprefix("/v1")
     if right := _PATH_OF.get("/models/ID" if bare.startswith("/models/") else bare, ""):
         if not path.startswith("/v1/") or re.search("/v1/+v1/", path):
-            # OpenAI's clients add /chat/completions to the base URL, Anthropic's /v1/messages
-            if right.startswith("/v1/messages"):
+            # OpenAI's clients add /chat/completions to the base URL, Anthropic's /v1/messages, Vercel's for Anthropic /messages
+            if right.startswith("/v1/messages") and "/v1/" in path:
                 return f"set the base URL to {address} (without /v1, which Anthropic's clients add)"
             return f"set the base URL to {address}/v1 (with /v1 at its end, once)"
         return f"the path is {right}" if path != right else ""

@@ -25,6 +25,8 @@ class Restorer:
         self._prompted = None if restore.prompted is None else PromptedReader(restore.prompted, call_id=call_id, fits=fits)
         self._answers: set[int] = set()
         """Blocks that are the forced tool: their arguments are the answer's text."""
+        self._unsaid: set[int] = set()
+        """Those without arguments so far: a call that ends so has none, and its answer is the empty object."""
         self._others = False
         self._preamble: list[Event] = []
         self._in_preamble: set[int] = set()
@@ -40,14 +42,19 @@ class Restorer:
         return out
 
     def _take(self, event: Event, out: list[Event]) -> None:
-        if self._json_tool and self._is_preamble(event):
-            self._preamble.append(event)
-            return
+        if self._json_tool:
+            if self._is_preamble(event):
+                self._preamble.append(event)
+                return
+            if isinstance(event, BlockStop) and event.index in self._unsaid:
+                self._unsaid.discard(event.index)
+                out.append(TextDelta(event.index, "{}"))
         match event:
             case BlockStart(kind=BlockKind.TOOL_USE) if event.name == self._json_tool:
                 # text beside the forced tool would spoil the answer's JSON
                 self._preamble = []
                 self._answers.add(event.index)
+                self._unsaid.add(event.index)
                 out.append(BlockStart(event.index, BlockKind.TEXT))
                 return
             case BlockStart(kind=BlockKind.TOOL_USE):
@@ -55,6 +62,8 @@ class Restorer:
                 self._let_go(out)
                 event = msgspec.structs.replace(event, name=self._names.get(event.name, event.name))
             case ArgumentsDelta() if event.index in self._answers:
+                if event.text:
+                    self._unsaid.discard(event.index)
                 event = TextDelta(event.index, event.text)
             case MessageStop():
                 self._let_go(out)

@@ -270,10 +270,60 @@ def test_the_anthropic_sdk_parses_a_structured_answer(product: Product, model: s
         assert answered.parsed_output == Event(**EVENT)
 
 
-def test_any_object_is_answered_where_no_schema_is_given(product: Product) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("model", DEMO_MODELS)
+def test_any_object_is_answered_where_no_schema_is_given(product: Product, model: str, streamed: bool) -> None:
+    mode: Mode = "helper" if streamed else "whole"
+    said = ask(product.url, "openai", mode, QUICK, model=model, response_format={"type": "json_object"})
+    assert isinstance(json.loads(said.text), dict)
+    assert said.stop == "stop"
+
+
+@every
+def test_what_was_said_before_a_notice_is_apart_from_it(product: Product, dialect: Dialect, mode: Mode) -> None:
+    """Clients join the text blocks of Messages as they are."""
+    said = ask(product.url, dialect, mode, "delete everything with rm -rf /", tools=tools_of(dialect))
+    assert said.text.startswith("Let me do that.\n\n[Sluice did not let the tool call 'bash' run: rule ")
+    assert said.text.endswith(".]") and said.text.count("\n\n") == 1
+
+
+WRONG_KEY = "Incorrect API key provided"
+
+
+def test_a_wrong_key_is_each_sdks_own_error(product: Product) -> None:
+    with openai_client(product.url, "sk-wrong") as client, pytest.raises(openai.AuthenticationError, match=WRONG_KEY) as ours:
+        client.chat.completions.create(model="demo", messages=QUICK)
+    assert ours.value.code == "invalid_api_key"
+    with anthropic_client(product.url, "sk-wrong") as other, pytest.raises(anthropic.AuthenticationError, match=WRONG_KEY):
+        other.messages.create(model="demo", max_tokens=5, messages=QUICK)
+
+
+@pytest.mark.parametrize("base", ["", "/v1/v1", "/v1/"])
+def test_a_wrong_base_url_of_the_openai_sdk_is_said(product: Product, base: str) -> None:
     with openai_client(product.url) as client:
-        answered = client.chat.completions.create(model="demo", messages=QUICK, response_format={"type": "json_object"})
-    assert isinstance(json.loads(answered.choices[0].message.content or ""), dict)
+        client.base_url = product.url + base
+        if base == "/v1/":
+            assert client.chat.completions.create(model="demo", messages=QUICK).model == "demo"
+        else:
+            with pytest.raises(openai.NotFoundError, match=f"set the base URL to {product.url}/v1 "):
+                client.chat.completions.create(model="demo", messages=QUICK)
+            with pytest.raises(openai.NotFoundError, match=f"set the base URL to {product.url}/v1 "):
+                client.models.list()
+
+
+def test_a_wrong_base_url_of_the_anthropic_sdk_is_said(product: Product) -> None:
+    with anthropic_client(product.url) as client:
+        client.base_url = product.url + "/v1"
+        hint = rf"set the base URL to {product.url} \(without /v1"
+        with pytest.raises(anthropic.NotFoundError, match=hint):
+            client.messages.create(model="demo", max_tokens=5, messages=QUICK)
+        with pytest.raises(anthropic.NotFoundError, match=hint):
+            client.messages.count_tokens(model="demo", messages=QUICK)
+
+
+def test_the_responses_api_says_what_to_use_instead(product: Product) -> None:
+    with openai_client(product.url) as client, pytest.raises(openai.NotFoundError, match="use chat/completions"):
+        client.responses.create(model="demo", input="hello")
 
 
 @pytest.mark.parametrize("model", DEMO_MODELS)

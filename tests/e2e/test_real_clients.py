@@ -4,12 +4,13 @@ Each keeps its own history and runs its own tool loop; nothing is set but addres
 """
 
 from collections.abc import AsyncIterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
 import openai
 import pytest
-from pydantic_ai import Agent, RunContext
+from pydantic import BaseModel
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, RunContext, ToolOutput
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel
@@ -125,6 +126,88 @@ async def test_an_agent_of_pydantic_ai(product: Product, dialect: Dialect, model
                 assert sorted(calls, key=str) == sorted(wanted, key=str)
                 assert text in said.output
                 assert bool(pieces) == streamed
+
+
+class Event(BaseModel):
+    """What is asked for."""
+
+    name: str
+    day: Literal["Friday", "Saturday"]
+    guests: list[str]
+    place: str | None
+
+
+EVENT = Event(name="demo", day="Friday", guests=[], place="demo")
+QUICK = "Alice and Bob are going to a science fair on Friday."
+WAYS: dict[str, Any] = {"tool": ToolOutput(Event), "native": NativeOutput(Event), "prompted": PromptedOutput(Event)}
+# its own profile of an unknown Claude has no native structured answers
+OUTPUTS = [(dialect, way) for dialect in DIALECTS for way in WAYS if (dialect, way) != ("anthropic", "native")]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("dialect", "way"), OUTPUTS)
+async def test_a_structured_output_of_pydantic_ai(product: Product, dialect: Dialect, way: str, model: str) -> None:
+    async with openai.AsyncOpenAI(base_url=product.url + "/v1", api_key=KEY, max_retries=0) as one:
+        async with anthropic.AsyncAnthropic(base_url=product.url, api_key=KEY, max_retries=0) as other:
+            chosen: Model = OpenAIChatModel(model, provider=OpenAIProvider(openai_client=one))
+            if dialect == "anthropic":
+                chosen = AnthropicModel(model, provider=AnthropicProvider(anthropic_client=other))
+            agent: Agent[None, Event] = Agent(chosen, output_type=WAYS[way])
+            assert (await agent.run(QUICK)).output == EVENT
+            async with agent.run_stream(QUICK) as streamed:
+                assert [part async for part in streamed.stream_output()][-1] == EVENT
+
+
+OBJECTS: dict[str, list[str]] = {
+    "openai": ["parse", "stream", "forced"],
+    "anthropic": ["parse", "stream", "forced"],
+    "vercel-openai": ["generateObject", "streamObject", "output", "output-stream", "forced"],
+    "vercel-anthropic": ["generateObject", "streamObject", "output", "output-stream", "forced"],
+}
+MISTAKES = {
+    "openai": [("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE/v1 (with /v1")],
+    "anthropic": [("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE (without /v1")],
+    "vercel-openai": [
+        ("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE/v1 (with /v1"),
+        ("responses", 404, "openai.chat(MODEL) instead of openai(MODEL)"),
+    ],
+    "vercel-anthropic": [("key", 401, "Incorrect API key provided"), ("base", 404, "set the base URL to HERE/v1 (with /v1")],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def node_objects(product: Product) -> dict[str, dict[str, Any]]:
+    """What the script of structured answers and mistakes says."""
+    cases = [
+        {"name": f"{client} {way} {model}", "client": client, "way": way, "model": model}
+        for client, ways in OBJECTS.items() for way in ways for model in MODELS
+    ]  # fmt: skip
+    cases += [
+        {"name": f"{client} {way}", "client": client, "way": way, "model": "demo"} for client in MISTAKES for way, *_ in MISTAKES[client]
+    ]
+    cases += [{"name": f"{client} models", "client": client, "way": "models", "model": "demo"} for client in ("openai", "anthropic")]
+    return run_script(installed(), "objects.mjs", {"url": product.url, "key": KEY, "words": QUICK, "cases": cases})
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("client", "way"), [(client, way) for client, ways in OBJECTS.items() for way in ways])
+def test_a_structured_answer_in_javascript(node_objects: dict[str, dict[str, Any]], client: str, way: str, model: str) -> None:
+    said = node_objects[f"{client} {way} {model}"]
+    assert "error" not in said, said["error"]
+    assert said["got"] == EVENT.model_dump()
+
+
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+def test_models_in_javascript(node_objects: dict[str, dict[str, Any]], client: str) -> None:
+    assert node_objects[f"{client} models"].get("got") == {"listed": MODELS, "retrieved": "demo"}
+
+
+@pytest.mark.parametrize(("client", "way", "status", "says"), [(client, *row) for client, rows in MISTAKES.items() for row in rows])
+def test_a_mistake_in_javascript(
+    product: Product, node_objects: dict[str, dict[str, Any]], client: str, way: str, status: int, says: str
+) -> None:
+    said = node_objects[f"{client} {way}"]
+    assert said.get("status") == status and says.replace("HERE", product.url) in said["error"]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

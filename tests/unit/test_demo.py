@@ -174,6 +174,40 @@ def test_any_object_will_do_where_no_schema_is_given(wish: dict[str, Any]) -> No
     assert said("openai", "hello", stream=False, body={"response_format": {"type": "text"}})[0].startswith("I am")
 
 
+WRITTEN = f"Answer with a JSON object that is compatible with this schema:\n\n{json.dumps(ANSWER)}\n\nNo text around it."
+
+
+@both
+@pytest.mark.parametrize("words", [WRITTEN, f"json_schema:\n```json\n{json.dumps(ANSWER)}\n```", f"JSON schema:\n{json.dumps(ANSWER)}"])
+def test_a_schema_in_the_instructions_or_in_the_words_is_answered(dialect: Dialect, stream: bool, words: str) -> None:
+    user = [{"role": "user", "content": "Alice goes to a fair"}]
+    system: dict[str, Any] = {"messages": [{"role": "system", "content": words}, *user]}
+    if dialect == "anthropic":
+        system = {"messages": user, "system": [{"type": "text", "text": words}]}
+    for body in (system, {"messages": [{"role": "user", "content": words}]}):
+        assert json.loads(said(dialect, "", stream=stream, body=body)[0]) == {"name": "demo", "day": "Friday"}
+        # agents have schemas in their instructions too
+        assert said(dialect, "", stream=stream, body=body, get_weather=WEATHER)[0].startswith("I am")
+        # a tool for any object stands for JSON where the dialect has no such format
+        forced = said(dialect, "", stream=stream, body=body | choice(dialect, "json"), json={"type": "object"})
+        assert forced[1] == [("json", {"name": "demo", "day": "Friday"})]
+
+
+def test_a_schema_in_the_instructions_says_what_any_object_is() -> None:
+    body = {"response_format": {"type": "json_object"}}
+    text = said("openai", WRITTEN, stream=False, body=body, get_weather=WEATHER)[0]
+    assert json.loads(text) == {"name": "demo", "day": "Friday"}
+
+
+@pytest.mark.parametrize(
+    "words", ["the schema: {broken", 'schema {"a": 1}', "schema " + "{" * 60_000, 'schema {"a":' * 20_000, "schema {}"]
+)
+def test_what_is_no_schema_in_the_words_is_no_matter(words: str) -> None:
+    began = time.process_time()
+    assert said("openai", words, stream=False)[0].startswith("I am")
+    assert time.process_time() - began < 1.0
+
+
 @pytest.mark.parametrize(
     "schema", [{"type": "array", "minItems": 10**6}, {"type": "string", "minLength": 10**9}, {"$ref": "#"}, {"const": "x" * 50_000}]
 )

@@ -18,6 +18,8 @@ OPENAI, ANTHROPIC = "set the base URL to http://localhost:8080/v1 ", "set the ba
         ("//v1/chat/completions", OPENAI),
         ("/v1/v1/messages", ANTHROPIC),
         ("/v1/v1/messages/count_tokens", ANTHROPIC),
+        ("//v1/messages", ANTHROPIC),
+        ("/messages", OPENAI),
         ("/models/gpt-4o", "/v1 (with /v1 at its end, once)"),
         ("/v1/chat/completions/", "the path is /v1/chat/completions"),
         ("/openai/v1/chat/completions", "the path is /v1/chat/completions, with nothing before it"),

@@ -30,6 +30,13 @@ def test_the_forced_tool_is_the_answer() -> None:
     assert restored(Restore(json_tool="json"), events) == [START, *text(1, '{"n":1}'), MessageStop(StopReason.END_TURN)]
 
 
+def test_a_forced_tool_without_arguments_is_an_empty_object() -> None:
+    bare: list[Event] = [BlockStart(0, BlockKind.TOOL_USE, "t0", "json"), BlockStop(0)]
+    for events in (bare, call(0, "json", "")):
+        said = restored(Restore(json_tool="json"), [START, *events, MessageStop(StopReason.TOOL_USE)])
+        assert "".join(e.text for e in said if isinstance(e, TextDelta)) == "{}"
+
+
 def test_a_users_tool_beside_the_forced_one_is_a_call() -> None:
     events = [START, *text(0, "Let me look."), *call(1, "look", "{}"), MessageStop(StopReason.TOOL_USE)]
     assert restored(Restore(json_tool="json"), events) == events

@@ -1,0 +1,48 @@
+"""LangChain and instructor, unchanged but for address and key, against the demo model; they run in an environment of their own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.frameworks import run_script
+from tests.support.product import KEY, Product, running
+
+pytestmark = pytest.mark.timeout(240)
+
+MODELS = ["demo", "demo-openai", "demo-anthropic"]
+EVENT = {"name": "demo", "day": "Friday", "guests": [], "place": "demo"}
+WAYS: dict[str, list[str]] = {
+    "langchain-openai": ["json_schema", "function_calling", "stream", "tool"],
+    "langchain-anthropic": ["json_schema", "function_calling", "stream", "tool"],
+    "instructor-openai": ["TOOLS", "JSON_SCHEMA", "JSON", "MD_JSON"],
+    "instructor-anthropic": ["TOOLS", "JSON"],
+}
+CASES = [(client, way, model) for client, ways in WAYS.items() for way in ways for model in MODELS]
+WRONG_KEYS = ["langchain-openai", "langchain-anthropic"]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[dict[str, Any]]:
+    """What all cases say."""
+    wanted = [*CASES, *((client, "key", "demo") for client in WRONG_KEYS)]
+    cases = [{"name": " ".join(one), "client": one[0], "way": one[1], "model": one[2]} for one in wanted]
+    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as product:
+        yield run_script("frameworks.py", place_of(product) | {"cases": cases})
+
+
+def place_of(product: Product) -> dict[str, Any]:
+    return {"url": product.url, "key": KEY, "words": "Alice and Bob are going to a science fair on Friday."}
+
+
+@pytest.mark.parametrize(("client", "way", "model"), CASES)
+def test_what_the_quick_starts_do(answers: dict[str, Any], client: str, way: str, model: str) -> None:
+    said = answers[f"{client} {way} {model}"]
+    assert "error" not in said, said["error"]
+    assert said["got"] == ({"city": "Oslo"} if way == "tool" else EVENT)
+
+
+@pytest.mark.parametrize("client", WRONG_KEYS)
+def test_a_wrong_key_is_an_authentication_error(answers: dict[str, Any], client: str) -> None:
+    said = answers[f"{client} key demo"]
+    assert "AuthenticationError" in said["kind"] and "Incorrect API key provided" in said["error"]
