@@ -206,13 +206,21 @@ class Lane:
                 await made.start()
             except (PipelineError, AssertionError):
                 await made.end()
+            except asyncio.CancelledError:
+                # what listens and is forgotten keeps the loop from closing
+                await made.end()
+                raise
             else:
                 self.roles[role] = made
                 return
         raise AssertionError(f"{role} does not start")
 
     async def stop(self) -> None:
-        """Stop everything."""
+        """Stop everything, also what is just being started in the place of what died."""
+        starting = list(self._crashes)
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
         await asyncio.gather(*(role.end() for role in self.roles.values()), *self._dying)
         await self.provider.stop()
         self.redis.close()
