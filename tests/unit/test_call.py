@@ -72,7 +72,7 @@ def test_chunks_of_a_broken_step_are_on_record_once(entry: Entry, monkeypatch: p
 
 def test_a_bug_in_encoding_gives_no_release(monkeypatch: pytest.MonkeyPatch) -> None:
     call = make()
-    monkeypatch.setattr(call, "_render", lambda *_: 1 / 0)
+    monkeypatch.setattr("workers.call.render", lambda *_: 1 / 0)
     assert call.next_release(1) is None
     assert call.broken and call.sending is None
 
