@@ -124,10 +124,8 @@ def note_account(out: Outbox, failed: UpstreamFailed, config: Config, upstream: 
     """Record that a provider refused the operator's key, and where that key is said to be, or refused for billing reasons."""
     if (kind := _ACCOUNT.get(failed.kind)) is None or upstream not in config.upstreams:
         return
-    provider = config.upstreams[upstream]
-    key = f"the key in the file {provider.api_key_file}" if provider.api_key_file else f"the key in the variable {provider.api_key_env}"
-    if not (provider.api_key_file or provider.api_key_env):
-        key = "requests without a key (the configuration names no api_key_env)"
+    place = config.upstreams[upstream].key_place
+    key = f"the key in {place}" if place else "requests without a key (the configuration names no api_key_env)"
     what = f"the provider refused {key}" if kind == "upstream_authentication" else f"the provider refused for billing reasons, with {key}"
     out.note(kind, -1, f"{what}; status {failed.status}")
 
