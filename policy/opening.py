@@ -70,11 +70,14 @@ def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str
     return NotFound(f"{said}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
 
 
-def approve(chain: Chain, request: ChatRequest) -> ChatRequest:
-    """Run the request hooks. Raises Forbidden where a policy blocks."""
+def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
+    """Run the request hooks. Raises Forbidden where a policy blocks; what that says less than why is on record besides."""
     said, who = chain.on_request(request)
     if isinstance(said, Block):
-        raise Forbidden(said.message or f"the policy {who!r} blocked this request: {said.reason}", code="blocked_by_policy")
+        why = said.message or f"the policy {who!r} blocked this request: {said.reason}"
+        if (told := out.notices.refused(why, said)) != why:
+            out.note("blocked", 0, why)
+        raise Forbidden(told, code="blocked_by_policy")
     chain.approve(said)
     return said
 

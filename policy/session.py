@@ -88,7 +88,7 @@ class Session:
             context = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
             exact = self._config.exact_keys, self._config.exact_integers
             self._chain = Chain(self._policies, context, searches=self._config.text_calls == "decide", exact=exact)
-            self._approved = opening.approve(self._chain, request)
+            self._approved = opening.approve(self._chain, request, self._out)
             if self._approved.model != model:
                 self._upstream = opening.route(call, self._config, self._approved)
             self._blocks = Blocks(self._out, self._chain, request.without_history())
@@ -401,7 +401,7 @@ class Session:
         self._used, self._segment_usage = self.usage, Usage()
         self._decoder, self._at_eof, self._is_paused, self._is_drained = None, False, False, False
         try:
-            self._approved = opening.approve(self._chain, request)
+            self._approved = opening.approve(self._chain, request, self._out)
             opening.check_model(self._approved, model)
             self._with_turns()
         except PipelineError as error:
