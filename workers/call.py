@@ -239,7 +239,7 @@ class OwnedCall:
         # what a broken session holds is not to be trusted
         verdict = "withheld" if self.broken else self.session.whole_verdict
         self._whole = None if is_over or verdict != "hold" else entry
-        if self._whole is None and entry.next_seq > self.recorded + 1:
+        if self._whole is None and entry.next_seq > self.recorded + 1 and all(noted.seq != entry.seq for noted in self._chunks):
             self._note_chunks(entry, [(verdict, -1)])
 
     def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:

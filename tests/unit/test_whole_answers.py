@@ -115,3 +115,15 @@ def test_a_session_that_breaks_while_an_answer_waits_leaves_it_on_record(monkeyp
     call.take_fact(layout.commit_field(block), b"1", 2)
     assert call.broken
     assert chunks(records + end(call, 2)) == [(1, ["withheld"])]
+
+
+def test_a_session_that_breaks_as_an_answer_begins_to_wait_has_it_on_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = make()
+    records = release(call)
+
+    def breaks() -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(call.session, "take", breaks)
+    call.take_entry(body(1, "tool_use", USE))
+    assert call.broken and chunks(records + call.end_records("policy_failed", -1, 5)) == [(1, ["withheld"])]
