@@ -68,7 +68,7 @@ class Session:
         self._restorer: Restorer | None = None
         self._unknown = frozenset(config.unknown)
         # a turn that goes on: segments from 0, what their block indices are raised by, what those before used
-        self._segment, self._offset, self._whole_from = 0, 0, 0
+        self._segment, self._offset = 0, 0
         self._turn: TurnBuilder | None = None
         self._stored: Sequence[StoredTurn] = ()
         self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
@@ -159,14 +159,14 @@ class Session:
         except RemoteProtocolError as error:
             self._fail(error.message, seq)
             return "withheld", -1
-        # the turn may go on in here, and the next answer's blocks are not this one's
-        self._at_eof, self._whole_from = True, self._offset
+        assert self._blocks is not None
+        self._at_eof, self._blocks.first_of_whole = True, self._offset
         return self.whole_verdict if (verdict := self._events(events, seq)[0]) == "hold" else verdict, -1
 
     @property
     def whole_verdict(self) -> VerdictName:
         """The verdict on the last whole answer, which holds tool calls: the worst on one of its blocks; `hold` while one is not decided."""
-        return self._blocks.worst(self._whole_from) if self._blocks is not None else "withheld"
+        return self._blocks.worst() if self._blocks is not None else "withheld"
 
     @property
     def _rests(self) -> bool:

@@ -215,8 +215,7 @@ class OwnedCall:
                 mark = session.body(entry.seq, entry.chunks[0])
                 if mark[0] == "hold":
                     self._whole = entry
-                    # what decides may be known: the turn then goes on, and this comes before that
-                    self.collect()
+                    self.collect()  # what decides may be known: the turn then goes on, and this comes before that
                     self._note_whole()
                 else:
                     self._note_chunks(entry, [mark])
@@ -281,7 +280,8 @@ class OwnedCall:
             with self.contained():
                 self._take_fact(field, value, at)
                 self.collect()
-                self._note_whole()
+                if self._whole is not None:
+                    self._note_whole()
         except TookTooLong:
             self.give_up()
 
