@@ -9,8 +9,8 @@ from protocol.errors import NotFound
 
 SERVED = ("POST /v1/chat/completions", "POST /v1/messages", "POST /v1/messages/count_tokens", "GET /v1/models", "GET /v1/models/ID")
 RECORD = (
-    "/audit/calls", "/audit/calls/ID", "/audit/calls/ID/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/export",
-    "/audit/verify",
+    "/audit/calls", "/audit/calls/ID", "/audit/calls/ID/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/counts",
+    "/audit/export", "/audit/verify",
 )  # fmt: skip
 _MOST_CHARS = 200
 _ADDRESS = re.compile(rb"[A-Za-z0-9.-]{1,200}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,50}\](:[0-9]{1,5})?")
