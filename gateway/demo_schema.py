@@ -1,16 +1,17 @@
 """A small instance of a JSON Schema, for the demo model's structured answers and the arguments of its calls.
 
 Schemas come from clients and may ask for anything: without end by references, or for more than memory has. So each value costs one, each
-character of names and texts costs one, and the first that is past the budget of the answer ends it. No pattern is run; `not`, `if` and
-dependencies are not looked at, nor are anchors and ids.
+character of names and texts costs one, each item of a schema that is read costs one, as often as it is read, and the first that is past the
+budget of the answer ends it. No pattern is run; `not`, `if` and dependencies are not looked at, nor are anchors and ids.
 """
 
 import json
 import math
+from collections.abc import Sized
 from typing import Any
 from urllib.parse import unquote
 
-from protocol.bounds import DEMO_MADE_CHARS, DEMO_VALUES
+from protocol.bounds import DEMO_MADE_CHARS, DEMO_READ, DEMO_VALUES
 
 _MAX_DEPTH = 50
 _LOOKED_AT = 10
@@ -39,7 +40,7 @@ class Budget:
     """What one answer may still hold."""
 
     def __init__(self) -> None:
-        self._values, self._chars = DEMO_VALUES, DEMO_MADE_CHARS
+        self._values, self._chars, self._read = DEMO_VALUES, DEMO_MADE_CHARS, DEMO_READ
 
     def take(self, values: int = 1, *, made: Any = None) -> None:
         """Use up so many values, and the characters of `made` as JSON. Raises TooMuch; ValueError where it is no JSON."""
@@ -48,6 +49,12 @@ class Budget:
             self._chars -= len(json.dumps(made, allow_nan=False))
         if self._values < 0 or self._chars < 0:
             raise TooMuch(_MOST)
+
+    def read(self, *gone_through: Sized) -> None:
+        """Use up as many items as these have. Raises TooMuch."""
+        self._read -= sum(map(len, gone_through))
+        if self._read < 0:
+            raise TooMuch(f"the demo model reads at most {DEMO_READ} items of the schemas of a request")
 
 
 def instance(schema: Any, budget: Budget) -> Any:
@@ -76,6 +83,9 @@ class _Maker:
             raise _NoEnd("the schema is nested too deep for the demo model, or nothing fits it")
         if schema is True:
             return self._text({})
+        if not isinstance(schema, dict):
+            raise TypeError("no schema")
+        self._budget.read(schema)
         if "allOf" in schema:
             schema = self._merged(schema)
         if "$ref" in schema:
@@ -111,7 +121,8 @@ class _Maker:
 
     def _object(self, schema: dict[str, Any], depth: int, known: dict[str, Any]) -> dict[str, Any]:
         properties, made = schema.get("properties") or {}, dict(known)
-        for name in schema.get("required") or ():
+        self._budget.read(wanted := schema.get("required") or ())
+        for name in wanted:
             if name not in made:
                 self._budget.take(made=name)
                 made[name] = self.make(properties.get(name, True), depth + 1)
@@ -130,7 +141,8 @@ class _Maker:
         if least > DEMO_MADE_CHARS:
             # before it is made
             raise TooMuch(_MOST)
-        text = _FORMATS.get(str(schema.get("format"))) or _TEXT.ljust(least, ".")
+        form = schema.get("format")
+        text = (_FORMATS.get(form) if isinstance(form, str) else None) or _TEXT.ljust(least, ".")
         return str(self._given(text if most is None else text[: max(int(most), 0)]))
 
     def _first(self, schema: dict[str, Any], alternatives: list[Any], depth: int, known: dict[str, Any] | None) -> Any:
@@ -169,6 +181,7 @@ class _Maker:
     def _merged(self, schema: dict[str, Any]) -> dict[str, Any]:
         """One schema for `allOf`: objects and lists of the same keyword are joined, of other keywords the last counts."""
         made: dict[str, Any] = {}
+        self._budget.read(schema, schema["allOf"])
         for part in [*schema["allOf"], {name: value for name, value in schema.items() if name != "allOf"}]:
             if part is True:
                 continue
@@ -176,6 +189,7 @@ class _Maker:
             while part is not False and "$ref" in part:
                 target = self._target(part["$ref"])
                 self._open.append(part["$ref"])
+                self._budget.read(target, part)
                 part = {**target, **{name: value for name, value in part.items() if name != "$ref"}}
             del self._open[opened:]
             if part is False:
@@ -185,6 +199,7 @@ class _Maker:
             for name, value in part.items():
                 self._budget.take(1 + (len(value) if name in _MERGED else 0))
                 if name in _MERGED and name in made:
+                    self._budget.read(made[name])
                     value = {**made[name], **value} if isinstance(value, dict) else [*made[name], *value]
                 made[name] = value
         return made
@@ -195,8 +210,10 @@ def _kind(schema: dict[str, Any]) -> str:
     said = schema.get("type")
     if isinstance(said, list):
         said = next((kind for kind in said[:_LOOKED_AT] if kind != "null"), "null")
+    if isinstance(said, str):
+        return said
     if said is not None:
-        return str(said)
+        raise TypeError("no type")
     if "properties" in schema or "required" in schema:
         return "object"
     return "array" if "items" in schema or "prefixItems" in schema else "string"

@@ -140,7 +140,7 @@ class Upstreams:
     def _log_refusal(self, call: OpenCall, name: str) -> None:
         """Say whose key was refused, and whether there is one: only here is it known."""
         if (upstream := self._config.upstreams.get(name)) is not None:
-            found = {"key_from": upstream.api_key_file or upstream.api_key_env or "", "key_is_set": bool(provider_key(upstream))}
+            found = {"key_from": upstream.key_place, "key_is_set": bool(provider_key(upstream))}
             log.warning("upstream refused the key", extra={"call_id": call.id, "upstream": name, **found})
 
     async def _demo_head(self, call: OpenCall, dispatch: Dispatch) -> tuple[Origin, bytes]:

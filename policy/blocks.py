@@ -59,8 +59,9 @@ class Blocks:
         self.client_calls = self.survivors = 0
         self._first_call = -1
         self.is_cut = self._at_end = self._has_said = False
-        self._ledger = 0
-        self._held = 0
+        self._ledger = self._held = 0
+        self.first_of_whole = 0
+        """Index of the first block of the last whole answer: the turn may go on, and the next answer's blocks are not this one's."""
         self._schemas = ToolSchemas()
         self._pairs = Pairs()
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
@@ -414,9 +415,9 @@ class Blocks:
             if slot.kind is not BlockKind.OTHER or slot.result:
                 self._outbox.block_record(slot, "withheld", "unfinished", "")
 
-    def worst(self, first: int) -> VerdictName:
-        """The worst verdict on a block from index `first` on, `hold` for a call that is not decided; `allow` where there is none."""
-        found = {slot.verdict for slot in self.slots.by_key.values() if slot.index >= first}
+    def worst(self) -> VerdictName:
+        """The worst verdict on a block of the last whole answer, `hold` for a call that is not decided; `allow` where there is none."""
+        found = {slot.verdict for slot in self.slots.by_key.values() if slot.index >= self.first_of_whole}
         return next((verdict for verdict in RANKED if verdict in found), "allow")
 
     # --- the end ---

@@ -80,6 +80,10 @@ class Notices:
         """What an answer says of which nothing is left."""
         return self._framed("[withheld]", "withheld this answer: nothing in it may be passed on")
 
+    def refused(self, why: str, block: Block) -> str:
+        """What the error says of a request that a policy refused; `why` is the whole of it."""
+        return why if self._form == "full" else (self._form == "plain" and block.message) or "a policy blocked this request"
+
     def ended(self, why: str) -> str:
         """What an answer ends with that cannot go on; `why` is the sentence of the error."""
         why = "a policy refused to continue it" if self._form == "plain" else why

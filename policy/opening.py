@@ -70,11 +70,14 @@ def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str
     return NotFound(f"{said}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
 
 
-def approve(chain: Chain, request: ChatRequest) -> ChatRequest:
-    """Run the request hooks. Raises Forbidden where a policy blocks."""
+def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
+    """Run the request hooks. Raises Forbidden where a policy blocks; what that says less than why is on record besides."""
     said, who = chain.on_request(request)
     if isinstance(said, Block):
-        raise Forbidden(said.message or f"the policy {who!r} blocked this request: {said.reason}", code="blocked_by_policy")
+        why = said.message or f"the policy {who!r} blocked this request: {said.reason}"
+        if (told := out.notices.refused(why, said)) != why:
+            out.note("blocked", 0, why)
+        raise Forbidden(told, code="blocked_by_policy")
     chain.approve(said)
     return said
 
@@ -124,10 +127,8 @@ def note_account(out: Outbox, failed: UpstreamFailed, config: Config, upstream: 
     """Record that a provider refused the operator's key, and where that key is said to be, or refused for billing reasons."""
     if (kind := _ACCOUNT.get(failed.kind)) is None or upstream not in config.upstreams:
         return
-    provider = config.upstreams[upstream]
-    key = f"the key in the file {provider.api_key_file}" if provider.api_key_file else f"the key in the variable {provider.api_key_env}"
-    if not (provider.api_key_file or provider.api_key_env):
-        key = "requests without a key (the configuration names no api_key_env)"
+    place = config.upstreams[upstream].key_place
+    key = f"the key in {place}" if place else "requests without a key (the configuration names no api_key_env)"
     what = f"the provider refused {key}" if kind == "upstream_authentication" else f"the provider refused for billing reasons, with {key}"
     out.note(kind, -1, f"{what}; status {failed.status}")
 

@@ -88,7 +88,7 @@ class Session:
             context = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
             exact = self._config.exact_keys, self._config.exact_integers
             self._chain = Chain(self._policies, context, searches=self._config.text_calls == "decide", exact=exact)
-            self._approved = opening.approve(self._chain, request)
+            self._approved = opening.approve(self._chain, request, self._out)
             if self._approved.model != model:
                 self._upstream = opening.route(call, self._config, self._approved)
             self._blocks = Blocks(self._out, self._chain, request.without_history())
@@ -159,13 +159,14 @@ class Session:
         except RemoteProtocolError as error:
             self._fail(error.message, seq)
             return "withheld", -1
-        self._at_eof = True
+        assert self._blocks is not None
+        self._at_eof, self._blocks.first_of_whole = True, self._offset
         return self.whole_verdict if (verdict := self._events(events, seq)[0]) == "hold" else verdict, -1
 
     @property
     def whole_verdict(self) -> VerdictName:
-        """The verdict on a whole answer that holds tool calls: the worst on one of its blocks; `hold` while one is not decided."""
-        return self._blocks.worst(self._offset) if self._blocks is not None else "withheld"
+        """The verdict on the last whole answer, which holds tool calls: the worst on one of its blocks; `hold` while one is not decided."""
+        return self._blocks.worst() if self._blocks is not None else "withheld"
 
     @property
     def _rests(self) -> bool:
@@ -400,7 +401,7 @@ class Session:
         self._used, self._segment_usage = self.usage, Usage()
         self._decoder, self._at_eof, self._is_paused, self._is_drained = None, False, False, False
         try:
-            self._approved = opening.approve(self._chain, request)
+            self._approved = opening.approve(self._chain, request, self._out)
             opening.check_model(self._approved, model)
             self._with_turns()
         except PipelineError as error:

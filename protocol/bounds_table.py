@@ -405,6 +405,11 @@ _GATEWAY: tuple[Bound, ...] = (
         "gateway.demo_schema", "400, or the rest of the calls is not made",
         "tests/unit/test_demo_schema.py::test_what_a_schema_makes_is_bounded_before_it_is_made",
     ),
+    Bound(
+        "demo_schema_read", "client", "items of schemas that the demo model goes through for them, each as often as it is read",
+        b.DEMO_READ, "items", "gateway.demo_schema", "400, or the rest of the calls is not made",
+        "tests/unit/test_demo_schema.py::test_what_of_a_schema_is_read_is_bounded_too",
+    ),
 )  # fmt: skip
 # --- workers ---
 _WORKERS: tuple[Bound, ...] = (

@@ -5,6 +5,7 @@ variable here, never held.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -51,6 +52,8 @@ Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
 JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
 """How a judge model is asked for its reply: JSON by a schema, any JSON object, the arguments of a forced tool call, or plain text."""
+_SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+"""Others may be a key that somebody put in the wrong place, and are not repeated."""
 Place = tuple[str | int, ...]
 """Where something stands in the file: keys of mappings, and numbers of list items from 0."""
 
@@ -105,6 +108,17 @@ class Upstream(_Strict):
         if self.guided and (self.native_tools or self.dialect != "openai"):
             raise ValueError("`guided` is for upstreams of the dialect openai with `native_tools: false`")
         return self
+
+    @property
+    def key_variable(self) -> str:
+        """How to speak of the variable with its key, without repeating what may be a key."""
+        name = self.api_key_env or ""
+        return f"the variable {name}" if _SHOWN_VARIABLE.fullmatch(name) else "the variable that api_key_env names"
+
+    @property
+    def key_place(self) -> str:
+        """Where its key is said to be; empty where nothing says."""
+        return f"the file {self.api_key_file}" if self.api_key_file else self.key_variable if self.api_key_env else ""
 
 
 class ModelRoute(_Strict):

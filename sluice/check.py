@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
 
-from protocol.config import DEMO_JUDGE, Config, Key, PolicyStep, Upstream
+from protocol.config import DEMO_JUDGE, Config, Key, PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.policy_set import module_of
 from sluice.config_file import Document
@@ -23,8 +23,6 @@ from sluice.mistakes import Finding, Mistakes, findings, locate
 JUDGES = ("tool_judge", "policy.tool_judge:ToolJudge", "policy.tool_judge.ToolJudge")
 NOOPS = ("noop", "policy.noop:Noop", "policy.noop.Noop")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
-"""Others may be a key that somebody put in the wrong place, and are not repeated."""
 
 
 def examine(document: Document, search_path: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Finding]:
@@ -171,14 +169,8 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
     for name, upstream in config.upstreams.items():
         is_name = _VARIABLE.fullmatch(upstream.api_key_env or "") is not None
         if is_name and not upstream.api_key_file and not known.get(upstream.api_key_env or ""):
-            said = f"{variable_of(upstream)} is not set here, so requests to this upstream go out without a key"
+            said = f"{upstream.key_variable} is not set here, so requests to this upstream go out without a key"
             yield Finding("warning", ("upstreams", name, "api_key_env"), said)
-
-
-def variable_of(upstream: Upstream) -> str:
-    """Return how to speak of the variable with an upstream's key, without repeating what may be a key."""
-    name = upstream.api_key_env or ""
-    return f"the variable {name}" if _SHOWN_VARIABLE.fullmatch(name) else "the variable that it names"
 
 
 def _unused(config: Config) -> Iterator[Finding]:

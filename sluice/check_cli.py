@@ -1,9 +1,12 @@
-"""`sluice check`: what a configuration file says, and what its policies would make of one call or text. Nothing is started or asked.
+"""`sluice check`: what a configuration file says, and what its policies would make of one call or text. Nothing is started or asked, but
+policies of somebody's own are loaded, which runs their modules; what those print is no part of the answer.
 
 Exit codes: 0 no mistakes, 1 mistakes, 2 wrong use.
 """
 
+import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,8 @@ def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, po
         raise SettingsError("--try-call and --try-text are two trials: give one at a time")
     try:
         document = Document(NO_FILE, config=Config()) if settings.config is None else read(settings.config)
-        found = check.examine(document, settings.search_path)
+        with contextlib.redirect_stdout(sys.stderr):
+            found = check.examine(document, settings.search_path)
         if settings.config is None:
             found = [one for one in found if one.level != "note"]
     except SettingsError as error:
@@ -37,13 +41,14 @@ def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, po
     is_right = not any(one.level == "error" for one in found)
     tried = None
     if is_right and document.config is not None and (call is not None or text is not None):
-        tried = _try(document.config, settings.search_path, call, text, policy)
+        with contextlib.redirect_stdout(sys.stderr):
+            tried = _try(document.config, settings.search_path, call, text, policy)
     if as_json:
         shown = {"ok": is_right, "file": document.file, "findings": check.as_object(found)}
         typer.echo(json.dumps(shown | ({"tried": _as_object(tried)} if tried else {})))
         return 0 if is_right else 1
     for one in found:
-        typer.echo(f"{one.level}: {one.within(document.file)}")
+        typer.echo(printable(f"{one.level}: {one.within(document.file)}"))
     typer.echo(_summary(document, found))
     if tried is not None:
         typer.echo(_shown(tried, policy, call))

@@ -200,7 +200,7 @@ def check_configuration(
     policy: Annotated[str, typer.Option("--policy", help="Name of the policies to try.")] = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Check a configuration file whole, starting nothing; exit 1 when it has mistakes."""
+    """Check a configuration file whole, starting nothing; exit 1 when it has mistakes. Modules of policies of your own are run."""
     from sluice import check_cli
 
     raise typer.Exit(check_cli.run(file, call=try_call, text=try_text, policy=policy, as_json=as_json))

@@ -84,7 +84,9 @@ def _show_words(found: Item, *, full: bool) -> None:
     out.said(got(found, pieces))
     if found["tool_calls"]:
         out.title("what was decided")
-        out.said([Said("tool call", f"{item['name']} {item['arguments']}\n{_decided(item)}") for item in found["tool_calls"]])
+        for item in found["tool_calls"]:
+            # apart and in one line: of what is long the end is not shown, and what the model wrote must not look like a verdict
+            out.said([Said("tool call", printable(f"{item['name']} {item['arguments']}")), Said(" ", _decided(item))])
     others = [item for item in found["blocks"] if item["verdict"] != "allow" and item["kind"] in ("text", "thinking")]
     out.said([Said(item["kind"], _decided(item)) for item in others])
 
@@ -94,7 +96,7 @@ def _decided(item: Item) -> str:
     words = [item["verdict"], f"by {item['policy']}" if item["policy"] else "", cause]
     judge = item.get("judge") or {}
     told = f": {', '.join(word for word in words[1:] if word)}" if any(words[1:]) else ""
-    judged = f"\njudge {judge['model']} {judge['probability']}: {judge['explanation']}" if judge.get("model") else ""
+    judged = f"\njudge {judge['model']} {judge['probability']}: {printable(judge['explanation'] or '')}" if judge.get("model") else ""
     return f"{words[0]}{told}{judged}"
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from gateway.upstream import provider_key
 from protocol.config import Config, Upstream
 from providers.http1 import Origin
-from sluice.check import variable_of
 
 STEP_S = 5.0
 WHOLE_S = 20.0
@@ -160,5 +159,5 @@ def _key_to_correct(upstream: Upstream) -> str:
         return f"correct what is in {upstream.api_key_file}"
     if upstream.api_key_env:
         is_set = bool(os.environ.get(upstream.api_key_env))
-        return f"correct {variable_of(upstream)}" if is_set else f"{variable_of(upstream)} is not set here"
+        return f"correct {upstream.key_variable}" if is_set else f"{upstream.key_variable} is not set here"
     return "name the variable that holds it with api_key_env"

@@ -215,6 +215,8 @@ class OwnedCall:
                 mark = session.body(entry.seq, entry.chunks[0])
                 if mark[0] == "hold":
                     self._whole = entry
+                    self.collect()  # what decides may be known: the turn then goes on, and this comes before that
+                    self._note_whole()
                 else:
                     self._note_chunks(entry, [mark])
             case "status":
@@ -231,11 +233,13 @@ class OwnedCall:
     def _note_whole(self, *, is_over: bool = False) -> None:
         """Record a whole answer that waits for its verdict, if that is known or the call is over."""
         entry = self._whole
-        if entry is not None and (is_over or not (self.open_asks or self.open_waits)):
-            verdict = self.session.whole_verdict
-            if is_over or verdict != "hold":
-                self._whole = None
-                self._note_chunks(entry, [(verdict, -1)])
+        if entry is None or (not is_over and (self.open_asks or self.open_waits)):
+            return
+        # what a broken session holds is not to be trusted
+        verdict = "withheld" if self.broken else self.session.whole_verdict
+        self._whole = None if is_over or verdict != "hold" else entry
+        if self._whole is None and entry.next_seq > self.recorded + 1 and all(noted.seq != entry.seq for noted in self._chunks):
+            self._note_chunks(entry, [(verdict, -1)])
 
     def _note_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
         if len(marks) == 1:
@@ -276,6 +280,8 @@ class OwnedCall:
             with self.contained():
                 self._take_fact(field, value, at)
                 self.collect()
+                if self._whole is not None:
+                    self._note_whole()
         except TookTooLong:
             self.give_up()
 
@@ -293,8 +299,6 @@ class OwnedCall:
         elif field == layout.TURNS_FIELD and self.open_lookup:
             self.open_lookup = ()
             self.session.turns(unpack_fact(value))
-        if self._whole is not None:
-            self._note_whole()
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
         try:

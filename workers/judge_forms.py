@@ -2,8 +2,9 @@
 
 Theory. A form is how the reply's shape is asked for: by a JSON Schema, as any JSON object, as the arguments of a forced tool call, or in
 words alone. Whatever the form, the reply is read by the same strict rules; a weaker form loses replies, it does not accept more. Servers
-differ in what they know, so a model is asked in its dialect's first form, and where that is refused in the next. A form that brought a
-reply after a refusal is kept for the life of the process.
+differ in what they know, so a model is asked in its dialect's first form, and where that is refused in the next. The form that brought the
+first reply is kept for the life of the process. A refusal after that moves the one question: what it says may be chance, or made by whoever
+is judged, and must not change how all others are asked.
 
 A refusal is an error that names what the form uses. Of a model that has taken no form yet, 400 and its like are one whatever they say. An
 overload is none: 429, and any 5xx that names nothing. Only a plain 500 of such a model is in doubt, because some servers answer so to
@@ -47,7 +48,7 @@ class Known(msgspec.Struct):
 
     form: JudgeReply
     has_worked: bool = False
-    """Has `form` brought a reply?"""
+    """Has `form` brought a reply? Then it stays."""
     takes_temperature: bool = True
     doubts: int = 0
     """Questions in a row that `form` was answered with 500 and another form was taken."""
@@ -83,18 +84,18 @@ class Asking:
 
     def taken(self) -> None:
         """There is a reply: keep what the model was asked with."""
-        known = self._known
-        known.takes_temperature = known.takes_temperature and self.takes_temperature
-        if self.form == known.form:
-            known.has_worked, known.doubts = True, 0
+        known, is_other = self._known, self.form != self._known.form
+        if known.has_worked:
             return
-        if self._is_doubtful:
+        if self._is_doubtful and is_other:
             # questions at the same moment met the same overload: together they count once
             known.doubts = max(known.doubts, self._doubts + 1)
             if known.doubts < _DOUBTS:
                 return
-        refused, known.form, known.has_worked, known.doubts = known.form, self.form, True, 0
-        log.info("a judge model is asked in another form from now on", extra={**self._named, "form": self.form, "refused": refused})
+        known.takes_temperature, known.has_worked, known.doubts = self.takes_temperature, True, 0
+        if is_other:
+            refused, known.form = known.form, self.form
+            log.info("a judge model is asked in another form from now on", extra={**self._named, "form": self.form, "refused": refused})
 
     def _move(self) -> bool:
         left = [form for form in self._forms if form not in self.tried]

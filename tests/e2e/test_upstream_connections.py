@@ -173,7 +173,11 @@ def test_a_refused_key_names_where_it_comes_from_to_the_operator_alone(product: 
     assert f"({code}, 1)" in told and "the key in the variable TEST_KEY_THAT_NOBODY_SET" in told
     if status == 401:
         line = json.loads(log_line(product, call))
-        assert (line["message"], line["key_from"], line["key_is_set"]) == ("upstream refused the key", "TEST_KEY_THAT_NOBODY_SET", False)
+        assert (line["message"], line["key_from"], line["key_is_set"]) == (
+            "upstream refused the key",
+            "the variable TEST_KEY_THAT_NOBODY_SET",
+            False,
+        )
 
 
 def log_line(product: Product, call: dict[str, Any]) -> str:

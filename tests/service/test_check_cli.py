@@ -111,6 +111,23 @@ def test_wrong_use_is_one_sentence_and_exit_2(good: str, arguments: tuple[str, .
     assert code == 2 and err.startswith(f"sluice: {said}") and err.count("\n") == 1
 
 
+def test_what_a_policy_prints_is_no_part_of_the_answer(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from policy.base import ALLOW, Policy\nprint('loaded')\n\n\nclass Mine(Policy):\n    def on_tool_call(self, call):\n"
+        "        print('asked')\n        return ALLOW\n"
+    )
+    (tmp_path / "sluice.yaml").write_text("policies: {default: [{use: 'mine:Mine'}]}\n")
+    code, out, err = sluice("check", str(tmp_path / "sluice.yaml"), *BASH, "--json")
+    assert (code, json.loads(out)["tried"]["outcome"]) == (0, "allow") and "loaded" in err and "asked" in err
+
+
+def test_nothing_of_a_mistake_drives_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("raise RuntimeError('\\x1b[31mred')\n")
+    (tmp_path / "sluice.yaml").write_text("policies: {default: [{use: 'mine:Mine'}]}\n")
+    code, out, err = sluice("check", str(tmp_path / "sluice.yaml"))
+    assert code == 1 and "\\x1b[31mred" in out and "\x1b" not in out + err
+
+
 def test_nothing_of_a_trial_drives_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "sluice.yaml").write_text('policies: {default: [{use: tool_rules, deny: [{message: "\\e[31mno"}]}]}\n')
     code, out, _ = sluice("check", str(tmp_path / "sluice.yaml"), "--try-call", "x", "{}")

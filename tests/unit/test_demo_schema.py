@@ -3,6 +3,7 @@
 import contextlib
 import json
 import time
+import tracemalloc
 from typing import Any, Literal
 
 import jsonschema_rs
@@ -117,6 +118,35 @@ def test_what_a_schema_makes_is_bounded_before_it_is_made(schema: Any) -> None:
         made = None
     assert time.process_time() - began < 0.5
     assert len(json.dumps(made)) < 20 * DEMO_MADE_CHARS
+
+
+def often(schema: Any) -> dict[str, Any]:
+    return {"type": "array", "minItems": DEMO_VALUES - 10, "items": schema}
+
+
+LONG = [1] * 80_000
+CHAIN = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(500)} | {"d500": {"type": "string"}}
+READ: list[Any] = [
+    often({"type": "string", "format": LONG}), often({"type": {"a": LONG}}), often({"allOf": [True] * 40_000}),
+    often({"required": ["a"] * 40_000}), often({"const": "", **{f"k{n}": 1 for n in range(10_000)}}),
+    # each level would hold a list of its own
+    {"allOf": [{"$ref": "#"}, *[True] * 40_000]},
+    {"$defs": CHAIN, "allOf": [{"$ref": "#/$defs/d0", **{f"k{n}": 1 for n in range(10_000)}}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", READ)
+def test_what_of_a_schema_is_read_is_bounded_too(schema: Any) -> None:
+    """Though next to nothing is made of it."""
+    tracemalloc.start()
+    began = time.process_time()
+    try:
+        with pytest.raises((TooMuch, TypeError)):
+            instance(schema, Budget())
+        assert time.process_time() - began < 0.25
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_budget_is_for_all_of_an_answer() -> None:

@@ -1,8 +1,10 @@
 """What is said at paths that are not served: which base URL to use, or what instead."""
 
 import pytest
+from fastapi.routing import APIRoute
 
-from gateway.door import SERVED, unknown_path, wrong_method
+from gateway.audit import _make_router
+from gateway.door import RECORD, SERVED, unknown_path, wrong_method
 
 HOST = [(b"host", b"localhost:8080")]
 OPENAI, ANTHROPIC = "set the base URL to http://localhost:8080/v1 ", "set the base URL to http://localhost:8080 (without /v1"
@@ -60,3 +62,8 @@ def test_what_a_client_made_up_is_cut_and_never_taken_for_an_address() -> None:
 def test_another_method_names_the_right_one() -> None:
     error = wrong_method("GET", "/v1/messages", "POST")
     assert (error.message, error.error_code) == ("GET /v1/messages is not served; POST is", "method_not_allowed")
+
+
+def test_what_is_said_to_be_served_of_the_record_is() -> None:
+    served = {route.path.replace("{call_id}", "ID") for route in _make_router().routes if isinstance(route, APIRoute)}
+    assert served == set(RECORD)

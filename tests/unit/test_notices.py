@@ -9,15 +9,16 @@ import pytest
 from policy.base import ALLOW, Block, Context, Judgement, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
 from policy.blocks import Blocks
 from policy.chain import Chain
-from policy.effects import CallInfo
+from policy.effects import CallInfo, Respond
 from policy.outbox import Outbox
 from policy.searching import holds_call
+from policy.session import Session
 from policy.text_replace import TextReplace
 from policy.tool_judge import ToolJudge
 from policy.tool_rules import ToolRules
-from protocol.config import NoticeForm
+from protocol.config import Config, NoticeForm
 from protocol.events import BlockKind, Event, TextDelta
-from protocol.records import BlockRecord, ToolCallRecord, decode_records, encode_records
+from protocol.records import BlockRecord, EventRecord, ToolCallRecord, decode_records, encode_records
 from protocol.request import ChatRequest, Dialect, Tool
 from tests.support.answering import CONFIG, Answer
 from tests.support.told import WAYS
@@ -194,6 +195,37 @@ def test_silent_says_no_more_than_that_it_did_not_run() -> None:
     run = Noted(rules({"message": "Not here."}), form="silent").feed(*text(0, "Now."), *client(1)).finish()
     assert run.text == "Now.\n\n[not executed]"
     assert Noted(rules({}), form="silent").feed(*server(0)).text == "[withheld]"
+
+
+class Refuses(Policy):
+    name = "refuses"
+
+    def __init__(self, message: str = "") -> None:
+        self.message = message
+
+    def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
+        return Block("words", self.message)
+
+
+@pytest.mark.parametrize(
+    ("form", "message", "told", "noted"),
+    [
+        ("full", "", "the policy 'refuses' blocked this request: words", []),
+        ("plain", "", "a policy blocked this request", ["0: the policy 'refuses' blocked this request: words"]),
+        ("plain", "Not here.", "Not here.", []),
+        ("silent", "Not here.", "a policy blocked this request", ["0: Not here."]),
+    ],
+)
+def test_the_error_for_a_refused_request_says_as_much_as_notices_do(form: NoticeForm, message: str, told: str, noted: list[str]) -> None:
+    """Why is on record all the same."""
+    session = Session(
+        CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "strict", "r", True, 100), [Refuses(message)], Config(notices=form)
+    )
+    session.begin(json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}]}).encode())
+    taken = session.take()
+    [out] = taken.outputs
+    assert isinstance(out, Respond) and json.loads(out.body)["error"]["message"] == told
+    assert [r.detail for r in taken.records if isinstance(r, EventRecord)] == noted
 
 
 @pytest.mark.parametrize("form", ["full", "plain", "silent"])

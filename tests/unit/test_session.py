@@ -337,3 +337,14 @@ def test_the_chunk_of_a_whole_answer_is_held_until_the_last_call_is_decided() ->
     ask = denied.take().asks[0]
     denied.judgement(ask.block, ask.step, Judgement(model="m", probability=0.9), 2)
     assert denied.whole_verdict == "block"
+
+
+@pytest.mark.parametrize(("variable", "said"), [("A_KEY", "the variable A_KEY"), ("gsk_abcdefgh", "the variable that api_key_env names")])
+def test_a_key_that_somebody_put_in_the_place_of_its_variable_is_not_repeated(variable: str, said: str) -> None:
+    upstream = {"dialect": "openai", "base_url": "http://127.0.0.1:1", "api_key_env": variable}
+    config = Config.model_validate({"upstreams": {"a": upstream}, "models": [{"match": "gpt-*", "upstream": "a"}]})
+    session = Session(CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000), [], config)
+    session.begin(json.dumps(REQUEST | {"model": "gpt-x"}).encode())
+    session.error_status(401, b'{"error":{"message":"no"}}', "")
+    (noted,) = [r for r in session.take().records if isinstance(r, EventRecord) and r.kind == "upstream_authentication"]
+    assert f"the provider refused the key in {said};" in noted.detail and ("gsk" not in noted.detail)

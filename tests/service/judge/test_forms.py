@@ -163,6 +163,18 @@ async def test_other_refusals_of_a_model_that_works_change_nothing(upstream: Ups
     assert ((await asked()).error, asked.forms()) == ("", ["json_schema"] * 3)
 
 
+@pytest.mark.parametrize("status", [400, 503])
+async def test_what_is_refused_of_one_question_changes_nothing_for_others(upstream: Upstream, asked: Asked, status: int) -> None:
+    """Errors may quote the question, which whoever is judged wrote a part of."""
+    assert ((await asked()).error, asked.forms()) == ("", ["json_schema"])
+    for _ in range(3):
+        upstream.answers = [(status, {"error": "no: response_format, tools, temperature"})] * 2 + [(200, openai_answer(GOOD))]
+        assert (await asked()).error == "" and asked.forms()[-1] != "json_schema"
+    upstream.answers = [(200, openai_answer(GOOD))]
+    assert (await asked()).error == ""
+    assert [(form_of(body), body.get("temperature")) for _, _, body in upstream.seen] == [("json_schema", 0)]
+
+
 @pytest.mark.parametrize("form", ["json_schema", "json_object", "tool", "text"])
 async def test_the_setting_of_an_upstream_is_the_only_form(upstream: Upstream, form: str) -> None:
     asked = Asked(upstream, form)

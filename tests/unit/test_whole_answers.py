@@ -1,0 +1,129 @@
+"""A whole answer that waits for decisions is on record once, with its own verdict, whoever ends the call and whatever came behind it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from policy.base import Policy
+from policy.effects import CallInfo
+from policy.session import Session
+from policy.text_replace import TextReplace
+from protocol.config import Config
+from protocol.records import ChunksRecord, Record, decode_records
+from streams import layout
+from streams.layout import Entry, Relayed, Start
+from workers.call import OwnedCall
+
+CONFIG = Config.model_validate(
+    {
+        "upstreams": {"a": {"dialect": "anthropic", "base_url": "http://127.0.0.1:1"}},
+        "models": [
+            {"match": "claude-*", "upstream": "a", "server_tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        ],
+    }
+)
+ANSWER: dict[str, Any] = {
+    "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "stop_sequence": None, "container": {"id": "c_1"},
+    "usage": {"input_tokens": 1, "output_tokens": 1},
+}  # fmt: skip
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+USE = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
+
+
+def make(*, recorded: int = 0, released: int = 0) -> OwnedCall:
+    start = Start(
+        call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="",
+        session="", nonce="n", deadline=2,
+    )  # fmt: skip
+    policies: list[Policy] = [TextReplace(rules=[{"find": "secret", "replace": "other"}])]
+    info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2**20, server_tools=("web_search",))
+    session = Session(info, policies, CONFIG)
+    call = OwnedCall(start, "t", "1-0", session, policy_header="p@r", released=released, digest="", recorded=recorded, written=0)
+    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
+    call.begin(json.dumps({"model": "claude-x", "messages": [{"role": "user", "content": "x"}], "tools": tools}).encode())
+    return call
+
+
+def body(seq: int, reason: str, *content: dict[str, Any]) -> Entry:
+    return Entry(seq, 1, "body", [json.dumps(ANSWER | {"content": content, "stop_reason": reason}).encode()])
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def release(call: OwnedCall) -> list[Record]:
+    built = call.next_release(1)
+    assert built is not None
+    call.answered()
+    return decode_records(built.audit) if built.audit else []
+
+
+def end(call: OwnedCall, seq: int | None) -> list[Record]:
+    if seq is not None:
+        call.take_entry(Entry(seq, 1, "closed", [layout.pack(Relayed(9, b"x" * 32))], 2, "complete"))
+    return call.end_records("complete", 9, 5)
+
+
+def chunks(records: list[Record]) -> list[tuple[int, list[str]]]:
+    return [(r.seq, list(r.verdicts)) for r in records if isinstance(r, ChunksRecord)]
+
+
+PAUSED = body(1, "pause_turn", text("a secret"), SEARCH)
+REST = body(2, "end_turn", text("Found it."))
+
+
+def test_a_paused_answer_keeps_its_verdict_though_the_turn_goes_on() -> None:
+    """The next segment's blocks are not what it is about."""
+    call = make()
+    records = release(call)
+    call.take_entry(PAUSED)
+    [block] = call.open_waits
+    call.take_fact(layout.commit_field(block), b"1", 2)
+    records += release(call)
+    call.take_entry(REST)
+    records += release(call) + end(call, 3)
+    assert chunks(records) == [(1, ["replace"]), (2, ["allow"])]
+
+
+@pytest.mark.parametrize("recorded", [0, 1, 2])
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_who_takes_a_call_over_records_what_is_missing_and_nothing_twice(recorded: int, is_closed: bool) -> None:
+    """The commit is known before the stream is read."""
+    call = make(recorded=recorded)
+    call.facts = {layout.commit_field(1): b"1"}
+    call.replaying = True
+    call.take_entry(PAUSED)
+    call.take_entry(REST)
+    call.replaying = False
+    records = release(call) + end(call, 3 if is_closed else None)
+    assert chunks(records) == [(1, ["replace"]), (2, ["allow"])][recorded:]
+
+
+def test_a_session_that_breaks_while_an_answer_waits_leaves_it_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = make()
+    records = release(call)
+    call.take_entry(body(1, "tool_use", USE))
+
+    def breaks(*args: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(call.session, "committed", breaks)
+    monkeypatch.setattr(Session, "whole_verdict", property(breaks))
+    [block] = call.open_waits
+    call.take_fact(layout.commit_field(block), b"1", 2)
+    assert call.broken
+    assert chunks(records + end(call, 2)) == [(1, ["withheld"])]
+
+
+def test_a_session_that_breaks_as_an_answer_begins_to_wait_has_it_on_record_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = make()
+    records = release(call)
+
+    def breaks() -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(call.session, "take", breaks)
+    call.take_entry(body(1, "tool_use", USE))
+    assert call.broken and chunks(records + call.end_records("policy_failed", -1, 5)) == [(1, ["withheld"])]
