@@ -103,6 +103,9 @@ def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: fr
             values[name] = value
     order = _order(values.get("order", "asc" if of == "chunks" else "desc"))
     call_id = parse_call_id(values["call_id"]) if "call_id" in values else None
+    low, high = _bound("since", values.get("since")), _bound("until", values.get("until"))
+    if low is not None and high is not None and low >= high:
+        raise InvalidRequest("is not after `since`, so nothing can match", param="until")
     return Filters(
         call_id=call_id if isinstance(call_id, UUID) else None,
         prefix=call_id if isinstance(call_id, str) else None,
@@ -114,8 +117,8 @@ def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: fr
         name=values.get("name"),
         verdict=_verdict(values.get("verdict")),
         policy=values.get("policy"),
-        low=_bound("since", values.get("since")),
-        high=_bound("until", values.get("until")),
+        low=low,
+        high=high,
         words=_words(values.get("q")),
         limit=_limit(values.get("limit")),
         order=order,

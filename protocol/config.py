@@ -5,6 +5,7 @@ variable here, never held.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -270,6 +271,17 @@ class Limits(_Strict):
     """How often an audit writer writes a checkpoint over all seals, when there are new ones."""
 
     @model_validator(mode="after")
+    def _bounds_something(self) -> "Limits":
+        # with a bound of 0 nothing works, and what computes with an endless one raises in every call
+        wrong = [name for name, value in self if not (value > 0 and math.isfinite(value))]
+        found: list[tuple[Place, str]] = [(("limits", name), "must be more than 0 and finite") for name in wrong]
+        if self.memory_share > 1:
+            found.append((("limits", "memory_share"), "must be at most 1"))
+        if found:
+            raise Faults(found)
+        return self
+
+    @model_validator(mode="after")
     def _takes_a_body(self) -> "Limits":
         # a key may have half of what bodies may have
         if self.upload_bytes < 2 * self.body_bytes:
@@ -395,7 +407,10 @@ def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
             yield ("upstreams", DEMO), f"{DEMO!r} is the built-in upstream: give yours another name"
         for number, route in _mappings(raw.get("models")):
             yield from _faults_of_route(("models", number), route, upstreams)
+    holders: dict[object, int] = {}
     for number, key in _mappings(raw.get("keys")):
+        if isinstance(text := key.get("sha256"), str) and (first := holders.setdefault(text, number)) != number:
+            yield ("keys", number, "sha256"), f"is that of keys.{first}: one key cannot have two names or rights"
         if isinstance(policies, Mapping):
             yield from _faults_of_key(("keys", number), key, policies)
         families = key.get("server_tools")

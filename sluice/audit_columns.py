@@ -58,7 +58,7 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
     )
     shown = [column for column in columns if others or column.heading != "run by"]
     values = (
-        "decided_at", "call_id", "key", "name", "verdict", *_causes(items), "arguments", "session", "policy", "model", "executor",
+        "decided_at", "call_id", "key", "name", "verdict", "rule", "reason", "arguments", "session", "policy", "model", "executor",
         "released_at", "key_id",
     )  # fmt: skip
     return Listed(shown, values, "decided_at")
@@ -79,7 +79,7 @@ def of_judge_blocks(items: Sequence[Item]) -> Listed:
     )
     values = (
         "decided_at", "call_id", "key", "kind", "name", "judge.probability", "judge.threshold", "judge.model", "judge.explanation",
-        "arguments", "verdict", *_causes(items), "session", "policy", "model", "key_id",
+        "arguments", "verdict", "rule", "reason", "session", "policy", "model", "key_id",
     )  # fmt: skip
     return Listed(columns, values, "decided_at")
 
@@ -102,10 +102,6 @@ def _cause(items: Sequence[Item]) -> Column:
     """The rule by which something was decided, or the reason where none has a name."""
     heading = "rule" if any(item.get("rule") for item in items) else "reason"
     return Column(heading=heading, value=lambda item: item.get("rule") or item["reason"], least=8)
-
-
-def _causes(items: Sequence[Item]) -> tuple[str, ...]:
-    return ("rule", "reason") if any("rule" in item for item in items) else ("reason",)
 
 
 def _judged(item: Item) -> str:

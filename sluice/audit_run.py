@@ -16,6 +16,7 @@ from db.filters import NOT_A_CALL_ID, Filters, ListName, parse_filters
 from db.queries import AuditReader
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound, PipelineError
 from sluice.errors import StartError
+from sluice.sentences import wrapped
 from sluice.settings import database_url
 from sluice.tables import printable
 from sluice.times import read_time
@@ -75,7 +76,7 @@ def fail(error: PipelineError | StartError, as_json: bool) -> int:
     if as_json:
         print_json({"error": {"message": message, "code": error_code, "param": param}})
     else:
-        typer.echo(f"sluice: {message}", err=True)
+        typer.echo(wrapped(f"sluice: {message}", sys.stderr), err=True)
     match error:
         case StartError():
             return error.exit_code

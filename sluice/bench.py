@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sluice.errors import StartError
+from sluice.errors import SettingsError, StartError
 from sluice.load import Load, Result
 from sluice.settings import URLS_FILE
 
@@ -77,6 +77,8 @@ class Place:
 
 def run(*, url: str, key: str, as_json: bool, quick: bool) -> None:
     """Measure and print. Raises StartError where Sluice does not start."""
+    if url and not url.startswith(("http://", "https://")):
+        raise SettingsError("--url: must begin with http:// or https://, as in http://127.0.0.1:8080")
     with contextlib.nullcontext(Place(url, key)) if url else started() as place:
         found = asyncio.run(_measure(place, quick=quick))
     if as_json:
@@ -127,9 +129,10 @@ async def _measure(place: Place, *, quick: bool) -> Row:
     bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True)
     async with Load(place.url, place.key) as load:
         warm = await load.run("long 20 clock", at_once=8, rounds=2)
-        if warm.answers:
-            # also the audit API, which a gateway loads when it is first asked
-            await _lag(place, warm)
+        if not warm.answers:
+            raise _unanswered(place, warm)
+        # also the audit API, which a gateway loads when it is first asked
+        await _lag(place, warm)
         with bar:
             task = bar.add_task("", total=len(WORKLOADS))
             for workload in WORKLOADS:
@@ -138,11 +141,20 @@ async def _measure(place: Place, *, quick: bool) -> Row:
                 rounds = 1 if quick else workload.rounds
                 result = await load.run(workload.words, at_once=workload.at_once, rounds=rounds, streamed=workload.streamed)
                 if not result.answers:
-                    raise StartError(f"no call was answered at {place.url}: is the key right?")
+                    raise _unanswered(place, result)
                 lag_ms = await _lag(place, result)
                 rows.append(_row(workload, result, cpu_s(place.pids) - before, lag_ms))
                 bar.advance(task)
     return {"url": place.url, "cores": os.cpu_count(), "own": bool(place.pids), "workloads": rows}
+
+
+def _unanswered(place: Place, result: Result) -> StartError:
+    do = ""
+    if "status 401" in result.why or "status 403" in result.why:
+        do = " (give a key of its own with --key or SLUICE_KEY; it needs the roles client and auditor)"
+    elif "status 404" in result.why:
+        do = " (it has no model `demo`: say `demo: true` in its configuration)"
+    return StartError(f"no call was answered at {place.url}: {result.why}{do}")
 
 
 async def _lag(place: Place, result: Result) -> float:
@@ -185,7 +197,8 @@ def _quantile(values: list[float], percent: int) -> float | None:
 def _show(found: Row) -> None:
     title = f"Sluice on {found['cores']} cores, which client and upstream share"
     caption = (
-        "p50, p99: what Sluice adds to a chunk; first: to the first chunk; lag: until the record has the end (all ms); CPU: ms per 1,000"
+        "p50, p99: what Sluice adds to a chunk; first: to the first chunk; lag: until the record has the end (all ms); "
+        "CPU: ms per 1,000 chunks"
     )
     table = Table(title=title, caption=caption, box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     columns = {

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -67,6 +68,9 @@ def _load(document: Document, place: tuple[str | int, ...], step: PolicyStep, se
         if isinstance(cause, ValidationError):
             return findings(cause, _options_of(step.use, cause.title), document.root, place)
         said = error.message.removeprefix(f"the policy {step.use!r} cannot be loaded: ")
+        if isinstance(cause, ModuleNotFoundError) and cause.name == module_of(step.use):
+            where = " or ".join([*search_path, "the installed packages"])
+            said = f"there is no module {cause.name!r} for {step.use!r} in {where}"
         return [Finding("error", place, " ".join(said.split()), locate(document.root, place)[1])]
     except SystemExit:
         # it would end this process as if all were well
@@ -116,7 +120,9 @@ def warnings(config: Config, environment: Mapping[str, str] | None = None) -> It
     """Yield what a start says of a configuration that has no mistakes. `environment`: variables, those of this process."""
     yield from policy_warnings(config)
     yield from route_warnings(config)
+    yield from address_warnings(config)
     yield from key_warnings(config, environment)
+    yield from _shared_names(config)
 
 
 def start_warnings(config: Config, role: str) -> list[Finding]:
@@ -150,17 +156,46 @@ def passes_everything(steps: Sequence[PolicyStep] | None) -> bool:
     )
 
 
+def can_judge(config: Config, model: str) -> bool:
+    """Does a route lead a judge's model to an upstream, or is it the built-in one?"""
+    return model == DEMO_JUDGE or config.route(model) in config.upstreams
+
+
 def route_warnings(config: Config) -> Iterator[Finding]:
     """Yield judges that cannot be asked: every call about which they would be is blocked."""
     for series, steps in config.policies.items():
         for number, step in enumerate(steps):
             model = step.options.get("model")
-            if step.use in JUDGES and isinstance(model, str) and model != DEMO_JUDGE and config.route(model) not in config.upstreams:
+            if step.use in JUDGES and isinstance(model, str) and not can_judge(config, model):
                 said = (
                     f"no route under models leads the judge model {model!r} to an upstream: each tool call that it is asked about is "
                     "blocked (judge_unavailable)"
                 )
                 yield Finding("warning", ("policies", series, number, "model"), said)
+
+
+_ENDINGS = {
+    "openai": ("/chat/completions", "/completions", "/responses", "/models"),
+    "anthropic": ("/v1", "/v1/messages", "/messages"),
+}
+
+
+def address_warnings(config: Config) -> Iterator[Finding]:
+    """Yield upstreams whose address has at its end what is added to it for each request, so that the provider answers 404."""
+    for name, upstream in config.upstreams.items():
+        path = urlsplit(upstream.base_url).path.rstrip("/")
+        if ending := next((end for end in sorted(_ENDINGS[upstream.dialect], key=len, reverse=True) if path.endswith(end)), ""):
+            added = "/chat/completions" if upstream.dialect == "openai" else "/v1/messages"
+            said = f"ends in {ending}, and {added} is added to it for each request: take {ending} away"
+            yield Finding("warning", ("upstreams", name, "base_url"), said)
+
+
+def _shared_names(config: Config) -> Iterator[Finding]:
+    """Yield keys with the name of another, whose calls the record lists under one name."""
+    first: dict[str, int] = {}
+    for number, key in enumerate(config.keys):
+        if (earlier := first.setdefault(key.name, number)) != number:
+            yield Finding("warning", ("keys", number, "name"), f"keys.{earlier} has the same name; the record tells them apart by id alone")
 
 
 def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
@@ -169,7 +204,7 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
     for name, upstream in config.upstreams.items():
         is_name = _VARIABLE.fullmatch(upstream.api_key_env or "") is not None
         if is_name and not upstream.api_key_file and not known.get(upstream.api_key_env or ""):
-            said = f"{upstream.key_variable} is not set here, so requests to this upstream go out without a key"
+            said = f"{upstream.key_variable} is not set here; a gateway without it sends requests to this upstream without a key"
             yield Finding("warning", ("upstreams", name, "api_key_env"), said)
 
 

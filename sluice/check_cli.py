@@ -19,13 +19,15 @@ from sluice import check, trial
 from sluice.config_file import Document, read
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes
+from sluice.sentences import wrapped
 from sluice.settings import load_settings
 from sluice.tables import printable
 
+DEFAULT = "default"
 NO_FILE = "the shipped configuration (no file given)"
 
 
-def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, policy: str, as_json: bool) -> int:
+def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, policy: str | None, as_json: bool) -> int:
     """Check, try what is to be tried, print; return the exit code. Raises SettingsError for wrong use."""
     settings = load_settings(config=file)
     if call is not None and text is not None:
@@ -37,22 +39,35 @@ def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, po
         if settings.config is None:
             found = [one for one in found if one.level != "note"]
     except SettingsError as error:
-        document, found = Document(str(settings.config)), [Finding("error", (), str(error))]
+        document, found = Document(str(settings.config)), [_unread(str(settings.config), error)]
     is_right = not any(one.level == "error" for one in found)
     tried = None
-    if is_right and document.config is not None and (call is not None or text is not None):
+    series, is_trial = policy or DEFAULT, call is not None or text is not None
+    if document.config is not None and (policy or is_trial) and series not in (known := document.config.policies):
+        raise SettingsError(f"--policy: there is no policy {series!r} (there are {', '.join(known)}){did_you_mean(series, known)}")
+    if is_right and document.config is not None and is_trial:
         with contextlib.redirect_stdout(sys.stderr):
-            tried = _try(document.config, settings.search_path, call, text, policy)
+            tried = _try(document.config, settings.search_path, call, text, series)
     if as_json:
         shown = {"ok": is_right, "file": document.file, "findings": check.as_object(found)}
         typer.echo(json.dumps(shown | ({"tried": _as_object(tried)} if tried else {})))
         return 0 if is_right else 1
     for one in found:
-        typer.echo(printable(f"{one.level}: {one.within(document.file)}"))
-    typer.echo(_summary(document, found))
+        _say(printable(f"{one.level}: {one.within(document.file)}"))
+    _say(_summary(document, found))
     if tried is not None:
-        typer.echo(_shown(tried, policy, call))
+        assert document.config is not None
+        _say(_shown(tried, series, call, can_judge=check.can_judge(document.config, tried.judge)))
     return 0 if is_right else 1
+
+
+def _say(text: str) -> None:
+    typer.echo(wrapped(text, sys.stdout))
+
+
+def _unread(file: str, error: SettingsError) -> Finding:
+    # findings stand behind the file's name, which need not be said twice
+    return Finding("error", (), str(error).removeprefix(f"the configuration file {file} "))
 
 
 def _summary(document: Document, found: list[Finding]) -> str:
@@ -66,14 +81,13 @@ def _summary(document: Document, found: list[Finding]) -> str:
 def _try(
     config: Config, search_path: tuple[str, ...], call: tuple[str, str] | None, text: str | None, policy: str
 ) -> trial.Tried:  # fmt: skip
-    if policy not in config.policies:
-        near = did_you_mean(policy, config.policies)
-        raise SettingsError(f"--policy: there is no policy {policy!r} (there are {', '.join(config.policies)}){near}")
     try:
         if text is not None:
             return trial.try_text(config, policy, text, search_path=search_path)
         assert call is not None
         tool, arguments = call
+        if not tool:
+            raise SettingsError("--try-call: the tool's name is empty")
         loads_arguments(arguments)
         return trial.try_call(config, policy, tool, arguments, search_path=search_path)
     except AmbiguousJson as error:
@@ -87,15 +101,16 @@ def _as_object(tried: trial.Tried) -> dict[str, Any]:
     return {name: getattr(tried, name) for name in ("outcome", "policy", "rule", "reason", "judge", "text", "arguments")}
 
 
-def _shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None) -> str:
+def _shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can_judge: bool) -> str:
     what = f"the tool call {call[0]!r}" if call is not None else "this text"
     by = f" by {tried.policy}" if tried.policy else ""
     by += f", rule {tried.rule!r}" if tried.rule else ""
     by += f" (reason: {tried.reason})" if tried.reason else ""
     changed = "changed" if call is None else "its arguments are replaced"
+    asked = "No rule blocks it, so the judge decides" if can_judge else "No route leads it to an upstream, so the call is blocked"
     said = {
         "allow": "allowed", "block": f"blocked{by}", "replace": f"{changed}{by}",
-        "ask": f"a judge would be asked: {tried.judge}. No rule blocks it, so the judge decides",
+        "ask": f"a judge would be asked: {tried.judge}. {asked}",
     }[tried.outcome]  # fmt: skip
     lines = [f"the policy {policy!r} on {what}: {said}"]
     if tried.outcome in ("block", "replace") and tried.text:

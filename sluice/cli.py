@@ -12,13 +12,15 @@ import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from protocol.errors import OtherDatabase, PipelineError, PolicyFailed
 from sluice import VERSION
 from sluice.errors import Busy, StartError, Unavailable
+from sluice.sentences import wrapped
 
 if TYPE_CHECKING:
     from protocol.config import Config, Runtime
@@ -31,8 +33,25 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standar
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file. (default: built-in rules; variable SLUICE_CONFIG)")]
 ReadyFd = Annotated[int | None, typer.Option("--ready-fd", hidden=True)]
 
+
+class _Group(TyperGroup):
+    """Says in plain words what is wrong with an option's value, not in those of the library that reads it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            if isinstance(error.__cause__, ValidationError):
+                from sluice.mistakes import plain
+
+                error.message = plain(error.__cause__)
+            raise
+
+
 app = typer.Typer(
-    help="Sluice: a gateway for AI control.", no_args_is_help=True, pretty_exceptions_enable=False,
+    cls=_Group, help="Sluice: a gateway for AI control.", no_args_is_help=True, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 worker_app = typer.Typer(help="Run one worker process.", no_args_is_help=True)
@@ -191,13 +210,13 @@ def examine(
 
 @app.command("check")
 def check_configuration(
-    file: Annotated[Path | None, typer.Argument(help="Configuration file. [env: SLUICE_CONFIG]", metavar="[FILE]")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Configuration file. (variable SLUICE_CONFIG)", metavar="FILE")] = None,
     try_call: Annotated[
         tuple[str, str] | None,
         typer.Option("--try-call", metavar="TOOL JSON", help="Say what the policies would make of this tool call."),
     ] = None,
     try_text: Annotated[str | None, typer.Option("--try-text", help="Say what the policies would make of this answer.")] = None,
-    policy: Annotated[str, typer.Option("--policy", help="Name of the policies to try.")] = "default",
+    policy: Annotated[str | None, typer.Option("--policy", help="Name of the policies to try. (default: default)")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a configuration file whole, starting nothing; exit 1 when it has mistakes. Modules of policies of your own are run."""
@@ -342,7 +361,7 @@ def main() -> None:
     try:
         app(prog_name="sluice")
     except StartError as error:
-        print(f"sluice: {error}", file=sys.stderr)  # noqa: T201
+        print(wrapped(f"sluice: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         raise SystemExit(error.exit_code) from None
 
 

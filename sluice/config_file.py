@@ -40,10 +40,30 @@ class _Loader(yaml.SafeLoader):
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, (list, dict)) or key in seen:
+            if isinstance(key, (list, dict)):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a name, not a list or a mapping", key_node.start_mark)
+            if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+_YAML_WORDS = {
+    "found character '\\t' that cannot start any token": "a tab stands here, and YAML indents with blanks",
+    "mapping values are not allowed here": "a second `: ` in one line, or a line that is indented too far (quote text that has a `: `)",
+    "but found another document": "a second document begins here (`---`), and a configuration is one",
+}
+_OPENED = {"while parsing a flow sequence": "list that begins with `[`", "while parsing a flow mapping": "mapping that begins with `{`",
+           "while scanning a quoted scalar": "text that begins with a quote"}  # fmt: skip
+
+
+def _yaml_words(error: yaml.MarkedYAMLError) -> str:
+    """What the parser found, in the words of somebody who writes YAML, and what it belongs to."""
+    said = _YAML_WORDS.get(str(error.problem), str(error.problem)).replace("'<stream end>'", "the end of the file")
+    said = said.replace("found unexpected end of stream", "the file ends here").replace("expected the node content", "expected a value")
+    if (opened := _OPENED.get(str(error.context))) and error.context_mark:
+        said += f" (in the {opened} in line {error.context_mark.line + 1})"
+    return said
 
 
 def load_config(path: Path | None) -> Config:
@@ -74,13 +94,17 @@ def read(path: Path) -> Document:
 
 def parse(text: str, file: str) -> Document:
     """Like `read`, of a text."""
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        odd = f"holds a character that YAML does not allow (U+{error.character:04X})"
+        return Document(file, mistakes=(Finding("error", (), odd, text[: error.position].count("\n") + 1),))
     try:
         root = loader.get_single_node()
         raw = {} if root is None else loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        return Document(file, mistakes=(Finding("error", (), str(error.problem), line),))
+        return Document(file, mistakes=(Finding("error", (), _yaml_words(error), line),))
     except (yaml.YAMLError, RecursionError):
         return Document(file, mistakes=(Finding("error", (), "it is not YAML"),))
     finally:

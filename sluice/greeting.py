@@ -60,12 +60,14 @@ def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) ->
         tried = trial.try_call(
             config, series, tool, json.dumps(arguments), search_path=search_path, ask=trial.demo_judgement, messages=message
         )  # fmt: skip
-        said[name] = f"{_WANTS[name]}; {_says(tried, series)}:"
+        is_lost = tried.outcome == "ask" and not check.can_judge(config, tried.judge)
+        said[name] = f"{_WANTS[name]}; {_NOBODY.format(tried.judge) if is_lost else _says(tried, series)}:"
     if check.passes_everything(config.policies[series]):
         said["warning"] = f"NOTHING IS CONTROLLED: the policy {series!r} lets everything pass"
     return said
 
 
+_NOBODY = "it is blocked, as no route leads the judge {!r} to an upstream"
 _WANTS = {"bash": "A model that wants to delete everything", "weather": "One that asks for the weather"}
 
 

@@ -34,5 +34,4 @@ def _model(config: Config | None) -> str:
     """A model that the configuration has, if it names one."""
     if config is None:
         return "MODEL"
-    named = [*config.demo_models, *(route.match for route in config.models if not set(route.match) & set("*?["))]
-    return named[0] if named else "MODEL"
+    return next(iter(config.listed_models), "MODEL")

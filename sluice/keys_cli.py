@@ -31,7 +31,7 @@ T = TypeVar("T")
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", help="The gateways' configuration file. [default: that of the running `sluice up`, else SLUICE_CONFIG]"),
+    typer.Option("--config", help="The gateways' configuration file. (default: that of the running `sluice up`, else SLUICE_CONFIG)"),
 ]
 
 _COLUMNS = (

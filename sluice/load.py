@@ -26,6 +26,8 @@ class Result:
     failures: int = 0
     seconds: float = 0.0
     last_call: str = ""
+    why: str = ""
+    """Why the last that failed did."""
 
     @property
     def chunks(self) -> int:
@@ -86,12 +88,16 @@ class Load:
             async with self._session.post(self._url, json=body) as answer:
                 if answer.status != 200:
                     result.failures += 1
+                    result.why = f"it answers with status {answer.status}"
                     return
                 await _read(answer, result, began)
                 result.last_call = answer.headers.get("x-sluice-call-id", "")
                 result.answers += 1
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             result.failures += 1
+            cause = getattr(error, "os_error", error)
+            refused = "nothing listens there (connection refused)"
+            result.why = refused if isinstance(cause, ConnectionRefusedError) else str(cause) or type(error).__name__
 
 
 async def _read(answer: aiohttp.ClientResponse, result: Result, began: int) -> None:

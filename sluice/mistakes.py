@@ -117,6 +117,11 @@ def findings(error: ValidationError, model: type[BaseModel] | None, root: yaml.N
     return _without_doubles(raw)
 
 
+def plain(error: ValidationError) -> str:
+    """Return what pydantic found wrong with one value, in plain words."""
+    return _words(error.errors(include_url=False)[0], None, ())
+
+
 def _without_doubles(raw: list[tuple[Place, bool, int, str]]) -> list[Finding]:
     """One finding a place: of the forms that a value may have, what is wrong with the one that was meant."""
     merged: dict[Place, tuple[int, list[str]]] = {}
@@ -151,6 +156,8 @@ def _words(problem: Any, model: type[BaseModel] | None, loc: Place) -> str:
     if kind in _BOUNDS:
         words, name = _BOUNDS[kind]
         return f"must be {words} {context[name]}"
+    if kind == "too_short" and context["min_length"] == 1:
+        return "is empty: put something there, or take the line out"
     if kind in ("too_long", "too_short"):
         name, words = ("max_length", "at most") if kind == "too_long" else ("min_length", "at least")
         return f"must have {words} {context[name]} item{'s' if context[name] != 1 else ''}"

@@ -153,8 +153,10 @@ def load_settings(**given: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise SettingsError(f"{PREFIX}{str(first['loc'][0]).upper()}: {_lower(first['msg'])}") from None
+        from sluice.mistakes import plain
+
+        name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
+        raise SettingsError(f"{PREFIX}{name.upper()}: {plain(error)}") from None
 
 
 def check_urls(redis_url: str, found_database_url: str) -> None:
@@ -242,7 +244,3 @@ def env_example() -> str:
     for name, (said, default) in COMPOSE.items():
         lines += [*([f"# {said}"] if said else []), f"{name}={default}", ""]
     return "\n".join(lines)
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

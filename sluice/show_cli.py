@@ -17,6 +17,7 @@ from sluice.audit_options import AsJson
 from sluice.audit_run import find_call, print_json, run
 from sluice.tables import Column, Item, clock, day, is_terminal, printable, show
 from sluice.transcript import Said, got, sent, short
+from sluice.upstream_failures import CAUSES
 
 _PIPE = 100
 """Columns of a transcript that goes into a pipe."""
@@ -78,6 +79,9 @@ def _show_words(found: Item, *, full: bool) -> None:
     out.line("  ".join([*facts, f"{found['state']} {found['reason'] or ''}".rstrip()]))
     if found["incomplete"]:
         out.line("the record of this call is incomplete: see the events (--raw)")
+    if found["state"] == "FAILED" and found["events"]:
+        out.title("what went wrong")
+        out.said([Said("", _event(item)) for item in found["events"]])
     out.title("what the client sent")
     out.said(sent(found))
     out.title("what the client got")
@@ -91,12 +95,18 @@ def _show_words(found: Item, *, full: bool) -> None:
     out.said([Said(item["kind"], _decided(item)) for item in others])
 
 
+def _event(item: Item) -> str:
+    words = f"{CAUSES[item['kind']]} ({item['kind']})" if item["kind"] in CAUSES else item["kind"]
+    return f"{words}: {item['detail']}" if item["detail"] else words
+
+
 def _decided(item: Item) -> str:
     cause = item.get("rule") or item["reason"]
     words = [item["verdict"], f"by {item['policy']}" if item["policy"] else "", cause]
     judge = item.get("judge") or {}
     told = f": {', '.join(word for word in words[1:] if word)}" if any(words[1:]) else ""
-    judged = f"\njudge {judge['model']} {judge['probability']}: {printable(judge['explanation'] or '')}" if judge.get("model") else ""
+    how_sure = "" if judge.get("probability") is None else f" {judge['probability']}"
+    judged = f"\njudge {judge['model']}{how_sure}: {printable(judge['explanation'] or '')}" if judge.get("model") else ""
     return f"{words[0]}{told}{judged}"
 
 

@@ -31,6 +31,7 @@ from sluice.own_key import own_key
 from sluice.private import write_private
 from sluice.processes import Spec, die_with_parent, sweep
 from sluice.rehearsal import Rehearsal
+from sluice.sentences import wrapped
 from sluice.settings import ADDRESS_FILE, HANDED_FILE, LOCK_FILE, URLS_FILE, Settings, check_urls
 from sluice.supervisor import Supervisor
 
@@ -131,7 +132,7 @@ def _warn(document: Document) -> None:
 def say(text: str) -> None:
     """Tell the person who started us; standard output is for the result alone."""
     with contextlib.suppress(OSError):  # a closed terminal must not end us
-        print(f"sluice: {text}", file=sys.stderr, flush=True)  # noqa: T201
+        print(wrapped(f"sluice: {text}", sys.stderr), file=sys.stderr, flush=True)  # noqa: T201
 
 
 class _Launcher:

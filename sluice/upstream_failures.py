@@ -31,7 +31,7 @@ CAUSES = {
 }
 """By the kind of event, in words."""
 _MOST_CHARS = 300
-_CHUNK = re.compile(r"-?\d+: ")
+_CHUNK = re.compile(r"^-?\d+: ")
 """Before what a session notes: the number of the chunk."""
 
 

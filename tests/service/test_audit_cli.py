@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from db.insert import AuditInserter
 from db.keys import KeyStore
-from protocol.records import Record
+from protocol.records import EndRecord, EventRecord, Record
 from sluice import VERSION, audit_cli, keys_cli
 from sluice.tables import printable
-from tests.support.record import call_id, call_record, fresh_database, release_record, tool_call_record, whole_call
+from tests.support.record import NOW, call_id, call_record, fresh_database, judgement_record, release_record, tool_call_record, whole_call
 
 ABSENT = "postgresql://nobody@127.0.0.1:1/none"
 
@@ -210,6 +210,37 @@ def test_show_tells_what_the_client_of_a_refused_request_got(url: str) -> None:
     assert "this request is refused" not in audit("show", call, "--raw").stdout
 
 
+def test_show_tells_what_went_wrong(url: str) -> None:
+    call = call_id()
+    records: list[Record] = [
+        call_record(call),
+        EndRecord(call_id=call, at=NOW, state="FAILED", reason="api_error", status=502, stop_reason="", input_tokens=None),
+        EventRecord(call_id=call, kind="upstream_refused", number=1, at=NOW, detail="http://h:1: Connection \x1b[2J refused"),
+        EventRecord(call_id=call, kind="another", number=2, at=NOW + 1, detail=""),
+    ]
+
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            assert not await inserter.insert(records, {call: b"{}"})
+
+    asyncio.run(insert())
+    shown = audit("show", call).stdout.splitlines()
+    at = shown.index("what went wrong")
+    assert shown[at + 1 : at + 3] == ["nobody listens there (upstream_refused): http://h:1: Connection \\x1b[2J refused", "another"]
+
+
+def test_a_judge_that_did_not_answer_has_no_probability(url: str) -> None:
+    call = call_id()
+    records: list[Record] = [call_record(call), tool_call_record(call), judgement_record(call, probability=None, explanation="status 404")]
+
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            assert not await inserter.insert(records, {call: b"{}"})
+
+    asyncio.run(insert())
+    assert "judge demo-judge: status 404" in audit("show", call).stdout
+
+
 def test_export_goes_to_a_file_or_to_standard_output(call: str, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in audit("export").stdout.splitlines()]
     assert (lines[0]["type"], lines[-1]) == ("call", {"type": "export_end", "calls": 1, "lines": 10})
@@ -269,6 +300,8 @@ def test_who_runs_a_call_is_told_where_it_is_not_the_client(call: str, url: str)
     [
         (("calls", "--verdict", "maybe"), 2, "--verdict"),
         (("calls", "--limit", "0"), 2, "--limit"),
+        (("calls", "--since", "1h", "--until", "2h"), 2, "--until: is not after `since`, so nothing can match"),
+        (("counts", "--since", "1h", "--until", "2h"), 2, "--until: is not after `since`, so nothing can match"),
         (("tool-calls", "--cursor", "x"), 2, "--cursor"),
         (("export", "--since", "never"), 2, "--since"),
         (("show", "x"), 1, "not a call id"),

@@ -34,12 +34,19 @@ def test_cpu_of_a_process_and_what_it_started_is_counted() -> None:
     assert cpu_s(()) == 0.0
 
 
-def test_a_wrong_key_is_one_sentence() -> None:
+@pytest.mark.parametrize(
+    ("url", "code", "said"),
+    [
+        ("http://127.0.0.1:9", 1, "sluice: no call was answered at http://127.0.0.1:9: nothing listens there (connection refused)"),
+        ("127.0.0.1:9", 2, "sluice: --url: must begin with http:// or https://, as in http://127.0.0.1:8080"),
+    ],
+)
+def test_why_nothing_is_measured_is_one_sentence(url: str, code: int, said: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sluice.cli", "bench", "--url", "http://127.0.0.1:9", "--key", "x"],
+        [sys.executable, "-m", "sluice.cli", "bench", "--url", url, "--key", "x"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1] == "sluice: no call was answered at http://127.0.0.1:9: is the key right?"
+    assert done.returncode == code
+    assert done.stderr == f"{said}\n"

@@ -66,7 +66,7 @@ def test_warnings_are_shown_and_exit_0(good: str) -> None:
 
 def test_what_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
     code, out, _ = sluice("check", str(tmp_path / "none.yaml"))
-    assert code == 1 and "cannot be read: No such file or directory" in out
+    assert code == 1 and out.startswith(f"error: {tmp_path}/none.yaml: cannot be read: No such file or directory\n")
     (tmp_path / "open.yaml").write_text("a: [\n")
     code, out, _ = sluice("check", str(tmp_path / "open.yaml"))
     assert code == 1 and out.startswith(f"error: {tmp_path}/open.yaml line 2: ")
@@ -87,6 +87,30 @@ def test_a_call_or_text_is_tried(good: str, arguments: tuple[str, ...], said: st
     assert ("the client reads: [Sluice" in out) == ("blocked" in said)
 
 
+def test_a_judge_that_nothing_routes_decides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "lost.yaml").write_text("policies: {strict: [{use: tool_judge, model: gpt-4o}]}")
+    code, out, _ = sluice("check", str(tmp_path / "lost.yaml"), "--policy", "strict", "--try-call", "bash", "{}")
+    assert code == 0 and "a judge would be asked: gpt-4o. No route leads it to an upstream, so the call is blocked" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("up", "--port", "abc"), "'--port': must be a whole number"), (("up", "--port", "70000"), "'--port': must be at most 65535"),
+        (("worker", "judge", "--concurrency", "0"), "'--concurrency': must be at least 1"),
+        (("audit", "calls", "--order", "up"), "'--order': 'up' is not one of 'asc', 'desc'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_said_in_plain_words(arguments: tuple[str, ...], said: str) -> None:
+    code, _, err = sluice(*arguments)
+    assert code == 2 and said in err and "nput should" not in err and "Value error" not in err
+
+
+def test_help_names_the_variable_of_the_file() -> None:
+    code, out, _ = sluice("check", "--help")
+    assert code == 0 and "SLUICE_CONFIG" in out and "[[" not in out
+
+
 def test_a_trial_has_its_fields_as_json(good: str) -> None:
     tried = json.loads(sluice("check", good, *BASH, "--json")[1])["tried"]
     assert (tried["outcome"], tried["policy"], tried["arguments"]) == ("block", "tool_rules", "")
@@ -103,6 +127,8 @@ def test_without_a_file_the_shipped_policies_are_tried() -> None:
         (("--try-call", "bash", "ls"), "--try-call takes a tool's name and its arguments, a JSON object such as"),
         (("--try-call", "bash", "[1]"), "--try-call takes a tool's name and its arguments, a JSON object such as"),
         (("--try-text", "x", "--policy", "defualt"), "--policy: there is no policy 'defualt' (there are default, noop); did you mean"),
+        (("--policy", "defualt"), "--policy: there is no policy 'defualt' (there are default, noop); did you mean"),
+        (("--try-call", "", "{}"), "--try-call: the tool's name is empty"),
         ((*BASH, "--try-text", "x"), "--try-call and --try-text are two trials: give one at a time"),
     ],
 )  # fmt: skip

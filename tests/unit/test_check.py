@@ -72,6 +72,26 @@ def test_a_judge_that_nothing_routes_is_said(model: str, warned: bool) -> None:
     assert [one.startswith(sentence) for one in found] == [True] * warned
 
 
+@pytest.mark.parametrize(
+    ("dialect", "path", "ending"),
+    [
+        ("openai", "/v1/chat/completions", "/chat/completions"), ("openai", "/v1", ""), ("openai", "", ""),
+        ("openai", "/v1/models/", "/models"),
+        ("anthropic", "/v1", "/v1"), ("anthropic", "/v1/messages", "/v1/messages"), ("anthropic", "", ""), ("anthropic", "/proxy", ""),
+    ],
+)  # fmt: skip
+def test_an_address_that_has_what_is_added_to_it_is_said(dialect: str, path: str, ending: str) -> None:
+    found = said(UPSTREAM.replace("openai", dialect).replace("/v1", path) + DECIDES, MY_KEY="k")
+    assert [one.startswith(f"warning 1: upstreams.u.base_url: ends in {ending}, and /") for one in found] == [True] * bool(ending)
+
+
+def test_keys_of_one_name_are_said() -> None:
+    keys = "\n".join(f"  - {{name: k, sha256: '{digit * 64}'}}" for digit in "12")
+    assert said(f"{DECIDES}\nkeys:\n{keys}") == [
+        "warning 4: keys.1.name: keys.0 has the same name; the record tells them apart by id alone"
+    ]
+
+
 def test_routes_and_upstreams_that_are_never_used_are_said() -> None:
     text = """\
 upstreams: {u: {dialect: openai, base_url: 'http://h/v1'}, v: {dialect: openai, base_url: 'http://h/v1'}}

@@ -74,7 +74,21 @@ def test_one_mistake_is_one_sentence() -> None:
     [
         ("models: {a: b}", "models: must be a list"),
         ("policies: []", "policies: must be a mapping (name: value)"),
-        ("policies: {}", "policies: must have at least 1 item"),
+        ("policies: {}", "policies: is empty: put something there, or take the line out"),
+        ("limits:\n  call_s: -5", "x.yaml line 2: limits.call_s: must be more than 0 and finite"),
+        ("limits: {open_calls: 0}", "limits.open_calls: must be more than 0 and finite"),
+        ("limits: {idle_s: .nan}", "limits.idle_s: must be more than 0 and finite"),
+        ("limits: {call_s: .inf}", "limits.call_s: must be more than 0 and finite"),
+        ("limits: {memory_share: 7}", "limits.memory_share: must be at most 1"),
+        (f"keys: [{{name: a, sha256: '{SHA}'}}, {{name: b, sha256: '{SHA}'}}]", "keys.1.sha256: is that of keys.0: one key cannot"),
+        ("a: \0", "x.yaml line 1: holds a character that YAML does not allow (U+0000)"),
+        ("demo: true\nx: \x1b", "x.yaml line 2: holds a character that YAML does not allow (U+001B)"),
+        ("policies:\n\tdefault: []", "x.yaml line 2: a tab stands here, and YAML indents with blanks"),
+        ("demo: true\n---\ndemo: false", "x.yaml line 2: a second document begins here (`---`), and a configuration is one"),
+        ("policies: {default: [", "x.yaml line 1: expected a value, but found the end of the file"),
+        ("models:\n  - {match: a", "the end of the file (in the mapping that begins with `{` in line 2)"),
+        ("demo: a: b", "x.yaml line 1: a second `: ` in one line, or a line that is indented too far"),
+        ("? [a]\n: b", "x.yaml line 1: a key must be a name, not a list or a mapping"),
         ("policies:", "policies: is empty: put something there, or take the line out"),
         ("demo: maybe", "demo: must be true or false"),
         ("shards: 1.5", "shards: must be a whole number"),
@@ -131,7 +145,7 @@ def test_an_address_that_is_none_is_refused_and_not_repeated(url: str, sentence:
         ("{use: tool_rules, deny: {tool: bash}}", "policies.default.0.deny", "must be a list"),
         ("{use: tool_judge, model: m, threshold: 2}", "policies.default.0.threshold", "must be at most 1"),
         ("{use: tool_judge, model: m, tools: 3}", "policies.default.0.tools", "must be text"),
-        ("{use: text_replace, rules: []}", "policies.default.0.rules", "must have at least 1 item"),
+        ("{use: text_replace, rules: []}", "policies.default.0.rules", "is empty: put something there, or take the line out"),
     ],
 )
 def test_policies_are_loaded_and_the_option_at_fault_has_its_place(step: str, place: str, sentence: str) -> None:
@@ -146,6 +160,8 @@ def test_a_policy_of_ones_own_is_loaded_too(tmp_path: Path) -> None:
     document = parse("policies: {default: [{use: guards:Guard, folder: /x}, {use: guards:Guard, folders: 1}]}", "x.yaml")
     first, second = check.examine(document, (str(tmp_path),))
     assert first.sentence == "policies.default.0: no such folder"
+    [missing] = check.examine(parse("policies: {default: [{use: gards:Guard}]}", "x.yaml"), (str(tmp_path),))
+    assert missing.text == f"there is no module 'gards' for 'gards:Guard' in {tmp_path} or the installed packages"
     assert second.sentence == "policies.default.1: the option 'folders' is not known: its options are folder; did you mean 'folder'?"
 
 

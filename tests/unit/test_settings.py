@@ -45,10 +45,16 @@ def test_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings().config is None
 
 
-@pytest.mark.parametrize(("variable", "value"), [("SLUICE_PORT", "70000"), ("SLUICE_PORT", "http"), ("SLUICE_LOG", "loud")])
-def test_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("SLUICE_PORT", "70000", "must be at most 65535"), ("SLUICE_PORT", "http", "must be a whole number"),
+        ("SLUICE_LOG", "loud", "must be 'debug', 'info', 'warning' or 'error'"),
+    ],
+)  # fmt: skip
+def test_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(SettingsError, match=f"^{variable}: "):
+    with pytest.raises(SettingsError, match=f"^{variable}: {said}"):
         load_settings()
 
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from protocol.errors import InvalidRequest
 from sluice import tables, times
-from sluice.audit_columns import of_calls, of_judge_blocks, of_tool_calls
+from sluice.audit_columns import Listed, of_calls, of_judge_blocks, of_tool_calls
 from sluice.tables import Column, Layout, printable, short_ids, show
 from sluice.times import read_time
 
@@ -88,6 +88,11 @@ def test_a_pipe_gets_a_header_line_and_values_with_tabs_between(capsys: pytest.C
     found = dict(zip(header.split("\t"), line.split("\t"), strict=True))
     assert found["call_id"] == TOOL_CALL["call_id"] and found["arguments"] == ARGUMENTS and found["released_at"] == ""
     assert found["name"] == "a\\tb\\nc\\x1b[2J" and found["decided_at"] == TOOL_CALL["decided_at"]
+
+
+@pytest.mark.parametrize("of", [of_tool_calls, of_judge_blocks])
+def test_the_header_line_of_a_pipe_does_not_depend_on_what_is_there(of: Callable[..., Listed]) -> None:
+    assert of([]).values == of([TOOL_CALL]).values and "rule" in of([]).values
 
 
 def test_an_empty_result_says_so(terminal: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -196,13 +196,22 @@ def test_the_greeting_holds_both_lines_where_is_known_what_they_do(tmp_path: Pat
         assert f'OpenAI SDK:     OpenAI(base_url="{URL}/v1", api_key="{KEY}")' in without
 
 
+LOST = "it is blocked, as no route leads the judge 'm' to an upstream"
+
+
+def test_a_judge_with_a_route_is_said_to_be_asked() -> None:
+    routed = {"upstreams": {"u": {"dialect": "openai", "base_url": "http://h/v1"}}, "models": [{"match": "m", "upstream": "u"}]}
+    config = Config.model_validate({**routed, "policies": {"default": [{"use": "tool_judge", "model": "m"}]}})
+    assert shown_calls(config, "default")["weather"] == "One that asks for the weather; the judge 'm' is asked about it:"
+
+
 @pytest.mark.parametrize(
     ("steps", "bash", "weather", "warning"),
     [
         ([{"use": "noop"}], "the policy 'default' lets it through", "the policy 'default' lets it through", "NOTHING IS CONTROLLED: "),
         ([], "the policy 'default' lets it through", "the policy 'default' lets it through", "NOTHING IS CONTROLLED: "),
         ([{"use": "tool_rules", "deny": [{}]}], "the policy stops it", "the policy stops it", ""),
-        ([{"use": "tool_judge", "model": "m"}], "the judge 'm' is asked about it", "the judge 'm' is asked about it", ""),
+        ([{"use": "tool_judge", "model": "m"}], LOST, LOST, ""),
         ([{"use": "tool_judge", "model": "demo-judge"}], "the policy stops it", "the policy 'default' lets it through", ""),
         (
             [{"use": "tool_rules", "deny": [{"tool": "bash", "decision": "replace", "arguments": {"command": "ls"}}]}],
