@@ -131,7 +131,7 @@ def _page(data_dir: Path, blocked: str) -> str:
         words = [blocked if word == "BLOCKED" else word for word in command]
         parts.append(f"## `sluice {' '.join(command).replace('BLOCKED', 'CALL')}`\n")
         for width in WIDTHS:
-            shown = _run(data_dir, words, COLUMNS=str(width), TTY_COMPATIBLE="1", TERM="xterm")
+            shown = _run(data_dir, words, COLUMNS=str(width), _SLUICE_TERMINAL="1", TERM="xterm")
             plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace(str(data_dir), ".sluice").strip()
             # but for the progress bar, which a terminal takes away again
             lines = [line.rstrip() for line in re.split(r"[\r\n]+(?=verifying)|\n", plain) if not line.startswith("verifying")]

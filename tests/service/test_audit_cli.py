@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from db.keys import KeyStore
 from protocol.records import Record
 from sluice import VERSION, audit_cli, keys_cli
 from sluice.tables import printable
-from tests.support.record import call_id, call_record, fresh_database, release_record, tool_call_record, whole_call
+from tests.support.record import NOW, call_id, call_record, fresh_database, release_record, rows, tool_call_record, whole_call
 
 ABSENT = "postgresql://nobody@127.0.0.1:1/none"
 
@@ -63,7 +63,7 @@ def test_lists_are_tables_for_people_and_json_for_programs(call: str, command: s
 
 
 def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> Any:
-    env |= {"TTY_COMPATIBLE": "1", "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"}
+    env |= {"_SLUICE_TERMINAL": "1", "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"}
     return CliRunner().invoke(audit_cli.app, list(arguments), env=env)
 
 
@@ -75,7 +75,7 @@ def lines_of(told: Any) -> list[str]:
 def test_a_terminal_shows_what_an_auditor_asks_first(call: str, columns: int) -> None:
     lines = lines_of(on_a_terminal("tool-calls", columns=columns))
     assert max(map(len, lines)) <= columns
-    for word in (call[:13], "dev", "bash", "block", "dangerous", '{"command"'):
+    for word in (call[:13], "dev", "bash", "block", "dang", "rm -rf /tmp/build"):
         assert word in lines[2], (word, lines)
     assert ("session" in lines[0].split()) == (columns == 140)
     assert "tool_judge" in lines[2] or columns == 80
@@ -401,6 +401,75 @@ def test_follow_shows_what_comes(call: str, url: str, command: str) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def following(url: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `sluice audit ... --follow`, and ends it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **env: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"SLUICE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"} | env
+        command = [sys.executable, "-m", "sluice.cli", "audit", *arguments, "--follow"]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def insert_all(url: str, *records: Record) -> None:
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            assert not (await inserter.insert(list(records), {})).refused
+
+    asyncio.run(insert())
+
+
+def test_follow_keeps_what_it_shows_under_its_headings(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
+    process = following("tool-calls", _SLUICE_TERMINAL="1", COLUMNS="100", TERM="xterm", NO_COLOR="1")
+    assert process.stdout is not None and process.stderr is not None
+    assert "waiting for tool calls" in process.stderr.readline()
+    one, other = call_id(), call_id()
+    insert_all(url, call_record(one), tool_call_record(one))
+    heading, _, line = (process.stdout.readline() for _ in range(3))
+    assert line.index("block") == heading.index("verdict") and one[:13] in line
+    insert_all(url, call_record(other), tool_call_record(other, executor="provider", name="web_search"))
+    heading, line = (process.stdout.readline() for _ in range(2))
+    assert "run by" in heading and line.index("block") == heading.index("verdict") and line.index("provider") == heading.index("run by")
+    # both began in one millisecond
+    assert other.startswith(line.split()[1]) and not one.startswith(line.split()[1])
+
+
+def test_follow_takes_a_limit_and_refuses_what_does_not_go_with_it(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
+    old = [call_id(NOW - hours * 3_600_000) for hours in (5, 4, 3)]
+    insert_all(url, *(record for call in old for record in (call_record(call), tool_call_record(call))))
+    process = following("tool-calls", "--limit", "2", "--since", "1d", "--json")
+    assert process.stdout is not None
+    assert [json.loads(process.stdout.readline())["call_id"] for _ in range(2)] == old[1:]
+    for option in (("--until", "1h"), ("--cursor", "x"), ("--order", "asc")):
+        told = audit("calls", "--follow", *option)
+        assert told.exit_code == 2 and f"{option[0]}: does not go with --follow" in told.stderr
+
+
+def test_follow_goes_on_when_the_database_comes_back(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
+    process = following("calls", "--json")
+    assert process.stdout is not None and process.stderr is not None
+    assert "waiting for calls" in process.stderr.readline()
+    rows(url, "ALTER TABLE calls RENAME TO calls_away")
+    assert "trying again" in process.stderr.readline()
+    rows(url, "ALTER TABLE calls_away RENAME TO calls")
+    later = call_id()
+    insert_all(url, *whole_call(later))
+    assert json.loads(process.stdout.readline())["call_id"] == later
+
+
+def test_a_table_goes_into_a_pipe_as_values_whatever_asks_for_colours(call: str) -> None:
+    told = CliRunner().invoke(audit_cli.app, ["calls"], env={"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"})
+    assert told.stdout.splitlines()[0].split("\t")[:2] == ["created_at", "call_id"]
 
 
 def test_the_command_line_helps() -> None:
