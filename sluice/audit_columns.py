@@ -84,9 +84,9 @@ def of_judge_blocks(items: Sequence[Item]) -> Listed:
     return Listed(columns, values, "decided_at")
 
 
-def of_counts(by: Sequence[str]) -> Listed:
-    """Counts: what was counted by, then how many."""
-    columns = [Column(heading="day (UTC)" if name == "day" else name, value=name, least=6) for name in by]
+def of_counts(by: Sequence[str], zone: str) -> Listed:
+    """Counts: what was counted by, then how many; `zone` is that of the days."""
+    columns = [Column(heading=f"day ({zone})" if name == "day" else name, value=name, least=6) for name in by]
     numbers = [Column(heading=name.replace("_", " "), value=name) for name in ("tool_calls", "calls")]
     return Listed([*columns, *numbers], [*by, "tool_calls", "calls"], "")
 

@@ -185,6 +185,8 @@ def test_ids_are_as_short_as_tells_them_apart() -> None:
     ("text", "meant"),
     [
         ("1h", "2026-11-22T11:30:00Z"), ("2D", "2026-11-20T12:30:00Z"), ("90s", "2026-11-22T12:28:30Z"), ("1w", "2026-11-15T12:30:00Z"),
+        ("1h ago", "2026-11-22T11:30:00Z"), ("1h30m", "2026-11-22T11:00:00Z"), ("2 days", "2026-11-20T12:30:00Z"),
+        ("1 week 2 hours ago", "2026-11-15T10:30:00Z"), ("now", "2026-11-22T12:30:00Z"),
         ("today", "2026-11-22T05:00:00Z"), ("yesterday", "2026-11-21T05:00:00Z"), ("9:05", "2026-11-22T14:05:00Z"),
         ("2026-01-31", "2026-01-31T05:00:00Z"), ("2026-07-01 10:00", "2026-07-01T14:00:00Z"),
         ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
@@ -208,7 +210,7 @@ def test_times_are_read_as_people_write_them(text: str, meant: str, monkeypatch:
     clock.tzset()
 
 
-@pytest.mark.parametrize("text", ["never", "1x", "25:00", "2026-13-01", "999999w", "-1h", "1hh"])
+@pytest.mark.parametrize("text", ["never", "1x", "25:00", "2026-13-01", "999999w", "-1h", "1hh", "ago", "1 h ago ago"])
 def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(InvalidRequest, match="yesterday") as caught:
         read_time(text, "until")
