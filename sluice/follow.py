@@ -19,7 +19,7 @@ BACK = timedelta(minutes=15)
 PAGE = 200
 PAGES = 5
 """So many pages are looked through at a time: nothing is shown of what is behind them, which is more a second than anybody reads."""
-_ROOM = {"key": 12, "tool": 14, "arguments": 24}
+_ROOM = {"key": 12, "tool": 14}
 """Columns begin with so much room, because what comes later may be longer."""
 
 

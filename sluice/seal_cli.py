@@ -199,7 +199,8 @@ def _ask_and_do(work: _Work, what: Callable[[int], str], dry_run: bool, yes: boo
         if not sys.stdin.isatty():
             raise InvalidRequest(f"this would {what(found)}, for good: add --yes to do it, or --dry-run to only look")
         try:
-            goes_on = typer.confirm(f"This will {what(found)}, for good. Go on?", err=True)
+            note(f"This will {what(found)}, for good.")
+            goes_on = typer.confirm("Go on?", err=True)
         except typer.Abort:
             # Ctrl-C, behind which the line has not ended
             typer.echo(err=True)

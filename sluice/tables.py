@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -107,9 +107,9 @@ def short_ids(items: Iterable[Item]) -> Callable[[Item], str]:
     return lambda item: str(item["call_id"])[:length]
 
 
-def is_terminal() -> bool:
-    """Does a person read standard output? Variables that ask for colours say nothing of that; `_SLUICE_TERMINAL` is for tests."""
-    return sys.stdout.isatty() or "_SLUICE_TERMINAL" in os.environ
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Does a person read this, or standard output? Variables that ask for colours say nothing of that; `_SLUICE_TERMINAL` is for tests."""
+    return (stream or sys.stdout).isatty() or "_SLUICE_TERMINAL" in os.environ
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -163,7 +163,7 @@ def show(
 
 def note(text: str) -> None:
     """Say something beside a table, on standard error; a terminal breaks it between words, and never within one: it may be copied."""
-    width = Console(stderr=True).width if sys.stderr.isatty() else _MOST_WRAPPED
+    width = Console(stderr=True).width if is_terminal(sys.stderr) else _MOST_WRAPPED
     for line in textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False):
         typer.echo(line, err=True)
 

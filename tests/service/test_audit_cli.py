@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from db.insert import AuditInserter
 from db.keys import KeyStore
 from protocol.records import BlockRecord, EndRecord, Record
+from scripts import screens
 from sluice import VERSION, audit_cli, keys_cli
 from sluice.tables import printable
 from tests.support.record import (
@@ -607,6 +609,19 @@ def test_the_command_line_helps() -> None:
 def test_what_is_misspelt_is_answered_with_what_may_be_meant(arguments: tuple[str, ...], meant: str) -> None:
     told = sluice(*arguments)
     assert told.returncode == 2 and re.search(rf"(Did you mean|Possible options).*{meant}", " ".join(told.stderr.split())), told.stderr
+
+
+def test_the_page_of_screens_is_what_the_commands_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        made = screens.make_page(tmp_path)
+    time.tzset()
+    assert made == screens.PAGE.read_text(), "make it anew: python -m scripts.screens"
+    width = 0
+    for line in made.splitlines():
+        width = int(line.split()[0]) if line.endswith(" columns:") else width
+        assert not width or len(line) <= width or line.startswith(("$", "#")), line
 
 
 def test_shells_can_complete() -> None:
