@@ -54,7 +54,7 @@ _DAYS = "7 days"
 def calls(
     call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
     name: Name = "", verdict: Verdict = "", policy: Policy = "", state: State = "",
-    since: Since = "", until: Until = "", q: Words = "", limit: Limit = 50, cursor: Cursor = "", order: Order = "desc",
+    since: Since = "", until: Until = "", q: Words = "", limit: Limit = "50", cursor: Cursor = "", order: Order = "desc",
     follows: Follow = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List calls, the newest first."""
@@ -65,7 +65,7 @@ def calls(
 def tool_calls(
     call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
     name: Name = "", verdict: Verdict = "", policy: Policy = "",
-    since: Since = "", until: Until = "", q: Words = "", limit: Limit = 50, cursor: Cursor = "", order: Order = "desc",
+    since: Since = "", until: Until = "", q: Words = "", limit: Limit = "50", cursor: Cursor = "", order: Order = "desc",
     follows: Follow = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List tool calls with their verdicts, the newest first."""
@@ -76,7 +76,7 @@ def tool_calls(
 def judge_blocks(
     call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
     name: Name = "", verdict: Verdict = "", policy: Policy = "",
-    since: Since = "", until: Until = "", q: Words = "", limit: Limit = 50, cursor: Cursor = "", order: Order = "desc",
+    since: Since = "", until: Until = "", q: Words = "", limit: Limit = "50", cursor: Cursor = "", order: Order = "desc",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List what a judge blocked, the newest first."""

@@ -1,6 +1,6 @@
 """The options of the commands on the record, each defined once."""
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -33,9 +33,11 @@ Words = Annotated[str, typer.Option("--q", help="Words in the tool's name, its a
 CallId = Annotated[
     str, typer.Option("--call-id", "--call", help="One call: its id, or the first 8 characters of it or more.", show_default=False)
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Items on a page.")]
+Limit = Annotated[str, typer.Option("--limit", metavar="NUMBER", help="Items on a page, 1 to 1000.")]
 Cursor = Annotated[str, typer.Option("--cursor", help="Where the last page ended.", show_default=False)]
-Order = Annotated[Literal["asc", "desc"], typer.Option("--order", help="By time of the call: asc is the oldest first.")]
+Order = Annotated[
+    str, typer.Option("--order", help="By time of the call: asc is the oldest first, or desc.", autocompletion=lambda: ["asc", "desc"])
+]
 Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Go on with what is new, the newest last, until Ctrl-C; a call when it has ended.")
 ]

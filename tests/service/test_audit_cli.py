@@ -372,7 +372,8 @@ def test_who_runs_a_call_is_told_where_it_is_not_the_client(call: str, url: str)
     ("arguments", "code", "words"),
     [
         (("calls", "--verdict", "maybe"), 2, "--verdict"),
-        (("calls", "--limit", "0"), 2, "--limit"),
+        *[(("calls", "--limit", limit), 2, "--limit: must be a number from 1 to 1000") for limit in ("0", "5000", "x", "-1")],
+        (("calls", "--order", "up"), 2, "--order: must be asc or desc"),
         (("tool-calls", "--cursor", "x"), 2, "--cursor"),
         (("export", "--since", "never"), 2, "--since"),
         (("show", "x"), 1, "not a call id"),
