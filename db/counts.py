@@ -9,14 +9,16 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
-from sqlalchemy import Date, Select, and_, bindparam, cast, distinct, func, or_, select
+from sqlalchemy import Date, Select, Text, and_, bindparam, cast, distinct, func, or_, select
 
 from db.filters import COUNT_FILTERS, Filters, created_at, first_id, parse_filters
 from db.items import JsonObject, time
 from db.models import Block, Call, ToolCall
 from db.text import from_column
 from protocol.bounds import MAX_PAGE
+from protocol.config import did_you_mean
 from protocol.errors import InvalidRequest
 
 MAX_COUNTS = MAX_PAGE
@@ -28,7 +30,7 @@ class Dimension(StrEnum):
     """What tool calls can be counted by."""
 
     DAY = "day"
-    """Day in UTC on which the call began."""
+    """Day on which the call began, in UTC where no other time zone is asked for."""
     KEY = "key"
     """Name of the API key."""
     KEY_ID = "key_id"
@@ -56,28 +58,31 @@ def parse_counts(given: Iterable[tuple[str, str]]) -> tuple[Filters, tuple[Dimen
     said = [value for name, value in pairs if name == "by" and value]
     if len(said) > 1:
         raise InvalidRequest("given twice", param="by")
-    names = [name.strip() for name in said[0].split(",")] if said else list(DEFAULT_BY)
+    names = [name.strip().lower() for name in said[0].split(",")] if said else list(DEFAULT_BY)
     known = [d.value for d in Dimension]
     if len(set(names)) < len(names) or not set(names) <= set(known):
-        raise InvalidRequest(f"must be some of {', '.join(known)}, each once, with commas between", param="by")
+        near = next((did_you_mean(name, known) for name in names if name not in known), "")
+        raise InvalidRequest(f"must be some of {', '.join(known)}, each once, with commas between{near}", param="by")
     rest = [(name, value) for name, value in pairs if name != "by"]
     return parse_filters(rest, of="tool-calls", allowed=COUNT_FILTERS), tuple(map(Dimension, names))
 
 
-def week_before(high: UUID | None) -> UUID:
-    """Return the first call id of the day that is six days before the end of a count."""
-    end = (created_at(high) if high is not None else None) or datetime.now(UTC)
+def week_before(high: UUID | None, zone: str = "UTC") -> UUID:
+    """Return the first call id of the day, in that time zone, that is six days before the end of a count."""
+    end = ((created_at(high) if high is not None else None) or datetime.now(UTC)).astimezone(ZoneInfo(zone))
     first = (end - timedelta(days=DAYS - 1)).replace(hour=0, minute=0, second=0, microsecond=0)
     return first_id(max(first, datetime(1970, 1, 1, tzinfo=UTC)))
 
 
 def count_tool_calls(filters: Filters, by: Sequence[Dimension]) -> Select[Any]:
-    """Return the statement, for `db.keysets.values` and a `limit`: the columns of `by`, then tool calls and calls, the days in order."""
+    """Return the statement, for `db.keysets.values`, a `limit` and a time `zone`: the columns of `by`, then tool calls and calls, the days
+    in order."""
     later = and_(Block.call_id == ToolCall.call_id, Block.block == ToolCall.block, *_between(Block.call_id, filters))
     of_call = and_(Call.call_id == ToolCall.call_id, *_between(Call.call_id, filters))
     verdict, policy = func.coalesce(Block.verdict, ToolCall.verdict), func.coalesce(Block.policy, ToolCall.policy)
     columns: dict[str, Any] = {
-        "day": cast(func.timezone("UTC", func.sluice_call_at(ToolCall.call_id)), Date), "key": Call.key, "key_id": Call.key_id,
+        "day": cast(func.timezone(cast(bindparam("zone"), Text), func.sluice_call_at(ToolCall.call_id)), Date),
+        "key": Call.key, "key_id": Call.key_id,
         "session": Call.session, "model": Call.model, "name": ToolCall.name, "verdict": verdict, "policy": policy,
         "reason": func.coalesce(Block.reason, ToolCall.reason),
     }  # fmt: skip

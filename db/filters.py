@@ -17,6 +17,7 @@ import msgspec
 
 from db.text import words
 from protocol.bounds import MAX_FILTER_CHARS, MAX_PAGE
+from protocol.config import did_you_mean
 from protocol.errors import InvalidRequest
 from protocol.records import VerdictName
 
@@ -176,15 +177,18 @@ def _order(value: str) -> Order:
 
 def _state(value: str | None) -> State | None:
     try:
-        return State(value.upper()) if value else None
+        return None if value is None else State(value.upper())
     except ValueError:
-        raise InvalidRequest(f"must be one of {', '.join(State)}", param="state") from None
+        raise InvalidRequest(
+            f"must be one of {', '.join(State)}{did_you_mean(str(value).upper(), map(str, State))}", param="state"
+        ) from None
 
 
 def _verdict(value: str | None) -> str | None:
-    if value is not None and value not in get_args(VerdictName):
-        raise InvalidRequest(f"must be one of {', '.join(get_args(VerdictName))}", param="verdict")
-    return value
+    known = get_args(VerdictName)
+    if value is not None and value.lower() not in known:
+        raise InvalidRequest(f"must be one of {', '.join(known)}{did_you_mean(value.lower(), known)}", param="verdict")
+    return value and value.lower()
 
 
 def _bound(name: str, value: str | None) -> UUID | None:

@@ -5,6 +5,7 @@ Every method raises AuditUnavailable when PostgreSQL is away or too slow. Keys o
 come in while somebody pages neither repeat nor hide an item. A page is its keys first (`db.windows`), then its rows (`db.lookups`).
 """
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -38,13 +39,15 @@ from db.keysets import all_keys, behind, call_keys, in_order, values
 from db.letters import OF_CALL
 from db.link import TimedConnection
 from db.lookups import whole_rows
-from db.models import Block, Call, Chunk, DeadLetter, End, Event, Judgement, Release, RequestBody
+from db.models import Block, Call, Chunk, DeadLetter, End, Event, Judgement, Release, RequestBody, Seal, ToolCall
 from db.plans import KeptPlans, keep_plans, plan_by_values
 from db.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.windows import find_keys
 from db.written import read_written
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 
+KEY_ID_BEGINNING = re.compile(r"[0-9a-f]{4,15}")
+"""What is taken for the beginning of a key's id, which has 16 digits."""
 PAGE_BYTES = 16 * 2**20
 """A page ends early past this many bytes of payload, so that a page of 5 MB arguments fits in memory."""
 _FETCH = 25
@@ -179,12 +182,27 @@ class AuditReader:
         return found if isinstance(found, UUID) else await self._call_with(found)
 
     async def named(self, filters: Filters) -> Filters:
-        """Return the filters with the beginning of a call id made whole. Raises InvalidRequest, NotFound."""
-        return filters if filters.prefix is None else replace(filters, prefix=None, call_id=await self._call_with(filters.prefix))
+        """Return the filters with the beginnings of a call id and of a key id made whole. Raises InvalidRequest, NotFound."""
+        if filters.prefix is not None:
+            filters = replace(filters, prefix=None, call_id=await self._call_with(filters.prefix))
+        if filters.key_id is not None and KEY_ID_BEGINNING.fullmatch(filters.key_id):
+            filters = replace(filters, key_id=await self._key_with(filters.key_id))
+        return filters
+
+    async def _key_with(self, beginning: str) -> str:
+        # two ends of an index
+        found = select(func.min(Call.key_id), func.max(Call.key_id)).where(Call.key_id.between(beginning, beginning + "g"))
+        async with reading(self.engine) as connection:
+            first, last = (await connection.execute(found)).one()
+        if first != last:
+            raise InvalidRequest(f"several key ids begin with {beginning}: {first}, {last}", param="key_id")
+        return first or beginning
 
     async def _call_with(self, prefix: str) -> UUID:
-        # as in `_known`; by the primary keys, a few of each
-        ids = (select(t.call_id).where(t.call_id.between(*ids_with(prefix))).distinct().limit(_CANDIDATES + 1) for t in (Call, End, Event))
+        # as in `_known`, and those of which only a seal is left; by indexes, a few of each
+        tables = (Call, End, Event, ToolCall, Seal)
+        ids = [select(t.call_id).where(t.call_id.between(*ids_with(prefix))).distinct().limit(_CANDIDATES + 1) for t in tables]
+        ids[-1] = ids[-1].where(Seal.part >= 0)
         async with reading(self.engine) as connection:
             found: list[UUID] = sorted(await connection.scalars(union(*(select(one.subquery()) for one in ids))))
         if not found:
@@ -194,12 +212,17 @@ class AuditReader:
             raise InvalidRequest(f"several calls begin with {prefix}: {named}", param="call_id", code="ambiguous_call_id")
         return found[0]
 
-    async def counts(self, filters: Filters, by: Sequence[Dimension]) -> JsonObject:
-        """Return how many tool calls, of how many calls, there are for each value of `by`; of the last week where no time is given."""
+    async def counts(self, filters: Filters, by: Sequence[Dimension], *, zone: str = "UTC") -> JsonObject:
+        """Return how many tool calls, of how many calls, there are for each value of `by`; of the last week where no time is given.
+
+        `zone` names the time zone of the days; Python and PostgreSQL must know it.
+        """
+        filters = await self.named(filters)
         if filters.low is None:
-            filters = replace(filters, low=week_before(filters.high))
+            filters = replace(filters, low=week_before(filters.high, zone))
         async with reading(self.engine) as connection:
-            rows = (await connection.execute(count_tool_calls(filters, by), values(filters) | {"limit": MAX_COUNTS + 1})).all()
+            given = values(filters) | {"limit": MAX_COUNTS + 1, "zone": zone}
+            rows = (await connection.execute(count_tool_calls(filters, by), given)).all()
         return counted(filters, by, rows)
 
     async def count_calls(self, filters: Filters) -> int:
@@ -256,8 +279,8 @@ def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> 
 
 
 async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
-    # of one that no worker began its end is on record, of one whose beginning was lost at least a mark that says so
-    known = [exists().where(table.call_id == call_id) for table in (Call, End, Event)]
+    # of one that no worker began its end is on record, of one whose beginning was lost at least a mark that says so, or a tool call
+    known = [exists().where(table.call_id == call_id) for table in (Call, End, Event, ToolCall)]
     return bool(await connection.scalar(select(or_(*known))))
 
 

@@ -3,7 +3,7 @@
 The work is done by two functions in the database that writers and readers may not call (alembic/versions/0004).
 """
 
-from datetime import date
+from datetime import UTC, date, datetime, time
 from typing import LiteralString
 from uuid import UUID
 
@@ -11,10 +11,24 @@ import psycopg
 from psycopg import sql
 
 from db.canonical import FORMS
+from db.filters import first_id
 from db.link import conninfo
 from db.seal import Sealer
 from db.text import to_column
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
+
+_NOT_OWNER = "this database user may not do that; it needs the owner of the tables"
+_NO_SEAL, _NO_CHECKPOINT = -1, -2
+_MAY_DROP = "has_function_privilege('sluice_drop_before(date, text)', 'EXECUTE')"
+_WOULD_DROP = f"""
+WITH gone AS MATERIALIZED (SELECT call_id FROM calls WHERE call_id < %(bound)s UNION SELECT call_id FROM ends WHERE call_id < %(bound)s)
+SELECT CASE
+    WHEN EXISTS (SELECT FROM gone g WHERE NOT EXISTS (SELECT FROM seals s WHERE s.call_id = g.call_id)) THEN {_NO_SEAL}
+    WHEN EXISTS (SELECT FROM seals WHERE call_id < %(bound)s AND position >= coalesce((SELECT max(size) FROM checkpoints), 0))
+        THEN {_NO_CHECKPOINT}
+    ELSE (SELECT count(*) FROM gone) END
+"""
+"""What `sluice_drop_before` would answer; it also counts calls of which only the end is on record."""
 
 
 def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = False, dry_run: bool = False) -> int:
@@ -22,36 +36,52 @@ def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = Fal
 
     An event `redacted` says who did it and why, and a new seal covers it. Then the tables are cleaned of the old versions of the
     rows; with `rewrite` the day's files are written anew, so that free space in them holds nothing either (nobody can write to
-    that day meanwhile). Done twice, what came in between is redacted. With `dry_run` it is done and taken back. Raises NotFound,
-    InvalidRequest for an open call, Forbidden, AuditUnavailable.
+    that day meanwhile). Done twice, what came in between is redacted, and where that is nothing no event says so. With `dry_run` it is
+    done and taken back. Raises NotFound, InvalidRequest for an open call, Forbidden, AuditUnavailable.
     """
     with _Connection(database_url) as connection:
-        with connection.transaction(force_rollback=dry_run):
-            rows = _number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
+        rows = _redact(connection, call_id, reason, dry_run=dry_run)
         if rows == -1:
             raise NotFound(f"no call {call_id} in the record")
         if rows == -2:
             raise InvalidRequest("the call is still open: more would come; redact it when it has ended", param="call")
-        if dry_run:
-            return rows
-        with Sealer(database_url) as sealer:
-            sealer.seal([call_id])
-        _vacuum(connection, call_id, "(FULL) " if rewrite else "")
+        if rows and not dry_run:
+            with Sealer(database_url) as sealer:
+                sealer.seal([call_id])
+        if (rows or rewrite) and not dry_run:
+            _vacuum(connection, call_id, "(FULL) " if rewrite else "")
+    return rows
+
+
+def _redact(connection: psycopg.Connection, call_id: UUID, reason: str, *, dry_run: bool) -> int:
+    """Rows and dead letters that had content; where there were none, or dry, all is taken back. Below 0: why not."""
+    with connection.transaction() as transaction:
+        letters = _number(connection, "SELECT count(*) FROM dead_letters WHERE call_id = %s", (str(call_id),))
+        rows = _number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
+        rows += letters if rows >= 0 else 0
+        if dry_run or rows <= 0:
+            raise psycopg.Rollback(transaction)
     return rows
 
 
 def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = False) -> int:
-    """Drop the rows of all calls that began before `day` (UTC), and leave their seals; returns how many calls they were.
+    """Drop the rows of all calls that began before `day` (UTC, from 1970 on), and leave their seals; returns how many calls they were.
 
-    A seal of its own says who did it and why. With `dry_run` it is done and taken back. Raises InvalidRequest as long as one of them is
-    under no checkpoint, Forbidden, AuditUnavailable.
+    A seal of its own says who did it and why; where there are none nothing is done. With `dry_run` it is only read, and nobody waits:
+    dropping takes the tables for itself. Raises InvalidRequest as long as one of them is under no checkpoint, Forbidden, AuditUnavailable.
     """
+    if day.year < 1970:
+        # there are no such calls, and the function would take that day for one after all others
+        return 0
     with _Connection(database_url) as connection:
-        with connection.transaction(force_rollback=dry_run):
+        if not _number(connection, f"SELECT {_MAY_DROP}::int", {}):
+            raise Forbidden(_NOT_OWNER)
+        calls = _number(connection, _WOULD_DROP, {"bound": first_id(datetime.combine(day, time(), UTC))})
+        if calls > 0 and not dry_run:
             calls = _number(connection, "SELECT sluice_drop_before(%s, session_user || ': ' || %s)", (day, to_column(reason)))
-    if calls == -1:
+    if calls == _NO_SEAL:
         raise InvalidRequest("some of these calls have no seal yet: let an audit writer run, then try again", param="before")
-    if calls == -2:
+    if calls == _NO_CHECKPOINT:
         raise InvalidRequest("some of these calls are under no checkpoint yet: let an audit writer run, then try again", param="before")
     return calls
 
@@ -73,14 +103,14 @@ class _Connection:
         self._connection.close()
         match error:
             case psycopg.errors.InsufficientPrivilege():
-                raise Forbidden("this database user may not do that; it needs the owner of the tables") from error
+                raise Forbidden(_NOT_OWNER) from error
             case psycopg.errors.LockNotAvailable():
                 raise AuditUnavailable("the tables are in use; try again") from error
             case psycopg.Error() | OSError():
                 raise AuditUnavailable("the record cannot be changed now") from error
 
 
-def _number(connection: psycopg.Connection, statement: str, values: tuple[object, ...]) -> int:
+def _number(connection: psycopg.Connection, statement: str, values: tuple[object, ...] | dict[str, object]) -> int:
     row = connection.execute(statement.encode(), values).fetchone()
     assert row is not None
     return int(row[0])

@@ -35,9 +35,10 @@ from sluice.audit_options import (
     Words,
     given,
 )
-from sluice.audit_run import print_json, read_filters, read_times, run
+from sluice.audit_run import print_json, quiet_pipe, read_filters, read_times, run
 from sluice.follow import follow
-from sluice.tables import Item, is_terminal, note, show
+from sluice.tables import Item, is_terminal, note, printable, show
+from sluice.times import local_zone
 
 app = typer.Typer(help="Read the record of calls, tool calls and verdicts.", no_args_is_help=True)
 app.command("show")(show_cli.show_call)
@@ -53,7 +54,7 @@ _DAYS = "7 days"
 def calls(
     call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
     name: Name = "", verdict: Verdict = "", policy: Policy = "", state: State = "",
-    since: Since = "", until: Until = "", q: Words = "", limit: Limit = 50, cursor: Cursor = "", order: Order = "desc",
+    since: Since = "", until: Until = "", q: Words = "", limit: Limit = "50", cursor: Cursor = "", order: Order = "desc",
     follows: Follow = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List calls, the newest first."""
@@ -64,7 +65,7 @@ def calls(
 def tool_calls(
     call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
     name: Name = "", verdict: Verdict = "", policy: Policy = "",
-    since: Since = "", until: Until = "", q: Words = "", limit: Limit = 50, cursor: Cursor = "", order: Order = "desc",
+    since: Since = "", until: Until = "", q: Words = "", limit: Limit = "50", cursor: Cursor = "", order: Order = "desc",
     follows: Follow = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List tool calls with their verdicts, the newest first."""
@@ -75,7 +76,7 @@ def tool_calls(
 def judge_blocks(
     call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
     name: Name = "", verdict: Verdict = "", policy: Policy = "",
-    since: Since = "", until: Until = "", q: Words = "", limit: Limit = 50, cursor: Cursor = "", order: Order = "desc",
+    since: Since = "", until: Until = "", q: Words = "", limit: Limit = "50", cursor: Cursor = "", order: Order = "desc",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List what a judge blocked, the newest first."""
@@ -85,24 +86,31 @@ def judge_blocks(
 @app.command("counts")
 def counts(
     by: Annotated[
-        str, typer.Option("--by", help=f"What to count by, with commas between: {', '.join(Dimension)}.")
+        str,
+        typer.Option("--by", help=f"What to count by, commas between: {', '.join(Dimension)}.", autocompletion=lambda: list(Dimension)),
     ] = "day,key,verdict",
     session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
     name: Name = "", verdict: Verdict = "", policy: Policy = "",
     since: Since = "", until: Until = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Count tool calls by day, key, verdict and the like; of the last 7 days where no --since is given. Days are in UTC."""
+    """Count tool calls by day, key, verdict and the like; of the last 7 days, or those before --until, where no --since is given.
+
+    Days are those of this machine's time zone on a terminal, as all times, and those of UTC in a pipe and in JSON.
+    """
     chosen = given(locals())
+    zone = local_zone() if is_terminal() and not as_json else "UTC"
 
     async def read(reader: AuditReader) -> dict[str, Any]:
-        return await reader.counts(*parse_counts(read_times(chosen)))
+        return await reader.counts(*parse_counts(read_times(chosen)), zone=zone)
 
     told = run(read, as_json)
     if as_json:
         print_json(told)
         return
-    listed = audit_columns.of_counts(told["by"])
-    show(told["items"], listed.columns, listed.values, empty="nothing matches" if since else f"nothing matches in the last {_DAYS}")
+    listed = audit_columns.of_counts(told["by"], zone)
+    looked_at = "" if since else f" in the {_DAYS} before {printable(until)}" if until else f" in the last {_DAYS}"
+    with quiet_pipe():
+        show(told["items"], listed.columns, listed.values, empty=f"nothing matches{looked_at}")
     if told["truncated"]:
         note(f"only the first {len(told['items']):,} rows: narrow it with filters, or count by less")
 
@@ -129,7 +137,7 @@ def _list(of: ListName, chosen: list[tuple[str, str]], as_json: bool, *, follows
         print_json(page)
         return
     listed = _LISTS[of](page["items"])
-    show(page["items"], listed.columns, listed.values, time=listed.time)
+    with quiet_pipe():
+        show(page["items"], listed.columns, listed.values, time=listed.time)
     if page["next_cursor"]:
-        # a line of its own, so that it can be copied whole
-        note(f"there is more: --cursor {page['next_cursor']}" if is_terminal() else f"more: --cursor {page['next_cursor']}")
+        note(f"there is more: --cursor {page['next_cursor']}")

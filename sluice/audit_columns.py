@@ -4,10 +4,11 @@ What an auditor asks first stands first and is always shown: when, which call, w
 items come from.
 """
 
+import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sluice.tables import Column, Item, at, clock, short_ids
+from sluice.tables import Column, Item, clock, short_ids
 
 
 class Listed(NamedTuple):
@@ -22,17 +23,17 @@ def of_calls(items: Sequence[Item]) -> Listed:
     """The list of calls."""
     columns = (
         Column(heading="time", value=lambda item: clock(item["created_at"])),
-        Column(heading="call", value=short_ids(items)),
-        Column(heading="key", value="key", least=6),
-        Column(heading="model", value="model", least=8),
-        Column(heading="state", value="state"),
+        Column(heading="call", value=short_ids(items), leaves=3),
+        Column(heading="key", value="key", least=6, leaves=0),
+        Column(heading="model", value="model", least=8, leaves=2),
+        Column(heading="state", value="state", leaves=0),
         Column(heading="reason", value="reason", least=8),
         Column(heading="status", value="status", is_extra=True),
-        Column(heading="tools", value="tool_calls"),
-        Column(heading="blocked", value="tool_calls_blocked"),
-        Column(heading="policy", value="policy", is_extra=True),
-        Column(heading="session", value="session", is_extra=True),
-        Column(heading="upstream", value="upstream", is_extra=True),
+        Column(heading="tools", value="tool_calls", leaves=2),
+        Column(heading="blocked", value="tool_calls_blocked", leaves=2),
+        Column(heading="policy", value="policy", least=8, is_extra=True),
+        Column(heading="session", value="session", least=8, is_extra=True),
+        Column(heading="upstream", value="upstream", least=8, is_extra=True),
         Column(heading="stop", value="stop_reason", is_extra=True),
     )
     values = (
@@ -47,35 +48,34 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
     others = any(item.get("executor") != "client" for item in items)
     columns = (
         Column(heading="time", value=lambda item: clock(item["decided_at"])),
-        Column(heading="call", value=short_ids(items)),
-        Column(heading="key", value="key", least=6),
-        Column(heading="tool", value="name", least=8),
-        Column(heading="run by", value="executor", is_extra=not others),
-        Column(heading="verdict", value="verdict"),
-        _cause(items),
+        Column(heading="call", value=short_ids(items), leaves=3),
+        Column(heading="key", value="key", least=5),
+        Column(heading="tool", value="name", least=6, leaves=0),
+        *([Column(heading="run by", value="executor", leaves=2)] if others else []),
+        Column(heading="verdict", value="verdict", leaves=0),
+        Column(heading="rule", value=cause, least=5),
         *_OF_CALL,
-        Column(heading="arguments", value="arguments", least=12, stretches=True),
+        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=12, stretches=True, leaves=2),
     )
-    shown = [column for column in columns if others or column.heading != "run by"]
     values = (
         "decided_at", "call_id", "key", "name", "verdict", "rule", "reason", "arguments", "session", "policy", "model", "executor",
         "released_at", "key_id",
     )  # fmt: skip
-    return Listed(shown, values, "decided_at")
+    return Listed(columns, values, "decided_at")
 
 
 def of_judge_blocks(items: Sequence[Item]) -> Listed:
     """The list of judge blocks: who judged what, how sure, and in which words."""
     columns = (
         Column(heading="time", value=lambda item: clock(item["decided_at"])),
-        Column(heading="call", value=short_ids(items)),
-        Column(heading="key", value="key", least=6),
-        Column(heading="tool", value=lambda item: item["name"] or item["kind"], least=8),
-        Column(heading="judged", value=_judged),
-        Column(heading="judge", value="judge.model", least=8),
+        Column(heading="call", value=short_ids(items), leaves=3),
+        Column(heading="key", value="key", least=5),
+        Column(heading="tool", value=lambda item: item["name"] or item["kind"], least=6, leaves=0),
+        Column(heading="judged", value=lambda item: judged(item["judge"]), leaves=0),
+        Column(heading="judge", value="judge.model", least=6),
         *_OF_CALL,
-        Column(heading="arguments", value="arguments", is_extra=True, stretches=True),
-        Column(heading="explanation", value="judge.explanation", least=12, stretches=True),
+        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=12, stretches=True, leaves=2),
+        Column(heading="explanation", value="judge.explanation", wraps=True, is_below=True),
     )
     values = (
         "decided_at", "call_id", "key", "kind", "name", "judge.probability", "judge.threshold", "judge.model", "judge.explanation",
@@ -84,27 +84,37 @@ def of_judge_blocks(items: Sequence[Item]) -> Listed:
     return Listed(columns, values, "decided_at")
 
 
-def of_counts(by: Sequence[str]) -> Listed:
-    """Counts: what was counted by, then how many."""
-    columns = [Column(heading="day (UTC)" if name == "day" else name, value=name, least=6) for name in by]
+def of_counts(by: Sequence[str], zone: str) -> Listed:
+    """Counts: what was counted by, then how many; `zone` is that of the days."""
+    columns = [Column(heading=f"day ({zone})" if name == "day" else name, value=name, least=6) for name in by]
     numbers = [Column(heading=name.replace("_", " "), value=name) for name in ("tool_calls", "calls")]
     return Listed([*columns, *numbers], [*by, "tool_calls", "calls"], "")
 
 
 _OF_CALL = (
-    Column(heading="session", value="session", is_extra=True),
-    Column(heading="policy", value="policy", is_extra=True),
-    Column(heading="model", value="model", is_extra=True),
+    Column(heading="session", value="session", least=8, is_extra=True),
+    Column(heading="policy", value="policy", least=8, is_extra=True),
+    Column(heading="model", value="model", least=8, is_extra=True),
 )
 
 
-def _cause(items: Sequence[Item]) -> Column:
-    """The rule by which something was decided, or the reason where none has a name."""
-    heading = "rule" if any(item.get("rule") for item in items) else "reason"
-    return Column(heading=heading, value=lambda item: item.get("rule") or item["reason"], least=8)
+def cause(item: Item) -> object:
+    """Return the rule by which something was decided, or the reason where no rule has a name."""
+    return item.get("rule") or item["reason"]
 
 
-def _judged(item: Item) -> str:
-    """How probable the judge found it, and from where on it is too much."""
-    numbers = [at(item, "judge.probability"), at(item, "judge.threshold")]
+def judged(judge: Item) -> str:
+    """Return how probable a judge found it, and from where on it is too much."""
+    numbers = [judge.get("probability"), judge.get("threshold")]
     return " of ".join("-" if number is None else f"{number:.2f}" for number in numbers)
+
+
+def brief(arguments: str | None) -> str | None:
+    """Return the arguments of a tool call as a row shows them: of an object that holds one text and nothing else, that text."""
+    try:
+        # as pairs: of two with one name a mapping would show the last alone
+        found = json.loads(arguments or "", object_pairs_hook=tuple)
+    except (ValueError, RecursionError):
+        return arguments
+    only = found[0][1] if isinstance(found, tuple) and len(found) == 1 else None
+    return only if isinstance(only, str) and only.strip() else arguments

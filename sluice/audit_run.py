@@ -7,7 +7,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import typer
@@ -35,13 +36,21 @@ def run(read: Callable[[AuditReader], Awaitable[T]], as_json: bool) -> T:
             await reader.close()
 
     try:
-        return asyncio.run(with_reader())
-    except BrokenPipeError:
-        # The reader of the pipe has enough. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
+        with quiet_pipe():
+            return asyncio.run(with_reader())
     except (PipelineError, StartError) as error:
         raise typer.Exit(fail(error, as_json)) from None
+
+
+@contextmanager
+def quiet_pipe() -> Iterator[None]:
+    """End the program well when the reader of a pipe has enough of what is printed within."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
 
 
 def read_filters(given: list[tuple[str, str]], of: ListName, allowed: frozenset[str] | None = None) -> Filters:

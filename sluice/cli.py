@@ -66,9 +66,17 @@ def _show_version(asked: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Sluice: a gateway for AI control."""
+
+
+@app.command("version", hidden=True)
+def show_version() -> None:
+    """Show the version, as --version does."""
+    _show_version(True)
 
 
 @app.command()
@@ -199,12 +207,10 @@ def examine(
         from sluice.tables import Column, show
 
         columns = (
-            Column(heading="state", value="state"), Column(heading="check", value="name"),
+            Column(heading="state", value="state"), Column(heading="check", value="check"),
             Column(heading="message", value="message", least=20, stretches=True, wraps=True),
         )  # fmt: skip
-        show(
-            [{"state": state, "name": name, "message": sentence} for name, state, sentence in found], columns, ("state", "name", "message")
-        )
+        show([{"state": s, "check": n, "message": m} for n, s, m in found], columns, ("state", "check", "message"))
     raise typer.Exit(1 if failed else 0)
 
 

@@ -61,7 +61,7 @@ def export(
         if as_json:
             print_json({"path": str(output), "calls": done.calls, "lines": done.lines})
         else:
-            typer.echo(f"{done.calls} calls in {done.lines + 1} lines: {output}", err=True)
+            typer.echo(f"{done.calls:,} call{'' if done.calls == 1 else 's'} in {done.lines + 1:,} lines: {output}", err=True)
 
 
 async def _export(reader: AuditReader, chosen: list[tuple[str, str]], file: BinaryIO) -> ExportProgress:

@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 from db.filters import Filters, ListName, first_id
 from db.queries import AuditReader
+from protocol.errors import AuditUnavailable, InvalidRequest
 from sluice.audit_columns import Listed
 from sluice.audit_run import print_json, read_filters, run
-from sluice.tables import Item, Layout, show
+from sluice.tables import Item, Layout, note, show
 
 EVERY_S = 1.0
 BACK = timedelta(minutes=15)
@@ -18,12 +19,12 @@ BACK = timedelta(minutes=15)
 PAGE = 200
 PAGES = 5
 """So many pages are looked through at a time: nothing is shown of what is behind them, which is more a second than anybody reads."""
-FIRST = 10
-"""So many items from before are shown at the start."""
+_ROOM = {"key": 12, "tool": 14}
+"""Columns begin with so much room, because what comes later may be longer."""
 
 
 def follow(of: ListName, chosen: list[tuple[str, str]], listed: Callable[[Sequence[Item]], Listed], as_json: bool) -> None:
-    """Show what is there, then what is new, until the program is interrupted. Raises typer.Exit."""
+    """Show the newest of what is there, as many as the limit says, then what is new, until somebody interrupts it. Raises typer.Exit."""
     with contextlib.suppress(KeyboardInterrupt):
         run(lambda reader: _follow(reader, of, chosen, listed, as_json), as_json)
 
@@ -31,22 +32,34 @@ def follow(of: ListName, chosen: list[tuple[str, str]], listed: Callable[[Sequen
 async def _follow(
     reader: AuditReader, of: ListName, chosen: list[tuple[str, str]], listed: Callable[[Sequence[Item]], Listed], as_json: bool
 ) -> None:
-    filters = replace(await reader.named(read_filters(chosen, of)), order="desc", after=None)
-    seen: set[tuple[object, ...]] = set()
-    layout, is_first = Layout(), True
+    for name, value in chosen:
+        if name in ("cursor", "until") or (name, value) == ("order", "asc"):
+            raise InvalidRequest("does not go with --follow, which goes on with what is new, the newest last: leave one out", param=name)
+    filters = await reader.named(read_filters(chosen, of))
+    found = await _newest(reader, of, filters)
+    new = _of_interest(of, (await _page(reader, of, filters))["items"])
+    if not new:
+        note(f"waiting for {'calls' if of == 'calls' else 'tool calls'} (Ctrl-C ends it)")
+    seen, layout, is_away = {_key(item) for item in (*found, *new)}, Layout(needed=dict(_ROOM)), False
     while True:
-        found = await _newest(reader, of, filters)
-        new = [item for item in found if _key(item) not in seen]
-        # what is behind the pages now does not come back: only newer calls come before it
-        seen = set(map(_key, found))
-        if is_first:
-            new, is_first = new[:FIRST], False
         for item in reversed(new) if as_json else ():
             print_json(item)
         if new and not as_json:
-            shown = listed(new)
+            # their ids are as long as tells them apart from what is shown already
+            shown = listed([*found, *new])
             show(new[::-1], shown.columns, shown.values, time=shown.time, layout=layout)
         await asyncio.sleep(EVERY_S)
+        try:
+            found = await _newest(reader, of, filters)
+        except AuditUnavailable as error:
+            if not is_away:
+                note(f"{error.message}: trying again")
+            new, is_away = [], True
+            continue
+        is_away = False
+        new = [item for item in found if _key(item) not in seen]
+        # what is behind the pages now does not come back: only newer calls come before it
+        seen = set(map(_key, found))
 
 
 async def _newest(reader: AuditReader, of: ListName, filters: Filters) -> list[Item]:
@@ -55,13 +68,21 @@ async def _newest(reader: AuditReader, of: ListName, filters: Filters) -> list[I
     filters = replace(filters, limit=PAGE, low=bound if filters.low is None else max(filters.low, bound))
     found: list[Item] = []
     for _ in range(PAGES):
-        page = await (reader.calls(filters) if of == "calls" else reader.tool_calls(filters))
-        # of a call that goes on nobody can say yet what became of it
-        found += [item for item in page["items"] if of != "calls" or item["state"] != "ACTIVE"]
+        page = await _page(reader, of, filters)
+        found += _of_interest(of, page["items"])
         if not page["next_cursor"]:
             break
         filters = replace(filters, after=read_filters([("cursor", page["next_cursor"])], of).after)
     return found
+
+
+async def _page(reader: AuditReader, of: ListName, filters: Filters) -> Item:
+    return await (reader.calls(filters) if of == "calls" else reader.tool_calls(filters))
+
+
+def _of_interest(of: ListName, items: Sequence[Item]) -> list[Item]:
+    # of a call that goes on nobody can say yet what became of it
+    return [item for item in items if of != "calls" or item["state"] != "ACTIVE"]
 
 
 def _key(item: Item) -> tuple[object, ...]:

@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from db import checkpoints
-from db.filters import NOT_A_CALL_ID, VERIFY_FILTERS, parse_call_id, parse_filters
+from db.filters import NOT_A_CALL_ID, VERIFY_FILTERS, Filters, parse_call_id, parse_filters
 from db.holes import say_incomplete
 from db.letters import say_letters
+from db.queries import AuditReader
 from db.redact import drop_before
 from db.redact import redact as redact_call
 from db.verify import Report, count_work, newest_checkpoint
@@ -32,12 +33,15 @@ from sluice.audit_run import fail, find_call, print_json, read_times
 from sluice.audit_run import run as run_reader
 from sluice.errors import SettingsError, StartError
 from sluice.settings import database_url, load_settings
-from sluice.tables import printable
-from sluice.times import FORMS
+from sluice.tables import clock, day, note, printable
+from sluice.times import FORMS, read_time
 
 app = typer.Typer(help="Verify, redact, drop.")
 
 T = TypeVar("T")
+
+_TOOLS = 5
+"""So many tools are named in a question."""
 
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the record.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")]
@@ -136,16 +140,23 @@ def redact(
     def work(*, dry_run: bool) -> int:
         return redact_call(database_url(), call_id, _given(reason), rewrite=rewrite, dry_run=dry_run)
 
-    rows = _ask_and_do(work, lambda rows: f"delete the content of {_many(rows, 'row')} of call {call_id}", dry_run, yes, as_json)
+    def what(rows: int) -> str:
+        return f"delete the content of {_many(rows, 'row')} of call {call_id}{run_reader(lambda reader: _whose(reader, call_id), as_json)}"
+
+    rows = _ask_and_do(work, what, dry_run, yes, as_json, always=rewrite)
     if as_json:
         print_json({"call_id": str(call_id), "rows": rows, "dry_run": dry_run})
+    elif not rows:
+        note(f"nothing to do: all content of call {call_id} is deleted already{'; its files are written anew' if rewrite else ''}")
     else:
-        typer.echo(f"{'would redact' if dry_run else 'redacted'} {_many(rows, 'row')} of call {call_id}", err=True)
+        note(f"{'would redact' if dry_run else 'redacted'} {_many(rows, 'row')} of call {call_id}")
 
 
 @app.command("drop")
 def drop(
-    before: Annotated[str, typer.Option("--before", help="Day in UTC; calls that began before it go (2026-01-31).")],
+    before: Annotated[
+        str, typer.Option("--before", help="Calls that began before this day (in UTC) go: 2026-01-31, or a time as for --since (90d).")
+    ],
     reason: Reason,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -153,22 +164,20 @@ def drop(
 ) -> None:
     """Drop the rows of old calls. Their seals stay, so that what is left still verifies; each must be under a checkpoint."""
 
+    until = _run(lambda: _day(before), as_json)
+
     def work(*, dry_run: bool) -> int:
-        try:
-            day = date.fromisoformat(before)
-        except ValueError:
-            raise InvalidRequest("must be a day like 2026-01-31", param="before") from None
-        if day > datetime.now(UTC).date():
-            raise InvalidRequest("is in the future", param="before")
-        return drop_before(database_url(), day, _given(reason), dry_run=dry_run)
+        return drop_before(database_url(), until, _given(reason), dry_run=dry_run)
 
     calls = _ask_and_do(
-        work, lambda calls: f"drop the rows of {_many(calls, 'call')} that began before {before} (UTC)", dry_run, yes, as_json
+        work, lambda calls: f"drop the rows of {_many(calls, 'call')} that began before {until} (UTC)", dry_run, yes, as_json
     )
     if as_json:
-        print_json({"before": before, "calls": calls, "dry_run": dry_run})
+        print_json({"before": str(until), "calls": calls, "dry_run": dry_run})
+    elif not calls:
+        note(f"nothing to do: no call on record began before {until} (UTC)")
     else:
-        typer.echo(f"{'would drop' if dry_run else 'dropped'} {_many(calls, 'call')} before {before}", err=True)
+        note(f"{'would drop' if dry_run else 'dropped'} {_many(calls, 'call')} before {until} (UTC)")
 
 
 class _Work(Protocol):
@@ -177,22 +186,52 @@ class _Work(Protocol):
     def __call__(self, *, dry_run: bool) -> int: ...
 
 
-def _ask_and_do(work: _Work, what: Callable[[int], str], dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Do it, after a question where nobody said yes. Returns how much it was."""
+def _ask_and_do(work: _Work, what: Callable[[int], str], dry_run: bool, yes: bool, as_json: bool, *, always: bool = False) -> int:
+    """Do it, after a question where nobody said yes. Returns how much it was. `always`: also where there is nothing to delete."""
 
     def ask_first() -> int:
         if dry_run or yes:
             return work(dry_run=dry_run)
         # before the question, so that what cannot be done is not asked about
         found = work(dry_run=True)
+        if not (found or always):
+            return 0
         if not sys.stdin.isatty():
             raise InvalidRequest(f"this would {what(found)}, for good: add --yes to do it, or --dry-run to only look")
-        if not typer.confirm(f"This will {what(found)}, for good. Go on?", err=True):
+        try:
+            note(f"This will {what(found)}, for good.")
+            goes_on = typer.confirm("Go on?", err=True)
+        except typer.Abort:
+            # Ctrl-C, behind which the line has not ended
+            typer.echo(err=True)
+            goes_on = False
+        if not goes_on:
             typer.echo("nothing was done", err=True)
             raise typer.Exit(1)
         return work(dry_run=False)
 
     return _run(ask_first, as_json)
+
+
+async def _whose(reader: AuditReader, call_id: UUID) -> str:
+    """What a person knows a call by: when, whose key, which tools; nothing where only its end is on record."""
+    filters = Filters(call_id=call_id, limit=_TOOLS + 1)
+    found = (await reader.calls(filters))["items"]
+    tools = [printable(item["name"] or "") for item in (await reader.tool_calls(filters))["items"]]
+    named = ", ".join(filter(None, tools[:_TOOLS])) + (" and more" if len(tools) > _TOOLS else "")
+    facts = [f"of {day(item['created_at'])} {clock(item['created_at'])} with the key {printable(str(item['key']))}" for item in found]
+    return "".join(f" ({fact})" for fact in [", ".join(facts + ([f"tools: {named}"] if named else []))] if fact)
+
+
+def _day(before: str) -> date:
+    """The day in UTC that a text means: itself, or that of a time."""
+    try:
+        given = date.fromisoformat(before)
+    except ValueError:
+        given = datetime.fromisoformat(read_time(before or "?", "before")).date()
+    if given > datetime.now(UTC).date():
+        raise InvalidRequest("is in the future", param="before")
+    return given
 
 
 def _many(number: int, of: str) -> str:

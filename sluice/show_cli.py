@@ -1,6 +1,5 @@
 """`sluice audit show`: one call as a conversation, then what was decided; the raw rows behind an option."""
 
-import textwrap
 from collections.abc import Sequence
 from typing import Annotated, Any
 from uuid import UUID
@@ -14,8 +13,8 @@ from db.queries import AuditReader
 from protocol.errors import NotFound
 from sluice import audit_columns
 from sluice.audit_options import AsJson
-from sluice.audit_run import find_call, print_json, run
-from sluice.tables import Column, Item, clock, day, is_terminal, printable, show
+from sluice.audit_run import find_call, print_json, quiet_pipe, run
+from sluice.tables import Column, Item, clock, day, is_terminal, printable, show, wrap
 from sluice.transcript import Said, got, sent, short
 from sluice.upstream_failures import CAUSES
 
@@ -62,12 +61,13 @@ def show_call(
         return found
 
     found = run(read, as_json)
-    if as_json:
-        print_json(found)
-    elif raw or chunks:
-        _show_raw(found, chunks=chunks)
-    else:
-        _show_words(found, full=full)
+    with quiet_pipe():
+        if as_json:
+            print_json(found)
+        elif raw or chunks:
+            _show_raw(found, chunks=chunks)
+        else:
+            _show_words(found, full=full)
 
 
 def _show_words(found: Item, *, full: bool) -> None:
@@ -82,17 +82,27 @@ def _show_words(found: Item, *, full: bool) -> None:
     if found["state"] == "FAILED" and found["events"]:
         out.title("what went wrong")
         out.said([Said("", _event(item)) for item in found["events"]])
+    for event in found["events"]:
+        if event["kind"] == "redacted":
+            out.line(f"redacted {day(event['at'])} {clock(event['at'])} by {event['detail']}")
     out.title("what the client sent")
     out.said(sent(found))
     out.title("what the client got")
     out.said(got(found, pieces))
-    if found["tool_calls"]:
+    others = [item for item in found["blocks"] if item["verdict"] != "allow" and item["kind"] in ("text", "thinking")]
+    if found["tool_calls"] or found["judgements"] or others:
         out.title("what was decided")
         for item in found["tool_calls"]:
             # apart and in one line: of what is long the end is not shown, and what the model wrote must not look like a verdict
-            out.said([Said("tool call", printable(f"{item['name']} {item['arguments']}")), Said(" ", _decided(item))])
-    others = [item for item in found["blocks"] if item["verdict"] != "allow" and item["kind"] in ("text", "thinking")]
-    out.said([Said(item["kind"], _decided(item)) for item in others])
+            out.said([Said("tool call", printable(_called(item))), Said(" ", _decided(item))])
+        # of replaced text the record has the verdict, not which policy of the series it was
+        series = {"policy": f"the series {found['policy']}"} if found["policy"] else {}
+        out.said([Said(item["kind"], _decided(item if item["policy"] else item | series)) for item in others])
+        out.said([Said("judge", _judged(item)) for item in found["judgements"]])
+
+
+def _called(item: Item) -> str:
+    return f"{item['name']} {item['arguments']}" if item["name"] or item["arguments"] else "(redacted)"
 
 
 def _event(item: Item) -> str:
@@ -101,13 +111,17 @@ def _event(item: Item) -> str:
 
 
 def _decided(item: Item) -> str:
-    cause = item.get("rule") or item["reason"]
-    words = [item["verdict"], f"by {item['policy']}" if item["policy"] else "", cause]
-    judge = item.get("judge") or {}
-    told = f": {', '.join(word for word in words[1:] if word)}" if any(words[1:]) else ""
-    how_sure = "" if judge.get("probability") is None else f" {judge['probability']}"
-    judged = f"\njudge {judge['model']}{how_sure}: {printable(judge['explanation'] or '')}" if judge.get("model") else ""
-    return f"{words[0]}{told}{judged}"
+    # a tool call's arguments are never sent before their end
+    if item["reason"] == "unfinished" and "kind" in item:
+        return "its end never came; what came before it was sent"
+    words = [f"by {item['policy']}" if item["policy"] else "", str(audit_columns.cause(item) or "")]
+    return ": ".join(filter(None, [item["verdict"], ", ".join(filter(None, words))]))
+
+
+def _judged(item: Item) -> str:
+    said = item["explanation"] or ("" if item["error"] is None else f"no answer: {item['error']}")
+    how_sure = f" {audit_columns.judged(item)}" if item["probability"] is not None else ""
+    return f"{item['model']}{how_sure}{': ' if said else ''}{printable(said)}"
 
 
 class _Out:
@@ -128,18 +142,17 @@ class _Out:
 
     def line(self, text: str) -> None:
         """Say a line about the call."""
-        for piece in textwrap.wrap(printable(text), self._width + _WHO):
+        for piece in wrap(printable(text), self._width + _WHO):
             self._print(piece)
 
     def said(self, all_said: Sequence[Said]) -> None:
         """Say what they said."""
         for who, text in all_said:
-            lines = [piece for line in (text if self._full else short(text)).split("\n") for piece in self._wrap(line)]
+            lines = [
+                piece for line in (text if self._full else short(text)).split("\n") for piece in wrap(printable(line), max(self._width, 20))
+            ]
             for n, piece in enumerate(lines):
                 self._print(f"{(who if not n else ''):{_WHO - 2}}  {piece}".rstrip() if who else piece)
-
-    def _wrap(self, line: str) -> list[str]:
-        return [piece.plain.rstrip() for piece in Text(printable(line)).wrap(self._console, max(self._width, 20), overflow="fold")] or [""]
 
     def _print(self, text: str, *, style: str = "") -> None:
         if is_terminal():

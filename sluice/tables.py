@@ -1,29 +1,40 @@
 """The tables of all commands: as wide as the terminal, and for a pipe a line of tab-separated values for each item.
 
-A column is cut at its end, with an ellipsis, or left out; no cell breaks in the middle of a word. Text from outside is shown with its
-control characters escaped: a tool call must not drive the reader's terminal. Must not know: what the items are.
+A column is cut at its end, with an ellipsis, or left out; what goes on in the next line breaks between words, and JSON between values.
+Text from outside is shown with its control characters escaped: a tool call must not drive the reader's terminal. Must not know: what the
+items are.
 """
 
 import itertools
 import json
+import os
+import re
+import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO
 
 import typer
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 Item = dict[str, Any]
 _GAP = 2
-_COMFORT = 32
-"""Extra columns are shown where a column that stretches keeps so much, or all it needs."""
+_ENOUGH = 20
+"""Columns that may be cut have no more than so much where others would be left out for it."""
+_READABLE = 24
+"""Extra columns are left out, and others cut, until one that stretches has so much."""
+_INDENT = 10
+"""Before what is below a line: the width of its time."""
 _MOST = 400
 """So many characters of a cell are looked at; no terminal shows more on a line."""
 _MOST_WRAPPED = 4_000
 """And so many of one that goes on in the next line."""
+_WORD = re.compile(r"\S+\s*|\s+")
+_PIECE = re.compile(r"[^,{\[:]*[,{\[:]+\s*|[^,{\[:]+")
 _BETWEEN = 12
 """Characters of a call id that name a millisecond, but for the dash: fewer stand for several calls more often than not."""
 
@@ -42,13 +53,18 @@ class Column:
     """What does not fit goes on in the next line, between words."""
     is_extra: bool = False
     """Only where there is room for it beside all others."""
+    is_below: bool = False
+    """On lines of its own, below that of the other columns."""
+    leaves: int = 1
+    """Where there is too little room the column with the highest number is left out first, of several the last."""
 
 
 @dataclass(slots=True)
 class Layout:
-    """How a table began that goes on."""
+    """How a table began that goes on: by the headings of its columns, what each has needed so far and what it has now."""
 
-    widths: dict[int, int] = field(default_factory=dict)
+    needed: dict[str, int] = field(default_factory=dict)
+    widths: dict[str, int] = field(default_factory=dict)
     day: str = ""
     has_begun: bool = False
 
@@ -91,9 +107,25 @@ def short_ids(items: Iterable[Item]) -> Callable[[Item], str]:
     return lambda item: str(item["call_id"])[:length]
 
 
-def is_terminal() -> bool:
-    """Does a person read standard output?"""
-    return Console().is_terminal
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Does a person read this, or standard output? Variables that ask for colours say nothing of that; `_SLUICE_TERMINAL` is for tests."""
+    return (stream or sys.stdout).isatty() or "_SLUICE_TERMINAL" in os.environ
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Return the lines of `text` in so many columns, at least one. A word that is longer is broken as JSON is, then anywhere."""
+    lines, line = [], ""
+    for word in _WORD.findall(text):
+        parts = [word]
+        if cell_len(word.rstrip()) > width:
+            pieces = _PIECE.findall(word)
+            parts = [part for piece in pieces for part in (chop_cells(piece, width) if cell_len(piece.rstrip()) > width else [piece])]
+        for part in parts:
+            if cell_len(line + part.rstrip()) > width:
+                lines += [line.rstrip()] if line.strip() else []
+                line = ""
+            line += part
+    return [*lines, line.rstrip()]
 
 
 def show(
@@ -130,72 +162,79 @@ def show(
 
 
 def note(text: str) -> None:
-    """Say something beside a table, on standard error; a terminal breaks it between words."""
-    console = Console(stderr=True, highlight=False)
-    if console.is_terminal:
-        console.print(Text(printable(text)))
-    else:
-        typer.echo(printable(text), err=True)
+    """Say something beside a table, on standard error; a terminal breaks it between words, and never within one: it may be copied."""
+    width = Console(stderr=True).width if is_terminal(sys.stderr) else _MOST_WRAPPED
+    for line in textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False):
+        typer.echo(line, err=True)
 
 
 def _show_lines(console: Console, items: Sequence[Item], columns: Sequence[Column], time: str, layout: Layout) -> None:
-    cells = [[_cell(column, item) for item in items] for column in columns]
-    begins = not layout.has_begun
-    if begins:
-        layout.widths, layout.has_begun = _widths(columns, cells, console.width), True
-    widths = layout.widths
-    numeric = {n for n, c in enumerate(columns) if all(isinstance(_value(c, item), int) for item in items)}
-    if begins:
-        _line(console, _joined([_fit(columns[n].heading, widths[n], right=n in numeric) for n in sorted(widths)]), bold=True)
+    below, columns = [c for c in columns if c.is_below], [c for c in columns if not c.is_below]
+    cells = {c.heading: [_cell(c, item) for item in items] for c in columns}
+    for heading, own in cells.items():
+        layout.needed[heading] = max(layout.needed.get(heading, 0), cell_len(heading), *map(cell_len, own))
+    widths = _widths(columns, layout.needed, console.width)
+    shown = [c for c in columns if c.heading in widths]
+    numeric = {c.heading for c in shown if _is_numeric([_value(c, item) for item in items])}
+    if {c.heading: widths[c.heading] for c in shown if not c.stretches} != layout.widths:
+        # also where a table goes on with what does not fit under its heading
+        layout.widths = {c.heading: widths[c.heading] for c in shown if not c.stretches}
+        _line(console, _joined([_fit(c.heading, widths[c.heading], right=c.heading in numeric) for c in shown]), bold=True)
     for row, item in enumerate(items):
         if time and (this_day := day(at(item, time))) != layout.day:
             layout.day = this_day
             _line(console, this_day, dim=True)
-        _show_row(console, [(columns[n], cells[n][row], widths[n], n in numeric) for n in sorted(widths)])
-    left_out = [c.heading for n, c in enumerate(columns) if n not in widths and not c.is_extra]
-    if left_out and begins:
+        _show_row(console, [(c, cells[c.heading][row], widths[c.heading], c.heading in numeric) for c in shown])
+        for text in filter(None, (_cell(column, item) for column in below)):
+            for line in wrap(text, max(console.width - _INDENT, _INDENT)):
+                _line(console, " " * _INDENT + line)
+    left_out = [c.heading for c in columns if c.heading not in widths and not c.is_extra]
+    if left_out and not layout.has_begun:
         note(f"no room here for: {', '.join(left_out)} (a wider terminal, a pipe, or --json)")
+    layout.has_begun = True
+
+
+def _is_numeric(values: Sequence[object]) -> bool:
+    return all(value is None or isinstance(value, int) for value in values) and any(value is not None for value in values)
 
 
 def _show_row(console: Console, row: Sequence[tuple[Column, str, int, bool]]) -> None:
     *before, (column, cell, width, right) = row
     start = [_fit(text, room, right=is_right) for _, text, room, is_right in before]
-    if not column.wraps:
-        _line(console, _joined([*start, _fit(cell, width, right=right)]))
-        return
-    lines = [line.plain.rstrip() for line in Text(cell).wrap(console, max(width, 1), overflow="fold")] or [""]
+    lines = wrap(cell, max(width, 1)) if column.wraps else [_fit(cell, width, right=right)]
     _line(console, _joined([*start, lines[0]]))
     for line in lines[1:]:
         _line(console, _joined([*(" " * room for _, _, room, _ in before), line]))
 
 
-def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> dict[int, int]:
-    """The columns that are shown and how wide each is."""
-    needed = [max(cell_len(c.heading), *map(cell_len, own)) for c, own in zip(columns, cells, strict=True)]
-    chosen = [n for n, column in enumerate(columns) if not column.is_extra]
+def _widths(columns: Sequence[Column], needed: dict[str, int], room: int) -> dict[str, int]:
+    """How wide each column is that is shown, by its heading."""
+    eases = {c.heading: min(needed[c.heading], _READABLE if c.stretches else _ENOUGH if c.least else room) for c in columns}
+    least = {c.heading: min(needed[c.heading], max(c.least, cell_len(c.heading)) if c.least else room) for c in columns}
+    chosen = [c for c in columns if not c.is_extra]
 
-    def taken(numbers: Sequence[int]) -> int:
-        each = (min(needed[n], _COMFORT) if columns[n].stretches else needed[n] for n in numbers)
-        return sum(each) + _GAP * (len(numbers) - 1)
+    def over(widths: dict[str, int]) -> int:
+        return sum(widths[c.heading] for c in chosen) + _GAP * (len(chosen) - 1) - room
 
-    for n, column in enumerate(columns):
-        if column.is_extra and taken([*chosen, n]) <= room:
-            chosen.append(n)
-    least = {n: min(needed[n], max(columns[n].least, cell_len(columns[n].heading))) if columns[n].least else needed[n] for n in chosen}
-    while len(chosen) > 1 and sum(least[n] for n in chosen) + _GAP * (len(chosen) - 1) > room:
-        # the last that does not stretch: what a table is about stands in front and at its end
-        chosen.remove(next((n for n in sorted(chosen, reverse=True) if not columns[n].stretches), chosen[-1]))
-    widths = {n: needed[n] for n in chosen}
-    over = sum(widths.values()) + _GAP * (len(chosen) - 1) - room
-    for n in chosen:
-        if over > 0 and columns[n].stretches:
-            given = min(over, widths[n] - least[n])
-            widths[n], over = widths[n] - given, over - given
-    while over > 0:
-        widest = max(chosen, key=lambda n: widths[n] - least[n])
-        if widths[widest] <= least[widest]:
-            break
-        widths[widest], over = widths[widest] - 1, over - 1
+    for column in columns:
+        if column.is_extra:
+            chosen.append(column)
+            if over(eases) > 0:
+                chosen.pop()
+    while len(chosen) > 1 and over(least) > 0:
+        chosen.remove(max(chosen, key=lambda c: (c.leaves, columns.index(c))))
+    widths = {c.heading: needed[c.heading] for c in columns if c in chosen}
+    stretching = [c.heading for c in chosen if c.stretches]
+    others = [c.heading for c in chosen if not c.stretches]
+    readable = {heading: max(least[heading], _READABLE) for heading in stretching}
+    for headings, bounds in ((others, eases), (stretching, readable), (others, least), (stretching, least)):
+        while (too_much := over(widths)) > 0:
+            # the widest first, down to the next one
+            widest = max(headings, key=lambda heading: widths[heading] - bounds[heading], default="")
+            if not widest or widths[widest] <= bounds[widest]:
+                break
+            taken = too_much if len(headings) == 1 else 1
+            widths[widest] = max(bounds[widest], widths[widest] - taken)
     return widths
 
 

@@ -1,15 +1,18 @@
-"""Times as people write them on a command line: `1h`, `yesterday`, `14:30`, `2026-01-31`.
+"""Times as people write them on a command line: `1h`, `2 days ago`, `yesterday`, `14:30`, `2026-01-31`.
 
 Without a zone they are this machine's local time.
 """
 
+import os
 import re
 from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from protocol.errors import InvalidRequest
 
-FORMS = "2d, 3h, 10m or 30s ago, today, yesterday, 14:30, 2026-01-31, 2026-01-31T14:30 or with a zone 2026-01-31T14:30:00Z"
-_AGO = re.compile(r"([0-9]{1,6})([smhdw])")
+FORMS = "1w, 2d, 3h, 10m or 30s ago, now, today, yesterday, 14:30, 2026-01-31, 2026-01-31T14:30 or with a zone 2026-01-31T14:30:00Z"
+_PART = r"([0-9]{1,6}) ?(s|m|h|d|w|(?:sec|second|min|minute|hour|day|week)s?)"
+_AGO = re.compile(rf"(?:{_PART} ?)+?(?: ago)?")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -23,10 +26,22 @@ def read_time(text: str, param: str) -> str:
         raise InvalidRequest(f"must be a time: {FORMS}", param=param) from None
 
 
+def local_zone() -> str:
+    """Return the name of this machine's time zone, UTC where it has none that the tz database knows."""
+    place = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
+    name = os.environ["TZ"].removeprefix(":") if "TZ" in os.environ else place
+    try:
+        return ZoneInfo(name).key
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        return "UTC"
+
+
 def _read(text: str) -> datetime:
     now = datetime.now().astimezone()
-    if found := _AGO.fullmatch(text):
-        return now - timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if text == "now":
+        return now
+    if _AGO.fullmatch(text):
+        return now - sum((timedelta(**{_UNITS[unit[0]]: int(number)}) for number, unit in re.findall(_PART, text)), timedelta())
     if text in ("today", "yesterday"):
         # a day before midnight of a day with a change of the clock is no midnight
         day = now.date() - timedelta(days=text == "yesterday")

@@ -1,7 +1,7 @@
 """A call as a conversation: what the client sent, and what it got, in words. Must not know: the database, the terminal.
 
-What a client got is read as the client reads it, from the bytes that the record holds. Where they cannot be read as an answer (an error,
-a call that broke off, a redacted one) they are shown as they are, or a sentence says what is missing.
+What a client got is read as the client reads it, from the bytes that the record holds. Where they cannot be read as an answer or an error
+(a call that broke off, a redacted one) they are shown as they are, or a sentence says what is missing.
 """
 
 import base64
@@ -32,7 +32,7 @@ class Said(NamedTuple):
 def sent(call: Item) -> list[Said]:
     """Return the request of a call as a conversation, the oldest first."""
     body, dialect = _bytes(call, "request"), _DIALECTS.get(call.get("dialect") or "")
-    if body is None:
+    if not body:
         return [Said("", "(no request is on record: it was redacted, or lost)")]
     try:
         if dialect is None:
@@ -51,7 +51,7 @@ def got(call: Item, pieces: Sequence[Item]) -> list[Said]:
     if not data:
         is_on_record = not call.get("releases") or any(_bytes(piece, "payload") for piece in pieces)
         return [Said("", "(nothing)" if is_on_record else "(not on record: it was redacted, or lost)")]
-    found = list(_answer(call, data)) or [Said("answer", data.decode(errors="replace"))]
+    found = list(_answer(call, data)) or _error(call, data) or [Said("answer", data.decode(errors="replace"))]
     if not known:
         found.append(Said("", "(whether the client got it is not known: the call goes on, or its gateway died)"))
     return found
@@ -102,11 +102,21 @@ def _answer(call: Item, data: bytes) -> Iterator[Said]:
             case MessageStop():
                 last = [Said("end", str(event.stop_reason))]
             case UpstreamFailed():
-                last = [Said("error", event.message)]
+                last = [Said("error", f"{event.kind}: {event.message}")]
             case _:
                 pass
     yield from (Said(heads[index], "".join(text)) for index, text in parts.items())
     yield from last
+
+
+def _error(call: Item, data: bytes) -> list[Said]:
+    """The one sentence of an error body, of either dialect."""
+    try:
+        error = json.loads(data)["error"]
+        told = f"{error.get('type') or error.get('code') or 'error'}: {error['message']}"
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return []
+    return [Said("error", f"{call.get('status') or ''} {told}".lstrip())]
 
 
 def _events(call: Item, data: bytes) -> list[Event]:

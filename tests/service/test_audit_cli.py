@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,21 @@ from typer.testing import CliRunner
 
 from db.insert import AuditInserter
 from db.keys import KeyStore
-from protocol.records import EndRecord, EventRecord, Record
+from protocol.records import BlockRecord, EndRecord, EventRecord, Record
+from scripts import screens
 from sluice import VERSION, audit_cli, keys_cli
 from sluice.tables import printable
-from tests.support.record import NOW, call_id, call_record, fresh_database, judgement_record, release_record, tool_call_record, whole_call
+from tests.support.record import (
+    NOW,
+    call_id,
+    call_record,
+    fresh_database,
+    judgement_record,
+    release_record,
+    rows,
+    tool_call_record,
+    whole_call,
+)
 
 ABSENT = "postgresql://nobody@127.0.0.1:1/none"
 
@@ -63,7 +76,7 @@ def test_lists_are_tables_for_people_and_json_for_programs(call: str, command: s
 
 
 def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> Any:
-    env |= {"TTY_COMPATIBLE": "1", "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"}
+    env |= {"_SLUICE_TERMINAL": "1", "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"}
     return CliRunner().invoke(audit_cli.app, list(arguments), env=env)
 
 
@@ -75,7 +88,7 @@ def lines_of(told: Any) -> list[str]:
 def test_a_terminal_shows_what_an_auditor_asks_first(call: str, columns: int) -> None:
     lines = lines_of(on_a_terminal("tool-calls", columns=columns))
     assert max(map(len, lines)) <= columns
-    for word in (call[:13], "dev", "bash", "block", "dangerous", '{"command"'):
+    for word in (call[:13], "dev", "bash", "block", "dang", "rm -rf /tmp/build"):
         assert word in lines[2], (word, lines)
     assert ("session" in lines[0].split()) == (columns == 140)
     assert "tool_judge" in lines[2] or columns == 80
@@ -194,6 +207,97 @@ def test_show_tells_a_call_as_a_conversation(url: str, columns: int) -> None:
     assert "at once" in on_a_terminal("show", call, "--full").stdout
 
 
+def test_show_tells_why_text_is_not_whole_and_who_replaced_it(url: str) -> None:
+    cut, replaced = call_id(), call_id()
+    insert_all(
+        url, call_record(cut), BlockRecord(call_id=cut, block=0, at=NOW, kind="text", verdict="withheld", reason="unfinished", policy=""),
+        call_record(replaced), BlockRecord(call_id=replaced, block=0, at=NOW, kind="text", verdict="replace", reason="", policy=""),
+    )  # fmt: skip
+    for call, said in ((cut, "its end never came; what came before it was sent"), (replaced, "replace: by the series default")):
+        shown = audit("show", call).stdout
+        assert shown.index("what the client got") < shown.index("what was decided") < shown.index(said), shown
+
+
+def test_show_tells_what_a_judge_said_against_which_threshold_and_when_it_did_not(url: str) -> None:
+    call = call_id()
+    away = judgement_record(call, step=1, model="absent", probability=None, explanation="", error="judge_unavailable")
+    insert_all(url, call_record(call), tool_call_record(call), judgement_record(call), away)
+    lines = audit("show", call).stdout.splitlines()
+    assert "judge        demo-judge 0.90 of 0.60: deletes files" in lines and "judge        absent: no answer: judge_unavailable" in lines
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_show_tells_an_error_in_words(url: str, dialect: str, stream: bool) -> None:
+    call = call_id()
+    body = {"error": {"type": "api_error", "message": "the upstream failed"}, "type": "error"}
+    end = EndRecord(call_id=call, at=NOW, state="FAILED", reason="api_error", status=500, relayed=1)
+    insert_all(
+        url, call_record(call, dialect=dialect, stream=stream), release_record(call, json.dumps(body).encode(), number=0, seq=0), end
+    )
+    assert "error        500 api_error: the upstream failed" in audit("show", call).stdout.splitlines()
+
+
+def test_json_of_raw_rows_breaks_between_values(url: str) -> None:
+    call = call_id()
+
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            await inserter.insert([call_record(call)], {call: json.dumps(ASKED, separators=(",", ":")).encode()})
+
+    asyncio.run(insert())
+    shown = " ".join(on_a_terminal("show", call, "--raw").stdout.split())
+    for word in ('"messages":', '"parameters":', '"function":', "tool_call_id"):
+        assert word in shown
+
+
+def test_days_are_those_of_the_readers_time_zone(url: str) -> None:
+    at = int(datetime.now(UTC).replace(hour=20, minute=0).timestamp() * 1000) - 86_400_000
+    call = call_id(at)
+    insert_all(url, call_record(call), tool_call_record(call))
+    day = datetime.fromtimestamp(at / 1000, UTC).date()
+    heading, line = lines_of(on_a_terminal("counts", "--by", "day", TZ="Asia/Kolkata"))
+    assert heading.startswith("day (Asia/Kolkata)") and line.startswith(str(day + timedelta(days=1)))
+    assert lines_of(on_a_terminal("counts", "--by", "day", TZ="Nowhere/City"))[0].startswith("day (UTC)")
+    assert audit("counts", "--by", "day").stdout.splitlines()[1].startswith(str(day))
+    assert "nothing matches in the 7 days before 10d" in on_a_terminal("counts", "--until", "10d").stdout
+
+
+def test_beginnings_are_taken_where_only_a_tool_call_is_on_record_and_of_the_ids_of_keys(url: str) -> None:
+    lost, ours, theirs = call_id(), call_id(), call_id()
+    insert_all(url, tool_call_record(lost), call_record(ours, key_id="0123456789abcdef"), call_record(theirs, key_id="0123ffffffffffff"))
+    assert lost in audit("show", lost[:23]).stdout
+    assert [item["call_id"] for item in json.loads(audit("calls", "--json", "--key-id", "01234").stdout)["items"]] == [ours]
+    told = audit("calls", "--key-id", "0123")
+    assert told.exit_code == 2 and "0123456789abcdef, 0123ffffffffffff" in told.stderr
+    assert json.loads(audit("calls", "--json", "--key-id", "beef").stdout)["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(("calls", "--state", "endet"), "ENDED"), (("tool-calls", "--verdict", "blok"), "block"), (("counts", "--by", "dya"), "day")],
+)
+def test_values_that_are_misspelt_are_answered_with_what_may_be_meant(url: str, arguments: tuple[str, ...], meant: str) -> None:
+    told = audit(*arguments)
+    assert told.exit_code == 2 and f"did you mean '{meant}'" in told.stderr
+
+
+def test_verdicts_are_taken_in_any_case(call: str) -> None:
+    assert len(json.loads(audit("tool-calls", "--json", "--verdict", "BLOCK").stdout)["items"]) == 1
+
+
+def test_a_pipe_that_is_closed_early_is_no_failure(url: str) -> None:
+    calls = [call_id(NOW - n) for n in range(2_000)]
+    insert_all(url, *(record for call in calls for record in (call_record(call), tool_call_record(call, arguments=b"x" * 200))))
+    command = [sys.executable, "-m", "sluice.cli", "audit", "tool-calls", "--limit", "1000"]
+    env = os.environ | {"SLUICE_DATABASE_URL": url}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith("decided_at")
+        process.stdout.close()
+        assert (process.stderr.read().replace("\n", "").partition("there is more")[0], process.wait(60)) == ("", 0)
+
+
 def test_show_tells_what_the_client_of_a_refused_request_got(url: str) -> None:
     call = call_id()
 
@@ -248,7 +352,7 @@ def test_export_goes_to_a_file_or_to_standard_output(call: str, tmp_path: Path) 
     told = audit("export", "--output", str(output), "--json")
     assert json.loads(told.stdout) == {"path": str(output), "calls": 1, "lines": 10}
     assert [json.loads(line) for line in output.read_text().splitlines()] == lines
-    assert "1 calls in 11 lines" in audit("export", "--output", str(output), "--name", "bash").stderr
+    assert "1 call in 11 lines" in audit("export", "--output", str(output), "--name", "bash").stderr
     assert list(tmp_path.iterdir()) == [output]
     assert audit("export", "--output", str(tmp_path / "none" / "x")).exit_code == 2
 
@@ -299,7 +403,8 @@ def test_who_runs_a_call_is_told_where_it_is_not_the_client(call: str, url: str)
     ("arguments", "code", "words"),
     [
         (("calls", "--verdict", "maybe"), 2, "--verdict"),
-        (("calls", "--limit", "0"), 2, "--limit"),
+        *[(("calls", "--limit", limit), 2, "--limit: must be a number from 1 to 1000") for limit in ("0", "5000", "x", "-1")],
+        (("calls", "--order", "up"), 2, "--order: must be asc or desc"),
         (("calls", "--since", "1h", "--until", "2h"), 2, "--until: is not after `since`, so nothing can match"),
         (("counts", "--since", "1h", "--until", "2h"), 2, "--until: is not after `since`, so nothing can match"),
         (("tool-calls", "--cursor", "x"), 2, "--cursor"),
@@ -381,17 +486,27 @@ def test_redaction_is_done_only_where_somebody_said_yes(call: str, url: str) -> 
     told = sluice("audit", "redact", call[:13], "--reason", "x", "--yes", "--json", url=url)
     assert json.loads(told.stdout) == would | {"dry_run": False}
     assert "rm -rf" not in sluice("audit", "show", call, "--json", url=url).stdout
-    assert "it was redacted, or lost" in sluice("audit", "show", call, url=url).stdout
+    shown = sluice("audit", "show", call, url=url).stdout
+    assert "it was redacted, or lost" in shown and "(redacted)" in shown and re.search(r"^redacted .* by \w+: x$", shown, re.MULTILINE)
+    seals = rows(url, "SELECT count(*) FROM seals")
+    again = sluice("audit", "redact", call, "--reason", "again", "--yes", url=url)
+    assert again.returncode == 0 and "nothing to do" in again.stderr
+    assert rows(url, "SELECT count(*) FROM seals") == seals and "again" not in sluice("audit", "show", call, url=url).stdout
 
 
 def test_on_a_terminal_redaction_and_dropping_ask(call: str, url: str) -> None:
     answered = ask(url, b"n\n", "audit", "redact", call, "--reason", "x")
     assert "Go on?" in answered and "nothing was done" in answered and call in answered
+    assert "with the key dev, tools: bash" in answered
+    interrupted = ask(url, b"\x04", "audit", "redact", call, "--reason", "x")
+    assert "nothing was done" in interrupted and "Aborted" not in interrupted
     assert "rm -rf" in sluice("audit", "show", call, "--json", url=url).stdout
     assert "redacted" in ask(url, b"y\n", "audit", "redact", call, "--reason", "x")
     assert "rm -rf" not in sluice("audit", "show", call, "--json", url=url).stdout
-    assert "before 2020-01-01" in ask(url, b"n\n", "audit", "drop", "--before", "2020-01-01", "--reason", "x")
-    assert sluice("audit", "drop", "--before", "2020-01-01", "--reason", "x", url=url).returncode == 2
+    for before in ("2020-01-01", "1960-01-01", "30d", "yesterday"):
+        told = sluice("audit", "drop", "--before", before, "--reason", "x", "--yes", url=url)
+        assert told.returncode == 0 and "nothing to do: no call on record began before" in told.stderr
+    assert "--before" in sluice("audit", "drop", "--before", "never", "--reason", "x", url=url).stderr
     assert (
         json.loads(sluice("audit", "drop", "--before", "2020-01-01", "--reason", "x", "--dry-run", "--json", url=url).stdout)["calls"] == 0
     )
@@ -436,9 +551,79 @@ def test_follow_shows_what_comes(call: str, url: str, command: str) -> None:
         process.wait()
 
 
+@pytest.fixture
+def following(url: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts `sluice audit ... --follow`, and ends it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **env: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"SLUICE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"} | env
+        command = [sys.executable, "-m", "sluice.cli", "audit", *arguments, "--follow"]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def insert_all(url: str, *records: Record) -> None:
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            assert not (await inserter.insert(list(records), {})).refused
+
+    asyncio.run(insert())
+
+
+def test_follow_keeps_what_it_shows_under_its_headings(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
+    process = following("tool-calls", _SLUICE_TERMINAL="1", COLUMNS="100", TERM="xterm", NO_COLOR="1")
+    assert process.stdout is not None and process.stderr is not None
+    assert "waiting for tool calls" in process.stderr.readline()
+    one, other = call_id(), call_id()
+    insert_all(url, call_record(one), tool_call_record(one))
+    heading, _, line = (process.stdout.readline() for _ in range(3))
+    assert line.index("block") == heading.index("verdict") and one[:13] in line
+    insert_all(url, call_record(other), tool_call_record(other, executor="provider", name="web_search"))
+    heading, line = (process.stdout.readline() for _ in range(2))
+    assert "run by" in heading and line.index("block") == heading.index("verdict") and line.index("provider") == heading.index("run by")
+    # both began in one millisecond
+    assert other.startswith(line.split()[1]) and not one.startswith(line.split()[1])
+
+
+def test_follow_takes_a_limit_and_refuses_what_does_not_go_with_it(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
+    old = [call_id(NOW - hours * 3_600_000) for hours in (5, 4, 3)]
+    insert_all(url, *(record for call in old for record in (call_record(call), tool_call_record(call))))
+    process = following("tool-calls", "--limit", "2", "--since", "1d", "--json")
+    assert process.stdout is not None
+    assert [json.loads(process.stdout.readline())["call_id"] for _ in range(2)] == old[1:]
+    for option in (("--until", "1h"), ("--cursor", "x"), ("--order", "asc")):
+        told = audit("calls", "--follow", *option)
+        assert told.exit_code == 2 and f"{option[0]}: does not go with --follow" in told.stderr
+
+
+def test_follow_goes_on_when_the_database_comes_back(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
+    process = following("calls", "--json")
+    assert process.stdout is not None and process.stderr is not None
+    assert "waiting for calls" in process.stderr.readline()
+    rows(url, "ALTER TABLE calls RENAME TO calls_away")
+    assert "trying again" in process.stderr.readline()
+    rows(url, "ALTER TABLE calls_away RENAME TO calls")
+    later = call_id()
+    insert_all(url, *whole_call(later))
+    assert json.loads(process.stdout.readline())["call_id"] == later
+
+
+def test_a_table_goes_into_a_pipe_as_values_whatever_asks_for_colours(call: str) -> None:
+    told = CliRunner().invoke(audit_cli.app, ["calls"], env={"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"})
+    assert told.stdout.splitlines()[0].split("\t")[:2] == ["created_at", "call_id"]
+
+
 def test_the_command_line_helps() -> None:
-    told = sluice("--version")
-    assert (told.returncode, told.stdout) == (0, f"sluice {VERSION}\n")
+    for asked in ("--version", "-V", "version"):
+        told = sluice(asked)
+        assert (told.returncode, told.stdout) == (0, f"sluice {VERSION}\n")
     for arguments in (("-h",), ("audit", "-h"), ("audit", "calls", "-h"), ("keys", "-h"), ("worker", "-h"), ("worker", "policy", "-h")):
         told = sluice(*arguments)
         assert told.returncode == 0 and "Usage" in told.stdout, told.stderr
@@ -450,7 +635,8 @@ def test_the_command_line_helps() -> None:
     ("arguments", "meant"),
     [
         (("audti",), "audit"), (("keyz",), "keys"), (("migrat",), "migrate"), (("audit", "tool-call"), "tool-calls"),
-        (("keys", "creat"), "create"), (("worker", "polic"), "policy"), (("audit", "calls", "--stat", "x"), "--state"),
+        (("keys", "creat"), "create"), (("versoin",), "version"), (("worker", "polic"), "policy"),
+        (("audit", "calls", "--stat", "x"), "--state"),
         (("--versio",), "--version"), (("audit", "redakt"), "redact"),
     ],
 )  # fmt: skip
@@ -459,7 +645,23 @@ def test_what_is_misspelt_is_answered_with_what_may_be_meant(arguments: tuple[st
     assert told.returncode == 2 and re.search(rf"(Did you mean|Possible options).*{meant}", " ".join(told.stderr.split())), told.stderr
 
 
+def test_the_page_of_screens_is_what_the_commands_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        made = screens.make_page(tmp_path)
+    time.tzset()
+    assert made == screens.PAGE.read_text(), "make it anew: python -m scripts.screens"
+    width = 0
+    for line in made.splitlines():
+        width = int(line.split()[0]) if line.endswith(" columns:") else width
+        assert not width or len(line) <= width or line.startswith(("$", "#")), line
+
+
 def test_shells_can_complete() -> None:
-    env = os.environ | {"_SLUICE_COMPLETE": "complete_bash", "COMP_WORDS": "sluice audit to", "COMP_CWORD": "2"}
-    told = subprocess.run([sys.executable, "-m", "sluice.cli"], env=env, capture_output=True, text=True, timeout=60)
-    assert told.stdout.split() == ["tool-calls"], told.stderr
+    for words, completed in (
+        ("audit to", ["tool-calls"]), ("audit calls --state E", ["ENDED"]), ("audit tool-calls --verdict b", ["block"]),
+    ):  # fmt: skip
+        env = os.environ | {"_SLUICE_COMPLETE": "complete_bash", "COMP_WORDS": f"sluice {words}", "COMP_CWORD": str(len(words.split()))}
+        told = subprocess.run([sys.executable, "-m", "sluice.cli"], env=env, capture_output=True, text=True, timeout=60)
+        assert told.stdout.split() == completed, told.stderr

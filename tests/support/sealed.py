@@ -38,7 +38,9 @@ class Log:
 def many_rows(call: str, chance: random.Random, *, secret: str = "") -> list[Record]:
     """A call with two tool calls, several releases and chunks; no two of its payloads alike."""
     words = [f"{secret}{chance.randbytes(6).hex()}".encode() for _ in range(12)]
-    second = tool_call_record(call, block=2, index=1, name=f"tool{secret}", arguments=words[0], released_arguments=words[1], reason=secret)
+    second = tool_call_record(
+        call, block=2, index=1, name=f"tool{secret}", arguments=words[0], released_arguments=words[1], reason=secret, rule=secret or None
+    )
     return [
         *whole_call(call, session=f"s{secret}"),
         chunks_record(call, [b"data: " + word + b"\n\n" for word in words[2:8]], seq=4),

@@ -9,14 +9,14 @@ from rich.cells import cell_len
 
 from protocol.errors import InvalidRequest
 from sluice import tables, times
-from sluice.audit_columns import Listed, of_calls, of_judge_blocks, of_tool_calls
+from sluice.audit_columns import Listed, brief, of_calls, of_judge_blocks, of_tool_calls
 from sluice.tables import Column, Layout, printable, short_ids, show
 from sluice.times import read_time
 
 ARGUMENTS = '{"command": "' + "find / -name core -delete " * 20 + '"}'
 TOOL_CALL = {
     "call_id": "01a202c9-76c8-7000-8000-0123456789ab", "key": "agent-ci", "name": "bash", "executor": "client", "verdict": "block",
-    "reason": "rule", "policy": "tool_rules", "arguments": ARGUMENTS, "session": "nightly-build-4711", "model": "gpt-4o",
+    "rule": None, "reason": "judge", "policy": "tool_rules", "arguments": ARGUMENTS, "session": "nightly-build-4711", "model": "gpt-4o",
     "decided_at": "2026-11-22T10:26:39.222Z", "created_at": "2026-11-22T10:26:38.000Z", "released_at": None, "key_id": "0123456789abcdef",
 }  # fmt: skip
 
@@ -29,7 +29,7 @@ def plain(text: str) -> list[str]:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
     """Shows items by a list of columns on a terminal of some width; gives its lines."""
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("_SLUICE_TERMINAL", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("TZ", "UTC")
@@ -45,23 +45,52 @@ def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 def test_eighty_columns_say_when_which_whose_what_why_and_how_it_begins(terminal: Callable[..., list[str]]) -> None:
     heading, day, line = terminal([TOOL_CALL], of_tool_calls, 80)
-    assert heading.split() == ["time", "call", "key", "tool", "verdict", "reason", "arguments"]
+    assert heading.split() == ["time", "call", "key", "tool", "verdict", "rule", "arguments"]
     assert day.startswith("2026-11-22 (")
-    assert line.split()[1:6] == ["01a202c9-76c8", "agent-ci", "bash", "block", "rule"]
-    assert '{"command": "find' in line and line.endswith("…") and cell_len(line) == 80
+    assert line.split()[1:6] == ["01a202c9-76c8", "agent-…", "bash", "block", "judge"]
+    assert "find / -name core -dele" in line and line.endswith("…") and cell_len(line) == 80
 
 
-def test_a_rule_is_shown_instead_of_the_reason_where_it_has_a_name(terminal: Callable[..., list[str]]) -> None:
+def test_a_rule_is_shown_by_its_name_and_where_it_has_none_by_the_reason(terminal: Callable[..., list[str]]) -> None:
     named = TOOL_CALL | {"rule": "no-deletes"}
-    heading, _, first, second = terminal([named, TOOL_CALL | {"rule": None}], of_tool_calls, 80)
-    assert "rule" in heading.split() and "reason" not in heading.split()
-    assert first.split()[5] == "no-deletes" and second.split()[5] == "rule"
+    _, _, first, second = terminal([named, TOOL_CALL], of_tool_calls, 100)
+    assert first.split()[5] == "no-deletes" and second.split()[5] == "judge"
     assert {"rule", "reason"} <= set(of_tool_calls([named]).values)
+
+
+LONG = {"key": "agent-of-the-release-team", "name": "get_weather_forecast", "rule": "no-recursive-deletes"}
+
+
+def test_at_eighty_columns_arguments_keep_their_room_and_say_more_than_their_frame(terminal: Callable[..., list[str]]) -> None:
+    items = [TOOL_CALL | LONG, TOOL_CALL | {"arguments": '{"a": "x", "b": "y"}'}, TOOL_CALL | {"arguments": '{"a": "ls", "a": "rm -rf"}'}]
+    heading, _, *lines = terminal(items, of_tool_calls, 80)
+    begin = heading.index("arguments")
+    assert [line[begin:] for line in lines] == ["find / -name core -dele…", '{"a": "x", "b": "y"}', '{"a": "ls", "a": "rm -r…']
+    assert lines[0].split()[2] == "agen…" and lines[0].split()[3].startswith("get_")
+    assert brief('{"a": {"b": "x"}}') == '{"a": {"b": "x"}}' and brief("[" * 9000) == "[" * 9000 and brief(None) is None
+
+
+@pytest.mark.parametrize("room", [80, 140])
+def test_one_long_name_pushes_out_no_other_column(terminal: Callable[..., list[str]], room: int) -> None:
+    short, long = (terminal([TOOL_CALL | more], of_tool_calls, room)[0].split() for more in ({}, {"key": "k" * 64}))
+    assert short == long
+
+
+@pytest.mark.parametrize(
+    ("of", "width", "kept"),
+    [
+        (of_tool_calls, 20, ["tool", "verdict"]), (of_tool_calls, 40, ["time", "key", "tool", "verdict", "rule"]),
+        (of_calls, 20, ["key", "state"]), (of_calls, 40, ["time", "key", "model", "state", "reason"]),
+    ],
+)  # fmt: skip
+def test_what_says_least_leaves_a_narrow_terminal_first(terminal: Callable[..., list[str]], of: Any, width: int, kept: list[str]) -> None:
+    call = {"state": "ENDED", "status": 200, "tool_calls": 1, "tool_calls_blocked": 1, "upstream": "demo", "stop_reason": "end_turn"}
+    assert terminal([TOOL_CALL | call], of, width)[0].split() == kept
 
 
 def test_a_wider_terminal_adds_session_policy_and_model(terminal: Callable[..., list[str]]) -> None:
     heading = terminal([TOOL_CALL], of_tool_calls, 140)[0].split()
-    assert heading == ["time", "call", "key", "tool", "verdict", "reason", "session", "policy", "model", "arguments"]
+    assert heading == ["time", "call", "key", "tool", "verdict", "rule", "session", "policy", "model", "arguments"]
     assert "session" in terminal([TOOL_CALL], of_tool_calls, 120)[0] and "session" not in terminal([TOOL_CALL], of_tool_calls, 90)[0]
 
 
@@ -77,8 +106,11 @@ def test_no_line_is_wider_than_its_terminal(terminal: Callable[..., list[str]], 
 
 def test_judge_blocks_say_who_judged_how_sure_and_why(terminal: Callable[..., list[str]]) -> None:
     judge = {"model": "demo-judge", "probability": 0.97, "threshold": 0.6, "explanation": "it deletes files"}
-    line = terminal([TOOL_CALL | {"kind": "tool_call", "judge": judge}], of_judge_blocks, 80)[2]
-    assert "0.97 of 0.60  demo-judge  it deletes" in line
+    judge["explanation"] = "it deletes files " * 8
+    for width in (80, 140):
+        _, _, line, *below = terminal([TOOL_CALL | {"kind": "tool_call", "judge": judge}], of_judge_blocks, width)
+        assert "0.97 of 0.60  demo-" in line and "find / -name core" in line
+        assert " ".join(" ".join(below).split()) == str(judge["explanation"]).strip() and all(len(one) <= width for one in below)
 
 
 def test_a_pipe_gets_a_header_line_and_values_with_tabs_between(capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +129,8 @@ def test_the_header_line_of_a_pipe_does_not_depend_on_what_is_there(of: Callable
 
 def test_an_empty_result_says_so(terminal: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert terminal([], of_tool_calls, 80) == ["nothing matches"]
-    monkeypatch.delenv("TTY_COMPATIBLE")
+    monkeypatch.delenv("_SLUICE_TERMINAL")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     show([], (), ("a", "b"))
     told = capsys.readouterr()
     assert (told.out, told.err) == ("a\tb\n", "nothing matches\n")
@@ -120,6 +153,31 @@ def test_a_table_that_goes_on_has_one_heading_and_keeps_its_columns(terminal: Ca
     assert len(first) == 3 and len(again) == 1 and again[0].index("bash") == first[2].index("bash")
 
 
+def test_a_table_that_goes_on_has_a_new_heading_where_the_old_one_does_not_fit(terminal: Callable[..., list[str]]) -> None:
+    layout = Layout(needed={"key": 12})
+    terminal([TOOL_CALL | {"key": "x"}], of_tool_calls, 100, layout=layout)
+    assert len(terminal([TOOL_CALL | {"key": "agent-ci-two"}], of_tool_calls, 100, layout=layout)) == 1
+    for later in ({"executor": "provider"}, {"name": "get_weather"}, {"key": "release-agents"}):
+        heading, line = terminal([TOOL_CALL | later], of_tool_calls, 100, layout=layout)
+        assert line.index("block") == heading.index("verdict") and next(iter(later.values())) in line
+
+
+def test_json_breaks_between_values_and_words_stay_whole() -> None:
+    text = '{"model":"demo","messages":[{"role":"user","content":"delete everything with rm -rf /var/lib"}],"stream":true}'
+    lines = tables.wrap(text, 30)
+    assert max(map(len, lines)) <= 30
+    assert all(word in " ".join(lines) for word in ('"messages":', '"content":', "everything", "/var/lib"))
+    assert tables.wrap("x" * 50, 20) == ["x" * 20, "x" * 20, "x" * 10] and tables.wrap("", 20) == [""]
+    assert tables.wrap("  indented words", 40) == ["  indented words"]
+
+
+def test_what_is_to_be_copied_is_not_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    tables.note(f"there is more: --cursor {'x' * 60}")
+    assert "x" * 60 in capsys.readouterr().err.splitlines()
+
+
 def test_ids_are_as_short_as_tells_them_apart() -> None:
     ids = ["01a202c9-76c8-7000-8000-000000000001", "01a202c9-76c8-7400-8000-000000000001", "01a202ff-76c8-7000-8000-000000000001"]
     items = [{"call_id": one} for one in ids]
@@ -132,6 +190,8 @@ def test_ids_are_as_short_as_tells_them_apart() -> None:
     ("text", "meant"),
     [
         ("1h", "2026-11-22T11:30:00Z"), ("2D", "2026-11-20T12:30:00Z"), ("90s", "2026-11-22T12:28:30Z"), ("1w", "2026-11-15T12:30:00Z"),
+        ("1h ago", "2026-11-22T11:30:00Z"), ("1h30m", "2026-11-22T11:00:00Z"), ("2 days", "2026-11-20T12:30:00Z"),
+        ("1 week 2 hours ago", "2026-11-15T10:30:00Z"), ("now", "2026-11-22T12:30:00Z"),
         ("today", "2026-11-22T05:00:00Z"), ("yesterday", "2026-11-21T05:00:00Z"), ("9:05", "2026-11-22T14:05:00Z"),
         ("2026-01-31", "2026-01-31T05:00:00Z"), ("2026-07-01 10:00", "2026-07-01T14:00:00Z"),
         ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
@@ -155,7 +215,7 @@ def test_times_are_read_as_people_write_them(text: str, meant: str, monkeypatch:
     clock.tzset()
 
 
-@pytest.mark.parametrize("text", ["never", "1x", "25:00", "2026-13-01", "999999w", "-1h", "1hh"])
+@pytest.mark.parametrize("text", ["never", "1x", "25:00", "2026-13-01", "999999w", "-1h", "1hh", "ago", "1 h ago ago"])
 def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(InvalidRequest, match="yesterday") as caught:
         read_time(text, "until")
