@@ -20,6 +20,9 @@ from protocol.bounds import MAX_RULES
 from protocol.config import Name
 from protocol.folding import fold
 
+_OWN_NAMES = ("allow", "validate_schema")
+"""What the record has in the place of a rule's name where one of these options decides."""
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -105,6 +108,8 @@ class Options(_Strict):
         names = [rule.name for rule in self.deny if rule.name is not None]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"deny: two rules have the name {twice!r}: the record could not tell them apart")
+        if taken := next((name for name in names if name in _OWN_NAMES), None):
+            raise ValueError(f"deny: no rule can have the name {taken!r}: the record says it of the option `{taken}`")
         return self
 
 

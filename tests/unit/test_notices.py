@@ -295,6 +295,12 @@ def test_two_rules_may_not_have_one_name() -> None:
             rules({"name": name})
 
 
+@pytest.mark.parametrize("name", ["allow", "validate_schema"])
+def test_a_rule_cannot_have_the_name_that_the_record_gives_an_option(name: str) -> None:
+    with pytest.raises(ValueError, match=f"no rule can have the name '{name}'"):
+        rules({"name": name})
+
+
 @pytest.mark.parametrize("said", [Block("x", rule="r" * 129), Replace("{}", rule="a\nb")])
 def test_a_rule_that_is_no_name_is_a_fault_of_its_policy(said: Verdict) -> None:
     run = Noted(Says(said)).feed(*client(0))
