@@ -342,7 +342,7 @@ def test_a_judge_that_did_not_answer_has_no_probability(url: str) -> None:
             assert not await inserter.insert(records, {call: b"{}"})
 
     asyncio.run(insert())
-    assert "judge demo-judge: status 404" in audit("show", call).stdout
+    assert "judge demo-judge: status 404" in " ".join(audit("show", call).stdout.split())
 
 
 def test_export_goes_to_a_file_or_to_standard_output(call: str, tmp_path: Path) -> None:
