@@ -32,7 +32,7 @@ class Said(NamedTuple):
 def sent(call: Item) -> list[Said]:
     """Return the request of a call as a conversation, the oldest first."""
     body, dialect = _bytes(call, "request"), _DIALECTS.get(call.get("dialect") or "")
-    if body is None:
+    if not body:
         return [Said("", "(no request is on record: it was redacted, or lost)")]
     try:
         if dialect is None:
