@@ -37,7 +37,8 @@ def check_base_url(url: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise ValueError(f"is not a URL ({error})") from None
+        why = "its port is no number from 0 to 65535" if str(error).startswith("Port ") else str(error)
+        raise ValueError(f"is not a URL ({why})") from None
     if parts.scheme not in ("http", "https"):
         scheme = "has no scheme" if "://" not in url else "has another scheme"
         raise ValueError(f"{scheme}: it begins with http:// or https://, as in http://127.0.0.1:8000/v1")

@@ -25,9 +25,8 @@ _WEATHER: dict[str, Any] = {
 
 def curl_line(url: str, key: str) -> str:
     """A dangerous tool call, in the OpenAI dialect."""
-    return (
-        f"curl -s {url}/v1/chat/completions -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{json.dumps(_BASH)}'"
-    )
+    head = f"-H 'Authorization: Bearer {key}' -H 'Content-Type: application/json'"
+    return f"curl -s -w '\\n' {url}/v1/chat/completions {head} -d '{json.dumps(_BASH)}'"
 
 
 def python_line(url: str, key: str) -> str:

@@ -3,6 +3,7 @@
 Must not know: which checks there are. It turns what pydantic says of a model into findings, and findings into sentences.
 """
 
+import re
 import types
 import typing
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ _FORMS = {
     r"^[a-z0-9_]{1,64}$": "1 to 64 lower-case letters, digits and `_`",
 }
 """What the patterns of the configuration's texts mean."""
+_WORD = re.compile(r"[A-Za-z0-9_.:]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ def _words(problem: Any, model: type[BaseModel] | None, loc: Place) -> str:
         return "is missing"
     if kind == "extra_forbidden":
         return _unknown(str(loc[-1]), _names_at(model, loc[:-1]))
+    if kind == "model_type" and context.get("class_name") == "PolicyStep" and _WORD.fullmatch(str(problem["input"])):
+        return f"must be a mapping: `use: {problem['input']}`"
     if kind in _MUST:
         return "is empty: put something there, or take the line out" if problem["input"] is None else f"must be {_MUST[kind]}"
     if kind == "literal_error":

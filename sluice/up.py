@@ -45,6 +45,8 @@ AGAIN_S = 1.0
 RECORD_NICE = 5
 """How far who keeps the record gives way to who serves calls on few cores: at 10 it is three times as late where cores are full, at 0 the
 others are a few percent slower (docs/performance.md). Strict calls wait for it."""
+_OURS = {LOCK_FILE, "key", "logs", "run", "valkey", "postgres"}
+"""Names of which one at least is in a data directory that was used, or prepared."""
 LARGEST_LOG_BYTES = 10 * 2**20
 PROBE_BYTES = 2**20
 """Written once to see whether the disk has room: what a start writes before the servers write theirs."""
@@ -289,6 +291,7 @@ def make_data_dir(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
         full = path.resolve(strict=True)
+        _check_own(full)
         full.chmod(mode)
         (full / "logs").mkdir(mode=0o700, exist_ok=True)
         (full / "run").mkdir(mode=0o700, exist_ok=True)
@@ -297,6 +300,15 @@ def make_data_dir(path: Path) -> Path:
     except OSError as error:
         raise _unwritable(path, error) from None
     return full
+
+
+def _check_own(folder: Path) -> None:
+    """Raise SettingsError for a folder with somebody's files: it would be closed to other users, and filled with ours."""
+    there = {one.name for one in folder.iterdir()} - {"lost+found"}
+    if there and not there & _OURS:
+        raise SettingsError(
+            f"{folder} holds other files and no data of Sluice: choose a folder of its own with --data-dir or SLUICE_DATA_DIR"
+        )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What is said to people: broken between words on a terminal, whole elsewhere; what upstreams failed of."""
+"""What is said to people: broken between words on a terminal, whole elsewhere; what a record no longer has."""
 
 import io
 from datetime import UTC, datetime
@@ -7,6 +7,7 @@ import pytest
 
 from db.failures import Failures
 from sluice.sentences import wrapped
+from sluice.transcript import Said, sent
 from sluice.upstream_failures import say
 
 
@@ -34,3 +35,7 @@ def test_the_number_of_a_chunk_is_left_out_and_a_port_is_not(number: str) -> Non
     at = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
     said = say("u", [Failures("u", "upstream_cut", 1, at, f"{number}http://127.0.0.1:24100: the upstream closed")])
     assert said.endswith("the last at 12:00:00Z, http://127.0.0.1:24100: the upstream closed")
+
+
+def test_a_redacted_request_is_said_to_be_missing() -> None:
+    assert sent({"request": "", "dialect": "openai"}) == [Said("", "(no request is on record: it was redacted, or lost)")]

@@ -172,7 +172,8 @@ def test_the_address_shown_is_one_that_a_client_here_can_use(host: str, url: str
 
 def test_the_curl_line_is_shell_and_json() -> None:
     words = shlex.split(curl_line(URL, KEY))
-    assert words[:3] == ["curl", "-s", f"{URL}/v1/chat/completions"]
+    # the next prompt stands in a line of its own
+    assert words[:5] == ["curl", "-s", "-w", "\\n", f"{URL}/v1/chat/completions"]
     assert f"Authorization: Bearer {KEY}" in words
     assert json.loads(words[-1])["model"] == "demo"
 
@@ -282,3 +283,16 @@ def test_the_version_of_a_postgres_is_compared_only_where_it_is_known(tmp_path: 
     (tmp_path / "PG_VERSION").write_text("9.6")
     with pytest.raises(NotFit, match=r"was made by PostgreSQL 9\.6"):
         embedded._check_version(programs, tmp_path)
+
+
+def test_a_folder_with_other_files_is_not_taken_for_the_data(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    before = tmp_path.stat().st_mode
+    with pytest.raises(SettingsError, match="holds other files and no data of Sluice: choose a folder of its own"):
+        up.make_data_dir(tmp_path)
+    assert tmp_path.stat().st_mode == before and [one.name for one in tmp_path.iterdir()] == ["thesis.txt"]
+    (tmp_path / "key").write_text("k" * 30)
+    up.make_data_dir(tmp_path)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "lost+found").mkdir()
+    up.make_data_dir(tmp_path / "disk")
