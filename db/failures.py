@@ -1,8 +1,8 @@
-"""Which upstreams failed lately, and why, as the events of calls on record have it. Must not know: what the kinds mean."""
+"""Which upstreams and judges failed lately, and why, as the record has it. Must not know: what the kinds mean."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import LiteralString, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 
@@ -19,6 +19,11 @@ FROM (SELECT call_id, kind, at, detail FROM events WHERE call_id >= %(low)s AND 
     ORDER BY call_id DESC LIMIT %(most)s) e
 JOIN calls c USING (call_id) GROUP BY 1, 2 ORDER BY 1, 4 DESC
 """
+_JUDGES: LiteralString = """
+SELECT j.model, j.error, count(*), max(j.at)
+FROM (SELECT model, error, at FROM judgements WHERE call_id >= %(low)s AND error <> '' ORDER BY call_id DESC LIMIT %(most)s) j
+GROUP BY 1, 2 ORDER BY 1, 4 DESC
+"""
 
 
 class Failures(NamedTuple):
@@ -34,8 +39,26 @@ class Failures(NamedTuple):
 
 def upstream_failures(url: str, kinds: Sequence[str], *, within: timedelta) -> list[Failures]:
     """Return how often each upstream failed in the last `within`, by kind of event; of each upstream the newest first."""
-    low = first_id(datetime.now(UTC) - within)
+    rows = _read(url, _FAILURES, within, {"kinds": list(kinds)})
+    return [Failures(from_column(upstream), kind, int(calls), at, from_column(detail)) for upstream, kind, calls, at, detail in rows]
+
+
+class Unjudged(NamedTuple):
+    """Questions to one judge model without an answer, for one reason."""
+
+    model: str
+    error: str
+    """As in `policy.base.Judgement`."""
+    questions: int
+    last_at: datetime
+
+
+def judge_failures(url: str, *, within: timedelta) -> list[Unjudged]:
+    """Return how often each judge model gave no answer in the last `within`, by reason; of each model the newest first."""
+    return [Unjudged(from_column(model), error, int(count), at) for model, error, count, at in _read(url, _JUDGES, within, {})]
+
+
+def _read(url: str, statement: LiteralString, within: timedelta, values: dict[str, Any]) -> list[tuple[Any, ...]]:
     options = f"-c statement_timeout={statement_timeout_ms(ANSWER_S)} -c default_transaction_read_only=on"
     with psycopg.connect(conninfo(url), options=options) as connection:
-        rows = connection.execute(_FAILURES, {"low": low, "kinds": list(kinds), "most": MOST}).fetchall()
-    return [Failures(from_column(upstream), kind, int(calls), at, from_column(detail)) for upstream, kind, calls, at, detail in rows]
+        return connection.execute(statement, {"low": first_id(datetime.now(UTC) - within), "most": MOST, **values}).fetchall()

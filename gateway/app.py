@@ -241,8 +241,8 @@ class Gateway:
         at = time.time_ns() // 1_000_000
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect, endpoint=endpoint, key=key.name,
-            policies=key.policies, policy=_text(named.get(b"x-sluice-policy"), MAX_POLICY_CHARS),
-            session=_text(named.get(b"x-sluice-session"), MAX_SESSION_CHARS),
+            policies=key.policies, policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
+            session=_text(named, b"x-sluice-session", MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
             key_id=key.id, policy_sets=self._sets.named, body_sha256=digest,
         )  # fmt: skip
@@ -402,8 +402,12 @@ def _timeout(value: bytes | None, default: float) -> float:
     return seconds
 
 
-def _text(value: bytes | None, most: int) -> str:
-    return "" if value is None else value.decode("latin-1")[:most]
+def _text(named: dict[bytes, bytes], header: bytes, most: int) -> str:
+    value = named.get(header, b"")
+    if len(value) > most:
+        # two that differ behind the bound would be one in the record
+        raise InvalidRequest(f"{header.decode()} has {len(value):,} characters, and may have {most}", param=header.decode())
+    return value.decode("latin-1")
 
 
 async def _respond(

@@ -38,7 +38,8 @@ def unknown_path(method: str, path: str, headers: Iterable[tuple[bytes, bytes]])
 
 def wrong_method(method: str, path: str, right: str) -> NotFound:
     """Return the error for a path that is served, with another method."""
-    return NotFound(f"{method[:16]} {path[:_MOST_CHARS]} is not served; {right} is", code="method_not_allowed")
+    cors = "; scripts in browsers cannot call a gateway (CORS is not served)" if method == "OPTIONS" else ""
+    return NotFound(f"{method[:16]} {path[:_MOST_CHARS]} is not served; {right} is{cors}", code="method_not_allowed")
 
 
 def _hint(path: str, address: str) -> str:

@@ -89,7 +89,7 @@ class DenyRule(Rule):
     @model_validator(mode="after")
     def _replaces_by_something(self) -> Self:
         if (self.decision == "replace") != (self.arguments is not None):
-            raise ValueError("`arguments` are given exactly where the decision is `replace`")
+            raise ValueError("`decision: replace` and `arguments` go together: give both, or neither")
         return self
 
 

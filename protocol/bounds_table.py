@@ -324,7 +324,7 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/e2e/test_bad_input.py::test_a_wrong_timeout",
     ),
     Bound(
-        "session_name", "client", "the name in x-sluice-session", b.MAX_SESSION_CHARS, "characters", "gateway.app", "the rest is left off",
+        "session_name", "client", "the name in x-sluice-session", b.MAX_SESSION_CHARS, "characters", "gateway.app", "400",
         "tests/e2e/test_bad_input.py::test_odd_sessions_are_on_record",
     ),
     Bound(

@@ -100,7 +100,8 @@ def decode_error(dialect: Dialect, status: int, body: bytes, retry_after: str | 
     error: Any = parsed.get("error") if isinstance(parsed, dict) else None
     if isinstance(error, dict):
         if dialect == "anthropic":
-            if isinstance(error.get("type"), str) and error["type"] in _TO_ANTHROPIC:
+            # servers of another make say in OpenAI's words that they refuse a key; the status is the same everywhere
+            if status != 401 and isinstance(error.get("type"), str) and error["type"] in _TO_ANTHROPIC:
                 kind = error["type"]
         else:
             code, param = _name(error.get("code")), _name(error.get("param"))

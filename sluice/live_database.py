@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from sluice.live import Found, clock_faults
 from sluice.settings import place
-from sluice.upstream_failures import failed_upstreams
+from sluice.upstream_failures import failed_judges, failed_upstreams
 
 _DURABLE = {"fsync": "failed", "full_page_writes": "failed", "synchronous_commit": "warning"}
 """Settings that keep what was committed when the machine fails. Sluice says the last one for its own connections."""
@@ -97,4 +97,5 @@ CHECKS: dict[str, Callable[[str], Found]] = {
     "incomplete calls": incomplete_calls,
     "dead letters": dead_letters,
     "upstream failures": failed_upstreams,
+    "judge failures": failed_judges,
 }

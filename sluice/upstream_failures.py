@@ -1,16 +1,16 @@
-"""What `sluice doctor` says of upstreams that failed lately: cause, count, and what the network said last.
+"""What `sluice doctor` says of upstreams and judges that failed lately: cause, count, and what the network said last.
 
 The record has it: an event of each call whose upstream failed (docs/operations.md). Nobody is asked anything here.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from db.failures import Failures
+    from db.failures import Failures, Unjudged
 
 WITHIN = timedelta(hours=1)
 CAUSES = {
@@ -30,6 +30,12 @@ CAUSES = {
     "protocol_error": "its answer was not of its dialect",
 }
 """By the kind of event, in words."""
+_UNJUDGED = {
+    "deadline": "not in time",
+    "unavailable": "it could not be asked",
+    "invalid": "its answer could not be used",
+    "fault": "asking it failed",
+}
 _MOST_CHARS = 300
 _CHUNK = re.compile(r"^-?\d+: ")
 """Before what a session notes: the number of the chunk."""
@@ -41,6 +47,25 @@ def failed_upstreams(url: str) -> list[tuple[str, str]]:
 
     found = upstream_failures(url, tuple(CAUSES), within=WITHIN)
     return [("warning", say(name, list(group))) for name, group in groupby(found, key=lambda one: one.upstream)]
+
+
+def failed_judges(url: str) -> list[tuple[str, str]]:
+    """Were questions to judges left without an answer in the last hour? A warning for each model."""
+    from db.failures import judge_failures
+
+    found = judge_failures(url, within=WITHIN)
+    return [("warning", say_unjudged(model, list(group))) for model, group in groupby(found, key=lambda one: one.model)]
+
+
+def say_unjudged(model: str, each: Sequence["Unjudged"]) -> str:
+    """Return the sentence for one judge model, of which `each` has at least one, the newest first."""
+    total = sum(one.questions for one in each)
+    causes = "; ".join(f"{_UNJUDGED.get(one.error, one.error)} ({one.questions:,})" for one in each)
+    name = "".join(c if c.isprintable() else "?" for c in model[:_MOST_CHARS])
+    said = (
+        f"the judge {name!r} gave no answer to {total:,} question{'s' if total > 1 else ''} of the last hour, so those calls were blocked"
+    )
+    return f"{said}: {causes}; the last at {each[0].last_at:%H:%M:%S}Z. What it said: `sluice audit judge-blocks`"
 
 
 def say(name: str, failures: Iterable["Failures"]) -> str:

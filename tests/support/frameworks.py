@@ -12,7 +12,7 @@ from tests.support.packages import CLIENTS
 
 RUN_S = 60
 # all versions stand in the file: nothing is looked for, which takes minutes, and nothing is built
-INSTALL = ["install", "--quiet", "--no-deps", "--no-compile", "--only-binary=:all:", "--disable-pip-version-check"]
+INSTALL = ["install", "--quiet", "--require-hashes", "--no-deps", "--no-compile", "--only-binary=:all:", "--disable-pip-version-check"]
 
 
 def _commands(folder: Path) -> list[list[str]]:
