@@ -79,12 +79,13 @@ def _show_words(found: Item, *, full: bool) -> None:
     out.line("  ".join([*facts, f"{found['state']} {found['reason'] or ''}".rstrip()]))
     if found["incomplete"]:
         out.line("the record of this call is incomplete: see the events (--raw)")
-    if found["state"] == "FAILED" and found["events"]:
-        out.title("what went wrong")
-        out.said([Said("", _event(item)) for item in found["events"]])
     for event in found["events"]:
         if event["kind"] == "redacted":
             out.line(f"redacted {day(event['at'])} {clock(event['at'])} by {event['detail']}")
+    events = [event for event in found["events"] if event["kind"] != "redacted"]
+    if found["state"] == "FAILED" and events:
+        out.title("what went wrong")
+        out.said([Said("", _event(item)) for item in events])
     out.title("what the client sent")
     out.said(sent(found))
     out.title("what the client got")

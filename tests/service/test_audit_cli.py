@@ -321,6 +321,7 @@ def test_show_tells_what_went_wrong(url: str) -> None:
         EndRecord(call_id=call, at=NOW, state="FAILED", reason="api_error", status=502, stop_reason="", input_tokens=None),
         EventRecord(call_id=call, kind="upstream_refused", number=1, at=NOW, detail="http://h:1: Connection \x1b[2J refused"),
         EventRecord(call_id=call, kind="another", number=2, at=NOW + 1, detail=""),
+        EventRecord(call_id=call, kind="redacted", number=1, at=NOW + 2, detail="owner: asked by the user"),
     ]
 
     async def insert() -> None:
@@ -331,6 +332,8 @@ def test_show_tells_what_went_wrong(url: str) -> None:
     shown = audit("show", call).stdout.splitlines()
     at = shown.index("what went wrong")
     assert shown[at + 1 : at + 3] == ["nobody listens there (upstream_refused): http://h:1: Connection \\x1b[2J refused", "another"]
+    # what was done to it later is no cause
+    assert [line[:8] for line in shown if "asked by the user" in line] == ["redacted"] and shown[2].endswith("by owner: asked by the user")
 
 
 def test_a_judge_that_did_not_answer_has_no_probability(url: str) -> None:
