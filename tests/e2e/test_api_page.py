@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.markdown import DOCS, names, section, tables
 from tests.support.product import KEY, Product, base_config, digest, running
+from tests.support.record import fresh_database
 from tests.support.waiting import wait_for
 
 PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
@@ -63,7 +64,8 @@ def asked(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
     config["policies"]["judged"] = config["policies"]["default"][1:]
     config["keys"][0]["policies"].append("judged")
     config["keys"] += [{"name": f"only-{role}", "sha256": digest(text), "roles": [role]} for role, text in KEYS.items()]
-    with running(tmp_path_factory.mktemp("api"), redis_url, database_url, config) as product:
+    # its own: lists hold nothing but these calls
+    with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("api"), redis_url, url, config) as product:
         made = Asked(product)
         wait_for(made.is_on_record, what="all calls are on record")
         yield made

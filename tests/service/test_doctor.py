@@ -1,5 +1,6 @@
 """The checks before a process starts: each fault is one sentence with an exit code, and a fit machine starts every role."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -11,12 +12,14 @@ from pathlib import Path
 import pytest
 import redis
 
+from db.insert import AuditInserter
 from db.schema import newest
 from protocol.config import Config, Key
 from sluice import doctor
 from sluice.errors import NotFit, SettingsError, Unavailable
+from sluice.upstream_failures import failed_judges
 from tests.support.ports import free_port
-from tests.support.record import fresh_database, rows
+from tests.support.record import call_id, call_record, fresh_database, judgement_record, rows
 from tests.support.servers import valkey_server
 
 ROOT = Path(__file__).parents[2]
@@ -165,6 +168,19 @@ def test_doctor_reports_everything(database_url: str, redis_url: str) -> None:
         assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
         code, _ = sluice("doctor", "--before-start", SLUICE_REDIS_URL=redis_url, SLUICE_DATABASE_URL=url)
         assert code == 0
+
+
+async def test_judges_that_did_not_answer_are_named(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        calls = [call_id() for _ in range(3)]
+        errors = "unavailable", "unavailable", "deadline"
+        async with AuditInserter(url) as inserter:
+            for call, error in zip(calls, errors, strict=True):
+                unjudged = judgement_record(call, model="absent", probability=None, explanation="", error=error)
+                assert not await inserter.insert([call_record(call), unjudged, judgement_record(call, step=1)], {})
+        [(state, said)] = await asyncio.to_thread(failed_judges, url)
+        assert state == "warning" and said.startswith("the judge 'absent' gave no answer to 3 questions of the last hour, so those calls")
+        assert "it could not be asked (2)" in said and "not in time (1)" in said
 
 
 @pytest.mark.parametrize("name", ["PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO"])

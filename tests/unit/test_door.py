@@ -62,6 +62,7 @@ def test_what_a_client_made_up_is_cut_and_never_taken_for_an_address() -> None:
 def test_another_method_names_the_right_one() -> None:
     error = wrong_method("GET", "/v1/messages", "POST")
     assert (error.message, error.error_code) == ("GET /v1/messages is not served; POST is", "method_not_allowed")
+    assert "CORS is not served" in wrong_method("OPTIONS", "/v1/messages", "POST").message
 
 
 def test_what_is_said_to_be_served_of_the_record_is() -> None:

@@ -52,6 +52,12 @@ def test_upstream_failures_reach_the_sdks_by_the_table(kind: str, openai_status:
         assert (b"sk-secret" in errors_wire.error_frame(dialect, kind, "sk-secret told", None)) is not account
 
 
+def test_a_refused_key_is_known_by_its_status_in_whatever_words() -> None:
+    said = b'{"error": {"type": "invalid_request_error", "message": "Incorrect API key provided"}}'
+    assert errors_wire.decode_error("anthropic", 401, said, None).kind == "authentication_error"
+    assert errors_wire.decode_error("anthropic", 400, said, None).kind == "invalid_request_error"
+
+
 def test_context_overflow_and_headers() -> None:
     long = UpstreamFailed("invalid_request_error", "prompt is too long: 3 tokens > 2 maximum", 400)
     assert json.loads(errors_wire.failed_response("openai", long)[2])["error"]["code"] == "context_length_exceeded"
