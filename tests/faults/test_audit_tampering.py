@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from db.canonical import FORMS
+from db.canonical import FORMS, VERSION
 from db.link import conninfo
 from db.seal import Sealer
 from db.verify import verify
@@ -211,6 +211,8 @@ def other_value(kind: str, value: Any, chance: random.Random) -> Any:
                 return b"x"
             at = chance.randrange(len(value))
             return value[:at] + bytes([value[at] ^ 1 << chance.randrange(8)]) + value[at + 1 :]
+        case "text" if value is None:
+            return "x"
         case "text":
             return chance.choice([value + "x", value[:-1] or "y", value.swapcase() if value.swapcase() != value else "z"])
         case "int4" | "int8":
@@ -227,6 +229,15 @@ def other_value(kind: str, value: Any, chance: random.Random) -> Any:
             return [value[0] + 1, *value[1:]] if chance.random() < 0.5 else value[:-1]
         case _:
             return value.replace(microsecond=(value.microsecond + 1) % 1_000_000)
+
+
+@pytest.mark.case("A1")
+@pytest.mark.parametrize("made_for", [-1, 0, VERSION - 1, VERSION + 1, 1000])
+def test_a1_a_seal_for_tables_that_it_cannot_have_been_made_for_is_noticed(copy: Log, made_for: int) -> None:
+    """The column is under no hash: another one of these would let rows be added that the seal does not cover."""
+    rows(copy.url, "UPDATE seals SET made_for = %s WHERE call_id = %s", made_for, copy.calls[4])
+    code, said = verified(copy.url)
+    assert (code, said["first"]["class"], said["first"]["call_id"]) == (1, "altered", str(copy.calls[4]))
 
 
 @pytest.mark.case("A1")
