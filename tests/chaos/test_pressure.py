@@ -140,7 +140,7 @@ def test_c2_clients_that_do_not_read_do_not_slow_others(tmp_path: Path, redis_ur
     with replaying() as replay:
         replay.answer(stream(f"data: {FRAME}\n\n".encode() * 1900, cutting="events"))
         config = upstreams.config(replay)
-        config["limits"] |= {"unsent_bytes": UNSENT, "ended_ttl_s": 1.0, "key_calls": STALLED + SLOW + 1}
+        config["limits"] |= {"unsent_bytes": UNSENT, "ended_ttl_s": 1.0, "open_calls": 2 * (STALLED + SLOW + 1)}
         with running(tmp_path, redis_url, database_url, config) as product:
             name = f"{STALLED + SLOW} clients that read 30 MB slowly or not at all"
             # each byte is on the call's stream, on the reply stream, and twice in the record until that is committed
@@ -151,7 +151,7 @@ def test_c2_clients_that_do_not_read_do_not_slow_others(tmp_path: Path, redis_ur
                     under_way([last], 1)
                     refused = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS]
                     joined(refused)
-                    assert_refused(refused, b"its share of 24", status=429)
+                    assert_refused(refused, b"its share of 10", status=429)
                     joined([last])
             hold_invariants(product, [last, *refused])
 
@@ -202,7 +202,7 @@ def many(product: Product, model: JudgeModel, figure: Figure) -> None:
 
 # --- a slow worker pool ---
 
-POOL, QUEUE = 5, 20
+POOL, QUEUE, LATE = 5, 10, 40
 
 
 @pytest.mark.case("C13")
@@ -225,13 +225,13 @@ def test_c13_a_slow_worker_pool(tmp_path: Path, redis_url: str, database_url: st
         @contextmanager
         def slow() -> Iterator[None]:
             """The worker holds all it may: others wait their time, and past the queue's bound not even that."""
-            late = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS for _ in range(QUEUE)]
+            late = [Reader(product.url, request("hello", d), dialect=d) for n in range(LATE) for d in (DIALECTS[n % 2],)]
             wait_for(lambda: any(r.status == 503 for r in late), what="calls past the bound of the queue")
             yield
             joined(late)
             refused.extend(late)
 
-        with bounded(product, figure, f"a slow worker pool, {POOL} calls in it and 120 before it"):
+        with bounded(product, figure, f"a slow worker pool, {POOL} calls in it and {LATE} before it"):
             compared(gaps_p95, slow, figure, "a slow worker pool: p95 of the gaps in the calls it holds")
             assert all(r.is_alive() for r in served), "the worker was free too soon"
             assert_refused(refused)

@@ -98,9 +98,7 @@ class Reader(threading.Thread):
     @property
     def text(self) -> str:
         """The text that came, of a stream."""
-        if self.dialect == "anthropic":
-            return "".join(f["delta"].get("text", "") for f in self.frames if f.get("type") == "content_block_delta")
-        return "".join(f["choices"][0]["delta"].get("content") or "" for f in self.frames if f.get("choices"))
+        return streamed_text(self.dialect, self.received)
 
     @property
     def seen(self) -> Seen:
@@ -112,6 +110,14 @@ class Reader(threading.Thread):
     def has_all(self, count: int) -> bool:
         """Did all words come, once and in order, and an end?"""
         return self.text == "".join(f"word{n} " for n in range(1, count + 1)) and self.whole
+
+
+def streamed_text(dialect: Dialect, received: bytes) -> str:
+    """Return the text of a stream."""
+    frames = parse_sse(received)
+    if dialect == "anthropic":
+        return "".join(f["delta"].get("text", "") for f in frames if f.get("type") == "content_block_delta")
+    return "".join(f["choices"][0]["delta"].get("content") or "" for f in frames if f.get("choices"))
 
 
 def joined(readers: Iterable[Reader], timeout_s: float = 60.0) -> None:
