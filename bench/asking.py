@@ -16,8 +16,8 @@ from sqlalchemy import event
 from bench.volume import Volume
 from db.filters import CHUNK_FILTERS, Position, encode_cursor, first_id, parse_filters
 from db.link import conninfo
-from db.plans import SETTINGS, KeptPlans
-from db.queries import AuditReader
+from db.read.plans import SETTINGS, KeptPlans
+from db.read.queries import AuditReader
 
 BOUND_MS = 50.0
 ROUNDS = 3

@@ -7,9 +7,9 @@ import time
 import uuid
 from typing import Any
 
-from db.insert import AuditInserter
-from db.migrate import downgrade, upgrade
-from db.schema import newest
+from db.migrations.migrate import downgrade, upgrade
+from db.migrations.place import newest
+from db.write.insert import AuditInserter
 from protocol.records import BlockRecord, CallRecord, ChunksRecord, EndRecord, JudgementRecord, Record, ToolCallRecord
 
 QUIET_S = 5.0

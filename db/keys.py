@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from db.engine import open_engine
 from db.models import ApiKey
-from db.queries import reading
-from protocol.added_tools import check_families
+from db.read.queries import reading
 from protocol.config import Key, Role
 from protocol.errors import InvalidRequest, NotFound
+from protocol.server_tools.added import check_families
 
 PREFIX = "sk-sluice-"
 _NAME = "is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"

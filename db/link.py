@@ -31,7 +31,7 @@ class TimedConnection(psycopg.AsyncConnection[Any]):
 
     answer_s = PING_S
     keeps_plans = False
-    """Whether its settings are those of `db.plans`."""
+    """Whether its settings are those of `db.read.plans`."""
 
     async def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
         """Every wait of the driver for an answer comes through here."""

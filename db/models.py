@@ -1,4 +1,4 @@
-"""The tables. Append-only: a verdict, a release and an end are rows of their own, joined by the views in `db.views`.
+"""The tables. Append-only: a verdict, a release and an end are rows of their own, joined by the views in `db.read.views`.
 
 Every table of a call is partitioned by RANGE of `call_id`, a UUIDv7 and so ordered by time: the partition key is
 part of each primary key, and a lookup by call reads one partition. Model output is bytea (`protocol.records.to_bytes`),
@@ -270,7 +270,7 @@ class Seal(Base):
 
 
 class StoredCheckpoint(Base):
-    """The tree at one size: the text to be kept elsewhere (`db.checkpoints`), and what is needed to go on from there."""
+    """The tree at one size: the text to be kept elsewhere (`db.seals.checkpoints`), and what is needed to go on from there."""
 
     __tablename__ = "checkpoints"
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from db import holes, letters
 from db.link import TimedConnection, conninfo, statement_timeout_ms
-from db.schema import IDENTITY
+from db.migrations.place import IDENTITY
 from protocol.config import Key
 from protocol.errors import AuditUnavailable
 

@@ -14,11 +14,11 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from db.counts import parse_counts
-from db.export import export_lines
 from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, NOT_A_CALL_ID, VERIFY_FILTERS, parse_filters
-from db.items import JsonObject, dump_json
-from db.queries import AuditReader
+from db.read.counts import parse_counts
+from db.read.export import export_lines
+from db.read.items import JsonObject, dump_json
+from db.read.queries import AuditReader
 from gateway import door
 from gateway.keyring import refusal
 from protocol.config import Key, Runtime
@@ -148,7 +148,7 @@ async def _export(request: Request, reader: Reader) -> Response:
 
 async def _verify(request: Request, reader: Reader) -> Response:
     """Some calls against their seals, and the checkpoints around those; the whole record is for the command line."""
-    from db.verify import verify_part
+    from db.seals.verify import verify_part
 
     chosen = await reader.named(parse_filters(request.query_params.multi_items(), of="calls", allowed=VERIFY_FILTERS))
     if chosen.call_id is None and chosen.low is None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import uvicorn
 
-from db.schema import newest
+from db.migrations.place import newest
 from db.watch import Watch
 from gateway import descriptors
 from gateway.app import Gateway

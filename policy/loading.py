@@ -18,8 +18,8 @@ from types import ModuleType
 
 from pydantic import ValidationError
 
-from policy import call_state
 from policy.base import HOOKS, Context, Policy, is_built_in
+from policy.session import call_state
 from protocol.bounds import MAX_NAME_CHARS
 from protocol.config import Config, PolicyStep, did_you_mean
 from protocol.errors import PolicyFailed
@@ -27,11 +27,11 @@ from protocol.policy_set import module_of, places_of, read_by_sessions
 from protocol.request import ChatRequest
 
 BUILT_IN = {
-    "noop": "policy.noop:Noop",
-    "uppercase": "policy.uppercase:Uppercase",
-    "tool_rules": "policy.tool_rules:ToolRules",
-    "tool_judge": "policy.tool_judge:ToolJudge",
-    "text_replace": "policy.text_replace:TextReplace",
+    "noop": "policy.builtin.noop:Noop",
+    "uppercase": "policy.builtin.uppercase:Uppercase",
+    "tool_rules": "policy.builtin.tool_rules:ToolRules",
+    "tool_judge": "policy.builtin.tool_judge:ToolJudge",
+    "text_replace": "policy.builtin.text_replace:TextReplace",
 }
 
 

@@ -13,7 +13,7 @@ Must not know: events, dialects.
 from collections.abc import Mapping
 
 from policy.base import Block, Executor, shown
-from policy.chain import Decided
+from policy.session.chain import Decided
 from protocol.config import NoticeForm
 
 _ASK = "do not repeat it in another form, ask the user"

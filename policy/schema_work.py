@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_SCHEMA_WORK
-from protocol.schema_graph import UNIQUE, Graph, Node, bounds_of
+from protocol.json_schema_graph import UNIQUE, Graph, Node, bounds_of
 
 _MAX_STEPS = 50_000
 _LITTLE = 500_000

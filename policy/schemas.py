@@ -10,8 +10,8 @@ import msgspec
 
 from policy.schema_work import Budget, Estimate, TooMuchWork
 from protocol import bounds
+from protocol.json_schema_graph import MAX_BACKTRACKS
 from protocol.request import Tool
-from protocol.schema_graph import MAX_BACKTRACKS
 
 __all__ = ["AnswerCheck", "Budget", "Schema", "TooMuchWork", "ToolSchemas", "compile_client_schema", "compile_schema"]
 _MAX_ANSWER = bounds.MAX_CHECKED_CHARS

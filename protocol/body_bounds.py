@@ -13,8 +13,8 @@ import msgspec
 from protocol import bounds
 from protocol.errors import InvalidRequest
 from protocol.fields import invalid
+from protocol.json_schema_graph import Graph, Unclear, bounds_of
 from protocol.json_strict import loads_body
-from protocol.schema_graph import Graph, Unclear, bounds_of
 from protocol.value_count import count_values
 
 _REFERS = (b'"$dynamicRef"', b'"$recursiveRef"', b'"unevaluated')

@@ -52,12 +52,12 @@ _REQUESTS: tuple[Bound, ...] = (
     ),
     Bound(
         "schema_depth", "client", "how deep a schema is nested that is written for another provider", b.MAX_SCHEMA_DEPTH, "levels",
-        "protocol.schema", "400, or the tool goes without strict mode",
+        "protocol.json_schema", "400, or the tool goes without strict mode",
         "tests/unit/test_schema.py::test_what_cannot_be_compiled_is_refused_for_another_way",
     ),
     Bound(
         "schema_merged", "client", "properties in alternatives at the top of a tool's schema", b.MAX_SCHEMA_MERGED, "properties",
-        "protocol.schema", "400", "tests/unit/test_schema.py::test_references_that_double_at_each_step_end_soon",
+        "protocol.json_schema", "400", "tests/unit/test_schema.py::test_references_that_double_at_each_step_end_soon",
     ),
     Bound("stop_sequences", "client", "stop sequences", b.MAX_STOPS, "sequences", _BODY, _REFUSED, _MULTIPLIED),
     Bound("stop_chars", "client", "a stop sequence", b.MAX_STOP_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
@@ -71,7 +71,7 @@ _REQUESTS: tuple[Bound, ...] = (
         "the rest is one word", "tests/unit/test_request_attacks.py::test_what_was_left_out_is_noted_up_to_a_bound",
     ),
     Bound(
-        "lookups", "client", "earlier tool calls looked up in the record", b.MAX_LOOKUPS, "calls", "protocol.anthropic_turn",
+        "lookups", "client", "earlier tool calls looked up in the record", b.MAX_LOOKUPS, "calls", "protocol.anthropic.turn",
         "the last ones are looked up",
         "tests/unit/test_anthropic_turn.py::test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect",
     ),
@@ -99,7 +99,8 @@ _SIZES: tuple[Bound, ...] = (
         "the answer is an error", "tests/unit/test_bounds.py::test_past_its_bound_an_answer_ends_with_a_clear_error",
     ),
     Bound(
-        "segments", "upstream", "answers of one turn that pauses", b.MAX_SEGMENTS, "answers", "policy.session", "the turn ends as it is",
+        "segments", "upstream", "answers of one turn that pauses", b.MAX_SEGMENTS, "answers", "policy.session.session",
+        "the turn ends as it is",
         "tests/e2e/test_continued_turns.py::test_a_turn_that_never_ends_stops_after_eight_segments",
     ),
 )  # fmt: skip
@@ -118,7 +119,7 @@ _CONFIGURED: tuple[Bound, ...] = (
         "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
     ),
     Bound(
-        "rules", "configuration", "rules in one list", b.MAX_RULES, "rules", "policy.tool_rules",
+        "rules", "configuration", "rules in one list", b.MAX_RULES, "rules", "policy.builtin.tool_rules",
         "the configuration is refused with its place", "tests/unit/test_bounds.py::test_past_its_bound_a_configuration_is_refused",
     ),
 )  # fmt: skip
@@ -137,45 +138,45 @@ _TESTS = "tests/unit/test_answer_bounds.py::"
 _ANSWERS: tuple[Bound, ...] = (
     Bound(
         "answer_blocks", "upstream", "content blocks of an answer",
-        b.MAX_BLOCKS, "blocks", "policy.blocks", "the answer ends with an error",
+        b.MAX_BLOCKS, "blocks", "policy.session.blocks", "the answer ends with an error",
         _TESTS + "test_an_answer_of_too_many_blocks_ends",
     ),
     Bound(
         "answer_tool_calls", "upstream", "tool calls of an answer: native, provider-run and in text", b.MAX_TOOL_CALLS, "calls",
-        "policy.blocks", "blocked, too_many; the client reads one notice, twice the bound are listed, all are in the chunks",
+        "policy.session.blocks", "blocked, too_many; the client reads one notice, twice the bound are listed, all are in the chunks",
         _TESTS + "test_tool_calls_past_the_bound_are_left_out_with_one_message",
     ),
     Bound(
-        "answer_text_calls", "upstream", "tool calls in one text", b.MAX_TEXT_CALLS, "calls", "policy.text_flow",
+        "answer_text_calls", "upstream", "tool calls in one text", b.MAX_TEXT_CALLS, "calls", "policy.session.text_flow",
         "the rest of the text is withheld, too_many, with a notice",
         _TESTS + "test_a_text_with_too_many_calls_is_cut_with_a_message",
     ),
     Bound(
         "answer_text_step", "upstream", "text that a hook or the search for calls takes at once", b.TEXT_STEP_CHARS, "characters",
-        "policy.text_flow", "longer text comes in steps", _TESTS + "test_long_text_reaches_hooks_in_steps",
+        "policy.session.text_flow", "longer text comes in steps", _TESTS + "test_long_text_reaches_hooks_in_steps",
     ),
     Bound(
         "answer_carried", "upstream", "text that may be a call over the border of two texts, searched once more at each",
         b.MAX_CARRIED_CHARS,
-        "characters", "policy.searching", "the answer ends with an error",
+        "characters", "policy.builtin.searching", "the answer ends with an error",
         _TESTS + "test_what_is_searched_again_at_each_border_has_an_end",
     ),
     Bound(
-        "answer_ids", "upstream", "an id: of a message, model or tool call", b.MAX_ID_CHARS, "characters", "policy.extras",
+        "answer_ids", "upstream", "an id: of a message, model or tool call", b.MAX_ID_CHARS, "characters", "policy.session.extras",
         "the client gets another id, the record has the true one",
         _TESTS + "test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came",
     ),
     Bound(
-        "answer_names", "upstream", "the name of a tool call", b.MAX_NAME_CHARS, "characters", "policy.extras",
+        "answer_names", "upstream", "the name of a tool call", b.MAX_NAME_CHARS, "characters", "policy.session.extras",
         "the call is blocked, name", _TESTS + "test_a_name_past_the_bound_is_withheld",
     ),
     Bound(
-        "answer_signatures", "upstream", "the signature of reasoning", b.MAX_SIGNATURE_CHARS, "characters", "policy.extras",
+        "answer_signatures", "upstream", "the signature of reasoning", b.MAX_SIGNATURE_CHARS, "characters", "policy.session.extras",
         "withheld", _TESTS + "test_a_signature_that_is_none_is_withheld",
     ),
     Bound(
         "answer_notes", "upstream", "things about an answer that are noted, beside the mark of each chunk", b.MAX_NOTES, "events of a call",
-        "policy.outbox", "one more says that there are others", _TESTS + "test_notes_about_an_answer_have_an_end",
+        "policy.session.outbox", "one more says that there are others", _TESTS + "test_notes_about_an_answer_have_an_end",
     ),
 )  # fmt: skip
 # --- policies and rules ---
@@ -183,31 +184,31 @@ _JSON_TEST, _RULES_TEST = "tests/unit/test_json_strict.py", "tests/unit/test_rul
 _POLICIES: tuple[Bound, ...] = (
     Bound(
         "policy_state", "policy", "objects that a policy holds and each call copies", b.MAX_STATE_OBJECTS, "objects in an attribute",
-        "policy/call_state.py", "the policy is not loaded: the start stops with a sentence that names the attribute",
+        "policy/session/call_state.py", "the policy is not loaded: the start stops with a sentence that names the attribute",
         "tests/unit/test_policy_state.py::test_what_cannot_be_copied_is_refused_at_load",
     ),
     Bound(
-        "verdict_reason", "policy", "a verdict's reason", b.MAX_REASON_CHARS, "characters", "policy/checked.py",
+        "verdict_reason", "policy", "a verdict's reason", b.MAX_REASON_CHARS, "characters", "policy/session/checked.py",
         "the verdict is a fault: what it was about is blocked",
         "tests/unit/test_policy_faults.py::test_a_verdict_with_a_wrong_field_is_a_fault",
     ),
     Bound(
-        "verdict_message", "policy", "a block's message to the client", b.MAX_MESSAGE_CHARS, "characters", "policy/checked.py",
+        "verdict_message", "policy", "a block's message to the client", b.MAX_MESSAGE_CHARS, "characters", "policy/session/checked.py",
         "the verdict is a fault: what it was about is blocked",
         "tests/unit/test_policy_faults.py::test_a_verdict_with_a_wrong_field_is_a_fault",
     ),
     Bound(
-        "verdict_rule", "policy", "the name of the rule that decided", b.MAX_NAME_CHARS, "characters", "policy/checked.py",
+        "verdict_rule", "policy", "the name of the rule that decided", b.MAX_NAME_CHARS, "characters", "policy/session/checked.py",
         "the verdict is a fault: what it was about is blocked",
         "tests/unit/test_notices.py::test_a_rule_that_is_no_name_is_a_fault_of_its_policy",
     ),
     Bound(
-        "asks", "policy", "questions to judges about one tool call", b.MAX_ASKS, "questions", "policy/chain.py",
+        "asks", "policy", "questions to judges about one tool call", b.MAX_ASKS, "questions", "policy/session/chain.py",
         "the call is blocked (too_many_asks)", "tests/unit/test_policy_faults.py::test_a_policy_that_asks_without_end_is_stopped",
     ),
     Bound(
         "request_change_items", "policy", "items of one JSON object in a request that a hook returns", b.MAX_CHANGED_ITEMS, "items",
-        "policy/checked.py", "the hook's answer is a fault: the request is refused with 403",
+        "policy/session/checked.py", "the hook's answer is a fault: the request is refused with 403",
         "tests/unit/test_policy_faults.py::test_a_request_with_a_wrong_type_inside_is_a_fault",
     ),
     Bound(
@@ -220,41 +221,42 @@ _POLICIES: tuple[Bound, ...] = (
         f"{_JSON_TEST}::test_arguments_that_two_programs_read_differently_are_refused",
     ),
     Bound(
-        "rule_texts", "upstream", "texts in arguments that rules look at", b.MAX_RULE_TEXTS, "texts", "policy/arguments.py",
+        "rule_texts", "upstream", "texts in arguments that rules look at", b.MAX_RULE_TEXTS, "texts", "policy/builtin/arguments.py",
         "deny rules apply, allow rules do not", f"{_RULES_TEST}::test_more_than_rules_look_at_is_denied_and_not_allowed",
     ),
     Bound(
         "folded_text", "upstream", "text beyond ASCII that rules fold", b.MAX_FOLDED_BYTES, "bytes more than characters",
-        "policy/arguments.py", "deny rules apply, allow rules do not",
+        "policy/builtin/arguments.py", "deny rules apply, allow rules do not",
         f"{_RULES_TEST}::test_more_than_rules_look_at_is_denied_and_not_allowed",
     ),
     Bound(
-        "sql_text", "upstream", "SQL that rules parse", b.MAX_SQL_CHARS, "characters", "policy/sql.py",
+        "sql_text", "upstream", "SQL that rules parse", b.MAX_SQL_CHARS, "characters", "policy/builtin/sql.py",
         "deny rules apply, allow rules do not", "tests/unit/test_sql_kinds.py::test_a_text_over_the_bound_is_refused",
     ),
     Bound(
-        "sql_steps", "upstream", "steps of the SQL parser", 2, "steps a token, and 1,000", "policy/sql.py",
+        "sql_steps", "upstream", "steps of the SQL parser", 2, "steps a token, and 1,000", "policy/builtin/sql.py",
         "deny rules apply, allow rules do not", "tests/unit/test_sql_kinds.py::test_no_text_takes_the_parser_long",
     ),
 )  # fmt: skip
 # --- judges ---
 _JUDGES: tuple[Bound, ...] = (
     Bound(
-        "judge_open_asks", "upstream", "open questions to judges, of one call", b.MAX_OPEN_ASKS, "questions", "policy/blocks.py",
+        "judge_open_asks", "upstream", "open questions to judges, of one call", b.MAX_OPEN_ASKS, "questions", "policy/session/blocks.py",
         "the others wait in order", "tests/unit/test_judged_answers.py::test_only_so_many_questions_of_a_call_are_open",
     ),
     Bound(
-        "judge_answer_calls", "upstream", "calls before in an answer that a judge is shown", b.MAX_TOOL_CALLS, "calls", "policy/answer.py",
+        "judge_answer_calls", "upstream", "calls before in an answer that a judge is shown", b.MAX_TOOL_CALLS, "calls",
+        "policy/session/answer.py",
         "later calls are blocked (answer_too_large)", "tests/unit/test_judged_answers.py::test_an_answer_of_any_size_is_kept_in_bounds",
     ),
     Bound(
-        "judge_answer_bytes", "upstream", "names and arguments of those calls", b.MAX_ANSWER_BYTES, "bytes", "policy/answer.py",
+        "judge_answer_bytes", "upstream", "names and arguments of those calls", b.MAX_ANSWER_BYTES, "bytes", "policy/session/answer.py",
         "later calls are blocked (answer_too_large); tool_judge does so at its option answer_bytes",
         "tests/unit/test_judged_answers.py::test_an_answer_of_any_size_is_kept_in_bounds",
     ),
     Bound(
         "judge_tool_bytes", "client", "description and schema of a tool whose call is judged", b.MAX_TOOL_BYTES, "bytes",
-        "policy/tool_judge.py", "its calls are blocked (tool_too_large)",
+        "policy/builtin/tool_judge.py", "its calls are blocked (tool_too_large)",
         "tests/unit/test_judging.py::test_a_large_schema_is_not_judged_and_an_undeclared_tool_has_none",
     ),
     Bound(
@@ -279,7 +281,7 @@ _JUDGES: tuple[Bound, ...] = (
     ),
     Bound(
         "judge_models", "policy", "judge models of which a judge worker knows the form of reply", b.MAX_KNOWN_JUDGES, "models",
-        "workers/judge_forms.py", "all is forgotten and learned anew", "tests/service/judge/test_forms.py::test_what_is_known_is_bounded",
+        "workers/judge/forms.py", "all is forgotten and learned anew", "tests/service/judge/test_forms.py::test_what_is_known_is_bounded",
     ),
 )  # fmt: skip
 # --- gateway ---
@@ -416,13 +418,13 @@ _WORKERS: tuple[Bound, ...] = (
     Bound(
         "step", "client", "bytes in one step of a policy worker's loop: an entry, a fact; twice that of a body",
         b.LARGE_STEP_BYTES, "bytes",
-        "workers/feeding.py", "the step is taken beside the loop, in the turn of its API key",
+        "workers/policy/feeding.py", "the step is taken beside the loop, in the turn of its API key",
         "tests/faults/test_large_steps.py::test_a_policy_that_hangs_in_a_request_costs_its_call_alone",
     ),
     Bound(
         "heavy call", "upstream", "arguments of incomplete tool calls decided on the loop; an eighth of it with SQL",
         b.HEAVY_BYTES, "bytes",
-        "workers/call.py", "the call's further steps are taken beside the loop",
+        "workers/policy/call.py", "the call's further steps are taken beside the loop",
         "tests/faults/test_large_steps.py::test_a_policy_that_hangs_in_a_large_tool_call_costs_its_call_alone",
     ),
     Bound(
@@ -437,12 +439,12 @@ _WORKERS: tuple[Bound, ...] = (
     ),
     Bound(
         "deaths", "client", "policy workers that die in a step of one call", 2, "workers",
-        "workers/claims.py", "the call ends with policy_failed; before that it is replayed after all others",
+        "workers/policy/claims.py", "the call ends with policy_failed; before that it is replayed after all others",
         "tests/chaos/test_hooks.py::test_w8_a_hook_that_never_lets_go_costs_its_call_and_two_workers",
     ),
     Bound(
         "worker calls", "client", "calls at a policy worker; one API key: four fifths of them", 500, "calls",
-        "workers/policy.py", "new ones wait for another worker; after claim_s 503 no_worker",
+        "workers/policy/worker.py", "new ones wait for another worker; after claim_s 503 no_worker",
         "tests/service/test_takeover_path.py::test_one_key_never_has_all_places_of_a_worker", setting="limits.max_calls",
     ),
 )  # fmt: skip
@@ -455,16 +457,17 @@ _RECORD: tuple[Bound, ...] = (
     ),
     Bound(
         "record-indexed-text", "upstream", "characters of a name, id, model, session or policy in an indexed column of the record",
-        b.MAX_INDEXED_CHARS, "characters", "db.fit", "kept cut with its SHA-256, whole in an event `unfit`",
+        b.MAX_INDEXED_CHARS, "characters", "db.write.fit", "kept cut with its SHA-256, whole in an event `unfit`",
         "tests/service/test_audit_insert.py::test_whatever_is_too_long_or_too_large_is_found_and_kept_whole",
     ),
     Bound(
         "record-searched-text", "policy", "characters of a block's reason, and of a tool call that the text search sees",
-        b.MAX_SEARCHED_CHARS, "characters", "db.fit", "kept cut with its SHA-256, whole in an event `unfit`; arguments are whole",
+        b.MAX_SEARCHED_CHARS, "characters", "db.write.fit", "kept cut with its SHA-256, whole in an event `unfit`; arguments are whole",
         "tests/service/test_audit_insert.py::test_whatever_is_too_long_or_too_large_is_found_and_kept_whole",
     ),
     Bound(
-        "record-poison", "upstream", "records of one batch that fit no row", b.MAX_TRIED_RECORDS, "records found one by one", "db.insert",
+        "record-poison", "upstream", "records of one batch that fit no row", b.MAX_TRIED_RECORDS, "records found one by one",
+        "db.write.insert",
         "dead letters; past it a call's part of the batch is one, as a whole",
         "tests/service/test_audit_insert.py::test_three_thousand_poison_records_delay_an_innocent_commit_by_less_than_half_a_second",
     ),

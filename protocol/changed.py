@@ -12,10 +12,13 @@ from typing import Any
 
 import msgspec
 
-from protocol import anthropic_request_read, openai_messages_read, openai_request_read, openai_tools_read
+from protocol.anthropic import read as anthropic_request_read
 from protocol.errors import InvalidRequest
 from protocol.fields import refuse_twins
 from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.openai_chat import messages_read as openai_messages_read
+from protocol.openai_chat import read as openai_request_read
+from protocol.openai_chat import tools_read as openai_tools_read
 from protocol.request import ChatRequest, OtherPart, Part, Reasoning, ResponseFormat, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 
 _FORM = ("dialect", "stream", "include_usage", "legacy_functions")

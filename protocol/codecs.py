@@ -50,10 +50,10 @@ def make_decoder(dialect: Dialect, unknown: frozenset[str] = frozenset()) -> Dec
     """Return the stream decoder for an upstream of `dialect`. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
     # by their modules' names: `from protocol import` asks each time whether a name is a module that is not there yet
     if dialect == "anthropic":
-        from protocol.anthropic_decode import StreamDecoder as Messages
+        from protocol.anthropic.decode import StreamDecoder as Messages
 
         return Messages(unknown)
-    from protocol.openai_decode import StreamDecoder as Chat
+    from protocol.openai_chat.decode import StreamDecoder as Chat
 
     return Chat(unknown)
 
@@ -63,9 +63,9 @@ def decode_whole(dialect: Dialect, body: bytes, unknown: frozenset[str] = frozen
     if (values := count_values(body, bounds.MAX_ANSWER_VALUES)) > bounds.MAX_ANSWER_VALUES:
         raise RemoteProtocolError(f"upstream's answer has {values:,} JSON values; one may have {bounds.MAX_ANSWER_VALUES:,}")
     if dialect == "anthropic":
-        from protocol.anthropic_decode import decode_whole as decode
+        from protocol.anthropic.decode import decode_whole as decode
     else:
-        from protocol.openai_decode import decode_whole as decode
+        from protocol.openai_chat.decode import decode_whole as decode
     return decode(body, unknown)
 
 
@@ -79,10 +79,10 @@ def decode_error(dialect: Dialect, status: int, body: bytes, retry_after: str | 
 def make_encoder(dialect: Dialect, request: ChatRequest, *, call_id: str, created: int) -> Encoder:
     """Return the encoder for a client of `dialect`: streaming if `request.stream`. `created` is Unix seconds; same inputs, same bytes."""
     if dialect == "anthropic":
-        from protocol.anthropic_encode import make as make_messages
+        from protocol.anthropic.encode import make as make_messages
 
         return make_messages(request, call_id=call_id, created=created)
-    from protocol.openai_encode import make as make_chat
+    from protocol.openai_chat.encode import make as make_chat
 
     return make_chat(request, call_id=call_id, created=created)
 
@@ -93,10 +93,10 @@ def decode_request(dialect: Dialect, body: bytes, *, endpoint: Endpoint | None =
     `endpoint` messages makes max_tokens required; count_tokens has none.
     """
     if dialect == "anthropic":
-        from protocol.anthropic_request_read import decode as decode_messages
+        from protocol.anthropic.read import decode as decode_messages
 
         return decode_messages(body, needs_max_tokens=endpoint == "messages")
-    from protocol.openai_request_read import decode
+    from protocol.openai_chat.read import decode
 
     return decode(body)
 
@@ -107,12 +107,12 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
     Where the dialects are the same, nothing was `changed` by a policy and nothing is to be added, the body is None.
     """
     if target.dialect == "anthropic":
-        from protocol.anthropic_request_write import encode as write
+        from protocol.anthropic.write import encode as write
     else:
-        from protocol.openai_request_write import encode as write
+        from protocol.openai_chat.write import encode as write
     if target.native_tools:
         return write(request, target, changed=changed)
-    from protocol import prompt_tools
+    from protocol.text_calls import prompt as prompt_tools
 
     injected = prompt_tools.inject(request, target)
     translated = write(injected.request, target, changed=changed or injected.request is not request)

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from protocol import shipped
-from protocol.added_tools import check_families, check_servers, check_tools
 from protocol.addresses import check_base_url
 from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
 from protocol.request import Dialect
+from protocol.server_tools.added import check_families, check_servers, check_tools
 from protocol.target import Guided
 
 Role = Literal["client", "auditor", "monitor"]

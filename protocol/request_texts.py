@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from protocol import anthropic_request_read, openai_messages_read
+from protocol.anthropic import read as anthropic_request_read
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
+from protocol.openai_chat import messages_read as openai_messages_read
 from protocol.request import (
     NOTHING,
     ChatRequest,
@@ -30,7 +31,7 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
-from protocol.server_tool_data import table, tool_type
+from protocol.server_tools.data import table, tool_type
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9_:./+#-]{0,79}", re.ASCII)
 _WORDS = frozenset(

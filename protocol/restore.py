@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStop, StopReason, TextDelta, UpstreamFailed
-from protocol.prompted import Fits, PromptedReader
 from protocol.request import Tool
 from protocol.target import Restore
+from protocol.text_calls.answer import Fits, PromptedReader
 
 
 def _anything(tool: Tool, value: dict[str, Any]) -> bool:

@@ -5,7 +5,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from db import baseline, migrate, schema
+from db.migrations import baseline, migrate
+from db.migrations import place as schema
 from sluice import embedded
 
 _ROLES = "".join(f"CREATE ROLE {role};\n" for role in (migrate.WRITER, migrate.READER))

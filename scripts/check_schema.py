@@ -4,7 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from db import migrate
+from db.migrations import migrate
 from sluice import embedded
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from policy import text_replace, tool_judge, tool_rules
+from policy.builtin import text_replace, tool_judge, tool_rules
 from policy.patterns import NamePattern, Pattern, Re2
 from protocol.config import Beta, Config, Key, Limits, ModelName, ModelRoute, Name, PolicySet, PolicyStep, Unmodelled, Upstream
 from scripts.pages import DOCS, table, write_or_check

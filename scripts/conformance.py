@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from db.migrate import upgrade
+from db.migrations.migrate import upgrade
 from protocol.request import Dialect
-from tests.support.conformance import CLIENTS, Conformance, Result, configuration
-from tests.support.recordings import SHARED, Recording, own_recordings, recordings
-from tests.support.servers import postgres_server, valkey_server
-from tests.support.upstreams import replayed
+from tests.support.checks.conformance import CLIENTS, Conformance, Result, configuration
+from tests.support.servers.stores_shared import postgres_server, valkey_server
+from tests.support.upstreams.product import replayed
+from tests.support.upstreams.recordings import SHARED, Recording, own_recordings, recordings
 
 _SHOWN = 12
 """Differences that are printed of one answer."""

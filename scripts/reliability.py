@@ -1,6 +1,6 @@
 """docs/reliability.md from what the tests measured: `python -m scripts.reliability [FIGURES.jsonl ...]`.
 
-The tests append to the file that SLUICE_FIGURES names (tests/support/figures.py). What they say of a case replaces what is in
+The tests append to the file that SLUICE_FIGURES names (tests/support/checks/figures.py). What they say of a case replaces what is in
 docs/data/figures.json, which is committed; without any, the page is made from what is there. The page's own words are in
 docs/data/reliability.in.md, where `{{table W}}` is an area's table, `{{figure W1 longest stall}}` a value with its unit and `{{chaos}}`
 the report of the long chaos run (docs/data/chaos.json).

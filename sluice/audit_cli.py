@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from db.counts import Dimension, parse_counts
 from db.filters import ListName
 from db.keys import tell_apart
-from db.queries import AuditReader
+from db.read.counts import Dimension, parse_counts
+from db.read.queries import AuditReader
 from sluice import audit_columns, export_cli, show_cli
 from sluice.audit_columns import Listed
 from sluice.audit_options import (

@@ -14,7 +14,7 @@ from typing import TypeVar
 import typer
 
 from db.filters import NOT_A_CALL_ID, Filters, ListName, parse_filters
-from db.queries import AuditReader
+from db.read.queries import AuditReader
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound, PipelineError
 from sluice.errors import StartError
 from sluice.sentences import wrapped

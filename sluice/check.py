@@ -21,8 +21,8 @@ from sluice.config_file import Document
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes, findings, locate
 
-JUDGES = ("tool_judge", "policy.tool_judge:ToolJudge", "policy.tool_judge.ToolJudge")
-NOOPS = ("noop", "policy.noop:Noop", "policy.noop.Noop")
+JUDGES = ("tool_judge", "policy.builtin.tool_judge:ToolJudge", "policy.builtin.tool_judge.ToolJudge")
+NOOPS = ("noop", "policy.builtin.noop:Noop", "policy.builtin.noop.Noop")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 

@@ -131,7 +131,7 @@ def worker_policy(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
     """Run one policy worker: claims calls, decides, releases."""
 
     def load() -> Run:
-        from workers.policy import run
+        from workers.policy.worker import run
 
         return run
 
@@ -147,7 +147,7 @@ def worker_judge(
     """Run one judge worker: asks judge models."""
 
     def load() -> Run:
-        from workers.judge import run
+        from workers.judge.worker import run
 
         return run
 
@@ -159,7 +159,7 @@ def worker_audit(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
     """Run one audit writer: brings the record from Redis to Postgres."""
 
     def load() -> Run:
-        from workers.audit import run
+        from workers.audit.writer import run
 
         return run
 

@@ -65,7 +65,7 @@ def _check_info(info: Mapping[str, object], where: str, refusal: str = "") -> li
 
 def check_database(url: str) -> list[str]:
     """Check that PostgreSQL answers and stands at the newest migration, or a newer one. Raises Unavailable or NotFit."""
-    from db import migrate
+    from db.migrations import migrate
 
     found = _ask_database(url, lambda: migrate.current(url))
     if found is None:
@@ -79,7 +79,7 @@ def check_database(url: str) -> list[str]:
 
 def check_database_live(url: str) -> list[tuple[str, str, str]]:
     """Make every check of `sluice.live_database`; like `check_all`. Nothing of a database that is not set up, which `check_all` says."""
-    from db import migrate
+    from db.migrations import migrate
     from sluice.live_database import CHECKS
 
     if not _ask_database(url, lambda: migrate.current(url)):
@@ -95,7 +95,7 @@ def check_identity(redis_url: str, database_url: str) -> list[str]:
     """Check that what Redis holds belongs into this database. Raises NotFit; what is away is said by the other checks."""
     import redis
 
-    from db import migrate
+    from db.migrations import migrate
     from streams import layout
 
     with contextlib.suppress(Unavailable, SettingsError, redis.RedisError, OSError):
@@ -146,7 +146,7 @@ def check_keys(config: Config, database_url: str) -> list[str]:
 
 def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> None:
     """Bring the database to the newest migration, and make the logins that have a password. Raises Unavailable or NotFit."""
-    from db import migrate
+    from db.migrations import migrate
 
     found, head = _ask_database(url, lambda: migrate.current(url)), migrate.head()
     if found is not None and found > head:
@@ -159,7 +159,7 @@ def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> No
 
 def is_migrated(url: str) -> bool:
     """Say whether the database stands at the newest migration. Raises Unavailable."""
-    from db import migrate
+    from db.migrations import migrate
 
     return bool(_ask_database(url, lambda: migrate.is_current(url)))
 

@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from db.export import Progress as ExportProgress
-from db.export import export_lines
 from db.filters import EXPORT_FILTERS
-from db.queries import AuditReader
+from db.read.export import Progress as ExportProgress
+from db.read.export import export_lines
+from db.read.queries import AuditReader
 from sluice.audit_options import (
     AsJson,
     CallId,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from db.filters import Filters, ListName, first_id
-from db.queries import AuditReader
+from db.read.queries import AuditReader
 from protocol.errors import AuditUnavailable, InvalidRequest
 from sluice.audit_columns import Listed
 from sluice.audit_run import print_json, read_filters, run

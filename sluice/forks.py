@@ -32,10 +32,11 @@ from sluice.processes import ON_LINUX, Spec, die_with_parent, open_log
 ANSWER_S = 10.0
 """How long the server may take to fork; past it, it is given up."""
 SHARED = (
-    "sluice.cli", "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy", "workers.judge", "workers.audit",
-    "policy.tool_rules", "policy.tool_judge", "protocol.anthropic_encode", "protocol.anthropic_request_read",
-    "protocol.anthropic_request_write", "protocol.openai_decode", "protocol.openai_encode", "protocol.openai_encode_whole",
-    "protocol.openai_request_read", "protocol.openai_request_write",
+    "sluice.cli", "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy.worker", "workers.judge.worker",
+    "workers.audit.writer",
+    "policy.builtin.tool_rules", "policy.builtin.tool_judge", "protocol.anthropic.encode", "protocol.anthropic.read",
+    "protocol.anthropic.write", "protocol.openai_chat.decode", "protocol.openai_chat.encode", "protocol.openai_chat.encode_whole",
+    "protocol.openai_chat.read", "protocol.openai_chat.write",
 )  # fmt: skip
 """The roles, and what they load when they know their configuration or with their first call."""
 _PR_SET_CHILD_SUBREAPER = 36

@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from db.items import time
 from db.keys import KeyStore
+from db.read.items import time
 from protocol.config import Key
 from protocol.errors import NotFound, PipelineError
 from sluice.audit_run import fail

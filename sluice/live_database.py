@@ -23,7 +23,7 @@ def clock(url: str) -> Found:
 
 def rights(url: str) -> Found:
     """May the login of a role change what it should not?"""
-    from db import migrate
+    from db.migrations import migrate
 
     found: Found = []
     logins = migrate.wide_rights(url)

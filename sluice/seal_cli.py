@@ -17,16 +17,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from db import checkpoints
 from db.filters import NOT_A_CALL_ID, VERIFY_FILTERS, Filters, parse_call_id, parse_filters
 from db.holes import say_incomplete
 from db.letters import say_letters
-from db.queries import AuditReader
-from db.redact import drop_before
-from db.redact import redact as redact_call
-from db.verify import Report, count_work, newest_checkpoint
-from db.verify import verify as verify_record
-from db.verify_rows import LOWEST
+from db.read.queries import AuditReader
+from db.seals import checkpoints
+from db.seals.redact import drop_before
+from db.seals.redact import redact as redact_call
+from db.seals.verify import Report, count_work, newest_checkpoint
+from db.seals.verify import verify as verify_record
+from db.seals.verify_rows import LOWEST
 from protocol.errors import InvalidRequest, NotFound, PipelineError
 from sluice.audit_options import AsJson
 from sluice.audit_run import fail, find_call, print_json, read_times

@@ -129,7 +129,7 @@ class Settings(BaseSettings):
             raise SettingsError("SLUICE_DATABASE_URL is not set: say where PostgreSQL is, or use `sluice up`, which brings one")
         check_urls(redis_url, found_database_url)
         if self.seal_key:
-            from db.checkpoints import load_private_key
+            from db.seals.checkpoints import load_private_key
 
             try:
                 load_private_key(self.seal_key)

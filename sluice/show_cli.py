@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from db.filters import CHUNK_FILTERS, parse_filters
-from db.queries import AuditReader
+from db.read.queries import AuditReader
 from protocol.errors import NotFound
 from sluice import audit_columns
 from sluice.audit_options import AsJson

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from policy.base import Judgement, JudgeQuestion, Policy
-from policy.effects import SESSION_VERSION, CallInfo, Respond, Taken
 from policy.loading import load
-from policy.session import Session
+from policy.session.effects import SESSION_VERSION, CallInfo, Respond, Taken
+from policy.session.session import Session
 from protocol.config import DEMO_JUDGE, Config
 from protocol.events import TextDelta
 from protocol.records import BlockRecord, Record, ToolCallRecord
@@ -47,7 +47,7 @@ def ask_nobody(question: JudgeQuestion) -> None:
 def demo_judgement(question: JudgeQuestion) -> Judgement | None:
     """The built-in judge's answer, which needs no network; None for any other judge."""
     from policy.judging import parse_reply
-    from workers import demo_judge
+    from workers.judge import demo as demo_judge
 
     if question.model != DEMO_JUDGE:
         return None

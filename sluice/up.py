@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from db.schema import digest
+from db.migrations.place import digest
 from protocol.config import Config, Key
 from sluice import check, doctor, embedded
 from sluice.config_file import Document, read
@@ -383,7 +383,7 @@ def _with_key(config: Config, key: str) -> Config:
 
 
 def _lay_tables(database_url: str) -> bool:
-    from db import baseline  # and the driver: only a new database needs it here
+    from db.migrations import baseline  # and the driver: only a new database needs it here
 
     return baseline.lay(database_url)
 

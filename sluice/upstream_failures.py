@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from db.failures import Failures, Unjudged
+    from db.read.failures import Failures, Unjudged
 
 WITHIN = timedelta(hours=1)
 CAUSES = {
@@ -43,7 +43,7 @@ _CHUNK = re.compile(r"^-?\d+: ")
 
 def failed_upstreams(url: str) -> list[tuple[str, str]]:
     """Did calls fail in the last hour because of an upstream? A warning for each that did."""
-    from db.failures import upstream_failures
+    from db.read.failures import upstream_failures
 
     found = upstream_failures(url, tuple(CAUSES), within=WITHIN)
     return [("warning", say(name, list(group))) for name, group in groupby(found, key=lambda one: one.upstream)]
@@ -51,7 +51,7 @@ def failed_upstreams(url: str) -> list[tuple[str, str]]:
 
 def failed_judges(url: str) -> list[tuple[str, str]]:
     """Were questions to judges left without an answer in the last hour? A warning for each model."""
-    from db.failures import judge_failures
+    from db.read.failures import judge_failures
 
     found = judge_failures(url, within=WITHIN)
     return [("warning", say_unjudged(model, list(group))) for model, group in groupby(found, key=lambda one: one.model)]

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from db.migrate import upgrade
-from tests.support.record import fresh_database
-from tests.support.replay import Replay, replaying
-from tests.support.servers import postgres_server, valkey_server
+from db.migrations.migrate import upgrade
+from tests.support.checks.record import fresh_database
+from tests.support.servers.stores_shared import postgres_server, valkey_server
+from tests.support.upstreams.replay import Replay, replaying
 
-pytest_plugins = ["tests.support.figures"]
+pytest_plugins = ["tests.support.checks.figures"]
 
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False, max_examples=200)

@@ -6,7 +6,7 @@ space. Only the column's setting changes: rows that are there stay as they are, 
 
 from alembic import op
 
-from db.indexing import change_briefly
+from db.migrations.indexing import change_briefly
 
 revision = "0007"
 down_revision = "0006"

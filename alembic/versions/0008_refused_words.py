@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from db.indexing import create_index, drop_index
+from db.migrations.indexing import create_index, drop_index
 
 revision = "0008"
 down_revision = "0007"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from alembic import op
 
-from db.indexing import change_briefly, create_index, drop_index
+from db.migrations.indexing import change_briefly, create_index, drop_index
 
 revision = "0009"
 down_revision = "0008"

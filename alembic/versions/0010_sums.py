@@ -11,7 +11,7 @@ from types import ModuleType
 
 from alembic import op
 
-from db.indexing import change_briefly, create_index, drop_index
+from db.migrations.indexing import change_briefly, create_index, drop_index
 
 revision = "0010"
 down_revision = "0009"

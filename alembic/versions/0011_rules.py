@@ -11,7 +11,7 @@ from types import ModuleType
 
 from alembic import op
 
-from db.indexing import change_briefly
+from db.migrations.indexing import change_briefly
 
 revision = "0011"
 down_revision = "0010"

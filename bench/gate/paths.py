@@ -24,14 +24,14 @@ from pathlib import Path
 
 import yaml
 
-from policy.effects import SESSION_VERSION, CallInfo
 from policy.loading import load
-from policy.session import Session
+from policy.session.effects import SESSION_VERSION, CallInfo
+from policy.session.session import Session
 from protocol.config import Config
 from protocol.request import Dialect, Endpoint
 from streams import layout
 from streams.layout import Entry, EntryKind, Start
-from workers.call import OwnedCall
+from workers.policy.call import OwnedCall
 
 ROOT = Path(__file__).parents[2]
 STREAMS = ROOT / "tests" / "fixtures" / "streams"

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.support.product import Child, Product, Role
-from tests.support.proxy import Proxy
-from tests.support.stores import Server
+from tests.support.servers.product import Child, Product, Role
+from tests.support.servers.proxy import Proxy
+from tests.support.servers.stores import Server
 
 GRACE_S = 8.0
 """How long after a fault that clients may notice their calls may still end because of it."""

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from db.queries import AuditReader
+from db.read.queries import AuditReader
 from tests.chaos.breaking import Breaker
 from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import FORBIDDEN, WORDS, Done
 from tests.chaos.upstream import Upstream
-from tests.support.invariants import Connection, Recorded, Seen, call_faults, difference, read_call
-from tests.support.pages import bytes_of, pages_of, written_of
-from tests.support.sdk import anthropic_answer, openai_answer
-from workers.claims import MAX_TAKEOVERS
+from tests.support.checks.invariants import Connection, Recorded, Seen, call_faults, difference, read_call
+from tests.support.checks.pages import bytes_of, pages_of, written_of
+from tests.support.clients.sdk import anthropic_answer, openai_answer
+from workers.policy.claims import MAX_TAKEOVERS
 
 DEADLINE_S = 60.0
 MAY_FAIL = ("error", "broken", "leaves", "hostile")

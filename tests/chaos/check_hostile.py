@@ -8,7 +8,7 @@ from typing import Any
 from tests.chaos.hostile import ATTACKS, ROUTING
 from tests.chaos.hostile_answers import FORBIDDEN, PHRASES, SECRET
 from tests.chaos.load import Done
-from tests.support.invariants import Seen, calls_of, frames_of
+from tests.support.checks.invariants import Seen, calls_of, frames_of
 
 _UNSEEN = re.compile("[\x00-\x08\x0e-\x1b\x7f\u200b\u2060\u00ad\ufeff]")
 _BLANKS = re.compile("[\\s\ufeff\x1c-\x1f]+")

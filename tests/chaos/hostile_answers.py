@@ -4,7 +4,7 @@ import json
 import random
 
 from tests.chaos.hostile_wire import Answer, Json
-from tests.support.written_calls import LENIENT, ONE
+from tests.support.upstreams.written_calls import LENIENT, ONE
 
 FORBIDDEN = "rm -rf"
 """What no attack may get through: a rule of its policy denies it."""

@@ -14,8 +14,8 @@ import aiohttp
 
 from protocol.request import Dialect
 from tests.chaos.hostile import ATTACKS, Attack
-from tests.support.invariants import KEEPALIVES, Seen
-from tests.support.product import KEY
+from tests.support.checks.invariants import KEEPALIVES, Seen
+from tests.support.servers.product import KEY
 
 Kind = Literal[
     "text", "thinking", "allowed", "judged", "blocked", "parallel", "whole", "whole blocked", "error", "broken", "leaves", "hostile"

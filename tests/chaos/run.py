@@ -23,11 +23,11 @@ from tests.chaos.breaking import Breaker
 from tests.chaos.hostile import ATTACKS, POLICIES
 from tests.chaos.load import HOSTILE_KEY, HOSTILE_SHARE, Load
 from tests.chaos.upstream import Upstream, upstream
-from tests.support.invariants import settle
-from tests.support.ports import free_port
-from tests.support.product import Product, Role, base_config, digest
-from tests.support.proxy import Proxy, proxied
-from tests.support.stores import Server, client, database, own_postgres, own_valkey
+from tests.support.checks.invariants import settle
+from tests.support.servers.ports import free_port
+from tests.support.servers.product import Product, Role, base_config, digest
+from tests.support.servers.proxy import Proxy, proxied
+from tests.support.servers.stores import Server, client, database, own_postgres, own_valkey
 
 ROLES: tuple[Role, ...] = ("gateway", "policy", "judge", "audit")
 SETTLE_S = 90.0

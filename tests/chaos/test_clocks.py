@@ -7,9 +7,9 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tests.support.figures import Figure
-from tests.support.product import ROOT, Product, base_config
-from tests.support.readers import Reader, hold_invariants, joined, kinds, owned_by, request, under_way, words
+from tests.support.checks.figures import Figure
+from tests.support.clients.readers import Reader, hold_invariants, joined, kinds, owned_by, request, under_way, words
+from tests.support.servers.product import ROOT, Product, base_config
 from tests.support.waiting import wait_for
 
 SHIFT = """

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 
 from protocol.request import Dialect
-from tests.support import upstreams
-from tests.support.figures import Figure
-from tests.support.invariants import read_call
-from tests.support.ports import free_port
-from tests.support.product import Child, Product, Role, base_config, running
-from tests.support.readers import Reader, hold_invariants, joined, owners, request, under_way, words
-from tests.support.replay import Replay, replaying, stream
+from tests.support.checks.figures import Figure
+from tests.support.checks.invariants import read_call
+from tests.support.clients.readers import Reader, hold_invariants, joined, owners, request, under_way, words
+from tests.support.servers.ports import free_port
+from tests.support.servers.product import Child, Product, Role, base_config, running
+from tests.support.upstreams import product as upstreams
+from tests.support.upstreams.replay import Replay, replaying, stream
 from tests.support.waiting import wait_for
 
 BEGINNING = (

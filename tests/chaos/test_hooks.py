@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.figures import Figure
-from tests.support.product import Product, base_config, running
-from tests.support.readers import Reader, hold_invariants, joined, kinds, owned_by, request, under_way, words
+from tests.support.checks.figures import Figure
+from tests.support.clients.readers import Reader, hold_invariants, joined, kinds, owned_by, request, under_way, words
+from tests.support.servers.product import Product, base_config, running
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long

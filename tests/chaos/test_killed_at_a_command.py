@@ -18,12 +18,12 @@ import psycopg
 import pytest
 
 from db.link import conninfo
-from tests.support.clients import tool
-from tests.support.figures import Figure
-from tests.support.invariants import Seen, call_faults, read_call, settle
-from tests.support.product import KEY, Product, Role, base_config
+from tests.support.checks.figures import Figure
+from tests.support.checks.invariants import Seen, call_faults, read_call, settle
+from tests.support.clients.sdk_calls import tool
+from tests.support.servers.product import KEY, Product, Role, base_config
+from tests.support.servers.wire import Fault, Point, PostgresLink, RedisLink, Watch, Wire
 from tests.support.waiting import wait_until
-from tests.support.wire import Fault, Point, PostgresLink, RedisLink, Watch, Wire
 
 pytestmark = pytest.mark.long
 

@@ -13,13 +13,13 @@ import pytest
 
 from protocol.request import Dialect
 from streams import layout
-from tests.support.figures import Figure
-from tests.support.memory import BOUND, MIB, bounded
-from tests.support.product import KEY, Product, Role, base_config
-from tests.support.proxy import Proxy, proxied
-from tests.support.readers import streamed_text
-from tests.support.stores import Server, client, database, own_postgres, own_valkey
-from tests.support.traffic import Finished, Traffic, call, faults, is_served
+from tests.support.checks.figures import Figure
+from tests.support.clients.readers import streamed_text
+from tests.support.clients.traffic import Finished, Traffic, call, faults, is_served
+from tests.support.servers.memory import BOUND, MIB, bounded
+from tests.support.servers.product import KEY, Product, Role, base_config
+from tests.support.servers.proxy import Proxy, proxied
+from tests.support.servers.stores import Server, client, database, own_postgres, own_valkey
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long

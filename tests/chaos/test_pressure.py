@@ -19,13 +19,13 @@ import pytest
 
 from protocol.request import Dialect
 from streams import layout
-from tests.support import upstreams
-from tests.support.figures import Figure
-from tests.support.judges import JudgeModel, judge_model, judged_by
-from tests.support.memory import MIB, bounded
-from tests.support.product import KEY, Product, base_config, running
-from tests.support.readers import PATHS, Reader, hold_invariants, joined, request, under_way, words
-from tests.support.replay import replaying, stream
+from tests.support.checks.figures import Figure
+from tests.support.clients.readers import PATHS, Reader, hold_invariants, joined, request, under_way, words
+from tests.support.servers.memory import MIB, bounded
+from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.upstreams import product as upstreams
+from tests.support.upstreams.judges import JudgeModel, judge_model, judged_by
+from tests.support.upstreams.replay import replaying, stream
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(150)]

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from db.link import conninfo
-from tests.support.figures import Figure
-from tests.support.product import Product, base_config, running
-from tests.support.record import fresh_database
-from tests.support.stores import Server, client, own_valkey
-from tests.support.traffic import Traffic, faults
+from tests.support.checks.figures import Figure
+from tests.support.checks.record import fresh_database
+from tests.support.clients.traffic import Traffic, faults
+from tests.support.servers.product import Product, base_config, running
+from tests.support.servers.stores import Server, client, own_valkey
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long

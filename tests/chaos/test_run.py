@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.hostile import ATTACKS
 from tests.chaos.run import run
-from tests.support.figures import Figure
+from tests.support.checks.figures import Figure
 
 SECONDS = float(os.environ.get("SLUICE_CHAOS_SECONDS") or 150)
 ALONE_S, ALONE_CALLS = 180.0, 400

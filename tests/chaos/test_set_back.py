@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.figures import Figure
-from tests.support.holes import damageable, set_back_under_load
+from tests.support.checks.figures import Figure
+from tests.support.checks.holes import damageable, set_back_under_load
 
 
 @pytest.mark.long

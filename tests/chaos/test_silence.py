@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from protocol.request import Dialect
-from tests.support import upstreams
-from tests.support.figures import Figure
-from tests.support.readers import Reader, request
-from tests.support.replay import stream
-from tests.support.upstreams import MODEL, replayed
+from tests.support.checks.figures import Figure
+from tests.support.clients.readers import Reader, request
+from tests.support.upstreams import product as upstreams
+from tests.support.upstreams.product import MODEL, replayed
+from tests.support.upstreams.replay import stream
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]

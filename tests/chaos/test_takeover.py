@@ -12,9 +12,9 @@ import httpx2 as httpx
 import pytest
 
 from streams import layout
-from tests.support.figures import Figure
-from tests.support.product import KEY, Child, Product, base_config, running
-from tests.support.readers import Reader, hold_invariants, joined, kinds, owned_by, request, under_way, words
+from tests.support.checks.figures import Figure
+from tests.support.clients.readers import Reader, hold_invariants, joined, kinds, owned_by, request, under_way, words
+from tests.support.servers.product import KEY, Child, Product, base_config, running
 from tests.support.waiting import wait_for
 
 WORDS = 100

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from streams import layout
-from tests.support.clients import tool
-from tests.support.invariants import Recorded, call_faults
-from tests.support.ports import free_port
-from tests.support.product import Child, Product
-from tests.support.proxy import Proxy, proxied
-from tests.support.readers import Reader, hold_invariants, joined, kinds, owned_by
-from tests.support.replay import Replay, Reply, stream
-from tests.support.turns import streamed
-from tests.support.upstreams import config, replayed
+from tests.support.checks.invariants import Recorded, call_faults
+from tests.support.clients.readers import Reader, hold_invariants, joined, kinds, owned_by
+from tests.support.clients.sdk_calls import tool
+from tests.support.servers.ports import free_port
+from tests.support.servers.product import Child, Product
+from tests.support.servers.proxy import Proxy, proxied
+from tests.support.upstreams.product import config, replayed
+from tests.support.upstreams.replay import Replay, Reply, stream
+from tests.support.upstreams.turns import streamed
 from tests.support.waiting import wait_for
 
 MODEL = "claude-sonnet-4-5"

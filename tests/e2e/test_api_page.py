@@ -11,9 +11,9 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from tests.support.markdown import DOCS, names, section, tables
-from tests.support.product import KEY, Product, base_config, digest, running
-from tests.support.record import fresh_database
+from tests.support.checks.markdown import DOCS, names, section, tables
+from tests.support.checks.record import fresh_database
+from tests.support.servers.product import KEY, Product, base_config, digest, running
 from tests.support.waiting import wait_for
 
 PAGE = (DOCS / "api.md").read_text(encoding="utf-8")

@@ -11,8 +11,8 @@ import pytest
 
 from db.keys import KeyStore
 from protocol.request import Dialect
-from tests.support.product import CLIENT_KEY, KEY, Product
-from tests.support.replay import Replay
+from tests.support.servers.product import CLIENT_KEY, KEY, Product
+from tests.support.upstreams.replay import Replay
 from tests.support.waiting import wait_for
 
 T = TypeVar("T")

@@ -12,13 +12,13 @@ import openai
 import pytest
 
 from protocol.request import Dialect
-from tests.support.cases import began, chunks, client_call, frames, piece, text, whole
-from tests.support.clients import DIALECTS, MODES, Mode, ask
-from tests.support.conformance import configuration
-from tests.support.frames import delta, end, start
-from tests.support.product import Product
-from tests.support.replay import Replay, Reply, stream
-from tests.support.upstreams import MODEL, call_of, new_session, recorded_bytes, replayed
+from tests.support.checks.conformance import configuration
+from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, ask
+from tests.support.servers.product import Product
+from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text, whole
+from tests.support.upstreams.frames import delta, end, start
+from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes, replayed
+from tests.support.upstreams.replay import Replay, Reply, stream
 
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}

@@ -10,12 +10,12 @@ import httpx2 as httpx
 import pytest
 
 from tests.e2e.test_continued_turns import FIRST, FOUND, SECOND, reply
-from tests.support.pages import bytes_of, written_of
-from tests.support.product import KEY, Product
-from tests.support.recordings import own
-from tests.support.replay import Replay, Reply, stream
-from tests.support.traffic import Kind, request
-from tests.support.upstreams import config, replayed
+from tests.support.checks.pages import bytes_of, written_of
+from tests.support.clients.traffic import Kind, request
+from tests.support.servers.product import KEY, Product
+from tests.support.upstreams.product import config, replayed
+from tests.support.upstreams.recordings import own
+from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
 IDLE_S, ACTIVITY_S = 17.0, 4.0

@@ -9,13 +9,13 @@ import httptools
 import pytest
 
 from protocol.request import Dialect
-from tests.support import upstreams
-from tests.support.figures import Figure
-from tests.support.product import KEY, Product, running
-from tests.support.readers import PATHS, request
-from tests.support.recordings import own
-from tests.support.replay import Replay, stream
-from tests.support.upstreams import call_of, new_session
+from tests.support.checks.figures import Figure
+from tests.support.clients.readers import PATHS, request
+from tests.support.servers.product import KEY, Product, running
+from tests.support.upstreams import product as upstreams
+from tests.support.upstreams.product import call_of, new_session
+from tests.support.upstreams.recordings import own
+from tests.support.upstreams.replay import Replay, stream
 from tests.support.waiting import wait_for
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]

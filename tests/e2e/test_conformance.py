@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from protocol.request import Dialect
-from tests.support.conformance import CLIENTS, Conformance, configuration, differences
-from tests.support.outcomes import outcome_of
-from tests.support.projection import completion_facts, told_completion
-from tests.support.recordings import need_recordings, own_recordings, recordings
-from tests.support.replay import Replay, stream
-from tests.support.told import WAYS, Direct, sent
-from tests.support.upstreams import MODEL, replayed
+from tests.support.checks.conformance import CLIENTS, Conformance, configuration, differences
+from tests.support.checks.outcomes import outcome_of
+from tests.support.checks.projection import completion_facts, told_completion
+from tests.support.clients.sdk_answers import WAYS, Direct, sent
+from tests.support.upstreams.product import MODEL, replayed
+from tests.support.upstreams.recordings import need_recordings, own_recordings, recordings
+from tests.support.upstreams.replay import Replay, stream
 
 ALL = {r.name: r for r in [*recordings(), *own_recordings()]}
 

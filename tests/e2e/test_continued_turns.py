@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients import MODES, Mode, ask
-from tests.support.product import Product
-from tests.support.recordings import framed
-from tests.support.replay import Replay, Reply, stream
-from tests.support.upstreams import call_of, config, new_session, recorded_chunks, replayed
+from tests.support.clients.sdk_calls import MODES, Mode, ask
+from tests.support.servers.product import Product
+from tests.support.upstreams.product import call_of, config, new_session, recorded_chunks, replayed
+from tests.support.upstreams.recordings import framed
+from tests.support.upstreams.replay import Replay, Reply, stream
 
 MESSAGE: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "stop_sequence": None}
 CONTAINER = {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}

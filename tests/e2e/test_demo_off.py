@@ -7,9 +7,9 @@ import anthropic
 import openai
 import pytest
 
-from tests.support.clients import anthropic_client, openai_client
-from tests.support.replay import Replay, Reply
-from tests.support.upstreams import config, replayed
+from tests.support.clients.sdk_calls import anthropic_client, openai_client
+from tests.support.upstreams.product import config, replayed
+from tests.support.upstreams.replay import Replay, Reply
 
 
 def test_a_demo_model_that_is_switched_off_is_no_model(tmp_path: Path, redis_url: str, database_url: str) -> None:

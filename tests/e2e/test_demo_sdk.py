@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from protocol.config import DEMO_MODELS
 from protocol.request import Dialect
-from tests.support.clients import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
-from tests.support.product import Product, running
+from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
+from tests.support.servers.product import Product, running
 
 SAYS = "I am the demo model inside Sluice"
 

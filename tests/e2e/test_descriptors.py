@@ -11,10 +11,10 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tests.support import upstreams
-from tests.support.product import CLIENT_KEY, KEY, Product
-from tests.support.readers import PATHS, request, words
-from tests.support.replay import Reply, replaying
+from tests.support.clients.readers import PATHS, request, words
+from tests.support.servers.product import CLIENT_KEY, KEY, Product
+from tests.support.upstreams import product as upstreams
+from tests.support.upstreams.replay import Reply, replaying
 from tests.support.waiting import wait_for
 
 FEW, BURST = 80, 300

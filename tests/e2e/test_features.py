@@ -10,11 +10,11 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.support.clients import anthropic_client, openai_client
-from tests.support.product import Product
-from tests.support.recordings import framed
-from tests.support.replay import Replay, Reply, stream
-from tests.support.upstreams import config, replayed
+from tests.support.clients.sdk_calls import anthropic_client, openai_client
+from tests.support.servers.product import Product
+from tests.support.upstreams.product import config, replayed
+from tests.support.upstreams.recordings import framed
+from tests.support.upstreams.replay import Replay, Reply, stream
 
 CLAUDE, CLAUDE_OLD, GPT = "claude-haiku-4-5", "claude-3-haiku", "gpt-x"
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -215,7 +215,7 @@ def test_what_cannot_be_said_is_refused_by_name(place: tuple[Product, Replay], g
 
 
 def test_web_search_options_are_the_operators_to_allow(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
-    from tests.support.product import CLIENT_KEY
+    from tests.support.servers.product import CLIENT_KEY
 
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     cited = {
@@ -295,7 +295,7 @@ def test_a_refusal_in_words_is_text(place: tuple[Product, Replay], claude: anthr
 
 
 def test_a_server_tool_of_a_key_without_its_family_is_refused(place: tuple[Product, Replay], claude: anthropic.Anthropic) -> None:
-    from tests.support.product import CLIENT_KEY
+    from tests.support.servers.product import CLIENT_KEY
 
     place[1].answer(message({"type": "text", "text": "ok"}))
     claude.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.frameworks import run_script
-from tests.support.product import KEY, Product, running
+from tests.support.clients.frameworks import run_script
+from tests.support.servers.product import KEY, Product, running
 
 pytestmark = pytest.mark.timeout(240)
 

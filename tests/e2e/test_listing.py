@@ -13,10 +13,10 @@ import openai
 import pytest
 
 from gateway.front import SERVED
-from tests.support.clients import anthropic_client, openai_client
-from tests.support.product import KEY, Product
-from tests.support.replay import Replay
-from tests.support.upstreams import config, replayed
+from tests.support.clients.sdk_calls import anthropic_client, openai_client
+from tests.support.servers.product import KEY, Product
+from tests.support.upstreams.product import config, replayed
+from tests.support.upstreams.replay import Replay
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 

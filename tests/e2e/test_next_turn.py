@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from protocol.request import Dialect
-from tests.support.clients import DIALECTS, MODES, STOPS, Mode, Said, ask, results, tool
-from tests.support.product import Product, parse_sse
-from tests.support.replay import Replay, Reply, stream
-from tests.support.upstreams import MODEL, call_of, new_session, recorded_bytes
+from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, Said, ask, results, tool
+from tests.support.servers.product import Product, parse_sse
+from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes
+from tests.support.upstreams.replay import Replay, Reply, stream
 
 Calls = Sequence[tuple[str, dict[str, Any]]]
 WEATHER = ("get_weather", {"city": "Paris"})

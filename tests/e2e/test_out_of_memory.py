@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from tests.support.product import KEY, Product, base_config
-from tests.support.readers import PATHS, request
+from tests.support.clients.readers import PATHS, request
+from tests.support.servers.product import KEY, Product, base_config
 
 HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
 MORE = 12 * 2**20

@@ -11,8 +11,8 @@ import pytest
 from protocol.request import Dialect
 from streams import layout
 from tests.e2e.conftest import configured
-from tests.support.product import KEY, Product, Role
-from tests.support.replay import Replay, Reply
+from tests.support.servers.product import KEY, Product, Role
+from tests.support.upstreams.replay import Replay, Reply
 from tests.support.waiting import wait_for
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]

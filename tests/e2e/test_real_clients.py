@@ -19,9 +19,9 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from protocol.request import Dialect
-from tests.support.clients import DIALECTS, anthropic_client
-from tests.support.node import installed, run_script
-from tests.support.product import KEY, Product, running
+from tests.support.clients.node import installed, run_script
+from tests.support.clients.sdk_calls import DIALECTS, anthropic_client
+from tests.support.servers.product import KEY, Product, running
 
 pytestmark = pytest.mark.timeout(180)
 

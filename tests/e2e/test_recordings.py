@@ -11,12 +11,12 @@ import pytest
 from protocol.records import to_bytes
 from protocol.request import Dialect
 from protocol.sse import EventSplitter
-from tests.support.clients import DIALECTS, ask
-from tests.support.outcomes import outcome_of
-from tests.support.product import Product
-from tests.support.recordings import Recording, own_recordings, recordings
-from tests.support.replay import Replay, Reply, stream
-from tests.support.upstreams import MODEL, call_of, new_session, recorded_bytes, recorded_chunks, replayed
+from tests.support.checks.outcomes import outcome_of
+from tests.support.clients.sdk_calls import DIALECTS, ask
+from tests.support.servers.product import Product
+from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes, recorded_chunks, replayed
+from tests.support.upstreams.recordings import Recording, own_recordings, recordings
+from tests.support.upstreams.replay import Replay, Reply, stream
 
 ALL = {r.name: r for r in [*recordings(), *own_recordings()]}
 STREAMS = [n for n, r in ALL.items() if r.is_stream]

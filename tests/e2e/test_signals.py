@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.product import Product, base_config, running
-from tests.support.readers import Reader, hold_invariants, joined, request, under_way, words
+from tests.support.clients.readers import Reader, hold_invariants, joined, request, under_way, words
+from tests.support.servers.product import Product, base_config, running
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from protocol.bounds import MAX_HEADERS
 from tests.e2e.conftest import configured
-from tests.support.product import KEY, Product, running
-from tests.support.replay import Replay
+from tests.support.servers.product import KEY, Product, running
+from tests.support.upstreams.replay import Replay
 
 START = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
 AUTH = b"authorization: Bearer " + KEY.encode() + b"\r\n"

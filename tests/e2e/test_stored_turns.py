@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients import MODES, Mode, Said, ask, openai_client, results, tool
-from tests.support.product import CLIENT_KEY, Product
-from tests.support.replay import Replay, Reply, stream
-from tests.support.turns import streamed
-from tests.support.upstreams import config, replayed
+from tests.support.clients.sdk_calls import MODES, Mode, Said, ask, openai_client, results, tool
+from tests.support.servers.product import CLIENT_KEY, Product
+from tests.support.upstreams.product import config, replayed
+from tests.support.upstreams.replay import Replay, Reply, stream
+from tests.support.upstreams.turns import streamed
 
 MODEL = "claude-sonnet-4-5"
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2lnbmF0dXJl" * 20}

@@ -11,8 +11,8 @@ import httpx2 as httpx
 import pytest
 
 from streams import layout
-from tests.support.product import KEY, Product, base_config, running
-from tests.support.record import rows
+from tests.support.checks.record import rows
+from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
 HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tests.support.product import KEY, Product, base_config, parse_sse, running
+from tests.support.servers.product import KEY, Product, base_config, parse_sse, running
 from tests.support.waiting import wait_for
 
 BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}

@@ -12,11 +12,11 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tests.support import upstreams
-from tests.support.ports import free_port
-from tests.support.product import CLIENT_KEY, KEY, ROOT, Product, running
-from tests.support.replay import Replay, Reply, stream
-from tests.support.upstreams import call_of, new_session
+from tests.support.servers.ports import free_port
+from tests.support.servers.product import CLIENT_KEY, KEY, ROOT, Product, running
+from tests.support.upstreams import product as upstreams
+from tests.support.upstreams.product import call_of, new_session
+from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
 ANSWER = json.dumps(

@@ -14,12 +14,12 @@ import pytest
 
 from protocol.request import Dialect
 from tests.e2e.conftest import configured
-from tests.support.clients import ask
-from tests.support.ports import free_port
-from tests.support.product import KEY, Product, running
-from tests.support.recordings import own
-from tests.support.replay import Replay, Reply, stream
-from tests.support.upstreams import call_of, new_session, recorded_bytes
+from tests.support.clients.sdk_calls import ask
+from tests.support.servers.ports import free_port
+from tests.support.servers.product import KEY, Product, running
+from tests.support.upstreams.product import call_of, new_session, recorded_bytes
+from tests.support.upstreams.recordings import own
+from tests.support.upstreams.replay import Replay, Reply, stream
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
 MODELS: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}

@@ -8,11 +8,11 @@ import openai
 import pytest
 
 from protocol.request import Dialect
-from tests.support.clients import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
-from tests.support.product import KEY, Product
-from tests.support.recordings import own
-from tests.support.replay import Asked, Replay, Reply, stream
-from tests.support.upstreams import MODEL, PROVIDER_KEYS, assert_no_keys_in_logs, replayed
+from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
+from tests.support.servers.product import KEY, Product
+from tests.support.upstreams.product import MODEL, PROVIDER_KEYS, assert_no_keys_in_logs, replayed
+from tests.support.upstreams.recordings import own
+from tests.support.upstreams.replay import Asked, Replay, Reply, stream
 
 Place = tuple[Product, Replay]
 PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}

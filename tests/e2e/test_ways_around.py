@@ -11,10 +11,10 @@ import httpx2 as httpx
 import pytest
 
 from protocol.request import Dialect
-from tests.support.clients import DIALECTS
-from tests.support.product import KEY, Product
-from tests.support.replay import Replay, Reply, stream
-from tests.support.upstreams import MODEL, call_of, config, new_session, replayed
+from tests.support.clients.sdk_calls import DIALECTS
+from tests.support.servers.product import KEY, Product
+from tests.support.upstreams.product import MODEL, call_of, config, new_session, replayed
+from tests.support.upstreams.replay import Replay, Reply, stream
 
 DANGER = "wipe-the-disk"
 INPUT = {"command": DANGER}

@@ -14,11 +14,11 @@ from psycopg import sql
 
 from protocol.bounds import MAX_TARGET_BYTES
 from protocol.request import Dialect
-from tests.support.figures import Figure
-from tests.support.ports import free_port
-from tests.support.product import CLIENT_KEY, KEY, Product
-from tests.support.replay import Replay, Reply
-from tests.support.upstreams import MODEL, PROVIDER_KEYS, call_of, config, new_session, replayed
+from tests.support.checks.figures import Figure
+from tests.support.servers.ports import free_port
+from tests.support.servers.product import CLIENT_KEY, KEY, Product
+from tests.support.upstreams.product import MODEL, PROVIDER_KEYS, call_of, config, new_session, replayed
+from tests.support.upstreams.replay import Replay, Reply
 from tests.support.waiting import wait_for
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]

@@ -15,9 +15,9 @@ import httpx2 as httpx
 import pytest
 
 from protocol.bounds import DEMO_BODY_BYTES
-from tests.support.figures import Figure
-from tests.support.innocents import innocents, slow_upstream
-from tests.support.product import CLIENT_KEY, Product, base_config, running
+from tests.support.checks.figures import Figure
+from tests.support.clients.innocents import innocents, slow_upstream
+from tests.support.servers.product import CLIENT_KEY, Product, base_config, running
 from tests.support.waiting import wait_until
 
 HEADERS = {"authorization": f"Bearer {CLIENT_KEY}"}

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-import workers.audit
-from tests.support.kinds import KINDS
-from tests.support.lanes import open_lane
+import workers.audit.writer
+from tests.support.servers.lanes import open_lane
+from tests.support.upstreams.kinds import KINDS
 
 FOR_EVER_S = 3600.0
 
 
 @pytest.mark.timeout(90)
 async def test_a_call_that_waits_for_its_commit_ends_the_pause(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers.audit, "NAP_S", FOR_EVER_S)
+    monkeypatch.setattr(workers.audit.writer, "NAP_S", FOR_EVER_S)
     (kind,) = (kind for kind in KINDS if kind.name == "thinking and two tool calls")
     async with open_lane(tmp_path, database_url) as lane:
         for _ in range(3):

@@ -14,13 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from db.canonical import FORMS
-from db.insert import AuditInserter
 from db.link import conninfo
-from db.seal import Sealer
+from db.seals.seal import Sealer
+from db.write.insert import AuditInserter
 from sluice import audit_cli
 from tests.conftest import SEED
-from tests.support.record import NOW, call_id, call_record, fresh_database, release_record, rows
-from tests.support.sealed import DAY_MS, Log, fill, insert, keep, many_rows, put_back, run, verified
+from tests.support.checks.record import NOW, call_id, call_record, fresh_database, release_record, rows
+from tests.support.checks.sealed import DAY_MS, Log, fill, insert, keep, many_rows, put_back, run, verified
 
 SECRET = "Xq7SECRETzebra"
 

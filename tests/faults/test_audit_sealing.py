@@ -9,12 +9,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from db import checkpoints
+from db.seals import checkpoints
 from protocol.records import EventRecord, Record, encode_records
 from streams import layout
-from tests.support.product import CLIENT_KEY, KEY, Product, base_config
-from tests.support.record import NOW, chunks_record, fresh_database, rows
-from tests.support.sealed import run, verified
+from tests.support.checks.record import NOW, chunks_record, fresh_database, rows
+from tests.support.checks.sealed import run, verified
+from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config
 from tests.support.waiting import wait_for
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from db.canonical import FORMS, VERSION
 from db.link import conninfo
-from db.seal import Sealer
-from db.verify import verify
+from db.seals.seal import Sealer
+from db.seals.verify import verify
 from tests.conftest import SEED
-from tests.support.record import NOW, call_id, chunks_record, fresh_database, rows, whole_call
-from tests.support.sealed import DAY_MS, Log, copy_of, fill, insert, keep, put_back, run, verified
+from tests.support.checks.record import NOW, call_id, chunks_record, fresh_database, rows, whole_call
+from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, insert, keep, put_back, run, verified
 
 EXAMPLES = int(os.environ.get("SLUICE_TAMPERINGS", "50"))
 Tamper = Callable[[psycopg.Connection, Log], object]

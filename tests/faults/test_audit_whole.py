@@ -16,9 +16,9 @@ from protocol.records import BlockRecord, Record, encode_records
 from sluice import doctor
 from sluice.settings import load_config
 from streams import layout
-from tests.support.product import CLIENT_KEY, KEY, Product, base_config, digest
-from tests.support.record import NOW, fresh_database, rows
-from tests.support.sealed import run, verified
+from tests.support.checks.record import NOW, fresh_database, rows
+from tests.support.checks.sealed import run, verified
+from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, digest
 from tests.support.waiting import wait_for
 
 MONITOR = "sk-sluice-monitor"
@@ -143,7 +143,7 @@ def test_what_is_announced_is_on_disk_whatever_the_database_says(product: Produc
         assert any("synchronous_commit" in sentence and state == "warning" for _, state, sentence in found)
 
         async def of_a_writer() -> str:
-            from db.insert import AuditInserter
+            from db.write.insert import AuditInserter
 
             async with AuditInserter(product.database_url) as inserter:
                 await inserter.insert([], {}, look_at=["x"])

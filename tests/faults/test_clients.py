@@ -12,12 +12,12 @@ import psycopg
 import pytest
 
 from protocol.request import Dialect
-from tests.support import upstreams
-from tests.support.figures import Figure
-from tests.support.invariants import Recorded, read_call
-from tests.support.product import KEY, Product, running
-from tests.support.readers import BASH, PATHS, request, resident_bytes
-from tests.support.replay import Replay, Reply, stream
+from tests.support.checks.figures import Figure
+from tests.support.checks.invariants import Recorded, read_call
+from tests.support.clients.readers import BASH, PATHS, request, resident_bytes
+from tests.support.servers.product import KEY, Product, running
+from tests.support.upstreams import product as upstreams
+from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
 STALL_S = 2.0

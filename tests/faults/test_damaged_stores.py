@@ -9,11 +9,11 @@ import pytest
 
 from protocol.records import EventRecord
 from streams import layout
-from tests.support.damage import CUTS, cut, forget_since, written
-from tests.support.figures import Figure
-from tests.support.holes import Place, assert_holes_are_named, damageable, set_back_under_load
-from tests.support.readers import Reader, joined, request
-from tests.support.stores import client
+from tests.support.checks.damage import CUTS, cut, forget_since, written
+from tests.support.checks.figures import Figure
+from tests.support.checks.holes import Place, assert_holes_are_named, damageable, set_back_under_load
+from tests.support.clients.readers import Reader, joined, request
+from tests.support.servers.stores import client
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(180)

@@ -10,10 +10,10 @@ import pytest
 from protocol.request import Dialect
 from sluice.rights import USERS
 from streams import layout
-from tests.support.figures import Figure
-from tests.support.least import guarded_server, url_of
-from tests.support.product import Child, Product, base_config
-from tests.support.readers import Reader, hold_invariants, joined, owned_by, request
+from tests.support.checks.figures import Figure
+from tests.support.clients.readers import Reader, hold_invariants, joined, owned_by, request
+from tests.support.servers.least import guarded_server, url_of
+from tests.support.servers.product import Child, Product, base_config
 from tests.support.waiting import wait_for
 
 CLAIM_S = LEASE_S = 5.0

@@ -19,17 +19,17 @@ import pytest
 import redis
 
 from db.link import conninfo
-from db.migrate import downgrade, upgrade
-from db.schema import SCRIPTS, newest
+from db.migrations.migrate import downgrade, upgrade
+from db.migrations.place import SCRIPTS, newest
 from sluice import doctor, live
 from sluice.gateways import gateway_faults
 from sluice.rights import OPS, USERS
 from sluice.settings import load_config
 from streams import layout
-from tests.support.least import DATABASE, guarded_server, login_url, url_of
-from tests.support.ports import free_port
-from tests.support.product import CLIENT_KEY, KEY, ROOT, Product, Role, base_config
-from tests.support.record import fresh_database
+from tests.support.checks.record import fresh_database
+from tests.support.servers.least import DATABASE, guarded_server, login_url, url_of
+from tests.support.servers.ports import free_port
+from tests.support.servers.product import CLIENT_KEY, KEY, ROOT, Product, Role, base_config
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(180)

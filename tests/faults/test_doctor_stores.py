@@ -15,15 +15,15 @@ import httpx2 as httpx
 import pytest
 import redis
 
-from db.migrate import upgrade
+from db.migrations.migrate import upgrade
 from db.server import settings
 from protocol.config import Config
 from sluice import doctor, embedded, live, live_database
 from sluice.errors import NotFit, Unavailable
 from sluice.settings import load_config
-from tests.support.product import Product, base_config
-from tests.support.record import fresh_database
-from tests.support.stores import Server, client, database
+from tests.support.checks.record import fresh_database
+from tests.support.servers.product import Product, base_config
+from tests.support.servers.stores import Server, client, database
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(120)

@@ -2,7 +2,7 @@
 
 Each kind of call runs clean a few times, through wires that record what every role says to its servers: those are the points. Then it
 runs again for every point and way, and once more with the role dying there, on lanes that work side by side. After each run the
-invariants of `tests.support.invariants` hold. A command that is new in the code is a new point, without a line here.
+invariants of `tests.support.checks.invariants` hold. A command that is new in the code is a new point, without a line here.
 
 Which points a run has depends a little on timing (two audit batches or one, a heartbeat or none): a fault that found no such point is
 tried again, and what is still not reached is counted and bounded. SLUICE_FAULT_LANES sets the number of lanes, SLUICE_FAULT_SHARE
@@ -22,10 +22,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.support.figures import Figure
-from tests.support.kinds import KINDS, Kind
-from tests.support.lanes import Lane, Outcome, end_all_others, hastened, open_lane
-from tests.support.wire import WAYS, Fault, Point, Way
+from tests.support.checks.figures import Figure
+from tests.support.servers.lanes import Lane, Outcome, end_all_others, hastened, open_lane
+from tests.support.servers.wire import WAYS, Fault, Point, Way
+from tests.support.upstreams.kinds import KINDS, Kind
 
 ONLY = os.environ.get("SLUICE_FAULT_ONLY", "")
 SHARE = float(os.environ.get("SLUICE_FAULT_SHARE") or 1)

@@ -17,10 +17,10 @@ import pytest
 import uvloop
 
 from tests.faults.test_every_command import IDLE_S, ONLY, SHARE, SILENT_WAYS, clean, short_times
-from tests.support.figures import Figure
-from tests.support.kinds import KINDS
-from tests.support.lanes import ROLES, Lane, Outcome, end_all_others, open_lane
-from tests.support.wire import WAYS, Fault
+from tests.support.checks.figures import Figure
+from tests.support.servers.lanes import ROLES, Lane, Outcome, end_all_others, open_lane
+from tests.support.servers.wire import WAYS, Fault
+from tests.support.upstreams.kinds import KINDS
 
 __all__ = ["short_times"]
 

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from protocol.bounds import MAX_OPEN_ASKS
 from streams import layout
-from tests.support.product import CLIENT_KEY, KEY, Product, base_config, running
+from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
 from tests.support.waiting import wait_until
 
 CALLS = int(os.environ.get("SLUICE_FAIR_CALLS", "250"))

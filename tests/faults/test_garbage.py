@@ -18,10 +18,10 @@ from protocol.records import CallRecord, EndRecord, EventRecord, encode_records
 from protocol.request import Dialect
 from streams import layout
 from streams.layout import Entry
-from tests.support.invariants import Seen
-from tests.support.product import Product, running
-from tests.support.record import NOW, call_record, fresh_database, rows
-from tests.support.traffic import Finished, call
+from tests.support.checks.invariants import Seen
+from tests.support.checks.record import NOW, call_record, fresh_database, rows
+from tests.support.clients.traffic import Finished, call
+from tests.support.servers.product import Product, running
 from tests.support.waiting import wait_for
 
 SLOWLY = "long 35 slowly, with a gap 100 ms"

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from protocol.config import Limits
-from tests.support.product import Product, base_config
-from tests.support.proxy import proxied
-from tests.support.readers import Reader, hold_invariants, joined, request, under_way, words
-from tests.support.record import fresh_database
+from tests.support.checks.record import fresh_database
+from tests.support.clients.readers import Reader, hold_invariants, joined, request, under_way, words
+from tests.support.servers.product import Product, base_config
+from tests.support.servers.proxy import proxied
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(90)]
 LOST_S = 8.0

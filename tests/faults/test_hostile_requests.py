@@ -8,9 +8,9 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tests.support.innocents import innocents, slow_upstream
-from tests.support.product import Product, base_config, digest, running
-from tests.support.readers import PATHS
+from tests.support.clients.innocents import innocents, slow_upstream
+from tests.support.clients.readers import PATHS
+from tests.support.servers.product import Product, base_config, digest, running
 from tests.unit.test_schema_work import doubled
 
 ATTACKER = "sk-sluice-attacker"

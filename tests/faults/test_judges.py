@@ -15,7 +15,7 @@ from aiohttp import web
 from policy.base import JudgeQuestion
 from streams import layout
 from streams.connection import Connection
-from tests.support.product import KEY, Product, base_config, running
+from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 from workers.judge_queue import JudgeQueue
 

@@ -9,11 +9,11 @@ import httpx2 as httpx
 import pytest
 
 from protocol.request import Dialect
-from tests.support.figures import Figure
-from tests.support.innocents import innocents, slow_upstream
-from tests.support.product import Product, base_config, digest, running
-from tests.support.readers import PATHS
-from tests.support.replay import Replay, Reply
+from tests.support.checks.figures import Figure
+from tests.support.clients.innocents import innocents, slow_upstream
+from tests.support.clients.readers import PATHS
+from tests.support.servers.product import Product, base_config, digest, running
+from tests.support.upstreams.replay import Replay, Reply
 
 ATTACKER = "sk-sluice-attacker"
 SILENCE_S = 2.0

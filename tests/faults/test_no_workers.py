@@ -10,11 +10,11 @@ import openai
 import pytest
 
 from protocol.request import Dialect
-from tests.support import upstreams
-from tests.support.figures import Figure
-from tests.support.product import KEY, Product
-from tests.support.readers import Reader, hold_invariants, joined, request
-from tests.support.replay import Replay, replaying, stream
+from tests.support.checks.figures import Figure
+from tests.support.clients.readers import Reader, hold_invariants, joined, request
+from tests.support.servers.product import KEY, Product
+from tests.support.upstreams import product as upstreams
+from tests.support.upstreams.replay import Replay, replaying, stream
 from tests.support.waiting import wait_for
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]

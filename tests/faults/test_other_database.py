@@ -19,8 +19,8 @@ from sluice.settings import load_config
 from streams import layout
 from streams.connection import Connection
 from streams.identity import Identity
-from tests.support.product import KEY, ROOT, Product, base_config
-from tests.support.record import fresh_database, rows
+from tests.support.checks.record import fresh_database, rows
+from tests.support.servers.product import KEY, ROOT, Product, base_config
 from tests.support.waiting import wait_for
 
 HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}

@@ -7,8 +7,8 @@ import httpx2 as httpx
 import pytest
 
 from gateway import status
-from tests.support.product import KEY, Product, Role, base_config
-from tests.support.record import fresh_database, rows
+from tests.support.checks.record import fresh_database, rows
+from tests.support.servers.product import KEY, Product, Role, base_config
 from tests.support.waiting import wait_for
 
 TOOL = {

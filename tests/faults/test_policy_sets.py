@@ -15,8 +15,8 @@ import yaml
 from sluice import doctor
 from sluice.settings import load_config
 from streams import layout
-from tests.support.product import KEY, ROOT, Product, base_config
-from tests.support.record import rows
+from tests.support.checks.record import rows
+from tests.support.servers.product import KEY, ROOT, Product, base_config
 from tests.support.waiting import wait_for
 
 BODY = {"model": "demo", "messages": [{"role": "user", "content": "run rm -rf"}]}

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from db.insert import AuditInserter
+from db.write.insert import AuditInserter
 from protocol.config import Config, Runtime
 from protocol.records import ChunksRecord, EndRecord, Record, encode_records
 from streams import layout
-from tests.support.figures import Figure
-from tests.support.record import NOW, call_id, call_record, chunks_record, rows
+from tests.support.checks.figures import Figure
+from tests.support.checks.record import NOW, call_id, call_record, chunks_record, rows
+from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
-from tests.support.writers import writing
-from workers import audit, bodies
+from workers.audit import bodies
+from workers.audit import writer as audit
 
 MB = 2**20
 Store = Any

@@ -10,18 +10,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from db import migrate
-from db.insert import AuditInserter
 from db.link import conninfo
+from db.migrations import migrate
+from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable
 from protocol.records import ChunksRecord, EventRecord, Record, encode_records
 from streams import layout
-from tests.support.figures import Figure
-from tests.support.proxy import proxied
-from tests.support.record import NOW, call_id, chunks_record, rows, tool_call_record, whole_call
-from tests.support.stores import Server, own_postgres
+from tests.support.checks.figures import Figure
+from tests.support.checks.record import NOW, call_id, chunks_record, rows, tool_call_record, whole_call
+from tests.support.servers.proxy import proxied
+from tests.support.servers.stores import Server, own_postgres
+from tests.support.servers.writers import writing
 from tests.support.waiting import wait_for, wait_until
-from tests.support.writers import writing
 
 
 @pytest.fixture

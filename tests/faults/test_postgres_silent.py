@@ -10,16 +10,16 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from db import insert
-from db.insert import AuditInserter
 from db.keys import KeyStore
-from db.queries import AuditReader, reading
+from db.read.queries import AuditReader, reading
 from db.watch import Watch
+from db.write import insert
+from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable
-from tests.support.clients import ask
-from tests.support.product import KEY, Product, base_config
-from tests.support.proxy import Proxy, proxied
-from tests.support.record import call_id, rows, whole_call
+from tests.support.checks.record import call_id, rows, whole_call
+from tests.support.clients.sdk_calls import ask
+from tests.support.servers.product import KEY, Product, base_config
+from tests.support.servers.proxy import Proxy, proxied
 from tests.support.waiting import wait_until
 
 

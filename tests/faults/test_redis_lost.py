@@ -10,10 +10,10 @@ from protocol.config import Config, Limits, Runtime
 from protocol.records import EndRecord, Record, encode_records
 from streams import layout
 from streams.connection import Connection
-from tests.support.record import NOW, call_record, rows
+from tests.support.checks.record import NOW, call_record, rows
 from tests.support.waiting import wait_until
-from workers.audit import AuditWriter
-from workers.lost import FAR_EVERY, LostCalls
+from workers.audit.lost import FAR_EVERY, LostCalls
+from workers.audit.writer import AuditWriter
 
 
 @pytest.mark.case("R2")

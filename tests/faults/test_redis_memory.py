@@ -14,11 +14,11 @@ import redis
 
 from db.link import conninfo
 from protocol.request import Dialect
-from tests.support.figures import Figure
-from tests.support.product import KEY, Product, base_config, running
-from tests.support.record import fresh_database
-from tests.support.stores import Server, client, own_valkey
-from tests.support.traffic import Finished, Traffic, call, faults, is_served, request
+from tests.support.checks.figures import Figure
+from tests.support.checks.record import fresh_database
+from tests.support.clients.traffic import Finished, Traffic, call, faults, is_served, request
+from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.servers.stores import Server, client, own_valkey
 from tests.support.waiting import wait_for
 
 MB = 2**20

@@ -12,10 +12,10 @@ import pytest
 
 from protocol.request import Dialect
 from streams import layout
-from tests.support.invariants import Seen
-from tests.support.product import KEY, Product, base_config
-from tests.support.record import fresh_database, rows
-from tests.support.traffic import Finished, call, request
+from tests.support.checks.invariants import Seen
+from tests.support.checks.record import fresh_database, rows
+from tests.support.clients.traffic import Finished, call, request
+from tests.support.servers.product import KEY, Product, base_config
 from tests.support.waiting import wait_for
 
 WORDS = "long 14 slowly, with a gap 500 ms"

@@ -15,14 +15,14 @@ import psycopg
 import pytest
 import redis
 
-from db.insert import AuditInserter
 from db.link import conninfo
-from db.migrate import LOGINS, upgrade
+from db.migrations.migrate import LOGINS, upgrade
+from db.write.insert import AuditInserter
 from sluice.rights import FORBIDDEN, OPS, USERS, Command
 from streams import layout
-from tests.support.least import BINARIES, DATABASE, REDIS, guarded_server, login_url, url_of, users_file
-from tests.support.product import KEY, Product, Role, base_config
-from tests.support.record import call_id, fresh_database, rows, whole_call
+from tests.support.checks.record import call_id, fresh_database, rows, whole_call
+from tests.support.servers.least import BINARIES, DATABASE, REDIS, guarded_server, login_url, url_of, users_file
+from tests.support.servers.product import KEY, Product, Role, base_config
 from tests.support.waiting import wait_for
 
 REFUSED = re.compile(

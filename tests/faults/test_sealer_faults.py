@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from db.insert import AuditInserter
-from db.seal import Sealer
-from db.verify import verify
+from db.seals.seal import Sealer
+from db.seals.verify import verify
+from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable
-from tests.support.figures import Figure
-from tests.support.record import call_id, chunks_record, fresh_database, rows, whole_call
+from tests.support.checks.figures import Figure
+from tests.support.checks.record import call_id, chunks_record, fresh_database, rows, whole_call
+from tests.support.servers.wire import WAYS, Fault, PostgresLink, Watch, Wire
 from tests.support.waiting import wait_until
-from tests.support.wire import WAYS, Fault, PostgresLink, Watch, Wire
 
 TRIES = 5
 

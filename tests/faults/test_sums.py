@@ -16,10 +16,10 @@ from protocol.request import Dialect
 from protocol.sse import KEEPALIVES
 from streams import layout
 from streams.layout import Reply
-from tests.support.product import KEY, Product, base_config, running
-from tests.support.readers import Reader, joined, request, under_way, words
-from tests.support.recount import recounted, sum_differences, told
-from tests.support.traffic import KINDS, Kind, call
+from tests.support.checks.recount import recounted, sum_differences, told
+from tests.support.clients.readers import Reader, joined, request, under_way, words
+from tests.support.clients.traffic import KINDS, Kind, call
+from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
 DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic")

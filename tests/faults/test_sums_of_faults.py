@@ -12,10 +12,10 @@ import pytest
 from protocol.request import Dialect
 from streams import layout
 from tests.faults.test_sums import DIALECTS, config, ended, events, no_differences
-from tests.support.product import KEY, Product, running
-from tests.support.proxy import Proxy, proxied
-from tests.support.readers import Reader, hold_invariants, joined, owned_by, request, under_way, words
-from tests.support.recount import sum_differences
+from tests.support.checks.recount import sum_differences
+from tests.support.clients.readers import Reader, hold_invariants, joined, owned_by, request, under_way, words
+from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.proxy import Proxy, proxied
 from tests.support.waiting import wait_for
 
 

@@ -13,15 +13,15 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from policy.noop import Noop
+from policy.builtin.noop import Noop
 from protocol.request import Dialect
-from tests.support.answering import Answer, Watch
-from tests.support.figures import Figure
-from tests.support.product import KEY, Product, Role
-from tests.support.recordings import own
-from tests.support.replay import Replay, Reply, stream
-from tests.support.turns import events
-from tests.support.upstreams import MODEL, call_of, config, new_session, recorded_bytes, replayed
+from tests.support.checks.figures import Figure
+from tests.support.clients.answering import Answer, Watch
+from tests.support.servers.product import KEY, Product, Role
+from tests.support.upstreams.product import MODEL, call_of, config, new_session, recorded_bytes, replayed
+from tests.support.upstreams.recordings import own
+from tests.support.upstreams.replay import Replay, Reply, stream
+from tests.support.upstreams.turns import events
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
 PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}

@@ -7,17 +7,6 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["policy", "protocol"]):
-    from protocol import (  # noqa: F401  - codecs import these only when they are asked for
-        anthropic_decode,
-        anthropic_encode,
-        anthropic_request_read,
-        anthropic_request_write,
-        errors_wire,
-        openai_decode,
-        openai_encode,
-        openai_request_read,
-        openai_request_write,
-    )
     from tests.fuzz import targets
     from tests.fuzz.mutate import mutate
 

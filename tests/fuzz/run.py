@@ -16,7 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.support.recordings import ROOT
+from tests.support.upstreams.recordings import ROOT
 
 CACHE = ROOT / ".cache" / "fuzz"
 SLOW_S = 5.0

@@ -13,26 +13,26 @@ from typing import Any
 
 import msgspec
 
-from db.fit import fit
-from db.rows import pack
-from policy.effects import Respond
+from db.write.fit import fit
+from db.write.rows import pack
+from policy.session.effects import Respond
 from protocol import codecs, fields
-from protocol.anthropic_turn import TurnBuilder
+from protocol.anthropic.turn import TurnBuilder
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact
 from protocol.records import Record, decode_records, encode_records
 from protocol.request import Dialect
-from protocol.server_tool_data import table
+from protocol.server_tools.data import table
 from protocol.sse import EventSplitter, parse_event
 from protocol.target import Target
-from protocol.text_calls import CallScanner, FoundCall, Thought
+from protocol.text_calls.scanner import CallScanner, FoundCall, Thought
 from tests.fuzz import requests
 from tests.fuzz.mutate import mutate
 from tests.fuzz.views import MAX_EVENT, UNKNOWN, DenyCalls, Drive, Way, encoded, merged, read_back, released
-from tests.support.decoding import known
-from tests.support.order import check_chat_frames, check_messages_frames
-from tests.support.recordings import OWN, recordings
+from tests.support.checks.decoding import known
+from tests.support.checks.order import check_chat_frames, check_messages_frames
+from tests.support.upstreams.recordings import OWN, recordings
 
 FOUND = Path(__file__).parent / "found"
 DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic")

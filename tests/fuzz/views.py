@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
-from policy.effects import Ask, CallInfo, Dispatch, Output, Respond
-from policy.session import Session
+from policy.session.effects import Ask, CallInfo, Dispatch, Output, Respond
+from policy.session.session import Session
 from protocol import codecs
 from protocol.config import Config
 from protocol.events import (

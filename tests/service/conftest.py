@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from db.insert import AuditInserter
+from db.write.insert import AuditInserter
 from streams.connection import Connection
-from tests.support.dispatch import empty
+from tests.support.servers.dispatch import empty
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from db.holes import Hole
-from db.verify import verify
+from db.seals.verify import verify
 from protocol.records import CallRecord, Record, ReleaseRecord, encode_records
 from protocol.tokens import NOTE, without_tokens
 from streams import layout
 from streams.connection import Connection
-from tests.support.record import rows
-from tests.support.sums import BODY, summed_call
+from tests.support.checks.record import rows
+from tests.support.checks.sums import BODY, summed_call
+from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
-from tests.support.writers import writing
-from workers.bodies import LARGE
+from workers.audit.bodies import LARGE
 
 TOKEN = b'{"mcp_servers": [{"authorization_token": "t-123"}]}'
 

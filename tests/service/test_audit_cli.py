@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from db.insert import AuditInserter
 from db.keys import KeyStore
+from db.write.insert import AuditInserter
 from protocol.records import BlockRecord, EndRecord, EventRecord, Record
 from scripts import screens
 from sluice import VERSION, audit_cli, keys_cli
 from sluice.tables import printable
-from tests.support.record import (
+from tests.support.checks.record import (
     NOW,
     call_id,
     call_record,

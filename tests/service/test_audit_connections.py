@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-import db.plans
-from db.export import export_lines
+import db.read.plans
 from db.filters import parse_filters
-from db.insert import AuditInserter
-from db.queries import AuditReader, keeping_plans, reading
+from db.read.export import export_lines
+from db.read.queries import AuditReader, keeping_plans, reading
+from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable
-from tests.support.record import call_id, whole_call
+from tests.support.checks.record import call_id, whole_call
 
 
 async def test_a_connection_that_kept_plans_is_as_it_was_for_others(url: str) -> None:
@@ -49,7 +49,7 @@ async def test_a_connection_that_ends_within_a_page_is_not_lent_again(url: str, 
 async def test_a_connection_whose_settings_nobody_knows_is_not_lent_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = AuditReader.open(url, pool_size=1)
     with monkeypatch.context() as patched:
-        patched.setattr(db.plans, "_KEPT", "SELECT 1 / 0")
+        patched.setattr(db.read.plans, "_KEPT", "SELECT 1 / 0")
         with pytest.raises(AuditUnavailable):
             await one.calls(parse_filters([], of="calls"))
     async with reading(one.engine) as connection:

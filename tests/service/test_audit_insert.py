@@ -18,14 +18,14 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from db import migrate
 from db.filters import parse_filters
-from db.insert import AuditInserter
-from db.items import dump_json
 from db.link import conninfo
-from db.queries import AuditReader
-from db.seal import Sealer
-from db.verify import verify
+from db.migrations import migrate
+from db.read.items import dump_json
+from db.read.queries import AuditReader
+from db.seals.seal import Sealer
+from db.seals.verify import verify
+from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable
 from protocol.records import (
     BlockRecord,
@@ -41,8 +41,8 @@ from protocol.records import (
 from tests.conftest import SEED
 from tests.fuzz.mutate import mutate
 from tests.fuzz.targets import DIALECTS, odd_seeds, recorded
-from tests.support.figures import Figure
-from tests.support.record import (
+from tests.support.checks.figures import Figure
+from tests.support.checks.record import (
     NOW,
     call_id,
     call_record,

@@ -9,12 +9,12 @@ from sqlalchemy import select
 
 from bench.asking import LISTS, alone, explain, heard, together
 from bench.volume import Volume, fill_day
-from db import windows
 from db.filters import parse_filters
 from db.link import conninfo
-from db.queries import AuditReader
-from db.views import VIEWS, ids_of, rows_of
-from tests.support.record import fresh_database
+from db.read import windows
+from db.read.queries import AuditReader
+from db.read.views import VIEWS, ids_of, rows_of
+from tests.support.checks.record import fresh_database
 
 VOLUME = Volume(calls=4000, days=10)
 """With some 10,000 tool calls, 4,000 blocks and 100,000 chunks."""
@@ -174,7 +174,7 @@ async def test_no_filter_makes_a_page_walk_the_record(filled: str, of: Any) -> N
 
 
 async def test_pages_read_a_view_as_it_is(filled: str) -> None:
-    """The joins of `db.views` are those of the migrations."""
+    """The joins of `db.read.views` are those of the migrations."""
     reader = AuditReader.open(filled)
     try:
         async with reader.engine.connect() as connection:

@@ -10,22 +10,22 @@ from uuid import UUID
 import httpx2
 import pytest
 
-import db.counts
-import db.lookups
-import db.queries
-from db.export import Progress, export_lines
+import db.read.counts
+import db.read.lookups
+import db.read.queries
 from db.filters import CHUNK_FILTERS, parse_filters
-from db.insert import AuditInserter
 from db.keys import PREFIX, KeyStore, digest
-from db.queries import AuditReader
-from db.schema import newest
-from db.views import VIEWS
+from db.migrations.place import newest
+from db.read.export import Progress, export_lines
+from db.read.queries import AuditReader
+from db.read.views import VIEWS
 from db.watch import Watch
+from db.write.insert import AuditInserter
 from gateway.audit import Audit, make_audit
 from protocol.config import Config, Key, Runtime
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 from protocol.records import BlockRecord, EndRecord, JudgementRecord, Record
-from tests.support.record import (
+from tests.support.checks.record import (
     NOW,
     call_id,
     call_record,
@@ -223,8 +223,8 @@ async def test_tool_calls_are_counted(url: str, client: httpx2.AsyncClient) -> N
 
 
 async def test_counts_say_when_there_are_more(url: str, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(db.counts, "MAX_COUNTS", 2)
-    monkeypatch.setattr(db.queries, "MAX_COUNTS", 2)
+    monkeypatch.setattr(db.read.counts, "MAX_COUNTS", 2)
+    monkeypatch.setattr(db.read.queries, "MAX_COUNTS", 2)
     call = call_id()
     await insert(url, call_record(call), *(tool_call_record(call, block=n, name=f"t{n}") for n in range(3)))
     told = (await client.get("/audit/counts?by=name")).json()
@@ -542,15 +542,15 @@ async def test_the_api_without_postgres_is_503() -> None:
 async def test_items_that_go_before_they_are_read_are_left_out(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = [call_id() for _ in range(3)]
     await insert(url, *(record for call in calls for record in whole_call(call)))
-    read = db.lookups.whole_rows
+    read = db.read.lookups.whole_rows
 
     async def after_days_were_dropped(*args: Any) -> list[Any]:
         rows(url, "DELETE FROM tool_calls WHERE call_id = %s RETURNING 1", calls[1])
         return await read(*args)
 
-    monkeypatch.setattr(db.queries, "whole_rows", after_days_were_dropped)
+    monkeypatch.setattr(db.read.queries, "whole_rows", after_days_were_dropped)
     page = await reader.tool_calls(parse_filters(given(limit=10), of="tool-calls"))
     assert {item["call_id"] for item in page["items"]} == {calls[0], calls[2]}
-    monkeypatch.setattr(db.queries, "whole_rows", read)
+    monkeypatch.setattr(db.read.queries, "whole_rows", read)
     if page["next_cursor"] is not None:
         assert not await tool_names(reader, limit=10, cursor=page["next_cursor"])

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from db import baseline, migrate
-from db.schema import digest, newest
+from db.migrations import baseline, migrate
+from db.migrations.place import digest, newest
 from scripts.baseline import dump, script
-from tests.support.record import rows
-from tests.support.servers import postgres_server
+from tests.support.checks.record import rows
+from tests.support.servers.stores_shared import postgres_server
 
 
 def test_the_script_makes_what_the_migrations_make(tmp_path: Path) -> None:

@@ -8,17 +8,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from db.insert import AuditInserter
+from db.write.insert import AuditInserter
 from protocol.config import Config, Runtime
 from streams import layout
 from streams.connection import Connection
-from tests.support.record import rows
+from tests.support.checks.record import rows
+from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
-from tests.support.writers import writing
-from workers import process, seal
-from workers.audit import AuditWriter
-from workers.ended import EndedCalls
-from workers.lost import LostCalls
+from workers import process
+from workers.audit import sealing as seal
+from workers.audit.ended import EndedCalls
+from workers.audit.lost import LostCalls
+from workers.audit.writer import AuditWriter
 
 ODD = [KeyError(b"length"), psycopg.DataError("invalid input syntax"), asyncio.InvalidStateError()]
 
@@ -47,7 +48,7 @@ async def test_an_answer_that_nobody_foresaw_ends_no_chore(
     """Each loop fails, says so, and goes on: a call whose end is lost is marked and sealed all the same."""
     monkeypatch.setattr(EndedCalls, "every_s", 0.05)
     monkeypatch.setattr(LostCalls, "every_s", 0.05)
-    monkeypatch.setattr("workers.ended.FIRST_S", 0.1)
+    monkeypatch.setattr("workers.audit.ended.FIRST_S", 0.1)
     # what another test left behind is collected now: asyncio tells of it in the log, and it is nothing of this writer's
     gc.collect()
     call = layout.new_call_id()

@@ -13,9 +13,9 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Start
 from tests.support.waiting import wait_until
-from workers.claims import CLAIM_BATCH, Claimed, Claims
-from workers.finish import Finisher
-from workers.subscriptions import Subscriptions
+from workers.policy.claims import CLAIM_BATCH, Claimed, Claims
+from workers.policy.finish import Finisher
+from workers.policy.subscriptions import Subscriptions
 
 GATEWAY = "gw-1"
 COUNT = 12

@@ -18,7 +18,7 @@ from protocol.config import Limits
 from sluice.gateways import gateway_faults
 from streams import layout
 from streams.layout import Reply
-from tests.support.proxy import proxied
+from tests.support.servers.proxy import proxied
 from tests.support.waiting import wait_until
 
 AHEAD_MS = 3_600_000

@@ -9,20 +9,20 @@ import msgspec
 import pytest
 
 from db.holes import Hole
-from db.insert import AuditInserter
-from db.redact import redact
-from db.seal import Sealer
-from db.verify import verify
+from db.seals.redact import redact
+from db.seals.seal import Sealer
+from db.seals.verify import verify
+from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable
 from protocol.records import EndRecord
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry, Relayed
-from tests.support.record import rows
-from tests.support.sealed import insert
-from tests.support.sums import BODY, summed_call
+from tests.support.checks.record import rows
+from tests.support.checks.sealed import insert
+from tests.support.checks.sums import BODY, summed_call
 from tests.support.waiting import wait_until
-from workers.ended import EndedCalls
+from workers.audit.ended import EndedCalls
 
 TTL_S = 0.3
 """So the first look is 0.05 s after a call's end, and the second 0.6 s."""

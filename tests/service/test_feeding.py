@@ -5,17 +5,17 @@ import json
 import threading
 
 from policy.base import AskJudge, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
-from policy.effects import CallInfo
-from policy.session import Session
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Config
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry, Start
-from workers.call import OwnedCall
-from workers.feeding import Feeder
 from workers.lane import Lane
-from workers.release import Releaser
+from workers.policy.call import OwnedCall
+from workers.policy.feeding import Feeder
+from workers.policy.release import Releaser
 
 START = Start(
     call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",

@@ -12,10 +12,10 @@ import pytest
 
 from db.filters import Filters
 from db.holes import Hole, incomplete_at
-from db.queries import AuditReader
-from db.redact import redact
-from db.seal import Sealer
-from db.verify import verify
+from db.read.queries import AuditReader
+from db.seals.redact import redact
+from db.seals.seal import Sealer
+from db.seals.verify import verify
 from db.watch import Watch
 from gateway.status import Status
 from protocol.errors import StreamConnectionLost
@@ -33,9 +33,9 @@ from protocol.records import (
 )
 from protocol.tokens import without_tokens
 from sluice.doctor import check_database_live
-from tests.support.record import call_id, rows
-from tests.support.sealed import insert, verified
-from tests.support.sums import BODY, summed_call
+from tests.support.checks.record import call_id, rows
+from tests.support.checks.sealed import insert, verified
+from tests.support.checks.sums import BODY, summed_call
 from tests.support.waiting import wait_until
 
 SECRET = b'{"mcp_servers": [{"authorization_token": "t-123"}]}'
@@ -144,7 +144,7 @@ def test_a_hole_that_whoever_sealed_did_not_see_is_found_by_verification(url: st
     rows(url, "DELETE FROM chunks WHERE call_id = %s AND seq = 2", call)
     rows(url, "DELETE FROM seals")
     rows(url, "DELETE FROM seal_rows")
-    monkeypatch.setattr("db.seal.find_holes", lambda row, counts: [])
+    monkeypatch.setattr("db.seals.seal.find_holes", lambda row, counts: [])
     with Sealer(url) as sealer:
         sealer.seal([UUID(call)])
     code, said = verified(url)

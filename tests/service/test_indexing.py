@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from db import migrate
-from db.insert import AuditInserter
 from db.link import conninfo
-from db.schema import newest
-from tests.support.record import call_id, fresh_database, rows, whole_call
+from db.migrations import migrate
+from db.migrations.place import newest
+from db.write.insert import AuditInserter
+from tests.support.checks.record import call_id, fresh_database, rows, whole_call
 
 INVALID = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
 

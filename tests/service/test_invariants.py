@@ -11,10 +11,10 @@ import pytest
 from db.link import conninfo
 from protocol.request import Dialect
 from streams import layout
-from tests.support.clients import tool
-from tests.support.invariants import Recorded, Seen, call_faults, read_call, redis_faults, settle
-from tests.support.product import KEY, Product, running
-from tests.support.record import fresh_database
+from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, redis_faults, settle
+from tests.support.checks.record import fresh_database
+from tests.support.clients.sdk_calls import tool
+from tests.support.servers.product import KEY, Product, running
 
 PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 WORDS = "the weather in Paris, then delete everything with rm -rf /"

@@ -13,8 +13,8 @@ import httpx2 as httpx
 import pytest
 import yaml
 
-from tests.support.product import KEY, ROOT, Product, base_config, digest, running
-from tests.support.record import fresh_database
+from tests.support.checks.record import fresh_database
+from tests.support.servers.product import KEY, ROOT, Product, base_config, digest, running
 from tests.support.waiting import wait_for
 
 FILE_KEY = {"name": "dev", "sha256": digest("sk-file"), "roles": ["client"], "policies": ["strict"]}

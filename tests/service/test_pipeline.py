@@ -8,8 +8,8 @@ import pytest
 from psycopg import AsyncConnection
 
 from db.link import conninfo
-from db.pipeline import Pipeline, Statement
-from tests.support.record import rows
+from db.write.pipeline import Pipeline, Statement
+from tests.support.checks.record import rows
 from tests.support.waiting import wait_until
 
 MB = 2**20

@@ -10,10 +10,10 @@ from protocol.records import CallRecord, EventRecord
 from streams import layout, scripts
 from streams.connection import Connection
 from tests.service.test_takeover_path import recorded
-from tests.support.dispatch import BODY, GATEWAY, with_gateway, working
-from tests.support.scripted import LEASE_MS, begin, claim, deliver, make_start
+from tests.support.servers.dispatch import BODY, GATEWAY, with_gateway, working
+from tests.support.servers.scripted import LEASE_MS, begin, claim, deliver, make_start
 from tests.support.waiting import wait_until
-from workers.policy import PolicyWorker
+from workers.policy.worker import PolicyWorker
 
 OURS, THEIRS = "a" * 12, "b" * 12
 

@@ -17,8 +17,8 @@ from protocol.config import Config, Limits, Upstream
 from protocol.errors import StreamProtocolError
 from streams import layout
 from streams.layout import Dispatch, Entry, Reply
-from tests.support.replay import Replay, replaying, stream
-from tests.support.replay import Reply as Answer
+from tests.support.upstreams.replay import Replay, replaying, stream
+from tests.support.upstreams.replay import Reply as Answer
 
 SECRETS = {
     "Authorization": "Bearer sk-of-4711",

@@ -7,8 +7,8 @@ import pytest
 
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from tests.support.dispatch import GATEWAY, empty
-from tests.support.scripted import (
+from tests.support.servers.dispatch import GATEWAY, empty
+from tests.support.servers.scripted import (
     LEASE_MS,
     begin,
     begin_large,

@@ -10,16 +10,16 @@ import msgspec
 import psycopg
 import pytest
 
-from db import migrate
 from db.canonical import VERSION
 from db.link import conninfo
-from db.redact import redact
-from db.seal import Sealer
-from db.verify import verify
+from db.migrations import migrate
+from db.seals.redact import redact
+from db.seals.seal import Sealer
+from db.seals.verify import verify
 from protocol.records import BlockRecord, CallRecord, EventRecord, Record, ToolCallRecord
 from tests.conftest import SEED
-from tests.support.record import NOW, call_id, fresh_database, rows
-from tests.support.sealed import fill, insert, keep, many_rows, put_back, seal_as_before
+from tests.support.checks.record import NOW, call_id, fresh_database, rows
+from tests.support.checks.sealed import fill, insert, keep, many_rows, put_back, seal_as_before
 
 OLD = (Path(__file__).parent.parent / "fixtures" / "record_0008.sql").read_text()
 """A record that the code of tree 96025be wrote, sealed, redacted and verified at migration 0008."""

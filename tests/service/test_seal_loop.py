@@ -8,16 +8,16 @@ from uuid import UUID
 import pytest
 
 from db.canonical import VERSION
-from db.insert import AuditInserter
-from db.seal import Sealer
-from db.verify import verify
+from db.seals.seal import Sealer
+from db.seals.verify import verify
+from db.write.insert import AuditInserter
 from protocol.config import Config, Runtime
 from streams import layout
 from streams.connection import Connection
-from tests.support.record import call_id, fresh_database, rows, whole_call
-from tests.support.sealed import insert, seal_as_before
+from tests.support.checks.record import call_id, fresh_database, rows, whole_call
+from tests.support.checks.sealed import insert, seal_as_before
 from tests.support.waiting import wait_until
-from workers import seal
+from workers.audit import sealing as seal
 
 KEY = layout.audit_key(0)
 

@@ -8,23 +8,23 @@ from uuid import UUID
 
 import pytest
 
-from db import seal as db_seal
 from db.holes import Found, Hole
-from db.insert import AuditInserter
-from db.seal import Sealer
-from db.verify import verify
+from db.seals import seal as db_seal
+from db.seals.seal import Sealer
+from db.seals.verify import verify
+from db.write.insert import AuditInserter
 from protocol.config import Config, Runtime
 from protocol.errors import AuditTooSlow, AuditUnavailable
 from protocol.records import EndRecord
 from streams import layout
 from streams.connection import Connection
-from tests.support.record import chunks_record, rows, whole_call
-from tests.support.sealed import insert
-from tests.support.sums import BODY, summed_call
+from tests.support.checks.record import chunks_record, rows, whole_call
+from tests.support.checks.sealed import insert
+from tests.support.checks.sums import BODY, summed_call
+from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
-from tests.support.writers import writing
-from workers import seal
-from workers.ended import EndedCalls
+from workers.audit import sealing as seal
+from workers.audit.ended import EndedCalls
 
 TIMES = {"the server gives up": (400, 30.0), "the writer cuts": (30_000, 0.5)}
 Seconds = Callable[[Sequence[UUID]], float]
@@ -232,8 +232,8 @@ async def test_a_mark_that_cannot_be_covered_at_once_is_kept(
     """Postgres goes away between the mark and its seal; nobody marks the call again, and no sweep comes soon."""
     monkeypatch.setattr(seal, "SWEEP_S", 3600)
     monkeypatch.setattr(EndedCalls, "every_s", 0.05)
-    monkeypatch.setattr("workers.ended.FIRST_S", 0.1)
-    monkeypatch.setattr("workers.ended.LATER", 0.001)
+    monkeypatch.setattr("workers.audit.ended.FIRST_S", 0.1)
+    monkeypatch.setattr("workers.audit.ended.LATER", 0.001)
     call, seals, failures = await whole(url), Sealer.seal, 0
 
     def away(self: Sealer, calls: Any, *, note: str = "") -> int:

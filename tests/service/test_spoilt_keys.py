@@ -13,10 +13,10 @@ from protocol.records import EndRecord, EventRecord, Record, decode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Entry, Reply
-from tests.support.dispatch import GATEWAY, begin, dispatched, with_gateway, working
+from tests.support.servers.dispatch import GATEWAY, begin, dispatched, with_gateway, working
 from tests.support.waiting import wait_until
-from workers.call import OwnedCall
-from workers.policy import PolicyWorker
+from workers.policy.call import OwnedCall
+from workers.policy.worker import PolicyWorker
 
 Spoil = Callable[[Connection, str], Any]
 

@@ -18,7 +18,7 @@ from sluice import processes, supervisor
 from sluice.errors import NotFit, StartError
 from sluice.processes import recall, remember, spawn, started_at, sweep
 from sluice.supervisor import Supervisor
-from tests.support.children import crashing, living, refusing, silent
+from tests.support.servers.children import crashing, living, refusing, silent
 from tests.support.waiting import wait_for, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,7 +185,7 @@ def test_a_reused_pid_is_never_ended(tmp_path: Path) -> None:
 @pytest.mark.skipif(not processes.ON_LINUX, reason="only Linux tells a process that its parent died")
 def test_a_killed_parent_takes_its_processes_along(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib, time; from tests.support.children import silent; from sluice.processes import spawn; "
+        "import sys, pathlib, time; from tests.support.servers.children import silent; from sluice.processes import spawn; "
         "print(spawn(silent(pathlib.Path(sys.argv[1]), 'a')).pid, flush=True); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -14,18 +14,18 @@ import pytest
 from bench.histories import history
 from gateway import demo
 from policy.base import Judgement, JudgeQuestion
-from policy.effects import Ask
+from policy.session.effects import Ask
 from protocol.config import Config, Limits, Runtime
 from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Entry
-from tests.support.dispatch import BODY, GATEWAY, begin, dispatched, with_gateway, working
-from tests.support.figures import Figure
+from tests.support.checks.figures import Figure
+from tests.support.servers.dispatch import BODY, GATEWAY, begin, dispatched, with_gateway, working
 from tests.support.waiting import wait_until
-from workers.call import OwnedCall
-from workers.claims import Claimed, Claims
-from workers.policy import PolicyWorker
+from workers.policy.call import OwnedCall
+from workers.policy.claims import Claimed, Claims
+from workers.policy.worker import PolicyWorker
 
 HEALTHY = 60
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-import db.turns
-from db.insert import AuditInserter
+import db.read.turns
 from db.keys import KeyStore, digest
-from db.turns import TurnReader
-from protocol.anthropic_turn import StoredTurn
+from db.read.turns import TurnReader
+from db.write.insert import AuditInserter
+from protocol.anthropic.turn import StoredTurn
 from protocol.config import Key
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
-from tests.support.record import NOW, call_id, call_record, chunks_record, tool_call_record
-from tests.support.turns import streamed
+from tests.support.checks.record import NOW, call_id, call_record, chunks_record, tool_call_record
+from tests.support.upstreams.turns import streamed
 
 LONG_AGO = NOW - 3_600_000
 THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
@@ -167,7 +167,7 @@ async def test_an_end_that_is_still_on_its_way_is_waited_for(url: str, reader: T
 
 
 async def test_an_end_that_does_not_come_is_waited_for_only_so_long(url: str, reader: TurnReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(db.turns, "FIND_S", 0.5)
+    monkeypatch.setattr(db.read.turns, "FIND_S", 0.5)
     whole, cut = call_id(), call_id()
     await insert(url, *turn_of(whole))
     await insert(url, call_record(cut, key="k"), chunks_record(cut, streamed([USE | {"id": "toolu_2"}], "tool_use")[:3]))
@@ -218,8 +218,8 @@ async def test_a_turn_too_large_is_left_out_and_the_newest_come_first(
     raw = streamed(CONTENT, "tool_use")
     padded = [*raw, b": " + b"x" * 4000 + b"\n\n"]
     size = sum(map(len, raw))
-    monkeypatch.setattr(db.turns, "MAX_CALL_BYTES", 2 * size)
-    monkeypatch.setattr(db.turns, "MAX_BYTES", size + 10)
+    monkeypatch.setattr(db.read.turns, "MAX_CALL_BYTES", 2 * size)
+    monkeypatch.setattr(db.read.turns, "MAX_BYTES", size + 10)
     for call, identity, chunks in (old, "a", raw), (new, "b", raw), (large, "c", padded):
         await insert(url, call_record(call, key="k"), chunks_record(call, chunks), released(call, identity), ended(call))
     assert [t.call_id for t in await reader.find("k", ["a", "b", "c"])] == [new]
@@ -246,7 +246,7 @@ async def test_a_database_that_is_away_finds_nothing() -> None:
 
 
 async def test_a_database_that_does_not_answer_finds_nothing_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(db.turns, "FIND_S", 0.3)
+    monkeypatch.setattr(db.read.turns, "FIND_S", 0.3)
     held: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

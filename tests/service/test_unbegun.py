@@ -13,9 +13,9 @@ from protocol.config import Limits
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from tests.service.test_claims import Worker, begin
-from tests.support.figures import Figure
+from tests.support.checks.figures import Figure
 from tests.support.waiting import wait_until
-from workers.gone import LOOKS, SILENT_MS, GoneWorkers
+from workers.policy.gone import LOOKS, SILENT_MS, GoneWorkers
 from workers.process import show
 
 LIMITS = Limits(lease_s=60.0, claim_s=60.0)

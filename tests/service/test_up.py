@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from sluice.processes import ON_LINUX, started_at
-from tests.support.ports import free_port
+from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from db.queries import AuditReader
-from db.redact import redact
+from db.read.queries import AuditReader
+from db.seals.redact import redact
 from protocol.records import BlockRecord, EndRecord, EventRecord, Record, ReleaseRecord, ToolReleaseRecord
 from protocol.sse import KEEPALIVES
-from tests.support.pages import all_pages, bytes_of, written_of
-from tests.support.record import NOW, call_id, call_record, chunks_record, judgement_record, tool_call_record
-from tests.support.sealed import insert
+from tests.support.checks.pages import all_pages, bytes_of, written_of
+from tests.support.checks.record import NOW, call_id, call_record, chunks_record, judgement_record, tool_call_record
+from tests.support.checks.sealed import insert
 
 PING = KEEPALIVES["anthropic"]
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from policy.effects import CallInfo, Dispatch, Respond
-from policy.session import Session
+from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.session import Session
 from protocol.addresses import is_private
 from protocol.request import Dialect
-from tests.support.answering import CONFIG, ENDPOINTS, MODEL
+from tests.support.clients.answering import CONFIG, ENDPOINTS, MODEL
 
 PRIVATE = """http://169.254.169.254/latest http://localhost/ http://LOCALHOST./x https://127.0.0.1 http://2130706433/ http://0x7f000001
 http://0177.0.0.1 http://0x7f.1 http://127.1 http://[::1]/ http://[::ffff:127.0.0.1] http://[::ffff:a9fe:a9fe] http://[64:ff9b::a9fe:a9fe]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, ToolCall, Verdict
-from policy.slots import Slot, Slots
-from policy.text_replace import TextReplace
-from policy.tool_judge import ToolJudge
-from policy.tool_rules import ToolRules
+from policy.builtin.text_replace import TextReplace
+from policy.builtin.tool_judge import ToolJudge
+from policy.builtin.tool_rules import ToolRules
+from policy.session.slots import Slot, Slots
 from protocol.bounds import (
     MAX_BLOCKS,
     MAX_ID_CHARS,
@@ -27,9 +27,9 @@ from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord
 from protocol.request import Dialect
-from protocol.text_calls import CallScanner, Piece
-from tests.support.answering import Answer, Watch
-from tests.support.recordings import framed
+from protocol.text_calls.scanner import CallScanner, Piece
+from tests.support.clients.answering import Answer, Watch
+from tests.support.upstreams.recordings import framed
 
 WRITTEN = '{"name":"bash","arguments":{"a":1}}'
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]

@@ -24,9 +24,9 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from tests.support.decoding import decode, texts
-from tests.support.frames import delta, end, message, opaque, start, stop, stream, whole
-from tests.support.recordings import framed, own
+from tests.support.checks.decoding import decode, texts
+from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream, whole
+from tests.support.upstreams.recordings import framed, own
 
 EXTRA = {"dialect": "anthropic"}
 RAW_USAGE = {"input_tokens": 20, "output_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2}

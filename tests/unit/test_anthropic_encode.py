@@ -26,11 +26,11 @@ from protocol.events import (
     Usage,
 )
 from protocol.request import ChatRequest
-from tests.support.decoding import by_block, decode
-from tests.support.frames import delta, message, start, stop, stream
-from tests.support.order import check_messages_frames, read_frames
-from tests.support.recordings import own
-from tests.support.sdk import anthropic_answer, anthropic_beta_answer
+from tests.support.checks.decoding import by_block, decode
+from tests.support.checks.order import check_messages_frames, read_frames
+from tests.support.clients.sdk import anthropic_answer, anthropic_beta_answer
+from tests.support.upstreams.frames import delta, message, start, stop, stream
+from tests.support.upstreams.recordings import own
 
 SAME = MessageStart("up1", "model-x", Usage(20, 1), {"dialect": "anthropic"})
 FOREIGN = MessageStart("up1", "model-x", Usage(20, 1), {"dialect": "openai"})

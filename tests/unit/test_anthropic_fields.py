@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.anthropic_blocks import CARRIED
+from protocol.anthropic.blocks import CARRIED
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -22,9 +22,9 @@ from protocol.events import (
     SignatureDelta,
     TextDelta,
 )
-from tests.support.decoding import decode, texts
-from tests.support.frames import delta, end, message, opaque, start, stop, stream, whole
-from tests.support.recordings import own
+from tests.support.checks.decoding import decode, texts
+from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream, whole
+from tests.support.upstreams.recordings import own
 
 CALL = {"type": "server_tool_use", "id": "s", "name": "web_search", "caller": {"type": "direct"}}
 MCP = {"type": "mcp_tool_use", "id": "s", "name": "echo", "server_name": "own"}

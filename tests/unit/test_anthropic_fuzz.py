@@ -11,9 +11,9 @@ from protocol import codecs
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import Event, MessageStart
 from protocol.request import ChatRequest
-from tests.support.decoding import by_block
-from tests.support.order import check_messages_frames
-from tests.support.recordings import own
+from tests.support.checks.decoding import by_block
+from tests.support.checks.order import check_messages_frames
+from tests.support.upstreams.recordings import own
 
 NAMES = ["every-field", "compaction", "refusal", "server-tool-among", "tool-in-message-start", "thinking", "spliced"]
 STREAMS = [[json.loads(part.split(b"data: ", 1)[1]) for part in own(f"anthropic-{n}.sse").split(b"\n\n") if part] for n in NAMES]

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol.anthropic_turn import StoredTurn, TurnBuilder, lookup_ids, pack_turns, unpack_turns, with_turns
+from protocol.anthropic.turn import StoredTurn, TurnBuilder, lookup_ids, pack_turns, unpack_turns, with_turns
 from protocol.json_strict import dumps
 from protocol.request import ChatRequest, OtherPart, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
-from tests.support.recordings import framed, need_recordings, own, recordings
-from tests.support.sdk import anthropic_beta_answer
-from tests.support.turns import events, streamed
+from tests.support.clients.sdk import anthropic_beta_answer
+from tests.support.upstreams.recordings import framed, need_recordings, own, recordings
+from tests.support.upstreams.turns import events, streamed
 
 ANTHROPIC = {r.name: r for r in recordings() if r.dialect == "anthropic"}
 BROKEN = [n for n, r in ANTHROPIC.items() if r.must or "error_type" in r.facts]

@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 
 from db import filters
-from db.counts import DEFAULT_BY, Dimension
-from db.findings import Damage, Finding
+from db.read.counts import DEFAULT_BY, Dimension
+from db.seals.findings import Damage, Finding
 from gateway import door, front
 from gateway.app import _CALLS
 from gateway.audit import _make_router
@@ -23,7 +23,7 @@ from protocol.errors_wire import _TO_OPENAI, error_body, failed_response
 from protocol.events import UpstreamFailed
 from protocol.records import VerdictName
 from protocol.request import Dialect
-from tests.support.markdown import DOCS, names, section, tables
+from tests.support.checks.markdown import DOCS, names, section, tables
 
 PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
 ROOT = DOCS.parent
@@ -85,7 +85,7 @@ def test_bounds_of_headers_are_those_kept() -> None:
 
 def sources() -> Iterator[Path]:
     for folder in ("gateway", "policy", "workers", "protocol", "streams", "db"):
-        yield from sorted((ROOT / folder).glob("*.py"))
+        yield from sorted((ROOT / folder).rglob("*.py"))
 
 
 def test_every_header_of_our_own_is_there_and_no_other() -> None:

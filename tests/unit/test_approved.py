@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from policy.base import ALLOW, Block, Policy, ToolCall, Verdict
-from policy.effects import CallInfo, Dispatch
-from policy.session import Session
-from policy.tool_rules import ToolRules
+from policy.builtin.tool_rules import ToolRules
+from policy.session.effects import CallInfo, Dispatch
+from policy.session.session import Session
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart
 from protocol.records import ToolCallRecord
 from protocol.request import ChatRequest, Dialect, Tool, ToolChoice
-from tests.support.answering import CONFIG, ENDPOINTS, MODEL, Answer
+from tests.support.clients.answering import CONFIG, ENDPOINTS, MODEL, Answer
 
 WAYS: list[tuple[Dialect, Dialect]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
 every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.base import ALLOW, Block, Judgement, OtherBlock, Policy, TextBlock, ToolCall, Verdict
-from policy.effects import Respond
+from policy.session.effects import Respond
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -30,7 +30,7 @@ from protocol.events import (
 )
 from protocol.records import EventRecord, ToolCallRecord
 from protocol.request import Tool
-from protocol.text_calls import MAX_HELD
+from protocol.text_calls.scanner import MAX_HELD
 from tests.unit.test_blocks import SEARCH, Ask, Deny, NoSecrets, Run, Same, client, flat, result, server, text
 from tests.unit.test_session import make as make_session
 

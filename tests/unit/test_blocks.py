@@ -7,11 +7,11 @@ from typing import Any, Self
 import pytest
 
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
-from policy.blocks import Blocks
-from policy.chain import Chain
-from policy.effects import CallInfo
-from policy.outbox import Outbox
-from policy.slots import End
+from policy.session.blocks import Blocks
+from policy.session.chain import Chain
+from policy.session.effects import CallInfo
+from policy.session.outbox import Outbox
+from policy.session.slots import End
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from db.filters import parse_filters
-from policy.effects import CallInfo, Respond
-from policy.session import Session
-from policy.tool_rules import ToolRules
+from policy.builtin.tool_rules import ToolRules
+from policy.session.effects import CallInfo, Respond
+from policy.session.session import Session
 from protocol import codecs
 from protocol.bounds import MAX_BODY_BYTES, Bound
 from protocol.bounds_table import BOUNDS

@@ -13,16 +13,29 @@ import pydantic
 import pytest
 from anthropic.types import message_create_params
 
-from protocol.anthropic_turn import StoredTurn, TurnBuilder
+from protocol.anthropic.turn import StoredTurn, TurnBuilder
 from protocol.request import Dialect
-from tests.support.answering import Answer, Watch, direct, every_way
-from tests.support.cases import began, calls_of, chunks, client_call, frames, piece, so_far, stop_of, stopped, text, text_of, whole
-from tests.support.frames import delta, end, start, stop
-from tests.support.order import check_messages_frames
-from tests.support.outcomes import payloads
-from tests.support.recordings import framed
-from tests.support.told import WAYS
-from tests.support.turns import events
+from tests.support.checks.order import check_messages_frames
+from tests.support.checks.outcomes import payloads
+from tests.support.clients.answering import Answer, Watch, direct, every_way
+from tests.support.clients.sdk_answers import WAYS
+from tests.support.upstreams.cases import (
+    began,
+    calls_of,
+    chunks,
+    client_call,
+    frames,
+    piece,
+    so_far,
+    stop_of,
+    stopped,
+    text,
+    text_of,
+    whole,
+)
+from tests.support.upstreams.frames import delta, end, start, stop
+from tests.support.upstreams.recordings import framed
+from tests.support.upstreams.turns import events
 
 CLIENTS: list[Dialect] = ["openai", "anthropic"]
 both_clients = pytest.mark.parametrize("client", CLIENTS)

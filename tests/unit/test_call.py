@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from policy.effects import CallInfo
-from policy.session import Session
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.config import Config
 from protocol.records import ChunksRecord, ReleaseRecord, decode_records
 from streams import layout
 from streams.layout import Entry, Start
-from workers.call import HELD_BYTES, PROGRESS_BYTES, OwnedCall
+from workers.policy.call import HELD_BYTES, PROGRESS_BYTES, OwnedCall
 
 START = Start(
     call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",
@@ -72,7 +72,7 @@ def test_chunks_of_a_broken_step_are_on_record_once(entry: Entry, monkeypatch: p
 
 def test_a_bug_in_encoding_gives_no_release(monkeypatch: pytest.MonkeyPatch) -> None:
     call = make()
-    monkeypatch.setattr("workers.call.render", lambda *_: 1 / 0)
+    monkeypatch.setattr("workers.policy.call.render", lambda *_: 1 / 0)
     assert call.next_release(1) is None
     assert call.broken and call.sending is None
 

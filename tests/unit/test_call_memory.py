@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from policy.effects import CallInfo
-from policy.session import Session
-from policy.tool_rules import ToolRules
+from policy.builtin.tool_rules import ToolRules
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.config import Config, Limits
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry
 from tests.unit.test_call import BODY, START, fragment
-from workers.call import OwnedCall
-from workers.facts import Facts
-from workers.release import Releaser
+from workers.policy.call import OwnedCall
+from workers.policy.facts import Facts
+from workers.policy.release import Releaser
 
 SIZE, TOGETHER = 2 * 2**20, 32
 """Bytes of the arguments, and fragments that come together."""

@@ -5,14 +5,14 @@ from hashlib import sha256
 
 import pytest
 
-from policy.effects import CallInfo
-from policy.session import Session
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.config import Config
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
 from streams import layout
 from streams.layout import Entry, Relayed, Start
-from workers.call import OwnedCall
-from workers.claims import _written
+from workers.policy.call import OwnedCall
+from workers.policy.claims import _written
 
 BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 SUM = sha256(b"relayed").digest()

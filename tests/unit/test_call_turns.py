@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from policy.effects import CallInfo
-from policy.session import Session
-from protocol.anthropic_turn import StoredTurn, pack_turns, unpack_turns
+from policy.session.effects import CallInfo
+from policy.session.session import Session
+from protocol.anthropic.turn import StoredTurn, pack_turns, unpack_turns
 from protocol.config import Config
 from streams import layout
 from streams.layout import Start
-from workers.call import OwnedCall
-from workers.turns import NONE, pack_newest, unpack_fact
+from workers.policy.call import OwnedCall
+from workers.policy.turns import NONE, pack_newest, unpack_fact
 
 START = Start(
     call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",

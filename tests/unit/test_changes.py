@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from policy.base import Block, Policy
-from policy.effects import CallInfo, Dispatch, Respond
-from policy.session import Session
+from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.session import Session
 from protocol.copied import copied
 from protocol.request import (
     ChatRequest,
@@ -24,7 +24,7 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
-from tests.support.answering import CONFIG, ENDPOINTS
+from tests.support.clients.answering import CONFIG, ENDPOINTS
 from tests.unit.test_approved import SCHEMA, approving
 
 WAYS: list[tuple[Dialect, Dialect]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]

@@ -13,7 +13,7 @@ from tests.chaos.breaking import Breaker, Fault
 from tests.chaos.check import innocent_faults, page_faults
 from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import Done
-from tests.support.invariants import Recorded, Seen, sum_faults
+from tests.support.checks.invariants import Recorded, Seen, sum_faults
 
 
 def openai(*deltas: dict[str, Any]) -> bytes:

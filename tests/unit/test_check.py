@@ -33,7 +33,7 @@ def test_missing_policies_are_said() -> None:
 @pytest.mark.parametrize(
     ("steps", "passes"),
     [
-        ("[]", True), ("[{use: noop}]", True), ("[{use: noop}, {use: 'policy.noop:Noop'}]", True), ("[{use: tool_rules}]", True),
+        ("[]", True), ("[{use: noop}]", True), ("[{use: noop}, {use: 'policy.builtin.noop:Noop'}]", True), ("[{use: tool_rules}]", True),
         ("[{use: tool_rules, deny: []}]", True), ("[{use: tool_rules, allow: []}]", False),
         ("[{use: tool_rules, validate_schema: true}]", False), ("[{use: noop}, {use: tool_rules, deny: [{tool: x}]}]", False),
     ],

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from protocol.claude_models import EFFORTS, Effort, row, table
+from protocol.anthropic.models import EFFORTS, Effort, row, table
 
 
 def test_the_data_has_its_shape() -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from protocol.config import Config
-from protocol.server_tool_data import table
+from protocol.server_tools.data import table
 from sluice.errors import SettingsError
 from sluice.settings import parse_config
 

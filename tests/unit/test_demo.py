@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway import demo
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
 from protocol.request import Dialect
-from tests.support.sdk import anthropic_answer, openai_answer
+from tests.support.clients.sdk import anthropic_answer, openai_answer
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
 WEATHER = {"type": "object", "properties": {"days": {"type": "integer"}, "place": {"type": "string"}}}

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.effects import CallInfo
-from policy.session import Session
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.config import Config
 from protocol.dropped import HEADER, MAX_BYTES, header_value
 from streams import layout
 from streams.layout import Entry, Start
-from workers.call import OwnedCall
+from workers.policy.call import OwnedCall
 
 CHUNK = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
 

@@ -27,8 +27,8 @@ from protocol.events import (
     Usage,
 )
 from protocol.request import ChatRequest, Dialect
-from tests.support.decoding import decode
-from tests.support.sdk import anthropic_answer, openai_answer
+from tests.support.checks.decoding import decode
+from tests.support.clients.sdk import anthropic_answer, openai_answer
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 DIALECTS: list[Dialect] = ["openai", "anthropic"]

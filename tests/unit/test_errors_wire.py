@@ -7,12 +7,13 @@ import anthropic
 import openai
 import pytest
 
-from protocol import codecs, count_tokens, errors_wire
+from protocol import codecs, errors_wire
+from protocol.anthropic import count_tokens
 from protocol.errors import Forbidden, InvalidRequest, NotFound, Overloaded, PipelineError, RemoteProtocolError, TooLarge, Unauthenticated
 from protocol.events import UpstreamFailed
 from protocol.request import ChatRequest, Dialect, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
-from tests.support.decoding import decode
-from tests.support.sdk import anthropic_answer, openai_answer
+from tests.support.checks.decoding import decode
+from tests.support.clients.sdk import anthropic_answer, openai_answer
 
 DIALECTS: list[Dialect] = ["openai", "anthropic"]
 KINDS = [

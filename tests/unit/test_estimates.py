@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol import codecs, count_tokens
+from protocol import codecs
+from protocol.anthropic import count_tokens
 from protocol.request import Dialect
 
 TURN = 4

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, OtherBlock, Policy, ToolCall, Verdict, shown
-from policy.effects import CallInfo, Output
-from policy.session import Session
+from policy.session.effects import CallInfo, Output
+from policy.session.session import Session
 from protocol import codecs
-from protocol.anthropic_turn import TurnBuilder
+from protocol.anthropic.turn import TurnBuilder
 from protocol.config import Config
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import AttachmentDelta, BlockStart, BlockStop, MessageStop, Opaque, TextDelta, UpstreamFailed
 from protocol.json_strict import dumps, loads_exact
 from protocol.target import Target
-from protocol.text_calls import CallScanner, FoundCall, Thought
-from tests.support.frames import delta, end, message, start, stop
-from tests.support.recordings import framed
+from protocol.text_calls.scanner import CallScanner, FoundCall, Thought
+from tests.support.upstreams.frames import delta, end, message, start, stop
+from tests.support.upstreams.recordings import framed
 
 CALL = '{"name": "bash", "arguments": {"command": "rm -rf /"}}'
 

@@ -3,9 +3,9 @@
 import pytest
 
 from policy.base import Policy
-from policy.effects import CallInfo
-from policy.session import Session
-from policy.tool_rules import ToolRules
+from policy.builtin.tool_rules import ToolRules
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.config import Config
 from protocol.json_strict import dumps
 

@@ -11,14 +11,14 @@ import pytest
 
 from bench.histories import history
 from policy.base import Block, Context, Judgement, Policy, TextBlock
-from policy.effects import CallInfo, Dispatch
+from policy.builtin.tool_rules import ToolRules
 from policy.loading import load
-from policy.session import Session
-from policy.tool_rules import ToolRules
+from policy.session.effects import CallInfo, Dispatch
+from policy.session.session import Session
 from protocol.config import Config, PolicyStep
 from protocol.request import ChatRequest, TextPart, Turn
 from streams import layout
-from tests.support.answering import Answer
+from tests.support.clients.answering import Answer
 
 CALL = layout.new_call_id()
 MIB = 2**20

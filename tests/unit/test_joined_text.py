@@ -9,15 +9,15 @@ from typing import Any, Self
 import pytest
 
 from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Verdict
-from policy.echo import Echo
-from policy.text_replace import TextReplace
-from policy.tool_rules import ToolRules
+from policy.builtin.text_replace import TextReplace
+from policy.builtin.tool_rules import ToolRules
+from policy.session.echo import Echo
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord
 from protocol.request import Dialect
-from tests.support.answering import Answer, direct
-from tests.support.written_calls import LENIENT, ONE
+from tests.support.clients.answering import Answer, direct
+from tests.support.upstreams.written_calls import LENIENT, ONE
 
 FALCON = {"rules": [{"find": "Project Falcon", "replace": "[code name]"}]}
 SECRET = {"rules": [{"pattern": "sk-[A-Za-z0-9]{20,64}", "replace": "[key]"}]}

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import judge_view, judging, nonces
+from policy import judge_view, judging
 from policy.base import AnswerSoFar, AskJudge, Block, Context, SaidCall, SaidText, ToolCall
+from policy.builtin.tool_judge import ToolJudge
 from policy.judge_view import cut, level
-from policy.tool_judge import ToolJudge
+from policy.session import nonces
 from protocol.bounds import MAX_ANSWER_BYTES
 from protocol.events import BlockKind
 from protocol.json_strict import loads_arguments

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from policy import judge_view, judging
 from policy.base import ALLOW, Allow, AskJudge, Block, Context, Executor, Judgement, Policy, ToolCall
-from policy.chain import Chain, Decision
+from policy.builtin.tool_judge import ToolJudge
 from policy.judging import JudgementInvalid, parse_reply, sealed, without
 from policy.loading import load
-from policy.tool_judge import ToolJudge
+from policy.session.chain import Chain, Decision
 from protocol.config import PolicyStep
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, TextPart, Tool, Turn
-from workers import demo_judge
+from workers.judge import demo as demo_judge
 
 CORPUS = json.loads((Path(__file__).parents[1] / "fixtures" / "injections.json").read_text(encoding="utf-8"))
 NONCE = CORPUS["nonce"]

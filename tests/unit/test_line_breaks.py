@@ -10,7 +10,7 @@ from protocol.errors import InvalidRequest
 from protocol.events import MessageStart, RawDelta, UpstreamFailed
 from protocol.request import ChatRequest, Dialect
 from protocol.sse import escape_breaks, parse_event
-from tests.support.answering import Answer, Watch
+from tests.support.clients.answering import Answer, Watch
 from tests.unit.test_joined_text import completion, fields, message
 
 BREAKS = [chr(c) for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)]

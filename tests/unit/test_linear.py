@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bench.histories import history
-from policy.effects import CallInfo
-from policy.session import Session
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.config import Config
 from streams import layout
 

@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db import checkpoints
 from db.canonical import FORMS
-from db.checkpoints import Checkpoint
-from db.merkle import Tree
 from db.models import CALL_TABLES, Base
+from db.seals import checkpoints
+from db.seals.checkpoints import Checkpoint
+from db.seals.merkle import Tree
 
 
 def rfc_root(leaves: list[bytes]) -> bytes:

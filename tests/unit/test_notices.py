@@ -7,21 +7,21 @@ import msgspec
 import pytest
 
 from policy.base import ALLOW, Block, Context, Judgement, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
-from policy.blocks import Blocks
-from policy.chain import Chain
-from policy.effects import CallInfo, Respond
-from policy.outbox import Outbox
-from policy.searching import holds_call
-from policy.session import Session
-from policy.text_replace import TextReplace
-from policy.tool_judge import ToolJudge
-from policy.tool_rules import ToolRules
+from policy.builtin.searching import holds_call
+from policy.builtin.text_replace import TextReplace
+from policy.builtin.tool_judge import ToolJudge
+from policy.builtin.tool_rules import ToolRules
+from policy.session.blocks import Blocks
+from policy.session.chain import Chain
+from policy.session.effects import CallInfo, Respond
+from policy.session.outbox import Outbox
+from policy.session.session import Session
 from protocol.config import Config, NoticeForm
 from protocol.events import BlockKind, Event, TextDelta
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord, decode_records, encode_records
 from protocol.request import ChatRequest, Dialect, Tool
-from tests.support.answering import CONFIG, Answer
-from tests.support.told import WAYS
+from tests.support.clients.answering import CONFIG, Answer
+from tests.support.clients.sdk_answers import WAYS
 from tests.unit.test_answer_bounds import completion
 from tests.unit.test_blocks import Run, client, flat, result, server, text
 from tests.unit.test_words_read import CALL as BASH

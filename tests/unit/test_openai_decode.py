@@ -24,8 +24,8 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from tests.support.decoding import by_block, decode, known, stopped, texts
-from tests.support.recordings import own
+from tests.support.checks.decoding import by_block, decode, known, stopped, texts
+from tests.support.upstreams.recordings import own
 
 USAGE = Usage(15, 9, 5, None, 3)
 FILES = [

@@ -27,8 +27,8 @@ from protocol.events import (
 )
 from protocol.request import ChatRequest, Tool
 from protocol.sse import EventSplitter
-from tests.support.decoding import decode, texts
-from tests.support.sdk import openai_answer
+from tests.support.checks.decoding import decode, texts
+from tests.support.clients.sdk import openai_answer
 
 HEAD = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 TOOLS = (Tool("patch", kind="custom"), Tool("f"))

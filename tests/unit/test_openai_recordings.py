@@ -12,9 +12,9 @@ from protocol import codecs
 from protocol.events import AttachmentDelta, BlockKind, BlockStart, Event, MessageStart, MessageStop, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest
-from tests.support.decoding import decode, texts
-from tests.support.recordings import Recording, need_recordings, recordings
-from tests.support.sdk import openai_answer
+from tests.support.checks.decoding import decode, texts
+from tests.support.clients.sdk import openai_answer
+from tests.support.upstreams.recordings import Recording, need_recordings, recordings
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 ALL = {r.name: r for r in recordings()}

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from policy.effects import CallInfo, Dispatch, Respond
-from policy.session import Session
+from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.session import Session
 from protocol.bounds import MAX_FIELDS
 from protocol.config import Config
-from protocol.server_tool_data import table
+from protocol.server_tools.data import table
 from protocol.target import MAX_DROPPED
-from tests.support.answering import CONFIG
+from tests.support.clients.answering import CONFIG
 
 
 def asked(

@@ -10,7 +10,6 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from policy import checked
 from policy.base import (
     ALLOW,
     AskJudge,
@@ -25,8 +24,9 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.chain import Chain, Decision
-from policy.tool_rules import ToolRules
+from policy.builtin.tool_rules import ToolRules
+from policy.session import checked
+from policy.session.chain import Chain, Decision
 from protocol.bounds import MAX_ASKS, MAX_MESSAGE_CHARS, MAX_REASON_CHARS
 from protocol.events import BlockKind
 from protocol.json_strict import loads_arguments

@@ -11,7 +11,7 @@ from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
-from workers.policy import series_of
+from workers.policy.worker import series_of
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
 MINE = """
@@ -95,7 +95,7 @@ def test_the_revision_covers_the_modules_of_modules(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_installed_module_is_found() -> None:
-    [policy], _ = load(steps({"use": "policy.noop:Noop"}), session_version="1")
+    [policy], _ = load(steps({"use": "policy.builtin.noop:Noop"}), session_version="1")
     assert policy.name == "noop"
 
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from policy import sql
-from policy.arguments import plain_values, spellings, texts
 from policy.base import ALLOW, Block, Context, Executor, Replace, ToolCall, Verdict
+from policy.builtin import sql
+from policy.builtin.arguments import plain_values, spellings, texts
+from policy.builtin.sql import NotOneStatement, check_dialect, kinds_of
+from policy.builtin.tool_rules import ToolRules
 from policy.patterns import Names, compile_re2, literal
 from policy.schemas import Budget, ToolSchemas, compile_client_schema, compile_schema
-from policy.sql import NotOneStatement, check_dialect, kinds_of
-from policy.tool_rules import ToolRules
 from protocol.request import ChatRequest, Tool
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))

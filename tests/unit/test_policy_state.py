@@ -6,8 +6,8 @@ from typing import Any, Self
 import pytest
 
 from policy.base import Context, Policy, TextBlock
-from policy.chain import Chain
 from policy.loading import load
+from policy.session.chain import Chain
 from protocol.bounds import MAX_STATE_OBJECTS
 from protocol.config import PolicyStep
 from protocol.errors import PolicyFailed

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.base import ALLOW, Block, Context, OtherBlock, TextBlock, Verdict
-from policy.text_replace import TextReplace
+from policy.builtin.text_replace import TextReplace
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
 

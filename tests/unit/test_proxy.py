@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.support.proxy import Proxy, proxied
+from tests.support.servers.proxy import Proxy, proxied
 from tests.support.waiting import wait_for
 
 

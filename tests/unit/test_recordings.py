@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from policy.effects import CallInfo, Dispatch, Respond
-from policy.session import Session
+from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.session import Session
 from protocol import codecs
 from protocol.config import Config
 from protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -15,10 +15,10 @@ from protocol.events import ArgumentsDelta, Event, MessageStop, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, Dialect, Endpoint
 from protocol.sse import EventSplitter
-from tests.support.decoding import by_block, decode
-from tests.support.order import check_messages_frames
-from tests.support.recordings import Recording, expected, need_recordings, recordings
-from tests.support.sdk import anthropic_answer, anthropic_beta_answer, openai_answer
+from tests.support.checks.decoding import by_block, decode
+from tests.support.checks.order import check_messages_frames
+from tests.support.clients.sdk import anthropic_answer, anthropic_beta_answer, openai_answer
+from tests.support.upstreams.recordings import Recording, expected, need_recordings, recordings
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 CLIENT_BLOCKS = {"text", "tool_use", "thinking", "redacted_thinking"}

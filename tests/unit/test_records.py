@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.fit import fit
-from db.rows import MAX_CHARS, pack
-from policy.effects import CallInfo
-from policy.session import Session
+from db.write.fit import fit
+from db.write.rows import MAX_CHARS, pack
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.config import Config
 from protocol.errors import StreamProtocolError
 from protocol.records import (
@@ -30,9 +30,9 @@ from protocol.records import (
 from streams import layout
 from streams.layout import Entry, Start
 from tests.conftest import SEED
-from tests.support.record import NOW, call_id, call_record, tool_call_record, whole_call
-from workers import call as worker_call
-from workers.call import OwnedCall
+from tests.support.checks.record import NOW, call_id, call_record, tool_call_record, whole_call
+from workers.policy import call as worker_call
+from workers.policy.call import OwnedCall
 
 START = Start(
     call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import recordings
-from tests.support.replay import PATHS, Replay, Reply, pieces, replaying, stream
+from tests.support.upstreams import recordings
+from tests.support.upstreams.replay import PATHS, Replay, Reply, pieces, replaying, stream
 
 BODY = b"data: one\n\ndata: two\n\ndata: [DONE]\n\n"
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from policy.base import Policy
-from policy.effects import Respond
 from policy.loading import load
+from policy.session.effects import Respond
 from protocol import codecs
 from protocol.config import PolicyStep
 from protocol.errors import InvalidRequest

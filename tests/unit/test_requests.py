@@ -11,9 +11,9 @@ import pytest
 from protocol import codecs
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, Dialect, OtherPart, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
-from protocol.server_tool_data import table
+from protocol.server_tools.data import table
 from protocol.target import Target
-from tests.support.recordings import SHARED, need_recordings
+from tests.support.upstreams.recordings import SHARED, need_recordings
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 OPENAI: dict[str, Any] = {

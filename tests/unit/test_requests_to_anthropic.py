@@ -14,11 +14,11 @@ from anthropic.types.beta import message_create_params
 
 from protocol import codecs
 from protocol.errors import InvalidRequest
-from protocol.openai_tools_read import CUSTOM_SCHEMA
+from protocol.openai_chat.tools_read import CUSTOM_SCHEMA
 from protocol.request import ChatRequest, OtherPart, Part, ResponseFormat, TextPart, ToolResultPart, ToolUsePart, Turn
-from protocol.server_tool_data import table
+from protocol.server_tools.data import table
 from protocol.target import Target, Translated
-from tests.support.recordings import SHARED
+from tests.support.upstreams.recordings import SHARED
 
 EVERY = frozenset(table().families)
 OLD, UNKNOWN, BUDGET, ADAPTIVE, NEWEST = "claude-3-5-haiku-latest", "m", "claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8"

@@ -9,13 +9,13 @@ import pytest
 
 from protocol import codecs
 from protocol.errors import InvalidRequest
-from protocol.openai_models import row
-from protocol.openai_names import Names
+from protocol.openai_chat.models import row
+from protocol.openai_chat.names import Names
 from protocol.request import ChatRequest, Reasoning, ResponseFormat, TextPart, Turn
-from protocol.server_tool_data import table
+from protocol.server_tools.data import table
+from protocol.server_tools.typed import as_function
 from protocol.target import Target, Translated
-from protocol.typed_tools import as_function
-from tests.support.recordings import SHARED, need_recordings
+from tests.support.upstreams.recordings import SHARED, need_recordings
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CLOSED = SCHEMA | {"additionalProperties": False}

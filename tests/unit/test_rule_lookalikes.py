@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from policy.base import ALLOW
-from policy.effects import CallInfo
-from policy.session import Session
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
 from protocol.config import Config
 from protocol.records import ToolCallRecord

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.schema import MAX_DEPTH, SchemaTarget, Unsupported, clean
+from protocol.json_schema import MAX_DEPTH, SchemaTarget, Unsupported, clean
 
 STRING = {"type": "string"}
 

@@ -15,8 +15,8 @@ from policy.schemas import AnswerCheck, ToolSchemas, compile_client_schema, comp
 from protocol import codecs
 from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_SCHEMA_EXPANSION, MAX_SCHEMA_WORK
 from protocol.errors import InvalidRequest
+from protocol.json_schema_graph import Graph, Unclear, bounds_of, states
 from protocol.request import Dialect, Tool
-from protocol.schema_graph import Graph, Unclear, bounds_of, states
 from tests.unit.test_blocks import Run, client
 
 Schema = dict[str, Any]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from db.failures import Failures
+from db.read.failures import Failures
 from sluice.sentences import wrapped
 from sluice.transcript import Said, sent
 from sluice.upstream_failures import say

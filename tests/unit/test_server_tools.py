@@ -9,10 +9,10 @@ import pytest
 from anthropic.types import AnthropicBetaParam, ToolUnionParam
 from anthropic.types.beta import BetaToolUnionParam
 
-from protocol import server_tools
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, Tool
-from protocol.server_tool_data import betas, table, tool_type
+from protocol.server_tools import families as server_tools
+from protocol.server_tools.data import betas, table, tool_type
 from protocol.target import Draft, Target
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy, Replace, TextBlock, ToolCall, Verdict
-from policy.effects import CallInfo, Dispatch, Output, Respond, Taken
-from policy.session import Session
+from policy.session.effects import CallInfo, Dispatch, Output, Respond, Taken
+from policy.session.session import Session
 from protocol.config import Config
 from protocol.errors import NotFound
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, MessageStart, MessageStop, StopReason, TextDelta, UpstreamFailed

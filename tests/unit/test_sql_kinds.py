@@ -9,8 +9,8 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from policy import sql
-from policy.sql import NotOneStatement, kinds_of
+from policy.builtin import sql
+from policy.builtin.sql import NotOneStatement, kinds_of
 from protocol.bounds import MAX_SQL_CHARS
 
 MERGE = "merge into t using u on t.a = u.a "
@@ -153,7 +153,7 @@ def test_a_comment_in_a_comment_is_refused(dialect: str) -> None:
 
 
 # What a statement may consist of: no statement of its own, and it changes nothing. A new type of the parser's must be put
-# here, among the kinds, or among the others in `policy.sql`.
+# here, among the kinds, or among the others in `policy.builtin.sql`.
 PARTS = """
 AddConstraint AddPartition Alias Aliases AllowedValuesProperty AlterColumn AlterDistStyle AlterIndex AlterModifySqlSecurity
 AlterRename AlterSet AlterSortKey AnalyzeColumns AnalyzeDelete AnalyzeHistogram AnalyzeListChainedRows AnalyzeSample

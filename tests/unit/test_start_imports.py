@@ -22,7 +22,7 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["gateway.main", "workers.policy", "workers.judge", "workers.audit"])
+@pytest.mark.parametrize("module", ["gateway.main", "workers.policy.worker", "workers.judge.worker", "workers.audit.writer"])
 def test_a_role_loads_no_heavy_library(module: str) -> None:
     assert not loaded_by(f"import sluice.cli, {module}") & HEAVY
 

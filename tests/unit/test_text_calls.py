@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.text_calls import MAX_HELD, CallScanner, FoundCall, Piece, Thought
-from tests.support.written_calls import ARGUMENTS, CALL, LENIENT, ONE, A
+from protocol.text_calls.scanner import MAX_HELD, CallScanner, FoundCall, Piece, Thought
+from tests.support.upstreams.written_calls import ARGUMENTS, CALL, LENIENT, ONE, A
 
 
 def scan(*parts: str, reasoning: bool = False, names: frozenset[str] | None = None) -> list[Piece]:

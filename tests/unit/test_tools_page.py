@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from protocol.config import Config
-from protocol.server_tool_data import open_families, table
+from protocol.server_tools.data import open_families, table
 from sluice.settings import parse_config
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import re2
 
-from db.schema import digest
+from db.migrations.place import digest
 from policy.loading import load
 from protocol.config import Config, Key, PolicyStep
 from protocol.shipped import DESTRUCTIVE
@@ -24,7 +24,7 @@ from sluice.greeting import Shows, curl_line, greeting, python_line, shown_calls
 from sluice.own_key import own_key
 from sluice.private import write_private
 from sluice.settings import load_settings
-from tests.support.ports import free_port
+from tests.support.servers.ports import free_port
 
 URL, KEY = "http://127.0.0.1:8080", "sk-sluice-abc"
 

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from policy.base import Judgement, Policy
-from policy.effects import Output
-from policy.session import Session
+from policy.session.effects import Output
+from policy.session.session import Session
 from protocol.records import EventRecord, Record, ToolCallRecord
 from tests.unit.test_attacks import CALL, anthropic
 from tests.unit.test_blocks import Ask, NoSecrets, Same

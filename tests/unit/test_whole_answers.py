@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from policy.base import Policy
-from policy.effects import CallInfo
-from policy.session import Session
-from policy.text_replace import TextReplace
+from policy.builtin.text_replace import TextReplace
+from policy.session.effects import CallInfo
+from policy.session.session import Session
 from protocol.config import Config
 from protocol.records import ChunksRecord, Record, decode_records
 from streams import layout
 from streams.layout import Entry, Relayed, Start
-from workers.call import OwnedCall
+from workers.policy.call import OwnedCall
 
 CONFIG = Config.model_validate(
     {

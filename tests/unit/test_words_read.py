@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from policy.base import Block, Policy, TextBlock, ToolCall, Verdict
-from policy.effects import Respond
-from policy.text_replace import TextReplace
-from policy.tool_rules import ToolRules
+from policy.builtin.text_replace import TextReplace
+from policy.builtin.tool_rules import ToolRules
+from policy.session.effects import Respond
 from protocol.json_strict import dumps
 from protocol.request import Dialect
-from tests.support.answering import Answer, Watch, direct
+from tests.support.clients.answering import Answer, Watch, direct
 
 SECRET = "sk-" + "a" * 20
 KEYS = {"rules": [{"pattern": "sk-[a-z]{20}", "replace": "[key]"}]}

@@ -7,7 +7,7 @@ from aiohttp import web
 from redis.asyncio import Redis
 
 from streams.connection import Connection
-from tests.support.judging import Client, Upstream
+from tests.support.upstreams.judging import Client, Upstream
 from workers.judge_queue import JudgeQueue
 
 

@@ -12,7 +12,8 @@ from aiohttp import web
 
 from policy.judging import SYSTEM
 from streams import layout
-from tests.support.judging import (
+from tests.support.servers.proxy import proxied
+from tests.support.upstreams.judging import (
     GOOD,
     NONCE,
     Client,
@@ -27,11 +28,10 @@ from tests.support.judging import (
     runtime,
     until,
 )
-from tests.support.proxy import proxied
 from tests.support.waiting import wait_until
 from workers import judge_queue
-from workers.judge import Judge
-from workers.judge_model import Pace
+from workers.judge.model import Pace
+from workers.judge.worker import Judge
 from workers.judge_queue import Ask, JudgeQueue
 
 

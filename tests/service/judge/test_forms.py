@@ -8,9 +8,9 @@ import pytest
 
 from policy.base import Judgement
 from streams import layout
-from tests.support.judging import GOOD, NONCE, Upstream, anthropic_answer, in_ms, openai_answer, question, runtime
-from workers import judge_forms
-from workers.judge import Judge
+from tests.support.upstreams.judging import GOOD, NONCE, Upstream, anthropic_answer, in_ms, openai_answer, question, runtime
+from workers.judge import forms as judge_forms
+from workers.judge.worker import Judge
 from workers.judge_queue import Ask
 
 BAD_GRAMMAR = {"error": {"code": 500, "message": 'response_format type must be one of "text" or "json_object", but got: json_schema'}}

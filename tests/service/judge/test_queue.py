@@ -15,20 +15,10 @@ from arq.worker import func
 from protocol.errors import JudgeUnavailable
 from streams import layout
 from streams.connection import Connection
-from tests.support.judging import (
-    Client,
-    Upstream,
-    answer,
-    in_ms,
-    judged,
-    judging,
-    question,
-    runtime,
-    until,
-)
-from tests.support.product import Product
-from tests.support.proxy import proxied
-from workers.judge import Judge, JudgeWorker
+from tests.support.servers.product import Product
+from tests.support.servers.proxy import proxied
+from tests.support.upstreams.judging import Client, Upstream, answer, in_ms, judged, judging, question, runtime, until
+from workers.judge.worker import Judge, JudgeWorker
 from workers.judge_queue import MAX_ATTEMPTS, Ask, JudgeQueue, deserialize, open_pool, serialize
 
 

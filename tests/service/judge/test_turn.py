@@ -11,7 +11,7 @@ from policy.judging import SYSTEM
 from protocol.errors import JudgeUnavailable
 from streams import judge_scripts, layout
 from streams.connection import Connection
-from tests.support.judging import Client
+from tests.support.upstreams.judging import Client
 from workers.judge_queue import JudgeQueue
 
 QUESTION = JudgeQuestion("demo-judge", SYSTEM, "the prompt", "c0ffee", 0.6, None, {"name": "bash", "arguments": '{"command":"ls"}'})

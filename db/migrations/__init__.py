@@ -1,0 +1,1 @@
+"""Migrations, and the tables of an empty database at once."""

@@ -1,0 +1,31 @@
+"""Where the migrations lie and which is the newest: asked by running gateways, so without the migration library."""
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import LiteralString
+
+_HERE = Path(__file__).resolve().parents[1]
+SCRIPTS = next((path for path in (_HERE / "scripts", _HERE.parent / "alembic") if path.is_dir()), _HERE / "scripts")
+"""In a checkout `alembic/`; a wheel carries it as `db/scripts`."""
+MIGRATION_LOCK = 7_310_581_201
+"""The advisory lock of who changes the tables."""
+IDENTITY: LiteralString = "SELECT id FROM identity"
+"""Which database this is."""
+FIRST_DAYS = 2
+"""Days whose partitions are made with the tables."""
+
+
+@functools.cache
+def newest() -> str:
+    """Return the newest migration that this process came with; files that change later are not its own. Names are numbers that go up."""
+    return max(path.name.partition("_")[0] for path in (SCRIPTS / "versions").glob("[0-9]*.py"))
+
+
+def digest() -> str:
+    """Return a digest of the migrations of this installation; empty when they are not there."""
+    found = hashlib.sha256()
+    paths = sorted((SCRIPTS / "versions").glob("*.py"))
+    for path in paths:
+        found.update(path.read_bytes())
+    return found.hexdigest() if paths else ""

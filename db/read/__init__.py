@@ -1,0 +1,1 @@
+"""The record read: lists, calls, chunks, counts, exports."""

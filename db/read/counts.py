@@ -1,0 +1,115 @@
+"""How many tool calls there were, by day, key, verdict and the like: one statement over the tool calls of some days.
+
+There is no index that counts, so it reads all tool calls between two times: a week where none is given, and whatever is asked for up to
+the statement timeout. Must not know: connections.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import Date, Select, Text, and_, bindparam, cast, distinct, func, or_, select
+
+from db.filters import COUNT_FILTERS, Filters, created_at, first_id, parse_filters
+from db.models import Block, Call, ToolCall
+from db.read.items import JsonObject, time
+from db.text import from_column
+from protocol.bounds import MAX_PAGE
+from protocol.config import did_you_mean
+from protocol.errors import InvalidRequest
+
+MAX_COUNTS = MAX_PAGE
+"""So many rows of an answer; it says when there are more."""
+DAYS = 7
+
+
+class Dimension(StrEnum):
+    """What tool calls can be counted by."""
+
+    DAY = "day"
+    """Day on which the call began, in UTC where no other time zone is asked for."""
+    KEY = "key"
+    """Name of the API key."""
+    KEY_ID = "key_id"
+    """Id of the API key."""
+    SESSION = "session"
+    """Session of the call."""
+    MODEL = "model"
+    """Model asked for."""
+    NAME = "name"
+    """Name of the tool."""
+    VERDICT = "verdict"
+    """Verdict on the tool call."""
+    POLICY = "policy"
+    """Policy that decided."""
+    REASON = "reason"
+    """Reason of the verdict."""
+
+
+DEFAULT_BY = (Dimension.DAY, Dimension.KEY, Dimension.VERDICT)
+
+
+def parse_counts(given: Iterable[tuple[str, str]]) -> tuple[Filters, tuple[Dimension, ...]]:
+    """Check query parameters: filters, and `by` as names with commas between. Raises InvalidRequest with the parameter's name."""
+    pairs = list(given)
+    said = [value for name, value in pairs if name == "by" and value]
+    if len(said) > 1:
+        raise InvalidRequest("given twice", param="by")
+    names = [name.strip().lower() for name in said[0].split(",")] if said else list(DEFAULT_BY)
+    known = [d.value for d in Dimension]
+    if len(set(names)) < len(names) or not set(names) <= set(known):
+        near = next((did_you_mean(name, known) for name in names if name not in known), "")
+        raise InvalidRequest(f"must be some of {', '.join(known)}, each once, with commas between{near}", param="by")
+    rest = [(name, value) for name, value in pairs if name != "by"]
+    return parse_filters(rest, of="tool-calls", allowed=COUNT_FILTERS), tuple(map(Dimension, names))
+
+
+def week_before(high: UUID | None, zone: str = "UTC") -> UUID:
+    """Return the first call id of the day, in that time zone, that is six days before the end of a count."""
+    end = ((created_at(high) if high is not None else None) or datetime.now(UTC)).astimezone(ZoneInfo(zone))
+    first = (end - timedelta(days=DAYS - 1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return first_id(max(first, datetime(1970, 1, 1, tzinfo=UTC)))
+
+
+def count_tool_calls(filters: Filters, by: Sequence[Dimension]) -> Select[Any]:
+    """Return the statement, for `db.read.keysets.values`, a `limit` and a time `zone`: the columns of `by`, then tool calls and calls, the
+    days in order."""
+    later = and_(Block.call_id == ToolCall.call_id, Block.block == ToolCall.block, *_between(Block.call_id, filters))
+    of_call = and_(Call.call_id == ToolCall.call_id, *_between(Call.call_id, filters))
+    verdict, policy = func.coalesce(Block.verdict, ToolCall.verdict), func.coalesce(Block.policy, ToolCall.policy)
+    columns: dict[str, Any] = {
+        "day": cast(func.timezone(cast(bindparam("zone"), Text), func.sluice_call_at(ToolCall.call_id)), Date),
+        "key": Call.key, "key_id": Call.key_id,
+        "session": Call.session, "model": Call.model, "name": ToolCall.name, "verdict": verdict, "policy": policy,
+        "reason": func.coalesce(Block.reason, ToolCall.reason),
+    }  # fmt: skip
+    alike = (name for name in ("key", "key_id", "session", "model", "name", "verdict") if getattr(filters, name) is not None)
+    conditions = [columns[name] == bindparam(name) for name in alike]
+    if filters.policy is not None:
+        conditions.append(or_(policy == bindparam("policy"), Call.policy == bindparam("policy")))
+    chosen = [columns[name].label(name) for name in by]
+    counts = func.count().label("tool_calls"), func.count(distinct(ToolCall.call_id)).label("calls")
+    found = select(*chosen, *counts).select_from(ToolCall).outerjoin(Block, later).outerjoin(Call, of_call)
+    return found.where(*_between(ToolCall.call_id, filters), *conditions).group_by(*chosen).order_by(*chosen).limit(bindparam("limit"))
+
+
+def counted(filters: Filters, by: Sequence[Dimension], rows: Sequence[Any]) -> JsonObject:
+    """Return what users see of the rows: `items`, the times that were looked at, and whether there are more."""
+    items = [
+        {name: _shown(value) for name, value in zip(by, row, strict=False)} | {"tool_calls": row.tool_calls, "calls": row.calls}
+        for row in rows[:MAX_COUNTS]
+    ]
+    since, until = (created_at(bound) if bound is not None else None for bound in (filters.low, filters.high))
+    return {"since": time(since), "until": time(until), "by": list(by), "items": items, "truncated": len(rows) > MAX_COUNTS}
+
+
+def _shown(value: date | str | None) -> str | None:
+    return None if value is None else from_column(value) if isinstance(value, str) else value.isoformat()
+
+
+def _between(call_id: Any, filters: Filters) -> list[Any]:
+    low = [call_id >= bindparam("low")]
+    return low if filters.high is None else [*low, call_id < bindparam("high")]

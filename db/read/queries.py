@@ -1,0 +1,304 @@
+"""The read side of the record: lists with filters and keyset paging, one call whole, and its chunks.
+
+Read-only by the server's word, with a pool and a statement timeout of its own, so that no reader holds up a writer.
+Every method raises AuditUnavailable when PostgreSQL is away or too slow. Keys of paging are the primary keys: rows that
+come in while somebody pages neither repeat nor hide an item. A page is its keys first (`db.read.windows`), then its rows
+(`db.read.lookups`).
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, Self
+from uuid import UUID
+
+from psycopg import Error as PsycopgError
+from sqlalchemy import ARRAY, ColumnElement, Select, exists, func, literal, or_, select, text, union
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from db.engine import open_engine
+from db.filters import Filters, ListName, Position, encode_cursor, ids_with, parse_call_id
+from db.holes import KIND as HOLE
+from db.letters import OF_CALL
+from db.link import TimedConnection
+from db.models import Block, Call, Chunk, DeadLetter, End, Event, Judgement, Release, RequestBody, Seal, ToolCall
+from db.read.counts import MAX_COUNTS, Dimension, count_tool_calls, counted, week_before
+from db.read.items import (
+    JsonObject,
+    block_item,
+    call_item,
+    chunk_item,
+    event_item,
+    judge_block_item,
+    judgement_item,
+    payload,
+    tool_call_item,
+)
+from db.read.keysets import all_keys, behind, call_keys, in_order, values
+from db.read.lookups import whole_rows
+from db.read.plans import KeptPlans, keep_plans, plan_by_values
+from db.read.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
+from db.read.windows import find_keys
+from db.read.written import read_written
+from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
+
+KEY_ID_BEGINNING = re.compile(r"[0-9a-f]{4,15}")
+"""What is taken for the beginning of a key's id, which has 16 digits."""
+PAGE_BYTES = 16 * 2**20
+"""A page ends early past this many bytes of payload, so that a page of 5 MB arguments fits in memory."""
+_FETCH = 25
+_CANDIDATES = 5
+"""So many calls are named where a beginning of an id is not enough."""
+
+
+@asynccontextmanager
+async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Lend a connection; what the driver raises becomes AuditUnavailable."""
+    async with _lent(engine) as (connection, link):
+        await plan_by_values(link)
+        yield connection
+
+
+@asynccontextmanager
+async def keeping_plans(engine: AsyncEngine) -> AsyncIterator[KeptPlans]:
+    """Lend a connection that keeps its plans; what the driver raises becomes AuditUnavailable."""
+    async with _lent(engine) as (_, link):
+        await keep_plans(link)
+        try:
+            yield KeptPlans(link)
+        finally:
+            if not link.closed:
+                await link.set_autocommit(False)
+
+
+@asynccontextmanager
+async def _lent(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, TimedConnection]]:
+    try:
+        async with engine.connect() as connection:
+            link: Any = (await connection.get_raw_connection()).driver_connection
+            try:
+                yield connection, link
+            finally:
+                if link.closed:
+                    # the pool does not hear of what SQLAlchemy did not ask
+                    await connection.invalidate()
+    except (DBAPIError, PsycopgError, PoolTimeout, OSError) as error:
+        if getattr(getattr(error, "orig", error), "sqlstate", None) == "57014":
+            raise AuditUnavailable("the query took too long; narrow it with since, until or call_id") from error
+        raise AuditUnavailable("the record cannot be read now") from error
+
+
+class AuditReader:
+    """Reads the record. Share one per process; close it at the end."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.engine = engine
+
+    @classmethod
+    def open(cls, database_url: str, *, pool_size: int = 5, answer_s: float = 15.0) -> Self:
+        """Return a reader with an engine of its own; nothing connects yet. `answer_s` is what one statement may take."""
+        return cls(open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s, prepare_after=0))
+
+    @property
+    def url(self) -> str:
+        """The address of the database, password and all."""
+        return self.engine.url.render_as_string(hide_password=False)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.engine.dispose()
+
+    async def calls(self, filters: Filters) -> JsonObject:
+        """Return a page of calls; name, verdict and q choose calls with such a tool call."""
+        return await self._page("calls", filters, call_item)
+
+    async def tool_calls(self, filters: Filters) -> JsonObject:
+        """Return a page of tool calls."""
+        return await self._page("tool-calls", filters, tool_call_item)
+
+    async def judge_blocks(self, filters: Filters) -> JsonObject:
+        """Return a page of judge blocks: tool calls and content blocks that a judgement blocked."""
+        if filters.verdict in ("allow", "replace"):
+            # none of those is one, which to find out would take a look at all of them
+            return {"items": [], "next_cursor": None}
+        return await self._page("judge-blocks", filters, judge_block_item)
+
+    async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:
+        """Return a page of a call's chunks, each with what was written to the client before the next came, and under `released` what was
+        before any, on the page on which the first is; None when there is no such call. With a verdict that is left out: nothing before
+        the first chunk is of a chunk with that verdict."""
+        statement = select(CHUNK_LOG).where(CHUNK_LOG.c.call_id == call_id)
+        if filters.verdict is not None:
+            statement = statement.where(CHUNK_LOG.c.verdict == filters.verdict)
+        keys = (CHUNK_LOG.c.call_id, CHUNK_LOG.c.seq)
+        statement = in_order(statement.where(*behind(keys, filters)), keys, filters).params(values(filters))
+        async with reading(self.engine) as connection:
+            if not await _known(connection, call_id):
+                return None
+            rows, more = await _read(connection, statement.limit(filters.limit + 1), filters.limit)
+            # ascending, the page without a cursor; descending, the one behind which there is none
+            first = filters.verdict is None and (filters.after is None if filters.order == "asc" else not more)
+            written = await read_written(connection, call_id, [row.seq for row in rows], first=first)
+        return {
+            "released": written.get(None, []),
+            "items": [chunk_item(row, written.get(row.seq, [])) for row in rows],
+            "next_cursor": _cursor("chunks", rows, more, filters),
+        }
+
+    async def call(self, call_id: UUID) -> JsonObject | None:
+        """Return one call with its request, tool calls, blocks, judgements and events; None when there is no such call."""
+        async with reading(self.engine) as connection:
+            row: Any = (await connection.execute(select(CALL_LOG).where(CALL_LOG.c.call_id == call_id))).one_or_none()
+            if row is None and (row := await _without_beginning(connection, call_id)) is None:
+                return None
+            body = await connection.scalar(select(RequestBody.body).where(RequestBody.call_id == call_id))
+            chunks = await connection.scalar(select(func.count()).select_from(Chunk).where(Chunk.call_id == call_id))
+            released = (
+                await connection.execute(
+                    select(func.count(), func.coalesce(func.sum(func.octet_length(Release.payload)), 0)).where(Release.call_id == call_id)
+                )
+            ).one()
+            tool_calls = select(TOOL_CALL_LOG).where(TOOL_CALL_LOG.c.call_id == call_id).order_by(TOOL_CALL_LOG.c.block)
+            set_aside = select(func.count()).select_from(DeadLetter).where(text(f"{OF_CALL} = :call")).params(call=str(call_id))
+            parts = {
+                "dead_letters": await connection.scalar(set_aside),
+                "tool_calls": [tool_call_item(r) for r in await connection.execute(tool_calls)],
+                "blocks": [block_item(r) for r in await connection.execute(_of_call(Block, call_id, Block.block))],
+                "judgements": [
+                    judgement_item(r) for r in await connection.execute(_of_call(Judgement, call_id, Judgement.block, Judgement.step))
+                ],
+                "events": [event_item(r) for r in await connection.execute(_of_call(Event, call_id, Event.at, Event.kind, Event.number))],
+            }
+        request = {"request": None, "request_base64": None} if body is None else payload("request", body)
+        return {**call_item(row), **request, "chunks": chunks, "releases": released[0], "released_bytes": int(released[1]), **parts}
+
+    async def find_call(self, text: str) -> UUID:
+        """Return the call id that a text is, or is the only one on record to begin with. Raises InvalidRequest, NotFound."""
+        found = parse_call_id(text)
+        return found if isinstance(found, UUID) else await self._call_with(found)
+
+    async def named(self, filters: Filters) -> Filters:
+        """Return the filters with the beginnings of a call id and of a key id made whole. Raises InvalidRequest, NotFound."""
+        if filters.prefix is not None:
+            filters = replace(filters, prefix=None, call_id=await self._call_with(filters.prefix))
+        if filters.key_id is not None and KEY_ID_BEGINNING.fullmatch(filters.key_id):
+            filters = replace(filters, key_id=await self._key_with(filters.key_id))
+        return filters
+
+    async def _key_with(self, beginning: str) -> str:
+        # two ends of an index
+        found = select(func.min(Call.key_id), func.max(Call.key_id)).where(Call.key_id.between(beginning, beginning + "g"))
+        async with reading(self.engine) as connection:
+            first, last = (await connection.execute(found)).one()
+        if first != last:
+            raise InvalidRequest(f"several key ids begin with {beginning}: {first}, {last}", param="key_id")
+        return first or beginning
+
+    async def _call_with(self, prefix: str) -> UUID:
+        # as in `_known`, and those of which only a seal is left; by indexes, a few of each
+        tables = (Call, End, Event, ToolCall, Seal)
+        ids = [select(t.call_id).where(t.call_id.between(*ids_with(prefix))).distinct().limit(_CANDIDATES + 1) for t in tables]
+        ids[-1] = ids[-1].where(Seal.part >= 0)
+        async with reading(self.engine) as connection:
+            found: list[UUID] = sorted(await connection.scalars(union(*(select(one.subquery()) for one in ids))))
+        if not found:
+            raise NotFound(f"no call on record begins with {prefix}", param="call_id")
+        if len(found) > 1:
+            named = ", ".join(map(str, found[:_CANDIDATES])) + (" and more" if len(found) > _CANDIDATES else "")
+            raise InvalidRequest(f"several calls begin with {prefix}: {named}", param="call_id", code="ambiguous_call_id")
+        return found[0]
+
+    async def counts(self, filters: Filters, by: Sequence[Dimension], *, zone: str = "UTC") -> JsonObject:
+        """Return how many tool calls, of how many calls, there are for each value of `by`; of the last week where no time is given.
+
+        `zone` names the time zone of the days; Python and PostgreSQL must know it.
+        """
+        filters = await self.named(filters)
+        if filters.low is None:
+            filters = replace(filters, low=week_before(filters.high, zone))
+        async with reading(self.engine) as connection:
+            given = values(filters) | {"limit": MAX_COUNTS + 1, "zone": zone}
+            rows = (await connection.execute(count_tool_calls(filters, by), given)).all()
+        return counted(filters, by, rows)
+
+    async def count_calls(self, filters: Filters) -> int:
+        """Return how many calls a filter chooses: what a progress bar needs."""
+        async with reading(self.engine) as connection:
+            return int(await connection.scalar(select(func.count()).select_from(all_keys(call_keys(filters))), values(filters)) or 0)
+
+    async def _page(self, of: ListName, filters: Filters, item: Callable[[Any], JsonObject]) -> JsonObject:
+        rows: list[Any] = []
+        size = 0
+        filters = await self.named(filters)
+        async with keeping_plans(self.engine) as plans:
+            keys = await find_keys(plans, of, filters, filters.limit + 1)
+            # not all of them, where days are dropped meanwhile
+            for row in await whole_rows(plans, keys[: filters.limit], filters.order, PAGE_BYTES):
+                if size > PAGE_BYTES:
+                    break
+                rows.append(row)
+                size += _size(row)
+        return {"items": [item(row) for row in rows], "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters)}
+
+
+def array_of(values: Sequence[Any], like: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return values as one array, of the type that a column has."""
+    return literal(values, ARRAY(like.type))
+
+
+async def _read(connection: AsyncConnection, statement: Select[Any], limit: int) -> tuple[list[Any], bool]:
+    """Return a page's rows, and whether there are more."""
+    rows: list[Any] = []
+    size = 0
+    more = False
+    result = await connection.stream(statement.execution_options(yield_per=_FETCH))
+    async for row in result:
+        if len(rows) == limit or size > PAGE_BYTES:
+            more = True
+            break
+        rows.append(row)
+        size += _size(row)
+    await result.close()
+    return rows, more
+
+
+def _size(row: Any) -> int:
+    return sum(len(value) for value in row if isinstance(value, bytes))
+
+
+def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> str | None:
+    """The cursor behind the last row, None at the end."""
+    if not more or not rows:
+        return None
+    number = {"calls": None, "chunks": "seq"}.get(of, "block")
+    return encode_cursor(Position(of, filters.order, rows[-1].call_id, getattr(rows[-1], number) if number else 0))
+
+
+async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
+    # of one that no worker began its end is on record, of one whose beginning was lost at least a mark that says so, or a tool call
+    known = [exists().where(table.call_id == call_id) for table in (Call, End, Event, ToolCall)]
+    return bool(await connection.scalar(select(or_(*known))))
+
+
+async def _without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
+    """What `call_log` would hold of a call whose beginning is not on record: its end, if that is; None where nothing is known of it."""
+    if not await _known(connection, call_id):
+        return None
+    end: Any = (await connection.execute(select(*End.__table__.columns).where(End.call_id == call_id))).mappings().one_or_none()
+    marked = exists().where(Event.call_id == call_id, Event.kind == HOLE)
+    known = {
+        "call_id": call_id,
+        "created_at": datetime.fromtimestamp((call_id.int >> 80) / 1000, UTC),
+        "ended_at": end and end["at"],
+        "incomplete": await connection.scalar(select(marked)),
+    }
+    return SimpleNamespace(**dict.fromkeys(CALL_LOG.c.keys()) | dict(end or {}) | known)
+
+
+def _of_call(model: Any, call_id: UUID, *order: Any) -> Select[Any]:
+    return select(*model.__table__.columns).where(model.call_id == call_id).order_by(*order)

@@ -1,0 +1,279 @@
+"""Recorded assistant turns by the tool call ids in them: read back whole from the chunks, for calls of the same API key.
+
+A lookup never raises and takes at most `FIND_S`: what is not found by then counts as not recorded. The end of an answer may
+still be on its way to the record when its client asks again, so a turn whose chunks are not all there is waited for.
+"""
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.orm import aliased
+
+from db.engine import open_engine
+from db.models import ApiKey, Block, Call, Chunk, End, ToolCall
+from db.read.queries import reading
+from db.text import INDEXED, from_column, to_column, to_short
+from protocol.anthropic.turn import MAX_LOOKUPS, StoredTurn, TurnBuilder
+from protocol.errors import AuditUnavailable
+
+FIND_S = 2.0
+MISSING_S = 0.5
+"""How long ids without a record are waited for where tool calls are released before they are on record."""
+MAX_CALL_BYTES = 8 * 2**20
+MAX_BYTES = 32 * 2**20
+_PAGE = 1000
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.2
+_MOST_CALLS = 1000
+_SETTLED = timedelta(seconds=10)
+"""After its end a call's chunks are on record, or never will be."""
+_RELEASED = ("allow", "replace")
+_WITHHELD = ("block", "withheld")
+_OWN_WORDS = ("text", "thinking", "tool_use")
+_log = logging.getLogger(__name__)
+
+
+class _Found(msgspec.Struct):
+    """A call whose client has some of the ids."""
+
+    upstream: str
+    ids: list[str]
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    """Whose turns are looked up: the key's name, and its id, where the gateway said one."""
+
+    name: str
+    id: str
+
+
+class _Turn(msgspec.Struct, frozen=True):
+    """A turn read back; `content` None: there is none that could be sent back, and never will be."""
+
+    content: list[dict[str, object]] | None
+    size: int = 0
+    container: str = ""
+    container_expires_at: str = ""
+
+
+class _Reading:
+    """How far a call's chunks were read."""
+
+    def __init__(self) -> None:
+        self.builder = TurnBuilder()
+        self.next = 1
+        self.size = 0
+        self._was_event = False
+
+    def take(self, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Take rows in order as far as none is missing. The end of a paused answer has a number and no chunk."""
+        for seq, raw in rows:
+            ended = self._was_event and self.builder.is_paused and seq == self.next + 1
+            if (seq != self.next and not ended) or self.is_done:
+                return
+            self.builder.take(raw)
+            self.next, self.size = seq + 1, self.size + len(raw)
+            self._was_event = not raw.lstrip().startswith(b"{")
+
+    @property
+    def is_done(self) -> bool:
+        """Is the turn complete, or broken for good?"""
+        return self.builder.is_broken or (self.builder.complete and not self.builder.is_paused)
+
+    def turn(self, *, is_settled: bool) -> _Turn | None:
+        """The turn; None while more may come."""
+        builder = self.builder
+        if builder.complete and (is_settled or not builder.is_paused):
+            return _Turn(builder.content(), self.size, builder.container, builder.container_expires_at)
+        return _Turn(None) if builder.is_broken or is_settled else None
+
+
+class TurnReader:
+    """Finds turns; keeps those it built, which never change. Share one per process; close it at the end.
+
+    `durable`: tool calls are on record before their client has them, so an id without a record is nobody's.
+    """
+
+    def __init__(self, engine: AsyncEngine, *, durable: bool = True) -> None:
+        self._engine, self._durable = engine, durable
+        self._built: OrderedDict[UUID, _Turn] = OrderedDict()
+        self._built_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    def open(cls, database_url: str, *, durable: bool = True) -> Self:
+        """Return a reader with a read-only engine of its own; nothing connects yet."""
+        engine = open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=4)
+        return cls(engine, durable=durable)
+
+    async def close(self) -> None:
+        """End lookups and close all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._engine.dispose()
+
+    async def find(self, key: str, ids: Sequence[str], *, key_id: str = "") -> list[StoredTurn]:
+        """Return the turns of calls of the API key named `key` whose client received these tool calls, oldest first.
+
+        An id that is of two calls is of none. Turns too large, cut, of another dialect, or of which a policy withheld what
+        the provider's own tools did or found are left out.
+        """
+        if not ids:
+            return []
+        found: dict[UUID, StoredTurn] = {}
+        task = asyncio.create_task(self._find(_Holder(key, key_id), ids[-MAX_LOOKUPS:], found))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        # not awaited after the time is up: a driver that cancels waits for a server that may not answer
+        if not (await asyncio.wait({task}, timeout=FIND_S))[0]:
+            task.cancel()
+        return [found[call] for call in sorted(found)]
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        if isinstance(error := task.exception(), AuditUnavailable):
+            _log.warning("recorded turns cannot be read", extra={"error": error.error_code})
+        elif error is not None:
+            _log.error("lookup of recorded turns failed", exc_info=error)
+
+    async def _find(self, key: "_Holder", ids: Sequence[str], found: dict[UUID, StoredTurn]) -> None:
+        loop = asyncio.get_running_loop()
+        began, pause = loop.time(), _FIRST_PAUSE_S
+        readings: dict[UUID, _Reading] = {}
+        while True:
+            async with reading(self._engine) as connection:
+                calls = await _calls(connection, key, ids)
+                waiting = await self._read(connection, calls, readings)
+            now = datetime.now(UTC)
+            found.clear()
+            for call, of in calls.items():
+                if (turn := self._built.get(call)) is not None and turn.content is not None:
+                    container = turn.container if not _is_over(turn.container_expires_at, now) else ""
+                    found[call] = StoredTurn(str(call), turn.content, container, tuple(of.ids), of.upstream)
+            is_missing = not self._durable and loop.time() - began < MISSING_S and sum(len(c.ids) for c in calls.values()) < len(set(ids))
+            if not waiting and not is_missing:
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _read(self, connection: AsyncConnection, calls: dict[UUID, _Found], readings: dict[UUID, _Reading]) -> bool:
+        """Read what is not built yet, the newest first, within the bounds; says whether there is something to wait for."""
+        unread = [call for call in sorted(calls, reverse=True) if call not in self._built]
+        for call in calls.keys() & self._built.keys():
+            self._built.move_to_end(call)
+        if not unread:
+            return False
+        settled = await _settled(connection, unread)
+        sizes = await _sizes(connection, unread)
+        room = MAX_BYTES - sum(self._built[c].size for c in calls if c in self._built)
+        waiting = False
+        for call in unread:
+            if sizes.get(call, 0) > MAX_CALL_BYTES:
+                self._keep(call, _Turn(None))
+                continue
+            room -= sizes.get(call, 0)
+            if room < 0:
+                break
+            progress = readings.setdefault(call, _Reading())
+            await _read_chunks(connection, call, progress)
+            turn = progress.turn(is_settled=call in settled)
+            if turn is None:
+                waiting = True
+            else:
+                self._keep(call, turn)
+        return waiting
+
+    def _keep(self, call: UUID, turn: _Turn) -> None:
+        self._built[call] = turn
+        self._built_bytes += turn.size
+        while len(self._built) > 10_000 or self._built_bytes > 2 * MAX_BYTES:
+            _, old = self._built.popitem(last=False)
+            self._built_bytes -= old.size
+
+
+async def _calls(connection: AsyncConnection, key: _Holder, ids: Sequence[str]) -> dict[UUID, _Found]:
+    """The calls of this key that released tool calls with these ids, with the ids that are of one call alone."""
+    wanted = ToolCall.tool_call_id.in_([to_column(to_short(i, INDEXED)) for i in ids])
+    found = (await connection.scalars(select(ToolCall.call_id).where(wanted).distinct().limit(_MOST_CALLS + 1))).all()
+    if not found:
+        return {}
+
+    def within(call_id: Any) -> ColumnElement[bool]:
+        # said of every table, the calls leave out all days but theirs: to plan for all takes ten times as long, at each of an agent's steps
+        return call_id.in_(found) if len(found) <= _MOST_CALLS else true()
+
+    later, theirs = aliased(Block), aliased(ToolCall)
+    # what the provider did or found, and the client did not get: the turn would carry it past the policy
+    of_later = (later.call_id == ToolCall.call_id, within(later.call_id))
+    kept_back = exists().where(*of_later, later.verdict.in_(_WITHHELD), later.kind.not_in(_OWN_WORDS))
+    of_theirs = (theirs.call_id == ToolCall.call_id, within(theirs.call_id))
+    denied = exists().where(*of_theirs, theirs.executor != "client", theirs.verdict.in_(_WITHHELD))
+    statement = (
+        select(ToolCall.call_id, ToolCall.tool_call_id, Call.upstream, or_(kept_back, denied))
+        .join(Call, Call.call_id == ToolCall.call_id)
+        .outerjoin(Block, and_(Block.call_id == ToolCall.call_id, within(Block.call_id), Block.block == ToolCall.block))
+        .where(
+            wanted,
+            within(ToolCall.call_id),
+            within(Call.call_id),
+            _made_with(key),
+            ToolCall.executor == "client",
+            func.coalesce(Block.verdict, ToolCall.verdict).in_(_RELEASED),
+            ToolCall.released_arguments.is_not(None),
+        )
+    )
+    rows = (await connection.execute(statement)).all()
+    seen = Counter(row.tool_call_id for row in rows)
+    calls: dict[UUID, _Found] = {}
+    for call, identity, upstream, is_withheld in rows:
+        if seen[identity] == 1 and not is_withheld:
+            calls.setdefault(call, _Found(from_column(upstream), [])).ids.append(from_column(identity))
+    return calls
+
+
+def _made_with(key: _Holder) -> ColumnElement[bool]:
+    """Calls of this key. Without an id on either side they go by its name, but not those that a key revoked later may have made."""
+    before = exists().where(ApiKey.name == to_column(key.name), ApiKey.revoked_at > func.sluice_call_at(Call.call_id))
+    named = and_(Call.key == to_column(key.name), ~before)
+    return or_(Call.key_id == key.id, and_(Call.key_id == "", named)) if key.id else named
+
+
+async def _settled(connection: AsyncConnection, calls: Sequence[UUID]) -> set[UUID]:
+    """Those whose end is on record for a while."""
+    return set((await connection.scalars(select(End.call_id).where(End.call_id.in_(calls), End.at < func.now() - _SETTLED))).all())
+
+
+async def _sizes(connection: AsyncConnection, calls: Sequence[UUID]) -> dict[UUID, int]:
+    total = func.sum(func.octet_length(Chunk.raw))
+    rows = await connection.execute(select(Chunk.call_id, total).where(Chunk.call_id.in_(calls)).group_by(Chunk.call_id))
+    return {call: int(size) for call, size in rows}
+
+
+async def _read_chunks(connection: AsyncConnection, call: UUID, progress: _Reading) -> None:
+    while not progress.is_done:
+        before = progress.next
+        wanted = select(Chunk.seq, Chunk.raw).where(Chunk.call_id == call, Chunk.seq >= before).order_by(Chunk.seq).limit(_PAGE)
+        rows = [(seq, raw) for seq, raw in await connection.execute(wanted)]
+        # parsing megabytes must not hold up the other calls of this process
+        await asyncio.to_thread(progress.take, rows)
+        if len(rows) < _PAGE or progress.next == before:
+            return
+
+
+def _is_over(expires_at: str, now: datetime) -> bool:
+    """Has a container expired? Without a time that can be read it has not."""
+    try:
+        expires = datetime.fromisoformat(expires_at)
+    except ValueError:
+        return False
+    return (expires if expires.tzinfo else expires.replace(tzinfo=UTC)) <= now

@@ -1,0 +1,1 @@
+"""Seals of calls, checkpoints over them, verification and redaction."""

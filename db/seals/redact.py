@@ -1,0 +1,131 @@
+"""Taking content out of the record in a way that shows: redaction of a call, and the end of retention. For the owner of the tables.
+
+The work is done by two functions in the database that writers and readers may not call (alembic/versions/0004).
+"""
+
+from datetime import UTC, date, datetime, time
+from typing import LiteralString
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from db.canonical import FORMS
+from db.filters import first_id
+from db.link import conninfo
+from db.seals.seal import Sealer
+from db.text import to_column
+from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound
+
+_NOT_OWNER = "this database user may not do that; it needs the owner of the tables"
+_NO_SEAL, _NO_CHECKPOINT = -1, -2
+_MAY_DROP = "has_function_privilege('sluice_drop_before(date, text)', 'EXECUTE')"
+_WOULD_DROP = f"""
+WITH gone AS MATERIALIZED (SELECT call_id FROM calls WHERE call_id < %(bound)s UNION SELECT call_id FROM ends WHERE call_id < %(bound)s)
+SELECT CASE
+    WHEN EXISTS (SELECT FROM gone g WHERE NOT EXISTS (SELECT FROM seals s WHERE s.call_id = g.call_id)) THEN {_NO_SEAL}
+    WHEN EXISTS (SELECT FROM seals WHERE call_id < %(bound)s AND position >= coalesce((SELECT max(size) FROM checkpoints), 0))
+        THEN {_NO_CHECKPOINT}
+    ELSE (SELECT count(*) FROM gone) END
+"""
+"""What `sluice_drop_before` would answer; it also counts calls of which only the end is on record."""
+
+
+def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = False, dry_run: bool = False) -> int:
+    """Delete the content of a call and leave its salted hashes; returns how many rows had content.
+
+    An event `redacted` says who did it and why, and a new seal covers it. Then the tables are cleaned of the old versions of the
+    rows; with `rewrite` the day's files are written anew, so that free space in them holds nothing either (nobody can write to
+    that day meanwhile). Done twice, what came in between is redacted, and where that is nothing no event says so. With `dry_run` it is
+    done and taken back. Raises NotFound, InvalidRequest for an open call, Forbidden, AuditUnavailable.
+    """
+    with _Connection(database_url) as connection:
+        rows = _redact(connection, call_id, reason, dry_run=dry_run)
+        if rows == -1:
+            raise NotFound(f"no call {call_id} in the record")
+        if rows == -2:
+            raise InvalidRequest("the call is still open: more would come; redact it when it has ended", param="call")
+        if rows and not dry_run:
+            with Sealer(database_url) as sealer:
+                sealer.seal([call_id])
+        if (rows or rewrite) and not dry_run:
+            _vacuum(connection, call_id, "(FULL) " if rewrite else "")
+    return rows
+
+
+def _redact(connection: psycopg.Connection, call_id: UUID, reason: str, *, dry_run: bool) -> int:
+    """Rows and dead letters that had content; where there were none, or dry, all is taken back. Below 0: why not."""
+    with connection.transaction() as transaction:
+        letters = _number(connection, "SELECT count(*) FROM dead_letters WHERE call_id = %s", (str(call_id),))
+        rows = _number(connection, "SELECT sluice_redact(%s, session_user || ': ' || %s)", (call_id, to_column(reason)))
+        rows += letters if rows >= 0 else 0
+        if dry_run or rows <= 0:
+            raise psycopg.Rollback(transaction)
+    return rows
+
+
+def drop_before(database_url: str, day: date, reason: str, *, dry_run: bool = False) -> int:
+    """Drop the rows of all calls that began before `day` (UTC, from 1970 on), and leave their seals; returns how many calls they were.
+
+    A seal of its own says who did it and why; where there are none nothing is done. With `dry_run` it is only read, and nobody waits:
+    dropping takes the tables for itself. Raises InvalidRequest as long as one of them is under no checkpoint, Forbidden, AuditUnavailable.
+    """
+    if day.year < 1970:
+        # there are no such calls, and the function would take that day for one after all others
+        return 0
+    with _Connection(database_url) as connection:
+        if not _number(connection, f"SELECT {_MAY_DROP}::int", {}):
+            raise Forbidden(_NOT_OWNER)
+        calls = _number(connection, _WOULD_DROP, {"bound": first_id(datetime.combine(day, time(), UTC))})
+        if calls > 0 and not dry_run:
+            calls = _number(connection, "SELECT sluice_drop_before(%s, session_user || ': ' || %s)", (day, to_column(reason)))
+    if calls == _NO_SEAL:
+        raise InvalidRequest("some of these calls have no seal yet: let an audit writer run, then try again", param="before")
+    if calls == _NO_CHECKPOINT:
+        raise InvalidRequest("some of these calls are under no checkpoint yet: let an audit writer run, then try again", param="before")
+    return calls
+
+
+class _Connection:
+    """Lends a connection; what the driver raises becomes an error of ours."""
+
+    def __init__(self, database_url: str) -> None:
+        self._conninfo = conninfo(database_url)
+
+    def __enter__(self) -> psycopg.Connection:
+        try:
+            self._connection = psycopg.connect(self._conninfo, autocommit=True)
+        except (psycopg.Error, OSError) as error:
+            raise AuditUnavailable("the record cannot be changed now") from error
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._connection.close()
+        match error:
+            case psycopg.errors.InsufficientPrivilege():
+                raise Forbidden(_NOT_OWNER) from error
+            case psycopg.errors.LockNotAvailable():
+                raise AuditUnavailable("the tables are in use; try again") from error
+            case psycopg.Error() | OSError():
+                raise AuditUnavailable("the record cannot be changed now") from error
+
+
+def _number(connection: psycopg.Connection, statement: str, values: tuple[object, ...] | dict[str, object]) -> int:
+    row = connection.execute(statement.encode(), values).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -> None:
+    """Clean the tables and indexes that held the rows as they were: until then the old versions are there to be read by a tool."""
+    connection.execute(f"VACUUM {how}dead_letters".encode())
+    for form in FORMS:
+        if not form.content:
+            continue
+        found = connection.execute(
+            sql.SQL("SELECT DISTINCT n.nspname, c.relname FROM {} t JOIN pg_class c ON c.oid = t.tableoid "
+                    "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.call_id = %s").format(sql.Identifier(form.table)),
+            (call_id,),
+        ).fetchall()  # fmt: skip
+        for schema, name in found:
+            connection.execute(sql.SQL("VACUUM {}{}").format(sql.SQL(how), sql.Identifier(schema, name)))

@@ -1,0 +1,437 @@
+"""Records into PostgreSQL: one transaction per batch, repeatable, fast, and never silent about what does not fit.
+
+The same record twice is a no-op. The same key with other content is a conflict: the row that was first stays, and the
+conflict is returned. Rows are inserted plainly, which fails where one is there already; then those that are there are
+left alone, and conflicts are found by comparing the columns themselves: exact, and free in the ordinary case.
+
+A batch with a record that fits no row is made to fit (`db.write.fit`), and what cannot be is known before PostgreSQL is asked: it
+is set aside as a dead letter with its bytes and the reason, all of a batch in one statement, while the others land. What
+PostgreSQL itself refuses, of which no case is known, is found by halving the batch, up to `MAX_TRIED` of its records; where a
+call has more of them, what is left of its part of the batch goes the same way.
+Must not know: Redis.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import struct
+from collections import Counter
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, LiteralString, NamedTuple, Self, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.pq.abc import PGresult
+
+from db.canonical import uncovered_sql
+from db.holes import MARK, Found, mark_values
+from db.link import conninfo, cut
+from db.migrations.place import IDENTITY
+from db.text import to_column
+from db.write.fit import fit
+from db.write.packing import Packed, PackedDumper, column
+from db.write.pipeline import Pipeline, Statement
+from db.write.rows import PARTITIONED, Rows, pack
+from protocol.bounds import MAX_TRIED_RECORDS
+from protocol.errors import AuditUnavailable
+from protocol.records import Record, ToolCallRecord, encode_records
+
+STATEMENT_TIMEOUT_MS = 30_000
+SILENT_S, LONGEST_SILENT_S = 10.0, 40.0
+"""A batch without an answer for so long is given up with its connection: a network or a server that is gone says nothing. Each time the
+next batch gets twice the time, past the server's own statement timeout, so that a slow server is not taken for a silent one for ever."""
+MAX_REASON = 1000
+MAX_TRIED = MAX_TRIED_RECORDS
+"""Records of one batch that PostgreSQL refused, found one by one: each costs some 12 transactions of 1 ms, for which all others wait."""
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_DATA_ERRORS = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.ProgramLimitExceeded,
+)
+_PACK_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
+_DEAD_LETTER: LiteralString = """
+INSERT INTO dead_letters (sha256, call_id, kind, raw, reason)
+SELECT * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::bytea[], %s::text[]) ON CONFLICT DO NOTHING
+"""
+_OPEN_CALLS: LiteralString = """
+SELECT c.call_id::text FROM calls c LEFT JOIN ends e ON e.call_id = c.call_id
+WHERE c.call_id >= %s::uuid AND e.call_id IS NULL ORDER BY c.call_id LIMIT %s
+"""
+_WITHOUT_BODY: LiteralString = """
+SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b ON b.call_id = c.call_id::uuid WHERE b.call_id IS NULL
+"""
+_WITHOUT_END: LiteralString = """
+SELECT c.call_id::text FROM unnest(%s::uuid[]) c (call_id)
+LEFT JOIN ends e ON e.call_id = c.call_id AND e.call_id BETWEEN %s AND %s WHERE e.call_id IS NULL
+"""
+_DROPPED: LiteralString = "SELECT call_id::text FROM seals WHERE part = -1 ORDER BY call_id DESC LIMIT 1"
+_RELAYED: LiteralString = f"""
+SELECT count(*), sha256(coalesce(string_agg(sha256, ''::bytea ORDER BY number), ''::bytea)),
+    EXISTS (SELECT FROM redactions WHERE call_id = %(call)s::uuid),
+    (SELECT (extract(epoch FROM e.at) * 1000)::bigint FROM ends e WHERE e.call_id = %(call)s::uuid AND e.relayed < 0),
+    EXISTS (SELECT FROM events v WHERE v.call_id = %(call)s::uuid AND v.kind = 'relayed'), {uncovered_sql("%(call)s::uuid")}
+FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
+"""
+_PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
+_SEALED: LiteralString = "SELECT DISTINCT call_id FROM seals WHERE call_id = ANY($1::uuid[])"
+
+
+class Relayed(NamedTuple):
+    """What the record says of the releases of a call that its gateway relayed."""
+
+    releases: int
+    chain: bytes
+    """The SHA-256 over their hashes."""
+    is_redacted: bool
+    """Then neither says anything."""
+    given_up_at: int | None
+    """When its worker gave it up (Unix ms), if it did: its end does not say what was relayed."""
+    is_said: bool
+    """Does an event say it?"""
+    is_uncovered: bool
+    """Has it a seal that covers not all of its events?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A key that holds other content than a record says; `key` is the key's columns joined by a slash."""
+
+    table: str
+    key: str
+
+
+@dataclass(slots=True)
+class Conflicts:
+    """What did not go in as it came. All lists are empty for an ordinary batch; the caller counts and logs them."""
+
+    conflicts: list[Conflict] = field(default_factory=list)
+    refused: list[Record] = field(default_factory=list)
+    """Records set aside as dead letters."""
+    refused_bodies: list[str] = field(default_factory=list)
+    """Call ids whose request body was set aside."""
+    rows: int = 0
+    """Rows that were new."""
+    sealed: list[UUID] = field(default_factory=list)
+    """Calls that had a seal already once the batch was committed: what was inserted for them came late."""
+
+    def __bool__(self) -> bool:
+        return bool(self.conflicts or self.refused or self.refused_bodies)
+
+    def held(self, records: Iterable[Record]) -> list[ToolCallRecord]:
+        """Return the tool calls among these records that the record now holds as they are: only those may be announced as committed."""
+        lost = {c.key for c in self.conflicts if c.table == "tool_calls"}
+        lost |= {_key(r) for r in self.refused if isinstance(r, ToolCallRecord)}
+        return [r for r in records if isinstance(r, ToolCallRecord) and _key(r) not in lost]
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A dead letter to be written."""
+
+    raw: bytes
+    reason: str
+    call_id: str
+    kind: str
+
+
+class AuditInserter:
+    """Inserts batches over one connection of its own, opened when needed and again after a failure, without giving up ever.
+
+    Not for concurrent use: one inserter per writer loop.
+    """
+
+    def __init__(self, database_url: str) -> None:
+        self._conninfo = conninfo(database_url)
+        self._connection: AsyncConnection | None = None
+        self._pipeline: Pipeline | None = None
+        self._silent_s = SILENT_S
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def insert(self, records: Sequence[Record], bodies: Mapping[str, bytes], *, look_at: Collection[str] = ()) -> Conflicts:
+        """Commit records and request bodies (by call id); when it returns they are durable.
+
+        look_at: calls of which to say whether they were sealed before.
+
+        Raises AuditUnavailable when PostgreSQL is away, full or too slow: nothing of the batch that failed was
+        committed, and inserting it again is safe.
+        """
+        found = Conflicts()
+        look = [Statement(_SEALED, (_ids(look_at),))] if look_at else []
+        try:
+            await self._insert_all(records, bodies, found, look)
+        except (psycopg.Error, OSError) as error:
+            await self.close()
+            raise AuditUnavailable("the record cannot be written now") from error
+        except BaseException:
+            await self.close()
+            raise
+        return found
+
+    async def without_body(self, call_ids: Sequence[str]) -> list[str]:
+        """Return those of the calls whose request body is not on record. Raises AuditUnavailable."""
+        try:
+            return [row[0] for row in await self._rows(_WITHOUT_BODY, (list(call_ids),))]
+        except psycopg.DataError:
+            # one is no id: it is set aside when it is inserted, and the others are not lost over it
+            return list(call_ids)
+
+    async def sealed_among(self, call_ids: Collection[str]) -> list[UUID]:
+        """Return those of these calls that have a seal already: what was inserted for them came late. Raises AuditUnavailable."""
+        return (await self.insert((), {}, look_at=call_ids)).sealed
+
+    async def set_aside(self, raws: Sequence[tuple[str, bytes]], reason: str) -> None:
+        """Keep bytes that are no records as dead letters, each with its call's id or nothing; twice is a no-op.
+
+        Raises AuditUnavailable.
+        """
+        try:
+            await self._set_aside([_Letter(raw, reason, call_id, "entry") for call_id, raw in raws])
+        except (psycopg.Error, OSError) as error:
+            await self.close()
+            raise AuditUnavailable("the record cannot be written now") from error
+
+    async def ensure_partitions(self, first: str, days: int) -> int:
+        """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new. Raises AuditUnavailable.
+
+        A transaction for each table: one that held a table and waited for another would deadlock with readers and writers.
+        """
+        return sum([await self._number(_PARTITIONS, (first, days, table)) for table in PARTITIONED])
+
+    async def default_rows(self) -> int:
+        """Return how many calls lie in the default partition: any means that a day's partition was missing. Raises AuditUnavailable."""
+        return await self._number("SELECT count(*) FROM sluice_parts.calls_default", ())
+
+    async def open_calls(self, since: str, most: int = 1000) -> list[str]:
+        """Return calls from the id `since` on that have no end on record, the oldest first. Raises AuditUnavailable."""
+        found = await self._rows(_OPEN_CALLS, (since, most))
+        return [row[0] for row in found]
+
+    async def identity(self) -> str:
+        """Return the database's id, empty where it has none yet. Raises AuditUnavailable."""
+        try:
+            found = await self._rows(IDENTITY, ())
+        except AuditUnavailable as error:
+            if isinstance(error.__cause__, psycopg.errors.UndefinedTable):
+                return ""
+            raise
+        return str(found[0][0]) if found else ""
+
+    async def without_end(self, call_ids: Sequence[str]) -> list[str]:
+        """Return those of the calls, which are ids, that have no end on record. Raises AuditUnavailable."""
+        ids = sorted(map(UUID, call_ids))
+        return [row[0] for row in await self._rows(_WITHOUT_END, (ids, ids[0], ids[-1]))] if ids else []
+
+    async def dropped_before(self) -> str:
+        """Return the call before which all rows were dropped in order, or nothing. It takes long. Raises AuditUnavailable."""
+        found = await self._rows(_DROPPED, ())
+        return str(found[0][0]) if found else ""
+
+    async def relayed(self, call_id: str, upto: int) -> Relayed:
+        """Look up a call's releases up to a session output. Raises AuditUnavailable."""
+        [found] = await self._rows(_RELAYED, {"call": call_id, "upto": upto})
+        return Relayed(*found)
+
+    async def mark(self, found: Sequence[Found]) -> list[UUID]:
+        """Record holes of calls; returns the calls of which that was not on record yet. Raises AuditUnavailable."""
+        return sorted({row[0] for row in await self._rows(MARK, mark_values(found))})
+
+    async def close(self) -> None:
+        """Close the connection; the next use opens another."""
+        connection, self._connection, self._pipeline = self._connection, None, None
+        if connection is not None:
+            await connection.close()
+
+    async def _number(self, statement: LiteralString, values: tuple[object, ...]) -> int:
+        found = await self._rows(statement, values)
+        return int(found[0][0]) if found else 0
+
+    async def _rows(self, statement: LiteralString, values: tuple[object, ...] | Mapping[str, object]) -> list[Any]:
+        try:
+            return await self._answered(self._fetched(statement, values))
+        except psycopg.DataError:
+            raise
+        except (psycopg.Error, OSError) as error:
+            await self.close()
+            raise AuditUnavailable("the record cannot be looked after now") from error
+
+    async def _fetched(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> list[Any]:
+        connection = await self._connected()
+        return await (await connection.execute(statement, values)).fetchall()
+
+    async def _run(self, transactions: list[list[Statement]]) -> list[list[PGresult]]:
+        """The same as `_answered` for the pipeline, which may be cancelled and closed at any time: without a task, 30 us less a batch."""
+        assert self._connection is not None and self._pipeline is not None
+        connection, is_silent = self._connection, False
+
+        def give_up() -> None:
+            nonlocal is_silent
+            is_silent = True
+            cut(connection)
+
+        clock = asyncio.get_running_loop().call_later(self._silent_s, give_up)
+        try:
+            results = await self._pipeline.run(transactions)
+        except BaseException:
+            if is_silent:
+                self._silent_s = min(2 * self._silent_s, LONGEST_SILENT_S)
+            raise
+        finally:
+            clock.cancel()
+        # not after an error: what a slow server refuses at once says nothing of how long it takes for the rest
+        self._silent_s = SILENT_S
+        return results
+
+    async def _answered(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do some work on the connection; without an answer in time the connection is cut, and the work fails with it."""
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self._silent_s)
+            self._silent_s = SILENT_S if done else min(2 * self._silent_s, LONGEST_SILENT_S)
+        finally:
+            if not task.done():
+                # not cancelled: the driver would then ask the server to cancel, and wait for its answer
+                if self._connection is not None:
+                    cut(self._connection)
+                # whoever is cancelled closes the connection next, and under a pipeline that still reads the driver crashes the process
+                await asyncio.wait({task})
+        return await task
+
+    async def _connected(self) -> AsyncConnection:
+        if self._connection is None or self._connection.closed:
+            # a commit that is announced is on disk, whatever the server's, the database's or the login's default says
+            options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c synchronous_commit=on"
+            self._connection = await AsyncConnection.connect(self._conninfo, autocommit=True, options=options)
+            self._connection.adapters.register_dumper(Packed, PackedDumper)
+            self._pipeline = Pipeline(self._connection)
+        return self._connection
+
+    async def _insert_all(self, records: Sequence[Record], bodies: Mapping[str, bytes], found: Conflicts, look: list[Statement]) -> None:
+        letters: list[_Letter] = []
+        try:
+            tables = pack(records, bodies)
+        except _PACK_ERRORS:
+            records, bodies = _fitting(records, bodies, found, letters)
+            tables = pack(records, bodies)
+        try:
+            await self._insert_packed(tables, found, look)
+        except _DATA_ERRORS:
+            await self._insert_halving(records, found, letters)
+            for call_id, body in bodies.items():
+                await self._insert_halving([], found, letters, {call_id: body})
+            if look:
+                await self._insert_packed([], found, look)
+        if letters:
+            await self._set_aside(letters)
+
+    async def _insert_halving(
+        self, records: Sequence[Record], found: Conflicts, letters: list[_Letter], body: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Insert records, or one body; those that PostgreSQL refuses become letters."""
+        try:
+            await self._insert_packed(pack(records, body or {}), found, [])
+        except _DATA_ERRORS as error:
+            is_one_call = len({record.call_id for record in records}) <= 1
+            if len(records) <= 1 or (is_one_call and len(letters) >= MAX_TRIED):
+                _refuse(records, body or {}, error, found, letters)
+                return
+            middle = len(records) // 2
+            await self._insert_halving(records[:middle], found, letters)
+            await self._insert_halving(records[middle:], found, letters)
+
+    async def _insert_packed(self, tables: list[Rows], found: Conflicts, look: list[Statement]) -> None:
+        """All tables in one transaction, then the look, in one round trip; the comparison only when rows were there already."""
+        await self._connected()
+        try:
+            inserted = await self._run_all([Statement(rows.kind.insert, rows.columns) for rows in tables], look, found)
+        except psycopg.errors.UniqueViolation:
+            # nothing of it went in: a writer or a worker that died had written some of it
+            inserted = await self._run_all([Statement(rows.kind.insert_new, rows.columns) for rows in tables], look, found)
+        conflicts = []
+        for rows, new in zip(tables, inserted, strict=True):
+            if new < rows.count:
+                compared = await self._answered(self._fetched(rows.kind.compare, list(map(Packed, rows.columns))))
+                conflicts += [Conflict(rows.kind.table, key) for (key,) in compared]
+        found.conflicts += conflicts
+        found.rows += sum(inserted)
+
+    async def _run_all(self, inserts: list[Statement], look: list[Statement], found: Conflicts) -> list[int]:
+        """Returns how many rows each insert made."""
+        results = await self._run([statements for statements in (inserts, look) if statements])
+        if look:
+            (seals,) = results[-1]
+            found.sealed += [UUID(bytes=seals.get_value(row, 0)) for row in range(seals.ntuples)]
+        return [result.command_tuples or 0 for result in results[0]] if inserts else []
+
+    async def _set_aside(self, letters: Sequence[_Letter]) -> None:
+        await self._answered(self._write_letters(letters))
+        for call_id, count in Counter(letter.call_id for letter in letters).items():
+            _log.error("records set aside", extra={"call_id": call_id, "action": "dead_letter", "count": count})
+
+    async def _write_letters(self, letters: Sequence[_Letter]) -> None:
+        connection = await self._connected()
+        reasons = [to_column(letter.reason.encode(errors="backslashreplace").decode()[:MAX_REASON]) for letter in letters]
+        digests, raws = [hashlib.sha256(letter.raw).digest() for letter in letters], [letter.raw for letter in letters]
+        texts = ([to_column(letter.call_id) for letter in letters], [letter.kind for letter in letters])
+        await connection.execute(_DEAD_LETTER, (digests, *texts, raws, reasons))
+
+
+def _fitting(
+    records: Sequence[Record], bodies: Mapping[str, bytes], found: Conflicts, letters: list[_Letter]
+) -> tuple[list[Record], dict[str, bytes]]:
+    """Return what fits a row, or was made to; the rest becomes letters."""
+    groups = [(record, fit(record)) for record in records]
+    try:
+        pack([fitted for _, group in groups for fitted in group], {})
+    except _PACK_ERRORS:
+        groups = [(record, group) for record, group in groups if _packs(record, group, found, letters)]
+    kept = {}
+    for call_id, body in bodies.items():
+        try:
+            pack((), {call_id: body})
+            kept[call_id] = body
+        except _PACK_ERRORS as error:
+            _refuse((), {call_id: body}, error, found, letters)
+    return [fitted for _, group in groups for fitted in group], kept
+
+
+def _packs(record: Record, fitted: Sequence[Record], found: Conflicts, letters: list[_Letter]) -> bool:
+    try:
+        pack(fitted, {})
+    except _PACK_ERRORS as error:
+        _refuse([record], {}, error, found, letters)
+        return False
+    return True
+
+
+def _refuse(records: Sequence[Record], bodies: Mapping[str, bytes], error: Exception, found: Conflicts, letters: list[_Letter]) -> None:
+    reason = f"{type(error).__name__}: {error}"
+    letters += [_Letter(encode_records([record]), reason, record.call_id, type(record).__name__) for record in records]
+    letters += [_Letter(body, reason, call_id, "body") for call_id, body in bodies.items()]
+    found.refused += records
+    found.refused_bodies += bodies
+
+
+def _key(record: ToolCallRecord) -> str:
+    """As a conflict names it."""
+    return f"{record.call_id.lower()}/{record.block}"
+
+
+def _ids(call_ids: Iterable[str]) -> bytes:
+    """Call ids as a column, without what is none: such a record is a dead letter."""
+    packed = []
+    for call_id in call_ids:
+        with contextlib.suppress(ValueError):
+            packed.append(UUID(call_id).bytes)
+    return column("uuid", packed)

@@ -1,0 +1,1 @@
+"""The policies that ship, and what they look for calls and text with."""

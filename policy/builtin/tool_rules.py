@@ -1,0 +1,294 @@
+"""Deterministic rules about tool calls: names, argument patterns, JSON Schemas, SQL by kind. No judge can overrule them.
+
+A rule's conditions must all hold. Where a condition cannot be decided (SQL that does not parse, more text than is looked
+at), a `deny` rule applies and an `allow` rule does not. A `deny` rule takes names and keys for whatever a lenient program
+may take them for; an `allow` rule takes them exactly, and vouches for no arguments with a key that only looks like its own.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict
+from policy.builtin.arguments import Looks, Undecidable, plain_values, schema_of
+from policy.builtin.sql import Kind, check_dialect
+from policy.patterns import NamePattern, Names, Pattern, compile_re2, literal
+from policy.schemas import Schema, ToolSchemas, TooMuchWork, compile_schema
+from protocol.bounds import MAX_RULES
+from protocol.config import Name
+from protocol.folding import fold
+
+_OWN_NAMES = ("allow", "validate_schema")
+"""What the record has in the place of a rule's name where one of these options decides."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _check_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    if schema is not None:
+        compile_schema(schema)
+    return schema
+
+
+class Sql(_Strict):
+    """The SQL text in `argument`, read in `dialect`. Allow: exactly one statement, all of its kinds among `kinds`.
+    Deny: one of `kinds` occurs, or the text is not exactly one statement that can be parsed."""
+
+    argument: str
+    """The top-level argument that holds the text."""
+    kinds: tuple[Kind, ...]
+    """Kinds of statements (docs/policies.md#tool_rules)."""
+    dialect: Annotated[str, AfterValidator(check_dialect)]
+    """The parser's name of the dialect: `postgres`, `mysql`, `tsql`, `sqlite` and others."""
+
+
+class Rule(_Strict):
+    """What calls a rule is about; all its conditions must hold."""
+
+    name: Name | None = None
+    """What record and notices call it. Unset: its place from 0, `deny[2]`."""
+    tool: NamePattern | list[NamePattern] = "*"
+    """Names of tools."""
+    argument_matches: Pattern | None = None
+    """Deny: found in any string or key of the arguments, in what stands together in lists and objects, or in their exact text. Allow:
+    matches each key and value whole, but the keys that the tool's own schema lists."""
+    argument: str | None = None
+    """Look only at this top-level argument; needs `argument_matches`."""
+    schema_: Annotated[dict[str, Any] | None, AfterValidator(_check_schema), Field(alias="schema")] = None
+    """The arguments are valid under this JSON Schema."""
+    sql: Sql | None = None
+    """What the SQL in an argument does."""
+    executor: Executor | Annotated[list[Executor], Field(min_length=1)] | None = None
+    """Who runs the call. Unset: anybody."""
+    server: NamePattern | list[NamePattern] | None = None
+    """The MCP server that runs the call, as `tool`. Unset: any, or none."""
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.argument is not None and self.argument_matches is None:
+            raise ValueError("`argument` needs `argument_matches`")
+        return self
+
+
+class DenyRule(Rule):
+    """What happens to the calls that a rule is about."""
+
+    decision: Literal["block", "replace"] = "block"
+    """What is done with the call."""
+    arguments: dict[str, Any] | None = None
+    """What the client gets as arguments where the decision is `replace`."""
+    reason: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")] = "rule"
+    """The reason on record: `a-z`, `0-9` and `_`."""
+    message: str = ""
+    """What the client reads, within the frame of a notice."""
+
+    @model_validator(mode="after")
+    def _replaces_by_something(self) -> Self:
+        if (self.decision == "replace") != (self.arguments is not None):
+            raise ValueError("`decision: replace` and `arguments` go together: give both, or neither")
+        return self
+
+
+class Options(_Strict):
+    """Options of `tool_rules`."""
+
+    allow: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
+    """What none of these rules matches is blocked. Unset: nothing is blocked for that."""
+    deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
+    """What one of these rules matches is blocked or replaced. A block wins over a replacement."""
+    validate_schema: bool = False
+    """Block what does not fit its tool's own schema, of calls that the client runs: providers check the arguments of their own tools."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [rule.name for rule in self.deny if rule.name is not None]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"deny: two rules have the name {twice!r}: the record could not tell them apart")
+        if taken := next((name for name in names if name in _OWN_NAMES), None):
+            raise ValueError(f"deny: no rule can have the name {taken!r}: the record says it of the option `{taken}`")
+        return self
+
+
+class _Compiled:
+    """A rule ready to be asked."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._names = Names(rule.tool)
+        executors = [rule.executor] if isinstance(rule.executor, str) else rule.executor
+        self._executors = None if executors is None else frozenset(executors)
+        self._servers = None if rule.server is None else Names(rule.server)
+        self._pattern = compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
+        self._literal = literal(rule.argument_matches)
+        self._schema = _Schema(rule.schema_) if rule.schema_ is not None else None
+
+    def denies(self, call: ToolCall, looks: Looks) -> bool:
+        """Do all conditions hold, or cannot be decided?"""
+        return (
+            self._runs(call, Names.means)
+            and self._names.means(call.name)
+            and (self._schema is None or self._schema.may_fit(call.value, looks))
+            and (self._pattern is None or self._finds(looks))
+            and (self.rule.sql is None or _sql_denies(self.rule.sql, call, looks))
+        )
+
+    def allows(self, call: ToolCall, looks: Looks) -> bool:
+        """Do all conditions surely hold?"""
+        return (
+            self._runs(call, Names.match)
+            and self._names.match(call.name)
+            and (self._schema is None or self._schema.fits(call.value, looks))
+            and (self._pattern is None or self._covers(call, looks))
+            and (self.rule.sql is None or _sql_allows(self.rule.sql, call, looks))
+        )
+
+    def _runs(self, call: ToolCall, matches: Callable[[Names, str], bool]) -> bool:
+        by_executor = self._executors is None or call.executor in self._executors
+        return by_executor and (self._servers is None or (bool(call.server) and matches(self._servers, call.server)))
+
+    def _finds(self, looks: Looks) -> bool:
+        key, pattern = self.rule.argument, self._pattern
+        assert pattern is not None
+        try:
+            texts = looks.everywhere if key is None else looks.under(key)
+        except Undecidable:
+            return True
+        if self._literal is not None:
+            return any(self._literal in text for text in texts)
+        return any(pattern.search(text) is not None for text in texts)
+
+    def _covers(self, call: ToolCall, looks: Looks) -> bool:
+        key, pattern = self.rule.argument, self._pattern
+        assert pattern is not None
+        if key is None:
+            known = (schema_of(call.tool) or {}).get("properties") if call.tool is not None else None
+            found = plain_values(call.value, known=frozenset(known if isinstance(known, dict) else ()))
+        else:
+            found = plain_values(call.value[key]) if looks.named(key) == [key] else None
+        return bool(found) and all(pattern.fullmatch(text) is not None for text in found or ())
+
+
+class _Schema:
+    """A schema ready to be asked. Keys that only look like one it names count as that one where it forbids."""
+
+    def __init__(self, schema: dict[str, Any], compiled: Schema | None = None) -> None:
+        self._compiled = compile_schema(schema) if compiled is None else compiled
+        self._names = frozenset(_names_in(schema))
+        self._by_form = {fold(name): name for name in self._names}
+
+    def is_of(self, compiled: Schema) -> bool:
+        """Was it made of this schema?"""
+        return self._compiled is compiled
+
+    def _lookalikes(self, looks: Looks) -> dict[str, str]:
+        return {key: self._by_form[form] for key, form in looks.keys.items() if form in self._by_form and key not in self._names}
+
+    def fits(self, value: dict[str, Any], looks: Looks) -> bool:
+        """Is `value` valid, whatever reads its keys? What takes too long to say is not."""
+        try:
+            return self._compiled.is_valid(value, looks.budget) and not self._lookalikes(looks)
+        except TooMuchWork:
+            return False
+
+    def may_fit(self, value: dict[str, Any], looks: Looks) -> bool:
+        """Is `value` valid for some reader? What takes too long to say is."""
+        try:
+            if self._compiled.is_valid(value, looks.budget):
+                return True
+            alike = self._lookalikes(looks)
+            return bool(alike) and self._compiled.is_valid(_renamed(value, alike), looks.budget)
+        except TooMuchWork:
+            return True
+
+
+def _names_in(schema: Any) -> Iterator[str]:
+    """The names of properties that a schema speaks of, wherever."""
+    stack = [schema]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            properties, required = item.get("properties"), item.get("required")
+            yield from properties if isinstance(properties, dict) else ()
+            yield from (name for name in (required if isinstance(required, list) else ()) if isinstance(name, str))
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {names.get(key, key): _renamed(inner, names) for key, inner in value.items()}
+    return [_renamed(inner, names) for inner in value] if isinstance(value, list) else value
+
+
+def _sql_denies(sql: Sql, call: ToolCall, looks: Looks) -> bool:
+    texts = [call.value[key] for key in looks.named(sql.argument)]
+    if len(texts) != 1:
+        return bool(texts)
+    kinds = looks.kinds(texts[0], sql.dialect) if isinstance(texts[0], str) else None
+    return kinds is None or not kinds.isdisjoint(sql.kinds)
+
+
+def _sql_allows(sql: Sql, call: ToolCall, looks: Looks) -> bool:
+    if looks.named(sql.argument) != [sql.argument] or not isinstance(call.value[sql.argument], str):
+        return False
+    kinds = looks.kinds(call.value[sql.argument], sql.dialect)
+    return kinds is not None and kinds <= set(sql.kinds)
+
+
+class ToolRules(Policy):
+    """Block or replace tool calls by rules. A block wins over a replacement, and an allow list over both."""
+
+    name = "tool_rules"
+    keeps_request = False
+
+    def __init__(self, **options: object) -> None:
+        self.options = Options.model_validate(options)
+        allow = self.options.allow
+        self._allow = None if allow is None else [_Compiled(rule) for rule in allow]
+        self._deny = [(_Compiled(rule), rule, rule.name or f"deny[{place}]") for place, rule in enumerate(self.options.deny)]
+        self._schemas: dict[str, _Schema] = {}
+        self._compiled = ToolSchemas()
+        if any(rule.sql is not None for rule in (*(allow or ()), *self.options.deny)):
+            # 8 KiB of the worst SQL take 0.1 s, everything else a tenth of that
+            self.weight = 8
+
+    def for_call(self, context: Context) -> Self:
+        """Give the call its own compiled tool schemas."""
+        mine = super().for_call(context)
+        mine._schemas, mine._compiled = {}, ToolSchemas()
+        return mine
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        """Decide by the rules."""
+        looks = Looks(call)
+        if self.options.validate_schema and call.executor == "client" and not self._fits(call, looks):
+            return Block("schema", rule="validate_schema")
+        matching = [(rule, name) for compiled, rule, name in self._deny if compiled.denies(call, looks)]
+        for rule, name in matching:
+            if rule.decision == "block":
+                return Block(rule.reason, rule.message, name)
+        if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
+            return Block("not_allowed", rule="allow")
+        for rule, name in matching:
+            return Replace(json.dumps(rule.arguments), rule.reason, name)
+        return ALLOW
+
+    def _fits(self, call: ToolCall, looks: Looks) -> bool:
+        schema = None if call.tool is None else schema_of(call.tool)
+        if schema is None:
+            return False
+        try:
+            compiled = self._compiled.compiled(call.name, schema)
+        except TooMuchWork:
+            return False
+        if compiled is None:
+            return False
+        known = self._schemas.get(call.name)
+        if known is None or not known.is_of(compiled):
+            known = self._schemas[call.name] = _Schema(schema, compiled)
+        return known.fits(call.value, looks)

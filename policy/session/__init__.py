@@ -1,0 +1,1 @@
+"""The engine: the state machine of one call. Pure and replayable."""

@@ -1,0 +1,72 @@
+"""What an answer is held to: the tools, schemas and choice of the request that was approved.
+
+A model calls what it was not offered: it reads of tools in the history, or somebody told it of one. So what a policy took out of
+a request, and what the client ruled out itself, is looked at again in the answer, for calls written as text too. A client that offers
+no tools rules out none: its policies decide, and see that the call has no definition.
+
+Must not know: events, encoders.
+"""
+
+from policy.schemas import ToolSchemas
+from policy.session.chain import Decided
+from protocol.json_strict import loads_arguments, normal_arguments
+from protocol.request import ChatRequest, Tool
+
+
+class Approved:
+    """The conditions of one request. `client` is as its client sent it, `request` as the policies left it."""
+
+    def __init__(self, client: ChatRequest, request: ChatRequest) -> None:
+        self.request = request
+        self._one = client.legacy_functions or request.parallel_tool_calls is False
+        self._choice = request.tool_choice
+        self._changed: dict[str, Tool] = {}
+        self._schemas = ToolSchemas()
+        self._names: frozenset[str] | None = None
+        self._taken = frozenset[str]()
+        if request.tools != client.tools:
+            offered = {t.name: t for t in client.tools}
+            # those that a policy narrowed; of what it left alone the client knows what it wants
+            self._changed = {t.name: t for t in request.tools if t.name not in offered or offered[t.name].schema != t.schema}
+            if offered.keys() - {t.name for t in request.tools}:
+                self._names = frozenset(name for t in request.tools for name in _names(t))
+                self._taken = frozenset(name for t in client.tools for name in _names(t)) - self._names
+
+    def refused(self, name: str, toolset: object, *, is_first: bool) -> Decided | None:
+        """The block of a call of `name` that nobody may make, whatever its arguments. `toolset` is what the call names as its tool set."""
+        choice = self._choice
+        if not is_first and self._one:
+            return _block("one_call")
+        if choice is not None and (
+            choice.mode == "none" or (choice.mode == "tool" and name != choice.name) or (choice.allowed and name not in choice.allowed)
+        ):
+            return _block("tool_choice")
+        if self._names is not None and name not in self._names and toolset not in self._names:
+            return _block("not_offered")
+        return None
+
+    def took(self, name: str) -> Decided | None:
+        """The block of a provider-run call of a tool that a policy took out: those of other names are told apart by their families."""
+        return _block("not_offered") if name in self._taken else None
+
+    def misfit(self, name: str, arguments: str) -> Decided | None:
+        """The block of arguments, as they are to go out, that do not fit a schema that a policy changed."""
+        tool = self._changed.get(name)
+        if tool is None or not tool.schema:
+            return None
+        try:
+            # a policy's schema that is none allows nothing, nor does one that takes too long
+            fits = self._schemas.is_valid(tool, loads_arguments(normal_arguments(arguments))) is True
+        except ValueError:
+            fits = False
+        return None if fits else _block("schema")
+
+
+def _names(tool: Tool) -> tuple[str, ...]:
+    """What calls of a tool may name: of a tool set, its type without the version."""
+    kind = tool.extra.get("type")
+    return (tool.name, kind, kind.rpartition("_")[0]) if tool.kind == "client" and isinstance(kind, str) else (tool.name,)
+
+
+def _block(reason: str) -> Decided:
+    return Decided("block", reason, "", "", None)

@@ -1,0 +1,439 @@
+"""Policies of one call in series: what one allows goes to the next; all must allow.
+
+A hook that raises or returns what it may not is a fault: the content is blocked with reason `fault`. Must not
+know: codecs, sessions, Redis.
+"""
+
+import logging
+import sys
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from policy.base import (
+    ALLOW,
+    HOOKS,
+    Allow,
+    AskJudge,
+    Block,
+    Context,
+    Judgement,
+    JudgeQuestion,
+    OtherBlock,
+    Policy,
+    Replace,
+    TextBlock,
+    ToolCall,
+    Verdict,
+    is_built_in,
+)
+from policy.session import checked, nonces
+from protocol.bounds import MAX_ASKS
+from protocol.changed import Unclear, reconciled
+from protocol.copied import anchored, copied, copied_json, copied_tool
+from protocol.errors import PolicyFailed, TookTooLong
+from protocol.events import BlockKind
+from protocol.json_strict import AmbiguousJson, dumps, loads_call
+from protocol.records import VerdictName
+from protocol.request import ChatRequest, Tool
+
+log = logging.getLogger(__name__)
+
+_VERDICTS = Allow, Block, Replace, AskJudge
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy` names who decided, `rule` by which rule.
+
+    `message` is the cause as the notice says it, `detail` and `advice` what it says besides (`policy.notices`).
+    """
+
+    verdict: VerdictName
+    reason: str
+    policy: str
+    message: str
+    arguments: str | None
+    rule: str = ""
+    detail: str = ""
+    advice: str = ""
+
+
+def policy_name(policy: Policy) -> str:
+    """The policy's stable name."""
+    return policy.name or type(policy).__name__
+
+
+def _fault(policy: Policy, hook: str, call_id: str, problem: str = "") -> Block:
+    """Note a fault and return its block. To be called where a hook raised, whatever it raised.
+
+    A hook is synchronous, so no cancellation can reach it: what looks like one is its own. Only Ctrl-C passes.
+    """
+    error = sys.exc_info()[1]
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    # without the traceback: an error's text can hold prompts
+    said = type(error).__name__ if error is not None else problem or "returned what the hook may not"
+    log.error("policy fault", extra={"policy": policy_name(policy), "hook": hook, "call_id": call_id, "error": said})
+    return Block("fault")
+
+
+def _options(request: ChatRequest) -> bytes:
+    """What is not text of a request, as it is written: for Python, 1 and True are equal."""
+    return dumps(msgspec.structs.replace(request, turns=(), system=(), system_messages=()))
+
+
+def _calls_allowed(request: ChatRequest) -> tuple[object, ...]:
+    return request.tools, request.tool_choice, request.parallel_tool_calls
+
+
+class _Decides(NamedTuple):
+    text: bool
+    calls: bool
+    other: bool
+    past: bool
+    """Perhaps by what the request said before: it may look at it at any time."""
+    requests: bool
+    own: bool
+    """Not one of ours: what it is given is a copy, what it returns is checked."""
+
+
+_decides: dict[type[Policy], _Decides] = {}
+
+
+def _decides_about(kind: type[Policy]) -> _Decides:
+    """What a kind of policy overrides. Looked at once for each: all policies of a process stay loaded."""
+    if kind not in _decides:
+        _decides[kind] = _Decides(
+            kind.on_text is not Policy.on_text or kind.on_text_end is not Policy.on_text_end,
+            kind.on_tool_call is not Policy.on_tool_call,
+            kind.on_other is not Policy.on_other,
+            # a subclass of a policy that does not look may do so itself
+            vars(kind).get("keeps_request", True) is not False,
+            kind.on_request is not Policy.on_request,
+            not is_built_in(kind),
+        )
+    return _decides[kind]
+
+
+class Chain:
+    """The series for one call. `reads_text` is False when no policy looks at text, so that text can pass without a detour;
+    `reads_other` likewise for blocks carried whole, `asks` where one may ask judges. `searches`: text is searched for calls, if a
+    policy decides about calls. `exact`: the tools that read keys, and those that read integers, exactly (see `Config`). `given`:
+    each policy's context, where it has one.
+
+    Raises PolicyFailed where a policy cannot be made ready for the call.
+    """
+
+    def __init__(
+        self,
+        policies: Sequence[Policy],
+        context: Context,
+        *,
+        searches: bool = True,
+        exact: tuple[Collection[str], Collection[str]] = ((), ()),
+        given: Sequence[Context] | None = None,
+    ) -> None:
+        self._series = policies
+        self._exact_keys, self._exact_integers = exact
+        self.context = context
+        contexts = [self._given(p) for p in policies] if given is None else given
+        self.policies = [self._for_call(p, of) for p, of in zip(policies, contexts, strict=True)]
+        decides = self._decides = [_decides_about(type(p)) for p in self.policies]
+        self._text = [p for p, about in zip(self.policies, decides, strict=True) if about.text]
+        self.deciders = [p for p, about in zip(self.policies, decides, strict=True) if about.calls]
+        self.weight = max((p.weight for p in self.deciders), default=1)
+        self.reads_text = bool(self._text)
+        self.may_search = searches
+        self.searches = searches and bool(self.deciders)
+        self._other = [(p, about.own) for p, about in zip(self.policies, decides, strict=True) if about.other]
+        self.reads_other = bool(self._other)
+        self.asks = any(p.asks for p in self.policies)
+        self._tools: dict[tuple[int, str], tuple[Tool, Tool]] = {}
+        """For each policy of somebody's own its copy of a tool: a schema may be a megabyte, and be called a hundred times."""
+        self._looks_back = any(about.past for about in decides)
+
+    def loads_call(self, name: str, text: str) -> dict[str, Any]:
+        """Return what a call of the tool `name` asks for. Raises AmbiguousJson."""
+        return loads_call(text, exact_keys=name in self._exact_keys, exact_integers=name in self._exact_integers)
+
+    def _for_call(self, policy: Policy, context: Context) -> Policy:
+        try:
+            mine: object = policy.for_call(context)
+        except TookTooLong:
+            raise
+        except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is refused
+            _fault(policy, "for_call", self.context.call_id)
+            raise PolicyFailed(f"the policy {policy_name(policy)!r} failed") from None
+        if type(mine) is not type(policy) or mine is policy or mine.context is not context or not HOOKS.isdisjoint(vars(mine)):
+            _fault(policy, "for_call", self.context.call_id, "returned no copy for the call")
+            raise PolicyFailed(f"the policy {policy_name(policy)!r} failed")
+        return mine
+
+    def tool_for(self, policy: Policy, tool: Tool | None) -> Tool | None:
+        """A tool as a policy of somebody's own gets it."""
+        if tool is None:
+            return None
+        known = self._tools.get((id(policy), tool.name))
+        if known is None or known[0] is not tool:
+            known = self._tools[id(policy), tool.name] = (tool, copied_tool(tool))
+        return known[1]
+
+    def _given(self, policy: Policy) -> Context:
+        """The context as a policy gets it: one of somebody's own may change what it holds."""
+        context = self.context
+        if not _decides_about(type(policy)).own:
+            return context
+        request = copied(context.request)
+        approved = request if context.approved is context.request else copied(context.approved)
+        return msgspec.structs.replace(context, request=request, approved=approved)
+
+    def on_request(self, request: ChatRequest) -> tuple[ChatRequest | Block, str]:
+        """Run the request hooks; returns the request or the block, and who decided. The same object means that nothing was changed."""
+        for policy, about in zip(self.policies, self._decides, strict=True):
+            if not about.requests:
+                continue
+            # ours change nothing
+            given = copied(request) if about.own else request
+            said = self._on_request(policy, given, request)
+            if said is None:
+                continue
+            if isinstance(said, Block):
+                return said, policy_name(policy)
+            try:
+                # a copy: what the policy keeps of it and changes later changes nothing here
+                request = reconciled(request, copied(said, own=set(map(id, request.turns))))
+            except Unclear as error:
+                log.error("policy fault", extra={"policy": policy_name(policy), "hook": "on_request", "call_id": self.context.call_id,
+                                                 "error": str(error)})  # fmt: skip
+                return Block("fault", f"the policy {policy_name(policy)!r} changed the request in a way that cannot be sent: {error}"), (
+                    policy_name(policy)
+                )
+        return request, ""
+
+    def _on_request(self, policy: Policy, given: ChatRequest, request: ChatRequest) -> ChatRequest | Block | None:
+        """What a hook made of a request: what it returned, or the object that it was given, which it may have changed in place.
+
+        None where that is the request as it was.
+        """
+        try:
+            said: object = policy.on_request(given)
+        except TookTooLong:
+            raise
+        except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the request is blocked
+            return _fault(policy, "on_request", self.context.call_id)
+        said = given if said is None else said
+        if said is request:
+            return None
+        if type(said) is ChatRequest and said == request and _options(said) == _options(request):
+            return None
+        if isinstance(said, ChatRequest):
+            said = anchored(request, given, said)
+            wrong = checked.problem_of_change(request, said)
+        else:
+            wrong = checked.problem(said) if isinstance(said, Block) else f"returned a {type(said).__name__}"
+        if wrong or not isinstance(said, ChatRequest | Block):
+            return _fault(policy, "on_request", self.context.call_id, wrong)
+        return said
+
+    def approve(self, request: ChatRequest) -> None:
+        """Tell the policies what was approved; text is searched for calls where a policy changed which of them may be made."""
+        self.context = msgspec.structs.replace(self.context, approved=request)
+        if request is not self.context.request:
+            self.searches = self.searches or (self.may_search and _calls_allowed(request) != _calls_allowed(self.context.request))
+            self._tell()
+
+    def _tell(self) -> None:
+        approved = self.context.approved
+        for policy, about in zip(self.policies, self._decides, strict=True):
+            policy.context = msgspec.structs.replace(policy.context, approved=copied(approved)) if about.own else self.context
+
+    def forget_history(self) -> None:
+        """The request is sent: let go of its history, unless a policy may still look at it."""
+        if not self._looks_back:
+            self.context = self.context.without_history()
+            for policy, about in zip(self.policies, self._decides, strict=True):
+                policy.context = policy.context.without_history() if about.own else self.context
+
+    def read(self, text: str) -> str | None:
+        """Pass a text that is no block of the answer (a notice, an error's sentence) through the series; None where it is blocked.
+
+        By copies of their own: what the policies keep of the answer must not depend on when a notice came. Only those that look at text,
+        with the request that they have: an answer may have a hundred notices, and a request megabytes.
+        """
+        readers = {i: p for i, (p, about) in enumerate(zip(self.policies, self._decides, strict=True)) if about.text}
+        fresh = Chain([self._series[i] for i in readers], self.context, given=[p.context for p in readers.values()])
+        block = TextBlock(-1, BlockKind.TEXT)
+        said, _ = fresh.on_text(text, block)
+        rest, _ = fresh.on_text_end(block)
+        return None if isinstance(said, Block) or isinstance(rest, Block) else said + rest
+
+    def on_text(self, text: str, block: TextBlock, behind: int = 0) -> tuple[str | Block, str]:
+        """Pass a piece of text through the series, or what is `behind` so many; returns what may be released, or the block, and who."""
+        for policy in self._text[behind:] if behind else self._text:
+            if not text:
+                return "", ""
+            try:
+                said: object = policy.on_text(text, block)
+            except TookTooLong:
+                raise
+            except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
+                said = _fault(policy, "on_text", self.context.call_id)
+            if type(said) is not str and not isinstance(said, str):
+                return self.blocked(policy, "on_text", said), policy_name(policy)
+            text = said
+        return text, ""
+
+    def blocked(self, policy: Policy, hook: str, said: object) -> Block:
+        """Return what a hook said if that is a sound block, else the block of a fault."""
+        if not isinstance(said, Block):
+            return _fault(policy, hook, self.context.call_id)
+        wrong = checked.problem(said)
+        return _fault(policy, hook, self.context.call_id, wrong) if wrong else said
+
+    def on_text_end(self, block: TextBlock) -> tuple[str | Block, str]:
+        """Flush what the policies held back, each through those behind it."""
+        released = ""
+        for position, policy in enumerate(self._text):
+            try:
+                said: object = policy.on_text_end(block)
+            except TookTooLong:
+                raise
+            except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
+                said = _fault(policy, "on_text_end", self.context.call_id)
+            if not isinstance(said, str):
+                return self.blocked(policy, "on_text_end", said), policy_name(policy)
+            passed, who = self.on_text(said, block, position + 1)
+            if isinstance(passed, Block):
+                return passed, who
+            released += passed
+        return released, ""
+
+    def on_other(self, block: OtherBlock) -> tuple[Allow | Block, str]:
+        """Ask every policy about a block carried whole."""
+        for policy, own in self._other:
+            given = msgspec.structs.replace(block, body=copied_json(block.body)) if own else block
+            try:
+                said: object = policy.on_other(given)
+            except TookTooLong:
+                raise
+            except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the block is blocked
+                said = _fault(policy, "on_other", self.context.call_id)
+            if not isinstance(said, Allow):
+                return self.blocked(policy, "on_other", said), policy_name(policy)
+        return ALLOW, ""
+
+
+class Decision:
+    """One tool call on its way through a chain. `question` is set while a judge must be asked; `decided` at the end.
+
+    `step` counts the asks on this call from 0, so that each has its own judgement. What one policy makes of the call is shown again
+    to those before it that ask nobody: rules that allowed other arguments. They may only block then.
+    """
+
+    def __init__(self, chain: Chain, call: ToolCall) -> None:
+        self._chain, self._call, self._at = chain, call, 0
+        self._original = call.arguments
+        self._replaced_by = ("", "", "")
+        self.step = -1
+        self.may_ask_next = False
+        """Rules are through, and the policies that may ask a judge come next."""
+        self.question: JudgeQuestion | None = None
+        self.asker = ""
+        self.decided: Decided | None = None
+
+    def advance(self, judgement: Judgement | None = None, *, may_ask: bool = True) -> None:
+        """Go on until something is decided or must be asked; `judgement` answers the question that is open.
+
+        Not `may_ask`: no further than the rules.
+        """
+        policies = self._chain.deciders
+        while self.decided is None:
+            if self._at == len(policies):
+                changed = self._call.arguments != self._original
+                who, reason, rule = self._replaced_by
+                self.decided = Decided("replace" if changed else "allow", reason, who, "", self._call.arguments, rule)
+                return
+            policy = policies[self._at]
+            if policy.asks and not may_ask:
+                self.may_ask_next = True
+                return
+            verdict = self._ask(policy, judgement)
+            judgement = None
+            match verdict:
+                case Allow():
+                    self._at += 1
+                case Block():
+                    self._block(policy, verdict)
+                case Replace():
+                    self._replace(policy, verdict)
+                case AskJudge():
+                    self.step += 1
+                    if self.step >= MAX_ASKS:
+                        self._block(policy, Block("too_many_asks"))
+                        return
+                    self.question, self.asker = verdict.question, policy_name(policy)
+                    return
+
+    def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
+        self.question = None
+        hook, call_id = "on_tool_call" if judgement is None else "on_judgement", self._chain.context.call_id
+        call = self._given(policy, is_asked=judgement is None)
+        try:
+            verdict: object = policy.on_tool_call(call) if judgement is None else policy.on_judgement(call, judgement)
+        except TookTooLong:
+            raise
+        except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
+            return _fault(policy, hook, call_id)
+        if verdict is ALLOW:
+            return ALLOW
+        if not isinstance(verdict, _VERDICTS):
+            return _fault(policy, hook, call_id)
+        if isinstance(verdict, AskJudge) and not policy.asks:
+            return _fault(policy, hook, call_id, "asked a judge without `asks = True`")
+        if isinstance(verdict, AskJudge) and is_built_in(type(policy)) and call.name.isascii():
+            # nearly always: what ours ask is sound, but that the provider chooses the name
+            return verdict
+        wrong = checked.problem(verdict)
+        return _fault(policy, hook, call_id, wrong) if wrong else verdict
+
+    def _given(self, policy: Policy, *, is_asked: bool) -> ToolCall:
+        """The call as a policy gets it. A rule behind one that changes `value` must read what is released, so each has its own."""
+        call = self._call
+        own = not is_built_in(type(policy))
+        # none of ours asks once more when the judge has answered
+        if policy.asks and (own or is_asked):
+            nonce = nonces.for_question(self._chain.context.nonce, call.block, self.step + 1)
+            call = msgspec.structs.replace(call, nonce=nonce)
+        if not own:
+            return call
+        return msgspec.structs.replace(call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool))
+
+    def _block(self, policy: Policy, block: Block) -> None:
+        self.decided = Decided("block", block.reason, policy_name(policy), block.message, None, block.rule, block.detail)
+
+    def _replace(self, policy: Policy, verdict: Replace) -> None:
+        try:
+            value = self._chain.loads_call(self._call.name, verdict.arguments)
+        except AmbiguousJson:
+            self._block(policy, _fault(policy, "on_tool_call", self._chain.context.call_id))
+            return
+        self._call = msgspec.structs.replace(self._call, arguments=verdict.arguments, value=value)
+        self._replaced_by = (policy_name(policy), verdict.reason, verdict.rule)
+        for earlier in self._chain.deciders[: self._at]:
+            if earlier.asks:
+                continue
+            said = self._ask(earlier, None)
+            if isinstance(said, Block):
+                self._block(earlier, said)
+                return
+            if isinstance(said, Replace) and said.arguments != verdict.arguments:
+                # it does not let these pass either, and asking in turn would have no end
+                self._block(earlier, Block("conflict"))
+                return
+        self._at += 1
+
+    @property
+    def call(self) -> ToolCall:
+        """The call as it stands, replaced arguments included."""
+        return self._call

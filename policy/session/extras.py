@@ -1,0 +1,143 @@
+"""What an answer says beside its content, on its way past the policies: ids, bookkeeping, fields that the setting `unknown` names.
+
+The decoders left nothing in but words and numbers (`protocol.tame`) and what the operator named in `unknown`. It is shown to every
+policy that reads blocks carried whole, words too: a secret may look like one. What a server may write at will (ids, models) goes on
+as a word or not at all.
+"""
+
+import re
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from policy.base import Block, OtherBlock
+from policy.builtin.searching import holds_call
+from policy.session.chain import Chain
+from protocol.bounds import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS
+from protocol.events import AttachmentDelta, BlockKind, BlockStart, MessageStart, RawDelta, SignatureDelta
+from protocol.records import to_bytes
+
+_NAME = re.compile(rf"[A-Za-z0-9_./~-][\w.:/@+=~-]{{0,{MAX_ID_CHARS - 1}}}", re.ASCII)
+"""Ids and models: paths of files, too."""
+_TOOL_NAME = re.compile(rf"[\w.:/@-]{{1,{MAX_NAME_CHARS}}}")
+"""A tool that the client did not offer: no client has one with blanks in its name."""
+_SEALED = re.compile(rf"[A-Za-z0-9+/=_-]{{0,{MAX_SIGNATURE_CHARS}}}")
+"""Signatures: base64 in its two alphabets."""
+_OURS = frozenset(("dialect", "finish_reason", "message"))
+"""What the decoders say of their own."""
+_OF_START = ("system_fingerprint", "service_tier")
+_MODELLED = frozenset(("type", "citations"))
+
+
+def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[str]]:
+    """Return the beginning of a message as it may go out, and the names of what is withheld."""
+    said = {"id": event.id, "model": event.model, **{name: event.extra.get(name) for name in _OF_START}}
+    withheld = [name for name, word in said.items() if word and not (isinstance(word, str) and _NAME.fullmatch(word))]
+    withheld += [name for name in ("id", "model") if name not in withheld and read_word(name, word := getattr(event, name), chain) != word]
+    event = msgspec.structs.replace(event, **{name: "" for name in ("id", "model") if name in withheld})
+    kept = {name: value for name, value in event.extra.items() if name not in withheld}
+    extra, more = read_extra(kept, chain)
+    if not withheld and not more:
+        return event, []
+    return msgspec.structs.replace(event, extra=extra), [*withheld, *more]
+
+
+def read_extra(extra: dict[str, Any], chain: Chain) -> tuple[dict[str, Any], list[str]]:
+    """Return the extra fields of a message that the policies let go, and the names of the others."""
+    if not chain.reads_other:
+        return extra, []
+    withheld: list[str] = []
+    kept: dict[str, Any] = {}
+    for name, value in extra.items():
+        if name in _OURS or value is None or isinstance(value, bool | int | float):
+            kept[name] = value
+        elif name == "fields":
+            kept[name] = {
+                at: _read(at, found, chain, withheld) if at.endswith("field") else found
+                for at, found in value.items()
+                if at.endswith("field") or not _is_blocked(at, {at: found}, chain, withheld)
+            }
+        elif name in ("usage", "stop_details", "choice") and isinstance(value, dict):
+            # field by field only where something in it is blocked, else each frame would cost a question a field
+            kept[name] = value if not _is_blocked(name, {name: value}, chain, []) else _read(name, value, chain, withheld)
+        elif not _is_blocked(name, {name: value}, chain, withheld):
+            kept[name] = value
+    return kept, withheld
+
+
+def read_id(identity: str, chain: Chain) -> str:
+    """Return a tool call's id as the client gets it: another one, the same for each mention, where it is no id or a policy blocks it."""
+    if _NAME.fullmatch(identity) and not _is_blocked("tool call id", {"id": identity}, chain, []):
+        return identity
+    return f"call_{sha256(to_bytes(identity)).hexdigest()[:24]}"
+
+
+def is_name(name: str, *, offered: bool) -> bool:
+    """May a tool call of this name go out? The model writes it, and no policy reads it as text."""
+    if offered:
+        return len(name) <= MAX_NAME_CHARS and name.isprintable()
+    return _TOOL_NAME.fullmatch(name) is not None
+
+
+def is_sealed(signature: str) -> bool:
+    """Can only its provider read this signature? Prose in its place would pass by the policies."""
+    return _SEALED.fullmatch(signature) is not None
+
+
+def read_body(event: BlockStart, chain: Chain) -> tuple[BlockStart, list[str]]:
+    """Return the beginning of a block of text or of a call without the extra fields that a policy blocks, and their names."""
+    is_whole = event.kind is BlockKind.OTHER
+    if is_whole or not event.body or not chain.reads_other or _MODELLED.issuperset(event.body):
+        return event, []
+    withheld: list[str] = []
+    body = {
+        name: value
+        for name, value in event.body.items()
+        if name in _MODELLED or not _is_blocked(f"{event.kind} field {name}", {name: value}, chain, withheld)
+    }
+    return msgspec.structs.replace(event, body=body), withheld
+
+
+def read_text(text: str, chain: Chain) -> str:
+    """Let the policies read a text that is no block: what they make of it, nothing where they block it or it holds a call."""
+    if text and chain.reads_text:
+        text = chain.read(text) or ""
+    return "" if text and chain.searches and holds_call(text) else text
+
+
+def read_notice(text: str, chain: Chain, least: str) -> str:
+    """Let the policies read what Sluice says in place of something: it quotes the model, and the rules' own messages.
+
+    `least` is said where they block that.
+    """
+    # a policy that fails may fail on this, too
+    return read_text(text, chain) or least
+
+
+def read_word(what: str, word: str, chain: Chain) -> str:
+    """Return a name that a server may write at will, or nothing where a policy blocks it."""
+    return "" if word and chain.reads_other and _is_blocked(what, {what: word}, chain, []) else word
+
+
+def name_of(event: SignatureDelta | AttachmentDelta | RawDelta) -> str:
+    """The name of what goes with a text, as notes have it."""
+    match event:
+        case AttachmentDelta():
+            return event.field
+        case RawDelta():
+            return event.what
+        case _:
+            return "signature"
+
+
+def _read(at: str, found: dict[str, Any], chain: Chain, withheld: list[str]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if not _is_blocked(f"{at} {name}", {name: value}, chain, withheld)}
+
+
+def _is_blocked(what: str, body: dict[str, Any], chain: Chain, withheld: list[str]) -> bool:
+    said, who = chain.on_other(OtherBlock(-1, what, body))
+    if isinstance(said, Block):
+        withheld.append(f"{what}: {said.reason} ({who})")
+        return True
+    return False

@@ -1,0 +1,157 @@
+"""The beginning of a call: from a decoded request to an approved one for an upstream, or to a refusal."""
+
+from collections.abc import Container, Sequence
+
+import msgspec
+
+from policy.base import Block
+from policy.session import nonces
+from policy.session.chain import Chain
+from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.outbox import Outbox
+from protocol import codecs, errors_wire
+from protocol.addresses import refuse_private
+from protocol.anthropic import count_tokens
+from protocol.anthropic import turn as anthropic_turn
+from protocol.config import DEMO, DEMO_MODELS, Config
+from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
+from protocol.events import UpstreamFailed
+from protocol.records import CallRecord
+from protocol.request import ChatRequest, Dialect, Endpoint
+from protocol.target import Target, Translated
+
+
+class Upstream(msgspec.Struct, frozen=True):
+    """Where a call goes: the provider's name, and what its requests are written for."""
+
+    name: str
+    dialect: Dialect
+    target: Target
+    private_urls: bool = False
+    """URLs of the operator's own network may stand in a request."""
+
+
+def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
+    """Return the upstream for the request's model. Raises NotFound."""
+    model, matched = request.model, config.route_of(request.model)
+    name = matched.upstream if matched is not None else config.route(model)
+    if name is None:
+        raise NotFound(config.unknown_model(model), code="model_not_found", param="model")
+    own = frozenset(config.betas)
+    if name == DEMO:
+        dialect: Dialect = DEMO_MODELS.get(model) or call.dialect
+        return Upstream(name, dialect, Target(dialect=dialect, families=frozenset(call.server_tools), betas=call.betas, allowed_betas=own))
+    provider = config.upstreams[name]
+    target = Target(
+        dialect=provider.dialect, native_tools=provider.native_tools, guided=provider.guided, families=frozenset(call.server_tools),
+        added_tools=matched.server_tools if matched else (), added_mcp_servers=matched.mcp_servers if matched else (),
+        betas=call.betas, allowed_betas=own, nonce="" if provider.native_tools else nonces.derived(call.nonce, nonces.TOOLS),
+        unknown=frozenset(config.unknown),
+    )  # fmt: skip
+    return Upstream(name, provider.dialect, target, config.private_urls == "pass")
+
+
+_NAMED = 10
+"""Policies that an error lists."""
+
+
+def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str]) -> PipelineError:
+    """Return the error for a policy that the configuration has not, or the key may not use. `asked` is what the request's header says,
+    empty for the key's default; `own` are the key's policies, `known` those of the configuration."""
+    usable = [repr(one) for one in own if one in known]
+    may = (
+        f"may use {', '.join(usable[:_NAMED])}{' and more' if len(usable) > _NAMED else ''}"
+        if usable
+        else "may use none of those there are"
+    )
+    if name in known:
+        return Forbidden(f"this key may not use the policy {name!r}; it {may}", code="policy_forbidden", param="x-sluice-policy")
+    if asked:
+        return NotFound(f"there is no policy {name!r}; this key {may}", code="policy_not_found", param="x-sluice-policy")
+    said = f"there is no policy {name!r}, the default of this key, which {may}"
+    return NotFound(f"{said}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
+
+
+def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
+    """Run the request hooks. Raises Forbidden where a policy blocks; what that says less than why is on record besides."""
+    said, who = chain.on_request(request)
+    if isinstance(said, Block):
+        why = said.message or f"the policy {who!r} blocked this request: {said.reason}"
+        if (told := out.notices.refused(why, said)) != why:
+            out.note("blocked", 0, why)
+        raise Forbidden(told, code="blocked_by_policy")
+    chain.approve(said)
+    return said
+
+
+def check_model(request: ChatRequest, model: str) -> None:
+    """Refuse a turn that goes on with another model than it began with. Raises PolicyFailed."""
+    if request.model != model:
+        raise PolicyFailed("a policy changed the model in the middle of a turn")
+
+
+def lookup_ids(call: CallInfo, upstream: Upstream, request: ChatRequest) -> tuple[str, ...]:
+    """The tool calls whose turns must be looked up in the record: a client of chat/completions cannot send them back whole."""
+    if call.dialect != "openai" or upstream.dialect != "anthropic" or upstream.name == DEMO or not upstream.target.native_tools:
+        return ()
+    return anthropic_turn.lookup_ids(request)
+
+
+def may_pause(call: CallInfo, upstream: Upstream) -> bool:
+    """May this upstream pause its turn, and the client not know what that is? Only turns with server tools are paused."""
+    return call.dialect != "anthropic" and upstream.dialect == "anthropic" and bool(call.server_tools)
+
+
+def dispatch(
+    call: CallInfo, upstream: Upstream, request: ChatRequest, container: str, *, changed: bool
+) -> tuple[Dispatch | Respond, Translated | None]:
+    """Translate an approved request. Raises RequestError where the upstream's dialect cannot say it."""
+    if not upstream.private_urls:
+        refuse_private(request)
+    target = upstream.target if not container else msgspec.structs.replace(upstream.target, container=container)
+    if call.endpoint == "count_tokens":
+        if target.dialect != "anthropic":
+            body = count_tokens.encode_count(count_tokens.estimate_tokens(request), estimated=True)
+            return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete"), None
+        translated = codecs.encode_request(request, target, changed=changed)
+        asked = None if translated.body is None else count_tokens.as_count(translated.body)
+        return Dispatch(upstream.name, target.dialect, "count_tokens", asked, translated.betas), None
+    endpoint: Endpoint = "messages" if target.dialect == "anthropic" else "chat"
+    translated = codecs.encode_request(request, target, changed=changed)
+    return Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas), translated
+
+
+_ACCOUNT = {"authentication_error": "upstream_authentication", "billing_error": "upstream_billing"}
+"""Failures of the operator's account at a provider, and the kinds of the events that name them: clients are told less."""
+
+
+def note_account(out: Outbox, failed: UpstreamFailed, config: Config, upstream: str) -> None:
+    """Record that a provider refused the operator's key, and where that key is said to be, or refused for billing reasons."""
+    if (kind := _ACCOUNT.get(failed.kind)) is None or upstream not in config.upstreams:
+        return
+    place = config.upstreams[upstream].key_place
+    key = f"the key in {place}" if place else "requests without a key (the configuration names no api_key_env)"
+    what = f"the provider refused {key}" if kind == "upstream_authentication" else f"the provider refused for billing reasons, with {key}"
+    out.note(kind, -1, f"{what}; status {failed.status}")
+
+
+def refusal(dialect: Dialect, error: PipelineError) -> Respond:
+    """The answer to a request that cannot be taken."""
+    headers = {"content-type": "application/json"}
+    if error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
+    if error.error_code == "blocked_by_policy":
+        headers["x-should-retry"] = "false"
+    body = errors_wire.error_body(dialect, error)
+    frame = errors_wire.error_frame(dialect, "invalid_request_error", error.message, error.error_code)
+    return Respond(error.http_status, headers, body, frame, error.error_code)
+
+
+def record(call: CallInfo, request: ChatRequest | None, model: str, upstream: str) -> CallRecord:
+    """The first record of a call; `request` is None where it could not be read."""
+    return CallRecord(
+        call_id=call.call_id, at=call.at, dialect=call.dialect, endpoint=call.endpoint, key=call.key, session=call.session,
+        model=model, upstream=upstream, policy=call.policy, policy_revision=call.revision,
+        stream=request is not None and request.stream, gateway=call.gateway, key_id=call.key_id,
+        policy_set=call.policy_set, body_sha256=call.body_sha256,
+    )  # fmt: skip

@@ -1,0 +1,118 @@
+"""What a session has decided and not yet handed to its worker: outputs in one numbered, hashed sequence, and records beside it."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from policy.notices import Notices
+from policy.session.effects import Ask, CallInfo, Output, Respond, Taken
+from policy.session.slots import Slot
+from protocol import bounds
+from protocol.config import NoticeForm
+from protocol.events import BlockKind, BlockStart, Event
+from protocol.records import BlockRecord, EventRecord, Record, VerdictName, to_bytes
+
+_encode = msgspec.msgpack.Encoder().encode
+_MAX_OPAQUE = bounds.MAX_OPAQUE_NOTES
+_BLOCK_NOTES = 1_000_000_000
+
+
+class Outbox:
+    """The outputs, records and wishes of one call. `at` is the time (Unix ms) that records carry."""
+
+    def __init__(self, call: CallInfo, form: NoticeForm = "full") -> None:
+        self.call = call
+        self.notices = Notices(call.call_id, call.policy, form)
+        self.at = call.at
+        self.streams = False
+        """The client streams: what is emitted is visible at once."""
+        self.visible = self.emitted_block = self.withheld = False
+        self.end = ""
+        self.records: list[Record] = []
+        self.asks: list[Ask] = []
+        self.waits: list[int] = []
+        self.lookups: tuple[str, ...] = ()
+        self.checkpoint, self.checkpoint_digest = 0, ""
+        self._outputs: list[Output] = []
+        self._hash = blake2b(digest_size=16)
+        self._digest = self._hash.hexdigest()
+        self._number = self._taken = self._notes = 0
+        self._opaque: set[str] = set()
+        self.recorded: set[int] = set()
+        """Blocks whose verdict is on record: there is one for each."""
+
+    def put(self, output: Output) -> None:
+        """Number and hash an output."""
+        self._outputs.append(output)
+        self._number += 1
+        try:
+            packed = _encode(output)
+        except (UnicodeEncodeError, OverflowError):
+            # a model can write lone surrogates, which no UTF-8 format takes, and whole numbers of any size
+            packed = to_bytes(repr(output))
+        self._hash.update(packed)
+        if self._number == self.checkpoint:
+            self.checkpoint_digest = self._hash.hexdigest()
+        if type(output) is Respond:
+            self.end = self.end or output.reason
+
+    def emit(self, event: Event) -> None:
+        """Release an event to the client."""
+        if type(event) is BlockStart and event.kind is not BlockKind.SERVER_TOOL_USE:
+            self.emitted_block = True
+        if self.streams:
+            self.visible = True
+        self.put(event)
+
+    def note(self, kind: str, seq: int, detail: str) -> None:
+        """Record something that happened at chunk `seq`."""
+        if self._notes > bounds.MAX_NOTES:
+            # each chunk has its own mark all the same
+            return
+        self._notes += 1
+        if self._notes > bounds.MAX_NOTES:
+            kind, detail = "too_many", f"more than {bounds.MAX_NOTES} things were to be noted"
+        detail = f"{seq}: {detail}"
+        self.records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=self._notes, at=self.at, detail=detail))
+
+    def note_withheld(self, names: Sequence[str], seq: int) -> None:
+        """Record the fields that were withheld at chunk `seq`."""
+        for name in names:
+            self.note("withheld", seq, name)
+
+    def withhold(self, what: str, seq: int) -> None:
+        """Record what was withheld because nobody models it."""
+        self.withheld = True
+        # the first of its kind is worth a record: every chunk has its mark anyway, and an unknown block has hundreds of deltas
+        if what not in self._opaque and len(self._opaque) < _MAX_OPAQUE:
+            self._opaque.add(what)
+            self.note("withheld", seq, what)
+
+    def block_record(self, slot: Slot, verdict: VerdictName, reason: str, policy: str, rule: str = "") -> None:
+        """Record the verdict on a block; what is said of it later is a note."""
+        if slot.key in self.recorded:
+            self.block_note(slot, verdict, reason)
+            return
+        self.recorded.add(slot.key)
+        kind = slot.kind.value if slot.kind is not None else ""
+        self.records.append(
+            BlockRecord(
+                call_id=self.call.call_id, block=slot.key, at=self.at, kind=kind, verdict=verdict, reason=reason, policy=policy,
+                rule=rule or None,
+            )
+        )  # fmt: skip
+
+    def block_note(self, slot: Slot, kind: str, reason: str) -> None:
+        """Note something about a block. Numbered by it: a verdict comes between other notes in one run, and elsewhere in another."""
+        number, detail = _BLOCK_NOTES + slot.key, f"block {slot.key}: {reason}"
+        self.records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=number, at=self.at, detail=detail))
+
+    def take(self) -> Taken:
+        """Return what is wanted since the last time."""
+        if self._outputs:
+            self._digest = self._hash.hexdigest()
+        taken = Taken(self._taken, self._number, self._digest, self._outputs, self.records, self.asks, self.waits, self.end, self.lookups)
+        self._taken = self._number
+        self._outputs, self.records, self.asks, self.waits, self.lookups = [], [], [], [], ()
+        return taken

@@ -1,0 +1,502 @@
+"""The state machine of one call: decoded events, judgements and commits in; effects out. Pure and replayable.
+
+Theory. An answer is one message of one or more segments: where the provider pauses a turn and the client's dialect has no
+word for that, the session asks it to go on (protocol.md 1.6). What comes out depends only on the order of chunks and on
+judgements, commits and recorded turns, which are set once; so a second owner that replays the stream gets the same outputs,
+and a running hash over them proves it.
+
+Must not know: Redis, time, how bytes reach the client.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from policy.base import Context, Judgement, Policy
+from policy.session import extras, nonces, opening
+from policy.session.blocks import Blocks
+from policy.session.chain import Chain
+from policy.session.effects import CallInfo, Respond, State, Taken
+from policy.session.outbox import Outbox
+from policy.session.slots import Continue, Mark
+from protocol import codecs, errors_wire
+from protocol.anthropic import count_tokens
+from protocol.anthropic import turn as anthropic_turn
+from protocol.anthropic.turn import StoredTurn, TurnBuilder
+from protocol.bounds import MAX_SEGMENTS
+from protocol.config import Config
+from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError
+from protocol.events import (
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    Event,
+    MessageStart,
+    MessageStop,
+    Opaque,
+    Ping,
+    StopReason,
+    TextDelta,
+    UpstreamFailed,
+    Usage,
+)
+from protocol.records import VerdictName
+from protocol.request import ChatRequest, OtherPart, Turn
+from protocol.restore import Restorer
+from protocol.target import Restore
+
+_RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
+_PAUSES = (StopReason.PAUSE_TURN, StopReason.COMPACTION)
+
+
+class Session:
+    """One call. Feed it, then `take` what it wants done."""
+
+    def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
+        self.call, self._policies, self._config = call, policies, config
+        self.state: State = "ACTIVE"
+        self.usage, self.stop_reason, self.status = Usage(), "", 200
+        self.request: ChatRequest | None = None
+        """As the client sent it; without its history once that is not needed any more."""
+        self.dropped: tuple[str, ...] = ()
+        """Parameters of the request that were left out on its way to another dialect."""
+        self._out = Outbox(call, config.notices)
+        self._chain: Chain | None = None
+        self._blocks: Blocks | None = None
+        self._upstream: opening.Upstream | None = None
+        self._approved: ChatRequest | None = None
+        self._decoder: codecs.Decoder | None = None
+        self._restorer: Restorer | None = None
+        self._unknown = frozenset(config.unknown)
+        # a turn that goes on: segments from 0, what their block indices are raised by, what those before used
+        self._segment, self._offset = 0, 0
+        self._turn: TurnBuilder | None = None
+        self._stored: Sequence[StoredTurn] = ()
+        self._used, self._segment_usage, self._start_usage = Usage(), Usage(), Usage()
+        self._sent = self._stopped = self._at_eof = self._is_paused = self._is_drained = False
+
+    # --- what the worker calls ---
+
+    def begin(self, body: bytes | None) -> None:
+        """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or first asks for recorded turns."""
+        call, model = self.call, ""
+        try:
+            if body is None:
+                raise InvalidRequest("the request body was lost before a worker could read it", code="body_lost")
+            request = self.request = codecs.decode_request(call.dialect, body, endpoint=call.endpoint)
+            self._out.streams, model = request.stream, request.model
+            self._upstream = opening.route(call, self._config, request)
+            context = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
+            exact = self._config.exact_keys, self._config.exact_integers
+            self._chain = Chain(self._policies, context, searches=self._config.text_calls == "decide", exact=exact)
+            self._approved = opening.approve(self._chain, request, self._out)
+            if self._approved.model != model:
+                self._upstream = opening.route(call, self._config, self._approved)
+            self._blocks = Blocks(self._out, self._chain, request.without_history())
+        except PipelineError as error:
+            self._out.records.append(opening.record(call, self.request, model, self._upstream.name if self._upstream else ""))
+            self._out.put(self._refusal(error))
+            return
+        self._out.records.append(opening.record(call, request, model, self._upstream.name))
+        if ids := opening.lookup_ids(call, self._upstream, self._approved):
+            self._out.lookups = ids
+        else:
+            self._dispatch("")
+
+    def turns(self, stored: Sequence[StoredTurn]) -> None:
+        """Take the recorded turns that were asked for, and send the request."""
+        if self._approved is None or self._upstream is None or self._stopped or self._sent:
+            return
+        self._stored = stored
+        self._dispatch(self._with_turns())
+
+    def _with_turns(self) -> str:
+        """Put recorded turns into the approved request; returns the container to go on with."""
+        assert self._approved is not None and self._upstream is not None
+        self._approved, container, dropped = anthropic_turn.with_turns(self._approved, self._stored, upstream=self._upstream.name)
+        if not self._segment:
+            self.dropped = tuple(dropped)
+        return container
+
+    def refuse(self, error: PipelineError) -> None:
+        """Answer with an error instead of beginning (unknown policy, a revision that cannot be loaded)."""
+        self._out.records.append(opening.record(self.call, None, "", ""))
+        self._out.put(self._refusal(error))
+
+    def chunks(self, seq: int, raw: Sequence[bytes]) -> list[Mark]:
+        """Take chunks `seq`, `seq + 1`, ...; returns what is known of each."""
+        marks: list[Mark] = []
+        for offset, chunk in enumerate(raw):
+            if self._rests or self._upstream is None:
+                marks.append(("withheld", -1))
+                continue
+            if self._decoder is None:
+                self._decoder = codecs.make_decoder(self._upstream.dialect, self._unknown)
+            if self._turn is not None:
+                self._turn.feed(chunk)
+            try:
+                events = self._decoder.feed(chunk)
+                if len(events) == 1 and type(event := events[0]) is TextDelta and self._restorer is None and not self._offset:
+                    # nearly every chunk
+                    assert self._blocks is not None
+                    marks.append(self._blocks.take(event, seq + offset))
+                    continue
+            except RemoteProtocolError as error:
+                self._fail(error.message, seq + offset)
+                marks.append(("withheld", -1))
+                continue
+            marks.append(self._events(events, seq + offset))
+        return marks
+
+    def body(self, seq: int, raw: bytes) -> Mark:
+        """Take a whole answer (status 200, no stream). While its verdict is `hold`, `whole_verdict` says what became of it."""
+        if self.call.endpoint == "count_tokens":
+            return self._count(raw)
+        assert self._upstream is not None
+        if self._turn is not None:
+            self._turn.body(raw)
+        try:
+            events = codecs.decode_whole(self._upstream.dialect, raw, self._unknown)
+        except RemoteProtocolError as error:
+            self._fail(error.message, seq)
+            return "withheld", -1
+        assert self._blocks is not None
+        self._at_eof, self._blocks.first_of_whole = True, self._offset
+        return self.whole_verdict if (verdict := self._events(events, seq)[0]) == "hold" else verdict, -1
+
+    @property
+    def whole_verdict(self) -> VerdictName:
+        """The verdict on the last whole answer, which holds tool calls: the worst on one of its blocks; `hold` while one is not decided."""
+        return self._blocks.worst() if self._blocks is not None else "withheld"
+
+    @property
+    def _rests(self) -> bool:
+        """Is nothing more expected of this upstream answer?"""
+        return self._stopped or self._is_paused
+
+    def error_status(self, status: int, raw: bytes, retry_after: str) -> Mark:
+        """Take an error answer; its meaning is kept, its payload is not forwarded."""
+        assert self._upstream is not None
+        failed = self._read_failure(codecs.decode_error(self._upstream.dialect, status, raw, retry_after or None))
+        opening.note_account(self._out, failed, self._config, self._upstream.name)
+        # in a later segment the answer was already paid for
+        self._failed(msgspec.structs.replace(failed, status=0) if self._segment else failed)
+        return "withheld", -1
+
+    def eof(self) -> None:
+        """Upstream is done."""
+        self._at_eof = True
+        if self._stopped:
+            return
+        if self._is_paused:
+            self._pump()
+            return
+        try:
+            events = self._decoder.finish() if self._decoder is not None else []
+        except RemoteProtocolError as error:
+            self._fail(error.message, -1)
+            return
+        self._events(events, -1)
+        if not self._rests:
+            self._fail("upstream ended its answer without finishing it", -1)
+
+    def failed(self, code: str) -> None:
+        """Upstream could not be reached, was silent too long, or sent too much."""
+        self._failed(errors_wire.gateway_failure(code))
+
+    def judgement(self, block: int, step: int, judgement: Judgement, at: int) -> None:
+        """Take the answer to an ask. Late or repeated answers change nothing."""
+        if self._blocks is not None:
+            self._blocks.judgement(block, step, judgement, at)
+            self._pump()
+
+    def committed(self, block: int, ok: bool, at: int) -> None:
+        """Take the commit of a tool call's record; not `ok` means that it was not waited for any longer."""
+        if self._blocks is not None:
+            self._blocks.committed(block, ok, at)
+            self._pump()
+
+    def take(self) -> Taken:
+        """Return what is wanted since the last time."""
+        return self._out.take()
+
+    def anew(self) -> "Session":
+        """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""
+        made = Session(self.call, self._policies, self._config)
+        made.checkpoint = self.checkpoint
+        return made
+
+    @property
+    def held_bytes(self) -> int:
+        """How large what is held is that one step may decide on: a tool call's arguments, an answer to be checked as a whole."""
+        return self._blocks.held_bytes if self._blocks is not None else 0
+
+    def at(self, at: int) -> None:
+        """Set the time of what is taken in next (Unix ms); only records carry it."""
+        self._out.at = at
+
+    @property
+    def checkpoint(self) -> int:
+        """The number of outputs at which to keep the digest."""
+        return self._out.checkpoint
+
+    @checkpoint.setter
+    def checkpoint(self, number: int) -> None:
+        self._out.checkpoint = number
+
+    @property
+    def checkpoint_digest(self) -> str:
+        """The running hash there."""
+        return self._out.checkpoint_digest
+
+    @property
+    def unasked(self) -> list[int]:
+        """The blocks whose tool call waits for its turn to be asked about."""
+        return self._blocks.unasked if self._blocks is not None else []
+
+    def has_verdict(self, block: int) -> bool:
+        """Is the verdict on this block on record?"""
+        return block in self._out.recorded
+
+    # --- the request ---
+
+    def _refusal(self, error: PipelineError) -> Respond:
+        self.state, self._stopped, self.status = "FAILED", True, error.http_status
+        return opening.refusal(self.call.dialect, error)
+
+    def _dispatch(self, container: str) -> None:
+        assert self._approved is not None and self._upstream is not None and self._blocks is not None
+        try:
+            sent, translated = opening.dispatch(
+                self.call, self._upstream, self._approved, container, changed=self._approved is not self.request
+            )
+        except PipelineError as error:
+            if self._segment:
+                self._failed(UpstreamFailed("api_error", error.message))
+            else:
+                self._out.put(self._refusal(error))
+            return
+        if isinstance(sent, Respond):
+            self._stopped = True
+        self._sent = True
+        self._restorer = None
+        if translated is not None and translated.restore != Restore():
+            self._restorer = Restorer(translated.restore, call_id=f"{self.call.call_id}:{self._segment}", fits=self._blocks.fits)
+        if translated is not None and translated.dropped and not self._segment:
+            self.dropped += tuple(n for n in translated.dropped if n not in self.dropped)
+        if self.dropped and not self._segment:
+            self._out.note("dropped", 0, ", ".join(self.dropped))
+        if not self._segment and opening.may_pause(self.call, self._upstream):
+            self._turn = TurnBuilder()
+        self._blocks.look_at(self._approved, self._upstream.dialect)
+        self._out.put(sent)
+        if self._turn is None:
+            self._forget_history()
+
+    def _forget_history(self) -> None:
+        """Keep no history of a request that is not sent again."""
+        assert self.request is not None and self._chain is not None
+        self._approved, self.request = None, self.request.without_history()
+        self._chain.forget_history()
+
+    def _count(self, raw: bytes) -> Mark:
+        try:
+            tokens = count_tokens.decode_count(raw)
+        except RemoteProtocolError as error:
+            self._failed(UpstreamFailed("api_error", error.message))
+            return "withheld", -1
+        self._stopped = True
+        body = count_tokens.encode_count(tokens, estimated=False)
+        self._out.put(Respond(200, {"content-type": "application/json"}, body, b"", "complete"))
+        return "allow", -1
+
+    # --- events ---
+
+    def _events(self, events: list[Event], seq: int) -> Mark:
+        verdict: VerdictName = "allow"
+        block = -1
+        if self._restorer is not None:
+            events = self._restorer.feed(events)
+        for event in events:
+            try:
+                said, at_block = self._event(event, seq)
+            except RemoteProtocolError as error:
+                self._fail(error.message, seq)
+                return "withheld", -1
+            if _RANK[said] > _RANK[verdict]:
+                verdict = said
+            if at_block >= 0:
+                block = at_block
+        return verdict, block
+
+    def _event(self, event: Event, seq: int) -> Mark:
+        blocks = self._blocks
+        assert blocks is not None
+        if self._stopped:
+            return "withheld", -1
+        if type(event) is TextDelta and not self._offset:
+            return blocks.take(event, seq)
+        match event:
+            case MessageStart():
+                self._count_usage(event.usage)
+                self._start_usage = self.usage
+                if not self._segment:
+                    self._start(event, seq)
+            case MessageStop():
+                self._count_usage(event.usage)
+                self._finish(event, seq)
+            case UpstreamFailed():
+                self._failed(self._read_failure(event))
+                return "withheld", -1
+            case Opaque():
+                self._out.withhold(event.what, seq)
+                return "withheld", -1
+            case Ping():
+                pass
+            case _:
+                if self._offset and event.index >= 0:
+                    event = msgspec.structs.replace(event, index=event.index + self._offset)
+                said = blocks.take(event, seq)
+                self._pump()
+                return said
+        self._pump()
+        return "allow", -1
+
+    def _count_usage(self, usage: Usage) -> None:
+        """What a segment says of itself overwrites; segments add up."""
+        self._segment_usage = self._segment_usage.updated(usage)
+        self.usage = self._used.plus(self._segment_usage) if self._segment else self._segment_usage
+
+    # --- the end ---
+
+    def _start(self, event: MessageStart, seq: int) -> None:
+        assert self._chain is not None
+        event, withheld = extras.read_start(event, self._chain)
+        self._out.note_withheld(withheld, seq)
+        self._out.emit(event)
+
+    def _finish(self, event: MessageStop, seq: int) -> None:
+        assert self._blocks is not None
+        if self._goes_on(event.stop_reason):
+            self._is_paused = True
+            self._blocks.finish(Continue())
+            return
+        self._blocks.finish(self._read_stop(event, seq))
+        self._stopped = True
+
+    def _goes_on(self, reason: StopReason) -> bool:
+        turn = self._turn
+        if reason not in _PAUSES or turn is None or self._segment + 1 >= MAX_SEGMENTS:
+            return False
+        return self.call.dialect != "anthropic" and turn.complete
+
+    def _continue(self) -> None:
+        """Send the turn back as it is: every segment is a request of its own, under the policy."""
+        assert self._chain and self.request and self._turn and self._blocks and self._approved
+        parts = tuple(OtherPart(str(b.get("type")), b, "anthropic") for b in self._turn.content())
+        model = self._approved.model
+        # the client's request, not what the hooks made of it: they would do it twice
+        request = msgspec.structs.replace(self.request, turns=(*self.request.turns, Turn("assistant", parts)))
+        self._segment += 1
+        self._offset = self._blocks.go_on()
+        self._used, self._segment_usage = self.usage, Usage()
+        self._decoder, self._at_eof, self._is_paused, self._is_drained = None, False, False, False
+        try:
+            self._approved = opening.approve(self._chain, request, self._out)
+            opening.check_model(self._approved, model)
+            self._with_turns()
+        except PipelineError as error:
+            self._out.note("blocked", 0, error.message)
+            self._say(self._out.notices.ended(error.message))
+            self._stopped = True
+            self._blocks.finish(MessageStop(StopReason.END_TURN))
+            self._pump()
+            return
+        self._dispatch(self._turn.container)
+
+    def _read_stop(self, event: MessageStop, seq: int) -> MessageStop:
+        """Let the policies read what the end says: the explanation of a refusal is text like any other, and so is a stop sequence."""
+        assert self._chain is not None and self._blocks is not None
+        extra, withheld = extras.read_extra(event.extra, self._chain)
+        explanation = extras.read_text(event.explanation, self._chain)
+        sequence = event.stop_sequence
+        if explanation != event.explanation:
+            withheld.append("explanation")
+        if sequence and extras.read_text(sequence, self._chain) != sequence:
+            withheld.append("stop_sequence")
+            sequence = None
+        if not withheld:
+            return event
+        self._out.note_withheld(withheld, seq)
+        return msgspec.structs.replace(event, explanation=explanation, stop_sequence=sequence, extra=extra)
+
+    def _read_failure(self, event: UpstreamFailed) -> UpstreamFailed:
+        """Let the policies read upstream's own sentence: servers quote what a model wrote."""
+        assert self._chain is not None
+        message = extras.read_text(event.message, self._chain) or "the upstream reported an error"
+        code, param = (extras.read_word("error", word, self._chain) for word in (event.code, event.param))
+        return msgspec.structs.replace(event, message=message, code=code, param=param)
+
+    def _fail(self, message: str, seq: int) -> None:
+        # no status of upstream's: it answered, and the answer is paid for
+        self._failed(UpstreamFailed("api_error", message))
+        self._out.note("protocol_error", seq, message)
+
+    def _failed(self, event: UpstreamFailed) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._blocks is None:
+            self._abort(event)
+            return
+        self._blocks.fail(event)
+        self._pump()
+
+    def _pump(self) -> None:
+        if self._blocks is None:
+            return
+        for end in self._blocks.pump():
+            if isinstance(end, MessageStop):
+                self._complete(end)
+            elif isinstance(end, UpstreamFailed):
+                self._abort(end)
+            else:
+                self._is_drained = True
+        if self._blocks.is_cut:
+            self._stopped = True
+        if self._is_drained and self._at_eof and not self._stopped:
+            self._continue()
+
+    def _complete(self, event: MessageStop) -> None:
+        assert self._blocks is not None
+        reason = event.stop_reason
+        if reason is StopReason.TOOL_USE and self._blocks.client_calls and not self._blocks.survivors:
+            reason = StopReason.END_TURN
+        # a refusal is empty by itself
+        if not self._out.emitted_block and self._out.withheld and reason is not StopReason.REFUSAL:
+            self._say(self._out.notices.whole_answer())
+        self.stop_reason, self._out.end, self.state = str(reason), "complete", "ENDED"
+        # a verdict that cuts comes early in one run and late in another: what was counted until then is chance
+        usage = self._start_usage if self._blocks.is_cut else self.usage
+        changes: dict[str, Any] = {"stop_reason": reason, "usage": usage}
+        if self._segment:
+            # upstream's own object counts the last segment alone
+            changes["extra"] = {k: v for k, v in event.extra.items() if k not in ("usage", "total_tokens")}
+        self._out.emit(msgspec.structs.replace(event, **changes))
+
+    def _say(self, text: str) -> None:
+        assert self._blocks is not None and self._chain is not None
+        gap, index = "\n\n" if self._out.emitted_block else "", self._blocks.slots.next_index
+        text = gap + extras.read_notice(text, self._chain, self._out.notices.least(of_call=False))
+        for notice in BlockStart(index, BlockKind.TEXT), TextDelta(index, text), BlockStop(index):
+            self._out.emit(notice)
+
+    def _abort(self, event: UpstreamFailed) -> None:
+        self.state, self._out.end = "FAILED", event.kind
+        if self._out.visible:
+            self._out.emit(event)
+            return
+        self.status, headers, body = errors_wire.failed_response(self.call.dialect, event)
+        frame = errors_wire.error_frame(self.call.dialect, event.kind, event.message, None)
+        self._out.put(Respond(self.status, headers, body, frame, event.kind))

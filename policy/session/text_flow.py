@@ -1,0 +1,289 @@
+"""Text on its way through the policies, and what upstream adds to it.
+
+Theory. Pieces go through the text policies as they come; what those release is searched for calls that a client may read out of text.
+Such a call becomes a block of its own between the text before and the text behind it. What vouches for text or copies it (signatures,
+citations, log probabilities) goes only where the text goes unchanged.
+"""
+
+from collections.abc import Callable
+
+from policy.base import Block, OtherBlock
+from policy.builtin.searching import Search, raw_of
+from policy.schemas import AnswerCheck
+from policy.session import extras
+from policy.session.answer import MOST_HEARD, Answer
+from policy.session.chain import Chain, Decided
+from policy.session.echo import joined
+from policy.session.outbox import Outbox
+from policy.session.slots import RANKED, Mark, Slot, Slots, TextRun
+from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
+from protocol.errors import RemoteProtocolError
+from protocol.events import AttachmentDelta, BlockKind, BlockStart, BlockStop, RawDelta, SignatureDelta, TextDelta
+from protocol.records import VerdictName
+from protocol.request import ChatRequest
+from protocol.text_calls.scanner import FoundCall, Piece
+
+
+class TextFlow:
+    """The text of one call. `on_call` takes each call that was found in it, as a block that holds its text."""
+
+    def __init__(
+        self, outbox: Outbox, chain: Chain, slots: Slots, request: ChatRequest, heard: Answer | None, on_call: Callable[[Slot], None]
+    ) -> None:
+        self._outbox, self._chain, self._slots, self._request, self._on_call = outbox, chain, slots, request, on_call
+        self._reads_only_text = chain.reads_text and not chain.reads_other
+        """Nobody reads what log probabilities say beside the text: what might have been said."""
+        self.has_changed = False
+        """Is any text of the answer not as it came?"""
+        self._open: set[str] = set()
+        """Fields of which a block is open."""
+        self._search = Search(outbox.call.dialect, is_on=chain.searches)
+        self._heard = heard
+        self.answer: AnswerCheck | None = None
+        """Checks the answer's text against the schema that the client asked for."""
+
+    def start(self, event: BlockStart, slot: Slot) -> None:
+        """Take the beginning of a block."""
+        run = slot.run = self._search.begin(event)
+        run.heard = None if self._heard is None else self._heard.pieces(event.kind)
+        if self._chain.reads_text:
+            if run.about.field in self._open:
+                # policies would read the two as they come, clients read them one after the other
+                raise RemoteProtocolError("upstream began a block of text inside another")
+            self._open.add(run.about.field)
+        else:
+            # with policies that read text the block begins with the first text that they release
+            self.begin(slot)
+
+    def take(self, event: TextDelta) -> Mark:
+        """Take some text. Raises RemoteProtocolError."""
+        index, text = event.index, event.text
+        slot = self._slots.by_index.get(index)
+        if slot is None or (run := slot.run) is None or slot.done:
+            raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
+        if len(text) > TEXT_STEP_CHARS:
+            return self._take_in_steps(event)
+        if (heard := run.heard) is not None:
+            heard.append(text)
+            if len(heard) > MOST_HEARD and self._heard is not None:
+                self._heard.join()
+        if run.blocked:
+            return "block", index
+        if not self._chain.reads_text:
+            return ("allow" if self._say(slot, run, text) else "hold"), index
+        if run.half or (not text.isascii() and "\ud800" <= text[-1:] <= "\udbff"):
+            text = self._whole(run, text)
+        said, who = self._chain.on_text(text, run.about)
+        if isinstance(said, Block):
+            self._block_text(slot, run, said, who)
+            return "block", index
+        if said == text and not run.echo.held and not run.waiting:
+            # nearly every piece, and as most prose without a character at which a call may begin
+            if run.scanner is None or (not run.held and not run.known and run.scanner.passes(text)):
+                self._release_text(slot, run, text)
+            else:
+                self._say(slot, run, text)
+            return ("hold" if run.half else "allow"), index
+        return self._compare(slot, run, text, said), index
+
+    def _compare(self, slot: Slot, run: TextRun, text: str, said: str) -> VerdictName:
+        """Release what the policies made of text, of which they may hold some."""
+        run.echo.take(text, said)
+        self._say(slot, run, said)
+        if run.echo.has_changed:
+            self._drop_waiting(run)
+            return "replace"
+        if run.echo.is_behind or run.half:
+            return "hold"
+        self._say_waiting(run, slot.index)
+        return "allow"
+
+    def _whole(self, run: TextRun, text: str) -> str:
+        """Keep half a character at the end until the other half comes: clients join the two, so policies must see them joined."""
+        text = joined(run.half + text)
+        run.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return text[:-1] if run.half else text
+
+    def _take_in_steps(self, event: TextDelta) -> Mark:
+        """Take long text so that no hook and no search sees all of it at once; once the block is denied, it is only heard."""
+        text, marks = event.text, set[VerdictName]()
+        for at in range(0, len(text), TEXT_STEP_CHARS):
+            marks.add(self.take(TextDelta(event.index, text[at : at + TEXT_STEP_CHARS]))[0])
+        return next(verdict for verdict in RANKED if verdict in marks), event.index
+
+    def _say(self, slot: Slot, run: TextRun, text: str) -> bool:
+        """Release text, but for what may be a call in it; False where some of it is held."""
+        if run.scanner is None:
+            self._release_text(slot, run, text)
+            return True
+        if len(text) > TEXT_STEP_CHARS:
+            # what a policy held back and now gives at once
+            for at in range(0, len(text), TEXT_STEP_CHARS):
+                if not run.blocked:
+                    self._say(self._slots.by_index[slot.index], run, text[at : at + TEXT_STEP_CHARS])
+            return not run.held
+        pieces = run.scanner.feed(text)
+        if not run.held and not run.known and not run.waiting and len(pieces) == 1 and pieces[0] is text:
+            # no character at which a call may begin, as in most prose
+            self._release_text(slot, run, text)
+            return True
+        run.held += len(text)
+        for piece in pieces:
+            self._piece(run, slot.index, piece)
+            if run.blocked:
+                return False
+        self._say_waiting(run, slot.index)
+        return not run.held
+
+    def _piece(self, run: TextRun, index: int, piece: Piece) -> None:
+        raw = raw_of(piece)
+        new = raw[run.known :]
+        run.known -= len(raw) - len(new)
+        run.held -= len(new)
+        if not new:
+            return
+        if isinstance(piece, FoundCall):
+            self._suspect(run, index, piece, new)
+        else:
+            self._release_text(self._slots.by_index[index], run, new)
+
+    def _say_waiting(self, run: TextRun, index: int) -> None:
+        if not run.waiting or run.held or run.echo.is_behind:
+            return
+        waiting, run.waiting = run.waiting, []
+        for event in waiting:
+            self._slots.put(self._slots.by_index[index], event)
+
+    def _drop_waiting(self, run: TextRun) -> None:
+        if run.waiting:
+            run.waiting = []
+            self._outbox.note("withheld", -1, "logprobs")
+
+    def begin(self, slot: Slot) -> None:
+        """Release the beginning of a block, unless it is out."""
+        assert slot.run is not None
+        if not slot.run.started:
+            slot.run.started = True
+            self._slots.put(slot, slot.run.start)
+
+    def _release_text(self, slot: Slot, run: TextRun, text: str) -> None:
+        if text:
+            if self.answer is not None and slot.kind is BlockKind.TEXT:
+                self.answer.add(text)
+            if not run.started:
+                self.begin(slot)
+            self._slots.put(slot, TextDelta(slot.index, text))
+
+    def _suspect(self, run: TextRun, index: int, found: FoundCall, raw: str) -> None:
+        """A call written as text, which a client may run: the text before goes on, this waits for its verdict, the rest behind it.
+
+        `raw` is what of it is not yet out.
+        """
+        run.is_suspect = True
+        self._drop_waiting(run)
+        before = self._slots.by_index[index]
+        self.begin(before)
+        suspect = Slot(index, BlockKind.TOOL_USE, key=self._slots.new_key(), name=found.name)
+        suspect.form, suspect.arguments, suspect.size = "prompt", [found.arguments], len(found.arguments)
+        suspect.result = [TextDelta(index, raw)]
+        run.calls += 1
+        if run.calls > MAX_TEXT_CALLS:
+            message = f"a text may have {MAX_TEXT_CALLS} tool calls, and the rest of it was left out"
+            suspect.decided = Decided("block", "too_many", "", message, None)
+            run.blocked = self._outbox.withheld = True
+            self._outbox.block_record(before, "block", "too_many", "")
+        elif found.is_cut:
+            suspect.decided = Decided("block", "too_large", "", "", None)
+        elif not (found.strict or found.repaired) and self._request.tool(found.name) is not None:
+            # as of a call that is none of text: rules about its arguments could not find them
+            suspect.decided = Decided("block", "ambiguous_json", "", "", None)
+        after = Slot(index, before.kind, key=self._slots.new_key(), name=before.name)
+        after.run = run
+        self._slots.insert_after(before, suspect)
+        self._slots.insert_after(suspect, after)
+        self._slots.by_index[index] = after
+        before.done = True
+        self._on_call(suspect)
+
+    def _block_text(self, slot: Slot, run: TextRun, block: Block, who: str) -> None:
+        run.blocked = self._outbox.withheld = self.has_changed = True
+        self._outbox.block_record(slot, "block", block.reason, who, block.rule)
+        notices = self._outbox.notices
+        if slot.kind is BlockKind.TEXT and (notice := notices.text(block, who)):
+            gap = "\n\n" if run.started or slot.follows_text else ""
+            self._release_text(slot, run, gap + extras.read_notice(notice, self._chain, notices.least(of_call=False)))
+
+    def stop(self, slot: Slot, run: TextRun) -> None:
+        """Take the end of a block."""
+        self._open.discard(run.about.field)
+        if not run.blocked and self._chain.reads_text:
+            said, who = self._end_of_text(run)
+            if isinstance(said, Block):
+                self._block_text(slot, run, said, who)
+            else:
+                run.echo.take("", said)
+                run.echo.finish()
+                self._say(slot, run, said)
+        rest: list[Piece] = []
+        if not run.blocked:
+            rest = run.scanner.finish() if run.scanner is not None else []
+            for piece in rest:
+                if not run.blocked:
+                    self._piece(run, slot.index, piece)
+        # calls that were found at the end have put others behind it
+        slot = self._slots.by_index[slot.index]
+        if not run.blocked:
+            if run.echo.has_changed:
+                self.has_changed = True
+                self._drop_waiting(run)
+            self._say_waiting(run, slot.index)
+            self._outbox.block_record(slot, "replace" if run.echo.has_changed else "allow", "", "")
+            if not run.echo.has_changed:
+                for event in run.kept:
+                    self.begin(slot)
+                    self._slots.put(slot, event)
+        if run.started:
+            self._slots.put(slot, BlockStop(slot.index))
+        slot.done = True
+        self._search.end(run, rest)
+
+    def _end_of_text(self, run: TextRun) -> tuple[str | Block, str]:
+        """What the policies held back, and what they make of half a character that stayed one: it goes out as no half."""
+        if not run.half:
+            return self._chain.on_text_end(run.about)
+        run.echo.take(run.half, "")
+        run.half = ""
+        said, who = self._chain.on_text("\ufffd", run.about)
+        if isinstance(said, Block):
+            return said, who
+        rest, who = self._chain.on_text_end(run.about)
+        return (rest if isinstance(rest, Block) else said + rest), who
+
+    def attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
+        """Take what upstream adds to text: signatures, citations, log probabilities. Raises RemoteProtocolError."""
+        slot = self._slots.by_index.get(event.index)
+        if slot is None or slot.run is None or slot.done:
+            raise RemoteProtocolError(f"upstream added to block {event.index}, which is not open for it")
+        run, what = slot.run, extras.name_of(event)
+        if isinstance(event, SignatureDelta) and not extras.is_sealed(event.signature):
+            self._outbox.note("withheld", seq, what)
+            return "withheld", event.index
+        # they vouch for text that the client did not get, or copy it
+        if run.echo.has_changed or run.blocked or (what == "logprobs" and (run.is_suspect or self._reads_only_text)):
+            self._outbox.note("withheld", seq, what)
+            return "withheld", event.index
+        if what in ("citation", "annotations", "logprobs") and self._chain.reads_other:
+            assert isinstance(event, AttachmentDelta)
+            said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value}))
+            if isinstance(said, Block):
+                self._outbox.note("withheld", seq, f"{what}: {said.reason} ({who})")
+                return "block", event.index
+        if what == "logprobs":
+            if run.held or run.echo.is_behind or run.half:
+                run.waiting.append(event)
+                return "hold", event.index
+        elif self._chain.reads_text:
+            run.kept.append(event)
+            return "hold", event.index
+        self._slots.put(slot, event)
+        return "allow", event.index

@@ -1,0 +1,167 @@
+"""A complete tool call: parsed strictly, decided by the chain, recorded, and what the client gets for it."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from policy.base import AnswerSoFar, Executor, Judgement, SaidCall, ToolCall
+from policy.schemas import ToolSchemas, TooMuchWork
+from policy.session.chain import Chain, Decided, Decision
+from policy.session.effects import CallInfo
+from policy.session.slots import Slot
+from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
+from protocol.json_strict import AmbiguousJson, dumps, normal_arguments
+from protocol.records import JudgementRecord, ToolCallRecord, to_bytes
+from protocol.request import ChatRequest, OtherPart, Tool
+
+_REPLACED = "the arguments that a policy puts in place of its own do not fit the tool's schema"
+_UNCHANGEABLE = "a policy puts other arguments in place of its own, which cannot be done with this call"
+_NOT_ITS_FAULT = "this is a fault of the setup, not of the call: tell the user"
+
+
+def decide(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar) -> None:
+    """Begin the decision on a complete call: by rules, not yet by judges.
+
+    Arguments that two parsers could read differently are blocked under every policy.
+    """
+    if slot.size > max_bytes:
+        slot.decided = Decided("block", "too_large", "", "", None)
+        return
+    # joined once, and the pieces let go
+    slot.arguments = ["".join(slot.arguments)]
+    text = normal_arguments(slot.arguments[0])
+    try:
+        value = chain.loads_call(slot.name, text)
+    except AmbiguousJson as error:
+        slot.decided = Decided("block", "ambiguous_json", "", f"its arguments can be read in more than one way: {error}", None)
+        return
+    call = ToolCall(
+        slot.key, slot.ordinal, slot.id, slot.name, text, value, tool, slot.executor, slot.server, before=before
+    )  # fmt: skip
+    slot.decision = Decision(chain, call)
+    slot.decision.advance(may_ask=False)
+
+
+def said(slot: Slot) -> SaidCall:
+    """A complete call as the judges of later ones see it; what is too large is not shown."""
+    decided = slot.decided or (slot.decision.decided if slot.decision is not None else None)
+    blocked = decided is not None and decided.arguments is None
+    text = slot.decision.call.arguments if slot.decision is not None else slot.arguments[0] if len(slot.arguments) == 1 else ""
+    return SaidCall(slot.name, text, slot.executor, blocked)
+
+
+def settle(slot: Slot, schemas: ToolSchemas) -> bool | None:
+    """Take the decision's result into the slot; a replacement must still fit the schema. Returns whether the arguments fit.
+
+    None: there is no schema, or it would take too long to say; then no replacement counts as fitting.
+    The parsed arguments go: nobody looks at them after this.
+    """
+    decision = slot.decision
+    if decision is None:
+        return None
+    try:
+        valid, fits = schemas.is_valid(decision.call.tool, decision.call.value), True
+    except TooMuchWork:
+        valid, fits = None, False
+    slot.decided, slot.decision = decision.decided, None
+    if (decided := slot.decided) is not None and decided.verdict == "replace":
+        if slot.executor != "client" or slot.result:
+            # it runs, or stands in the text, with the arguments it has
+            slot.decided = Decided("block", "cannot_replace", decided.policy, _UNCHANGEABLE, None, decided.rule)
+        elif valid is False or not fits:
+            slot.decided = Decided("block", "schema", decided.policy, _REPLACED, None, decided.rule, advice=_NOT_ITS_FAULT)
+    return valid
+
+
+def record(call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, notify: bool) -> ToolCallRecord:
+    """The record of a decided call."""
+    decided = slot.decided
+    assert decided is not None
+    text = "".join(slot.arguments)
+    arguments = to_bytes(text)
+    released = None if decided.arguments is None else arguments if decided.arguments == text else to_bytes(decided.arguments)
+    made = ToolCallRecord(
+        call_id=call.call_id, block=slot.key, index=slot.ordinal, at=at, tool_call_id=slot.id, name=slot.name,
+        arguments=arguments, released_arguments=released,
+        executor=slot.executor, form=slot.form, verdict=decided.verdict, reason=decided.reason, policy=decided.policy,
+        schema_valid=schema_valid, notify=notify,
+    )  # fmt: skip
+    # by itself: for one name more than those above Python builds a dict at each call
+    return msgspec.structs.replace(made, rule=decided.rule) if decided.rule else made
+
+
+def denied(slot: Slot, notice: str) -> list[Event]:
+    """What the client gets in place of a denied call: text that says what happened."""
+    if slot.key != slot.index:
+        return [TextDelta(slot.index, notice)]
+    # clients join texts: without a gap the notice would stick to what stands before it
+    gap = "\n\n" if slot.follows_text else ""
+    return [BlockStart(slot.index, BlockKind.TEXT), TextDelta(slot.index, gap + notice), BlockStop(slot.index)]
+
+
+def released(slot: Slot) -> list[Event]:
+    """What the client gets of an allowed call: the call, or the result, or the text that is a call."""
+    decided = slot.decided
+    assert decided is not None and decided.arguments is not None
+    if slot.result:
+        return [*slot.result[:-1], *slot.raw, slot.result[-1]] if slot.raw else slot.result
+    assert slot.kind is not None
+    start = BlockStart(slot.index, slot.kind, slot.shown_id, slot.name, slot.body, slot.form)
+    return [start, ArgumentsDelta(slot.index, decided.arguments), *slot.raw, BlockStop(slot.index)]
+
+
+def executor_of(start: BlockStart) -> Executor:
+    """Who runs a call: the client (also where code of the provider asked for it), the provider, an MCP server, the provider's code."""
+    if start.kind is BlockKind.TOOL_USE:
+        return "client"
+    body = start.body or {}
+    if body.get("type") == "mcp_tool_use":
+        return "mcp"
+    caller = body.get("caller")
+    return "provider" if caller is None or (isinstance(caller, dict) and caller.get("type") == "direct") else "nested"
+
+
+def server_of(body: dict[str, Any] | None) -> str:
+    """The MCP server that a call or result names, or an empty string."""
+    name = (body or {}).get("server_name")
+    return name if isinstance(name, str) else ""
+
+
+class ProviderCall(NamedTuple):
+    """A provider-run call of an earlier answer."""
+
+    name: str
+    arguments: str
+    executor: Executor
+    server: str
+
+
+def provider_calls(request: ChatRequest) -> dict[str, ProviderCall]:
+    """The provider-run calls in a request's history, by id."""
+    found: dict[str, ProviderCall] = {}
+    for turn in request.turns:
+        for part in turn.parts:
+            if isinstance(part, OtherPart) and part.kind in ("server_tool_use", "mcp_tool_use"):
+                body = part.body
+                start = BlockStart(0, BlockKind.SERVER_TOOL_USE, body=body)
+                arguments = dumps(body.get("input") or {}).decode()
+                found[str(body.get("id"))] = ProviderCall(str(body.get("name")), arguments, executor_of(start), server_of(body))
+    return found
+
+
+def name_of_result(kind: str) -> str:
+    """The tool's name as far as the type of its result tells it."""
+    return kind.removesuffix("_tool_result") or kind
+
+
+def judged(call: CallInfo, slot: Slot, judgement: Judgement, at: int) -> JudgementRecord:
+    """The record of a judgement on the question that is open."""
+    decision = slot.decision
+    assert decision is not None and decision.question is not None
+    question = decision.question
+    return JudgementRecord(
+        call_id=call.call_id, block=slot.key, step=decision.step, at=at, model=question.model, policy=decision.asker,
+        probability=judgement.probability, threshold=question.threshold, explanation=judgement.explanation,
+        prompt=to_bytes(judgement.prompt or question.prompt), reply=to_bytes(judgement.reply),
+        latency_ms=judgement.latency_ms, attempts=judgement.attempts, error=judgement.error,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The Messages dialect. Imports no other dialect."""

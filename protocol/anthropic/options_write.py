@@ -1,0 +1,162 @@
+"""What is neither message nor tool in a chat/completions request, written for the Messages dialect (protocol.md 1.1, 1.9)."""
+
+from hashlib import sha256
+from typing import Any, cast
+
+from protocol.anthropic import models as claude_models
+from protocol.anthropic.models import EFFORTS, Effort, ModelRow
+from protocol.fields import invalid
+from protocol.request import ChatRequest, OtherPart, ToolUsePart
+from protocol.target import Draft
+
+DEFAULT_MAX_TOKENS = 4096
+"""What a request gets that names none: the dialect requires one, and a model's own limit would be an expensive default."""
+_MIN_BUDGET = 1024
+_MIN_TOP_P = 0.95
+"""Below it, top_p is refused beside a thinking budget."""
+_DROPPED = frozenset(
+    (
+        "frequency_penalty",
+        "logit_bias",
+        "metadata",
+        "presence_penalty",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "seed",
+        "store",
+        "verbosity",
+    )
+)
+"""What this dialect has no word for, and whose absence changes no meaning."""
+_READ = frozenset(("max_completion_tokens", "modalities", "n", "safety_identifier", "service_tier", "stream_options", "top_k"))
+"""What is written elsewhere, or is for this gateway alone."""
+_VENDOR = ("thinking", "cache_control", "context_management", "container", "mcp_servers", "betas")
+"""Words of the Messages dialect that clients may use here, too. Which of them a key may is decided over the finished body."""
+
+
+def write_extra(draft: Draft) -> dict[str, Any]:
+    """Return the vendor's words among the fields that are not modelled, and note or refuse the rest. Raises InvalidRequest."""
+    body: dict[str, Any] = {}
+    for name, value in draft.request.extra.items():
+        if value is None or value is False or name in _READ:
+            continue
+        if name in _VENDOR:
+            body[name] = value
+        elif name in _DROPPED:
+            draft.drop(name)
+        elif (name, value) not in (("response_format", {"type": "text"}), ("top_logprobs", 0)):
+            invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])
+    return body
+
+
+def write_thinking(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
+    """Write max_tokens, thinking and effort. What `body` says of thinking in the vendor's own words counts first."""
+    effort = _effort(draft.request)
+    limit = draft.request.max_tokens
+    if row.max_output and limit is not None and limit > row.max_output:
+        draft.drop("max_completion_tokens" if draft.request.extra.get("max_completion_tokens") is not None else "max_tokens")
+        limit = row.max_output
+    own = body.get("thinking")
+    if own is not None and not isinstance(own, dict):
+        invalid("thinking must be an object", "thinking")
+    room = DEFAULT_MAX_TOKENS + _budget(effort)
+    body["max_tokens"] = limit or min(room, row.max_output or room)
+    if effort is None:
+        return
+    if own is not None or row.thinking == "adaptive":
+        _write_adaptive(draft, row, body, effort)
+    elif effort == "none":
+        if row.thinking == "budget":
+            body["thinking"] = {"type": "disabled"}
+    else:
+        _write_budget(draft, row, body, effort)
+
+
+def _effort(request: ChatRequest) -> Effort | str | None:
+    effort = request.reasoning.effort if request.reasoning is not None else None
+    if effort is not None and effort not in EFFORTS and effort != "none":
+        invalid(f"reasoning_effort must be none, {', '.join(EFFORTS)}", "reasoning_effort")
+    return effort
+
+
+def _budget(effort: str | None) -> int:
+    return claude_models.table().budgets.get(cast("Effort", effort), 0)
+
+
+def _write_adaptive(draft: Draft, row: ModelRow, body: dict[str, Any], effort: str) -> None:
+    if effort == "none":
+        body.setdefault("thinking", {"type": "disabled"})
+        return
+    if row.thinking == "adaptive":
+        body.setdefault("thinking", {"type": "adaptive", "display": "summarized"})
+    if row.efforts:
+        body["output_config"] = {"effort": row.nearest_effort(cast("Effort", effort))}
+    else:
+        draft.drop("reasoning_effort")
+
+
+def _write_budget(draft: Draft, row: ModelRow, body: dict[str, Any], effort: str) -> None:
+    budget = min(_budget(effort), body["max_tokens"] - 1)
+    if row.thinking == "none" or budget < _MIN_BUDGET or _goes_on_without_thinking(draft.request):
+        draft.drop("reasoning_effort")
+    else:
+        body["thinking"] = {"type": "enabled", "budget_tokens": budget}
+
+
+def _goes_on_without_thinking(request: ChatRequest) -> bool:
+    """Is this the middle of a turn with calls whose thinking is not known? The API then refuses to think, and none is made up."""
+    last = next((t for t in reversed(request.turns) if t.role == "assistant"), None)
+    if last is None or not any(isinstance(p, ToolUsePart) for p in last.parts):
+        return False
+    first = last.parts[0]
+    return not (isinstance(first, OtherPart) and first.dialect == "anthropic" and first.kind in ("thinking", "redacted_thinking"))
+
+
+def thinks_by_budget(body: dict[str, Any]) -> bool:
+    """Does `body` give the model a number of tokens to think? It then takes no forced call and no other sampling."""
+    thinking = body.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") == "enabled"
+
+
+def write_sampling(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
+    """Write temperature, top_p, top_k and stop sequences as far as the model takes them."""
+    request, budget = draft.request, thinks_by_budget(body)
+    values: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p, "top_k": request.extra.get("top_k")}
+    if request.temperature is not None:
+        values["temperature"] = min(1.0, max(0.0, request.temperature))
+    refused = {
+        "temperature": row.sampling == "none" or (budget and values["temperature"] != 1),
+        "top_p": row.sampling == "none" or (budget and (request.top_p or 0) < _MIN_TOP_P) or _both(request, row),
+        "top_k": row.sampling == "none" or budget,
+    }
+    for name, value in values.items():
+        if value is not None and refused[name]:
+            draft.drop(name)
+        elif value is not None:
+            body[name] = value
+    stops = [s for s in request.stop if s.strip()]
+    if stops:
+        body["stop_sequences"] = stops
+    if len(stops) < len(request.stop):
+        draft.drop("stop")
+
+
+def _both(request: ChatRequest, row: ModelRow) -> bool:
+    return row.sampling == "one" and request.temperature is not None
+
+
+def write_account(draft: Draft, body: dict[str, Any]) -> None:
+    """Write whom the request is for and how it is to be served."""
+    request = draft.request
+    who = request.extra.get("safety_identifier") or request.user
+    if who is not None and not isinstance(who, str):
+        invalid("safety_identifier must be a string", "safety_identifier")
+    if who:
+        # the vendor asks for an opaque value, and clients put e-mail addresses there
+        body["metadata"] = {"user_id": sha256(who.encode("utf-8", "replace")).hexdigest()}
+    tier = request.extra.get("service_tier")
+    if tier is not None:
+        body["service_tier"] = "auto" if tier in ("auto", "default") else "standard_only"
+        if tier not in ("auto", "default"):
+            draft.drop("service_tier")

@@ -1,0 +1,1 @@
+"""The chat/completions dialect. Imports no other dialect."""

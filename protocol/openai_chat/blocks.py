@@ -1,0 +1,179 @@
+"""The blocks of one chat/completions message, numbered as their content comes: what a decoder builds events with.
+
+A text or thinking block ends where content of another kind begins; tool calls end at the finish, because their fragments may
+interleave. Nothing here reads the wire: the decoder does.
+"""
+
+from hashlib import sha256
+from typing import Any, Literal
+
+from protocol.bounds import MAX_BLOCKS
+from protocol.errors import RemoteProtocolError
+from protocol.events import ArgumentsDelta, AttachmentDelta, BlockKind, BlockStart, BlockStop, Event, Form, TextDelta
+from protocol.json_strict import dumps
+from protocol.openai_chat.wire import Function, ToolCall
+
+_LEGACY = "legacy"
+
+
+class Call:
+    """A tool call that is being told. It begins, for the reader, when its name is known."""
+
+    __slots__ = ("block", "form", "id", "is_custom", "is_id_made_up", "is_open", "name", "waiting")
+
+    def __init__(self, block: int, id: str, form: Form) -> None:
+        self.block, self.id, self.name, self.form = block, id, "", form
+        self.is_open, self.is_custom, self.is_id_made_up = True, False, False
+        self.waiting: list[str] = []
+
+
+class Blocks:
+    """Blocks of one message. `seed` makes up the ids of calls that have none: the same bytes give the same ids."""
+
+    def __init__(self) -> None:
+        self.seed = ""
+        self.has_calls = False
+        self._next = 0
+        self._open: tuple[int, BlockKind, str] | None = None
+        self._calls: dict[int | str, Call] = {}
+        self._last: Call | None = None
+        self._open_calls: list[Call] = []
+
+    def text(self, kind: BlockKind, text: str, events: list[Event], name: str = "") -> None:
+        """Add text or reasoning; `name` is the field in which it came."""
+        opened = self._open
+        if opened is None or opened[1] is not kind or opened[2] != name:
+            opened = self._begin(kind, name, events)
+        events.append(TextDelta(opened[0], text))
+
+    def _begin(self, kind: BlockKind, name: str, events: list[Event]) -> tuple[int, BlockKind, str]:
+        self.close_text(events)
+        opened = self._open = (self._new_index(), kind, name)
+        events.append(BlockStart(opened[0], kind, "", name))
+        return opened
+
+    def _new_index(self) -> int:
+        if self._next >= MAX_BLOCKS:
+            raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
+        self._next += 1
+        return self._next - 1
+
+    def attach(
+        self, kind: BlockKind, name: str, field: Literal["annotations", "logprobs", "reasoning_details"], value: Any, events: list[Event]
+    ) -> bool:
+        """Add what goes with the open block, if it is of that kind and name."""
+        if self._open is None or self._open[1:] != (kind, name):
+            return False
+        events.append(AttachmentDelta(self._open[0], field, value))
+        return True
+
+    def attach_details(self, details: list[Any], events: list[Event]) -> None:
+        """Add reasoning details. Those that show nothing (a signature, encrypted data) go with whatever text is open, or come alone."""
+        opened = self._open or self._begin(BlockKind.THINKING, "reasoning", events)
+        events.append(AttachmentDelta(opened[0], "reasoning_details", details))
+
+    def carry(self, name: str, body: dict[str, Any], events: list[Event]) -> None:
+        """Add what is carried whole, as a block of its own."""
+        self.close_text(events)
+        index = self._new_index()
+        events += [BlockStart(index, BlockKind.OTHER, name=name, body=body), BlockStop(index)]
+
+    def reasoning_name(self) -> str:
+        """The field of the reasoning that is open, else the one that OpenRouter's details stand beside."""
+        return self._open[2] if self._open is not None and self._open[1] is BlockKind.THINKING else "reasoning"
+
+    def close_text(self, events: list[Event]) -> None:
+        """End the open text or thinking block."""
+        if self._open is not None:
+            events.append(BlockStop(self._open[0]))
+            self._open = None
+
+    def legacy_call(self, function: Function, events: list[Event]) -> None:
+        """Add a fragment of the one function call of the time before tools."""
+        call = self._calls.get(_LEGACY) or self._new_call(_LEGACY, "", "legacy", events)
+        self._add(call, None, function.name, function.arguments, events)
+
+    def call(self, position: int, fragment: ToolCall, events: list[Event]) -> int:
+        """Add a fragment of a tool call; returns its block."""
+        custom, function = fragment.custom, fragment.function
+        if custom is not None and function is not None:
+            raise RemoteProtocolError("upstream sent a tool call of two types")
+        name = custom.name if custom is not None else function.name if function is not None else None
+        text = custom.input if custom is not None else function.arguments if function is not None else None
+        call = self._find(position, fragment, name)
+        if call is None:
+            call = self._new_call(_key(position, fragment), fragment.id or "", "native", events)
+            call.is_custom = custom is not None or fragment.type == "custom"
+        self._last = call
+        if custom is not None and not call.name and not call.waiting:
+            call.is_custom = True
+        if (custom if not call.is_custom else function) is not None:
+            raise RemoteProtocolError("upstream sent a tool call of two types")
+        self._add(call, fragment.id, name, _escaped(text) if text and call.is_custom else text, events)
+        return call.block
+
+    def _new_call(self, key: int | str, id: str, form: Form, events: list[Event]) -> Call:
+        self.close_text(events)
+        call = self._calls[key] = Call(self._new_index(), id, form)
+        self._open_calls.append(call)
+        self.has_calls = True
+        return call
+
+    def _add(self, call: Call, id: str | None, name: str | None, text: str | None, events: list[Event]) -> None:
+        if not call.is_open:
+            raise RemoteProtocolError("upstream added to a tool call after the finish")
+        if name and not call.name:
+            call.name = name
+            call.is_id_made_up = not (call.id or id)
+            call.id = call.id or id or self._made_up_id(call.block)
+            events.append(BlockStart(call.block, BlockKind.TOOL_USE, call.id, name, None, call.form))
+            if call.is_custom:
+                events.append(ArgumentsDelta(call.block, '{"input":"'))
+            events.extend(ArgumentsDelta(call.block, waiting) for waiting in call.waiting)
+            call.waiting = []
+        elif name and name != call.name:
+            raise RemoteProtocolError("upstream gave a tool call two names")
+        elif id and not call.id:
+            call.id = id
+        if text:
+            if call.name:
+                events.append(ArgumentsDelta(call.block, text))
+            else:
+                call.waiting.append(text)
+
+    def _find(self, position: int, fragment: ToolCall, name: str | None) -> Call | None:
+        """The call that a fragment belongs to, None for a new one: vendors repeat index 0 with new ids, or send no index."""
+        if fragment.index is None and not fragment.id:
+            return None if name else self._last
+        call = self._calls.get(_key(position, fragment))
+        if call is None or not call.id or not fragment.id or fragment.id == call.id:
+            return call
+        # an id that comes after its name finds one made up; a new call brings its own name
+        return call if call.is_id_made_up and not name else None
+
+    def _made_up_id(self, block: int) -> str:
+        # other messages of the conversation give others
+        return f"call_{block}_{sha256(self.seed.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+    def close(self, events: list[Event]) -> None:
+        """End everything that is open: the finish came."""
+        self.close_text(events)
+        for call in self._open_calls:
+            if not call.name:
+                raise RemoteProtocolError("upstream sent a tool call without a name")
+            if call.is_custom:
+                events.append(ArgumentsDelta(call.block, '"}'))
+            events.append(BlockStop(call.block))
+            call.is_open = False
+        self._open_calls = []
+
+
+def _key(position: int, fragment: ToolCall) -> int | str:
+    if fragment.index is not None:
+        return fragment.index
+    return f"id {fragment.id}" if fragment.id else f"#{position}"
+
+
+def _escaped(text: str) -> str:
+    """The inside of the JSON string that `text` is: pieces escaped one by one join to the whole escaped."""
+    return dumps(text)[1:-1].decode()

@@ -1,0 +1,388 @@
+"""chat/completions answers, streamed and whole, to events (protocol.md 1.5).
+
+Theory. chat/completions has no block boundaries, so blocks are numbered as their first content comes: a text or
+thinking block ends where content of another kind begins, tool calls end at the finish (their fragments may
+interleave). The finish reason may come twice, with content beside it, and usage may follow it; so the message ends at
+[DONE] or at the end of the stream, with what was said last. A stream without a finish reason was cut: never a made-up stop.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from protocol import errors_wire
+from protocol.errors import RemoteProtocolError
+from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, RawDelta, StopReason, TextDelta, UpstreamFailed, Usage
+from protocol.openai_chat.attached import are_annotations, logprobs_of, readable_reasoning
+from protocol.openai_chat.blocks import Blocks
+from protocol.openai_chat.wire import Choice, Chunk, ChunkUsage, Delta, Unknown, read_chunk, read_usage
+from protocol.sse import parse_event
+from protocol.tame import is_tame
+
+_FINISH = {
+    "stop": StopReason.END_TURN,
+    "length": StopReason.MAX_TOKENS,
+    "tool_calls": StopReason.TOOL_USE,
+    "function_call": StopReason.TOOL_USE,
+    "content_filter": StopReason.REFUSAL,
+    # words of compatible servers
+    "eos": StopReason.END_TURN,
+    "eos_token": StopReason.END_TURN,
+    "end_turn": StopReason.END_TURN,
+    "stop_sequence": StopReason.END_TURN,
+    "max_tokens": StopReason.MAX_TOKENS,
+    "model_length": StopReason.MAX_TOKENS,
+    "tool_use": StopReason.TOOL_USE,
+    "abort": None,
+    "error": None,
+    "insufficient_system_resource": None,
+}
+"""What a finish reason means; None: upstream failed and says it this way."""
+_TOP_FIELDS = ("prompt_filter_results", "provider", "moderation", "x_groq", "usage_breakdown")
+_CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
+"""What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
+_MAX_DONE = 20
+_CUT = "the upstream ended its answer without finishing it"
+
+
+def _usage(usage: ChunkUsage) -> Usage:
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached = prompt.cached_tokens if prompt else None
+    written = prompt.cache_write_tokens if prompt else None
+    fresh = None if usage.prompt_tokens is None else max(0, usage.prompt_tokens - (cached or 0) - (written or 0))
+    return Usage(fresh, usage.completion_tokens, cached, written, completion.reasoning_tokens if completion else None)
+
+
+def _failed(payload: Any) -> UpstreamFailed:
+    """Rebuild an error payload from its message alone."""
+    if isinstance(payload, dict) and not isinstance(payload.get("error"), dict):
+        payload = {"error": payload}
+    code = payload["error"].get("code") if isinstance(payload, dict) else None
+    kind = "api_error"
+    if code in ("429", "rate_limit_exceeded") or (isinstance(payload, dict) and payload["error"].get("type") == "rate_limit_error"):
+        kind = "rate_limit_error"
+    elif isinstance(code, int) and 400 <= code < 600:
+        # a status, which came too late to be one
+        kind = errors_wire.kind_of_status(code)
+    return UpstreamFailed(kind, errors_wire.upstream_sentence(payload) or "the upstream reported an error")
+
+
+def _error_of(chunk: Chunk, found: list[Unknown]) -> dict[str, Any]:
+    payload = {"error": chunk.error}
+    for unknown in found:
+        payload |= unknown.body or {}
+    return payload
+
+
+class _Message:
+    """One message: its blocks, and what is said about it as a whole."""
+
+    def __init__(self, unknown: frozenset[str]) -> None:
+        self._unknown = unknown
+        self.blocks = Blocks()
+        self.started = False
+        self.finish: str | None = None
+        self._usage = Usage()
+        self._total: int | None = None
+        self._usage_object: Any = None
+        self._fields: dict[str, Any] = {}
+        self._filters: Any = None
+        self._native: Any = None
+        self._early: list[Event] = []
+        self._pages: list[Any] = []
+        """Annotations that came while no text was open."""
+
+    def take(self, chunk: Chunk, found: list[Unknown], content_of: Callable[[Choice], Delta | None], events: list[Event]) -> None:
+        """Take a chunk of a stream, or a whole answer; `content_of` a choice is what it says."""
+        if chunk.usage:
+            self._count(chunk.usage)
+        if (
+            chunk.moderation
+            or chunk.x_groq
+            or chunk.usage_breakdown
+            or (not self.started and (chunk.prompt_filter_results or chunk.provider))
+        ):
+            self._fields |= _tame(chunk, _TOP_FIELDS)
+        called: list[int] = []
+        for choice in chunk.choices or ():
+            if choice.index != 0:
+                events.append(Opaque("choice"))
+                continue
+            content = content_of(choice)
+            if not self.started:
+                events.append(self._start(chunk, choice, content))
+                events += self._early
+            if content is not None or choice.logprobs:
+                called = self._content(content or Delta(), choice.logprobs, events)
+            if choice.content_filter_results:
+                self._filters = choice.content_filter_results
+            if choice.finish_reason:
+                if self.finish is None:
+                    self.blocks.close(events)
+                self.finish, self._native = choice.finish_reason, choice.native_finish_reason
+        if found:
+            self._unmodelled(found, called, events)
+
+    def _start(self, chunk: Chunk, choice: Choice, content: Delta | None) -> MessageStart:
+        self.started = True
+        self.blocks.seed = f"{chunk.id}:{chunk.created}"
+        extra: dict[str, Any] = {"dialect": "openai", "content_null": content is None or content.content is None}
+        own: dict[str, Any] = {
+            "created": chunk.created if isinstance(chunk.created, int) else None,
+            "system_fingerprint": chunk.system_fingerprint,
+            "service_tier": chunk.service_tier,
+            "fields": self._fields or None,
+            "choice": _tame(choice, _CHOICE_FIELDS) or None,
+            # whole answers say that there are none
+            "message": {name: [] for name in ("annotations", "tool_calls") if getattr(content, name, None) == []} or None,
+        }
+        self._fields = {}
+        extra |= {name: value for name, value in own.items() if value is not None}
+        return MessageStart(chunk.id or "", chunk.model or "", Usage(), extra)
+
+    def _count(self, usage: Any) -> None:
+        """Take usage; what is said last counts."""
+        try:
+            counts = read_usage(usage)
+        except ValueError as error:
+            raise RemoteProtocolError("upstream sent usage that is not one of its dialect") from error
+        self._usage = self._usage.updated(_usage(counts))
+        self._usage_object = usage
+        self._total = counts.total_tokens if counts.total_tokens is not None else self._total
+
+    # --- what the model says ---
+
+    def _content(self, delta: Delta, logprobs: Any, events: list[Event]) -> list[int]:
+        """Take what a choice says; returns the blocks of its tool calls."""
+        blocks = self.blocks
+        if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
+            self._reasoning(delta, events)
+        if logprobs:
+            logprobs = self._split(logprobs, delta, events)
+        if delta.content:
+            blocks.text(BlockKind.TEXT, delta.content, events)
+            if logprobs:
+                blocks.attach(BlockKind.TEXT, "", "logprobs", logprobs.get("content"), events)
+        if delta.annotations:
+            # before the calls of a whole answer: they go with its text
+            self._annotations(delta.annotations, events)
+        called: list[int] = []
+        if delta.tool_calls:
+            for position, call in enumerate(delta.tool_calls):
+                if call.type not in (None, "function", "custom", ""):
+                    events.append(Opaque("tool call of another type"))
+                    called.append(-1)
+                else:
+                    called.append(blocks.call(position, call, events))
+        if delta.refusal or delta.function_call or delta.audio:
+            self._seldom(delta, logprobs, events)
+        return called
+
+    def _reasoning(self, delta: Delta, events: list[Event]) -> None:
+        blocks, details = self.blocks, delta.reasoning_details
+        thought, name = (delta.reasoning_content, "reasoning_content") if delta.reasoning_content else (delta.reasoning or "", "reasoning")
+        shown = readable_reasoning(details) if details else ""
+        if not thought and shown:
+            thought, name = shown, blocks.reasoning_name()
+        if thought:
+            blocks.text(BlockKind.THINKING, thought, events, name)
+        if delta.reasoning and delta.reasoning != thought:
+            self._withhold("delta field reasoning", None, events)
+        if details and (shown is None or shown not in ("", thought)):
+            self._withhold("reasoning_details", {"reasoning_details": details}, events)
+        elif details:
+            blocks.attach_details(details, events)
+
+    def _split(self, logprobs: Any, delta: Delta, events: list[Event]) -> dict[str, Any]:
+        """Return the log probabilities by the text that they are of."""
+        parts = logprobs_of(logprobs, {"content": delta.content or "", "refusal": delta.refusal or ""})
+        if parts is None:
+            body = {"choices": [{"index": 0, "delta": {}, "logprobs": logprobs}]}
+            self._release(Unknown("logprobs", body), -1, events)
+        return parts or {}
+
+    def _annotations(self, annotations: Any, events: list[Event]) -> None:
+        if not are_annotations(annotations):
+            self._withhold("annotations", {"annotations": annotations}, events)
+            return
+        # OpenRouter sends what its search found before the text, or after the finish
+        pages = self._pages + annotations
+        self._pages = [] if self.blocks.attach(BlockKind.TEXT, "", "annotations", pages, events) else pages
+
+    def _seldom(self, delta: Delta, logprobs: Any, events: list[Event]) -> None:
+        blocks = self.blocks
+        if delta.refusal:
+            blocks.text(BlockKind.TEXT, delta.refusal, events, "refusal")
+            if logprobs:
+                blocks.attach(BlockKind.TEXT, "refusal", "logprobs", logprobs.get("refusal"), events)
+        if delta.function_call is not None:
+            blocks.legacy_call(delta.function_call, events)
+        if delta.audio:
+            self._withhold("audio", {"audio": delta.audio}, events)
+
+    # --- what we do not model ---
+
+    def _withhold(self, what: str, delta: dict[str, Any] | None, events: list[Event]) -> None:
+        self._release(Unknown(what, None if delta is None else {"choices": [{"index": 0, "delta": delta}]}), -1, events)
+
+    def _unmodelled(self, found: list[Unknown], called: list[int], events: list[Event]) -> None:
+        for unknown in found:
+            block = called[unknown.call] if 0 <= unknown.call < len(called) else -1
+            # of a call that is itself withheld nothing goes out
+            self._release(unknown if block >= 0 or unknown.call < 0 else Unknown(unknown.what), block, events)
+
+    def _release(self, unknown: Unknown, block: int, events: list[Event]) -> None:
+        """Withhold what the setting `unknown` does not name. What it names waits for the message to begin."""
+        if unknown.body is None or unknown.what not in self._unknown:
+            events.append(Opaque(unknown.what))
+        else:
+            (events if self.started else self._early).append(RawDelta(unknown.what, block, unknown.body, "openai"))
+
+    # --- the end ---
+
+    def end(self) -> list[Event]:
+        """The end, by what was said last; a finished message with tool calls stops for them whatever word the vendor used."""
+        events: list[Event] = []
+        # content may come after the finish
+        self.blocks.close(events)
+        if self._pages:
+            self.blocks.carry("annotations", {"annotations": self._pages}, events)
+        events.append(self._stop())
+        return events
+
+    def _stop(self) -> Event:
+        if self.finish not in _FINISH:
+            raise RemoteProtocolError("upstream ended its answer with an unknown finish reason")
+        reason = _FINISH[self.finish]
+        if reason is None:
+            return UpstreamFailed("api_error", _CUT)
+        extra: dict[str, Any] = {"fields": self._fields} if self._fields else {}
+        if self.blocks.has_calls and reason is StopReason.END_TURN:
+            # what it means; clients of this dialect get the vendor's own word
+            reason, extra["finish_reason"] = StopReason.TOOL_USE, "stop"
+        of_choice = {"content_filter_results": self._filters, "native_finish_reason": self._native}
+        if kept := {name: value for name, value in of_choice.items() if value and is_tame(value)}:
+            extra["choice"] = kept
+        return MessageStop(reason, self._usage, None, extra | self._kept_usage())
+
+    def _kept_usage(self) -> dict[str, Any]:
+        """The usage object for clients of the same dialect; else at least a total that does not add up."""
+        if self._usage_object and is_tame(self._usage_object):
+            return {"usage": self._usage_object}
+        usage = self._usage
+        counted = sum(n or 0 for n in (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens))
+        return {"total_tokens": self._total} if self._total not in (None, counted) else {}
+
+
+def _tame(holder: Chunk | Choice, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(holder, name)) and is_tame(value)}
+
+
+def _delta_of(choice: Choice) -> Delta | None:
+    return choice.delta
+
+
+def _message_of(choice: Choice) -> Delta | None:
+    return choice.message
+
+
+class StreamDecoder:
+    """Streamed chunks to events."""
+
+    def __init__(self, unknown: frozenset[str] = frozenset()) -> None:
+        self._message = _Message(unknown)
+        self._done = False
+        self._last: tuple[Chunk, Delta, int] | None = None
+        """The last chunk, what it said and in which block, where that was nothing but text."""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Decode one SSE event. Raises RemoteProtocolError; what comes after that, or after the end, is withheld."""
+        name, data = parse_event(chunk)
+        if not data:
+            return []
+        is_end = len(data) < _MAX_DONE and data.strip() == b"[DONE]"
+        if self._done:
+            return [] if is_end else [Opaque("data after the end")]
+        try:
+            if is_end:
+                return self._finish()
+            if name == "error":
+                return self._error(_json_or_none(data))
+            return self._chunk(data)
+        except RemoteProtocolError:
+            self._done = True
+            raise
+
+    def _error(self, payload: Any) -> list[Event]:
+        self._done = True
+        return [_failed(payload)]
+
+    def _chunk(self, data: bytes) -> list[Event]:
+        try:
+            chunk, found = read_chunk(data)
+        except ValueError as error:
+            if isinstance(payload := _json_or_none(data), dict) and payload.get("error"):
+                return self._error(payload)
+            raise RemoteProtocolError("upstream sent a chunk that is not one of its dialect") from error
+        said = chunk.choices[0].delta if chunk.choices else None
+        if self._last is not None and said is not None and said.content and not found:
+            # as the one before but for its text, like nearly every chunk: what else it says was taken then (0.83x a chunk in bursts)
+            last, delta, index = self._last
+            delta.content, last.obfuscation = said.content, chunk.obfuscation
+            if chunk == last:
+                return [TextDelta(index, said.content)]
+        if chunk.error:
+            return self._error(_error_of(chunk, found))
+        events: list[Event] = []
+        self._message.take(chunk, found, _delta_of, events)
+        for choice in chunk.choices or ():
+            if choice.message is not None and choice.index == 0:
+                events.append(Opaque("message in a stream"))
+        self._last = None
+        if said is None or not said.content or found or said != Delta(said.role, said.content) or len(chunk.choices or ()) != 1:
+            # also a fragment of a call without a name yet, which gives no event
+            return events
+        if len(events) == 1 and isinstance(event := events[0], TextDelta):
+            self._last = chunk, said, event.index
+        return events
+
+    def _finish(self) -> list[Event]:
+        self._done = True
+        message = self._message
+        if message.finish is None:
+            return [UpstreamFailed("api_error", _CUT)]
+        return message.end()
+
+    def finish(self) -> list[Event]:
+        """The stream is over; some vendors send no [DONE]."""
+        return [] if self._done else self._finish()
+
+
+def _json_or_none(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
+    """Decode a whole answer. Raises RemoteProtocolError."""
+    try:
+        answer, found = read_chunk(body)
+    except ValueError as error:
+        raise RemoteProtocolError("upstream's answer is not one of its dialect") from error
+    if answer.error:
+        return [_failed(_error_of(answer, found))]
+    choice = next((c for c in answer.choices or () if c.index == 0), None)
+    if choice is None or (choice.message is None and choice.finish_reason != "content_filter"):
+        raise RemoteProtocolError("upstream's answer has no message")
+    if not choice.finish_reason:
+        raise RemoteProtocolError("upstream's answer has no finish reason")
+    for other in answer.choices or ():
+        if other is not choice and other.index == 0:
+            other.index = 1
+    message = _Message(unknown)
+    events: list[Event] = []
+    message.take(answer, found, _message_of, events)
+    return events + message.end()

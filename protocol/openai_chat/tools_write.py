@@ -1,0 +1,145 @@
+"""Tools, their choice and the answer's form of a Messages client, written for chat/completions (protocol.md 1.2, 1.10)."""
+
+from typing import Any
+
+from protocol import json_schema as schema
+from protocol.fields import invalid
+from protocol.openai_chat.models import ModelRow
+from protocol.openai_chat.names import Names
+from protocol.request import Tool, ToolUsePart
+from protocol.server_tools.data import tool_type
+from protocol.server_tools.families import DIRECT, allows, need
+from protocol.server_tools.typed import as_function
+from protocol.target import Draft
+
+_SILENT = frozenset(("type", "strict", "allowed_callers"))
+_LOCATION = ("city", "country", "region", "timezone")
+_ANSWER = "answer"
+"""The dialect wants a name for the answer's schema."""
+
+
+def names_of(draft: Draft) -> Names:
+    """Return the names of the functions: offered, and called earlier."""
+    request = draft.request
+    used = (p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart))
+    return Names((*(t.name for t in request.tools), *used))
+
+
+def write_tools(draft: Draft, row: ModelRow, names: Names) -> dict[str, Any]:
+    """Return the fields that have to do with tools. Raises InvalidRequest naming what cannot be said or is not allowed."""
+    request = draft.request
+    choice = request.tool_choice
+    if choice is not None and (missing := set(choice.allowed) - {t.name for t in request.tools}):
+        invalid(f"tool_choice names {min(missing)[:60]!r}, which is not among the tools", "tool_choice")
+    # the clients of the other dialect have no word for some tools of those offered: a policy asked for it
+    offered = [t for t in request.tools if choice is None or not choice.allowed or t.name in choice.allowed]
+    functions = [t for t in offered if t.kind != "server"]
+    body: dict[str, Any] = {}
+    for tool in offered:
+        if tool.kind == "server":
+            body["web_search_options"] = _search(draft, row, tool)
+    if functions:
+        body["tools"] = [_function(draft, tool, names) for tool in functions]
+    if choice is not None and choice.mode == "tool" and choice.name not in {t.name for t in functions}:
+        invalid(f"tool_choice names {choice.name[:60]!r}, which is not among the tools that the client runs", "tool_choice")
+    if choice is not None and choice.mode == "any" and not functions:
+        invalid("tool_choice requires a call, and there are no tools that the client runs", "tool_choice")
+    if functions and choice is not None:
+        forced = {"type": "function", "function": {"name": names.upstream(choice.name)}} if choice.mode == "tool" else None
+        body["tool_choice"] = forced or ("required" if choice.mode == "any" else choice.mode)
+    if functions and request.parallel_tool_calls is not None:
+        body["parallel_tool_calls"] = request.parallel_tool_calls
+    return body | write_format(draft)
+
+
+def write_format(draft: Draft) -> dict[str, Any]:
+    """Return response_format; strict where strict mode takes the schema as it is: nothing is made required that was not."""
+    answer = draft.request.response_format
+    if answer is None:
+        return {}
+    try:
+        spec: dict[str, Any] = {"schema": schema.clean(answer.schema, "openai_strict"), "strict": True}
+    except schema.Unsupported:
+        spec = {"schema": answer.schema, "strict": False}
+    if answer.strict is False:
+        spec = {"schema": answer.schema, "strict": False}
+    if answer.description:
+        spec["description"] = answer.description
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": answer.name or _ANSWER, **spec}}}
+
+
+def added_search(draft: Draft, row: ModelRow) -> dict[str, Any] | None:
+    """Return web_search_options if the operator adds a web search for this key and the model can search."""
+    for added in draft.target.added_tools:
+        kind = tool_type(added.get("type"))
+        if kind is not None and kind.family == "web_search" and allows(draft.target, "web_search") and row.search:
+            return _options(added)
+    return None
+
+
+def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
+    upstream = names.upstream(tool.name)
+    extra = tool.extra
+    if tool.kind == "client":
+        typed = as_function(tool)
+        if typed is None:
+            invalid(f"the tool type {str(extra.get('type'))[:60]!r} cannot be sent to this model's provider", "tools")
+        description, parameters = typed.description, typed.schema
+    else:
+        description = tool.description
+        for name, value in extra.items():
+            if name not in _SILENT and value not in (None, False):
+                draft.drop("cache_control" if name == "cache_control" else f"tools[].{name[:60]}")
+        parameters = _parameters(tool)
+    _check_callers(draft, tool)
+    function: dict[str, Any] = {"name": upstream, **({"description": description} if description else {}), "parameters": parameters}
+    if extra.get("strict") is True:
+        try:
+            function |= {"parameters": schema.clean(parameters, "openai_strict"), "strict": True}
+        except schema.Unsupported:
+            draft.drop("tools[].strict")
+    return {"type": "function", "function": function}
+
+
+def _parameters(tool: Tool) -> dict[str, Any]:
+    try:
+        return schema.clean(tool.schema, "openai_tool")
+    except schema.Unsupported as error:
+        invalid(f"the input_schema of the tool {tool.name[:60]!r} cannot be sent to this model's provider: {error}", "tools")
+
+
+def _check_callers(draft: Draft, tool: Tool) -> None:
+    callers = tool.extra.get("allowed_callers")
+    if callers and (not isinstance(callers, list) or DIRECT not in callers):
+        invalid(f"the tool {tool.name[:60]!r} may not be called by the model itself, and this model's provider runs no code", "tools")
+    if callers and callers != [DIRECT]:
+        draft.drop("tools[].allowed_callers")
+
+
+def _search(draft: Draft, row: ModelRow, tool: Tool) -> dict[str, Any]:
+    kind = tool_type(tool.extra.get("type"))
+    if kind is None:
+        invalid(f"a tool in tools is of a type that the gateway does not know: {str(tool.extra.get('type'))[:80]!r}", "tools")
+    need(draft.target, kind.family, f"the tool {kind.type}", "tools")
+    if kind.family != "web_search" or not row.search:
+        invalid(f"the tool {tool.name[:60]!r} of type {kind.type!r} cannot be sent to this model's provider", "tools")
+    for name in ("allowed_domains", "blocked_domains"):
+        if tool.extra.get(name):
+            # left out, the search would reach where the client does not want it
+            invalid(f"the {name} of a web search cannot be sent to this model's provider", "tools")
+    _check_callers(draft, tool)
+    for name in ("max_uses", "cache_control", "response_inclusion", "strict", "defer_loading"):
+        if tool.extra.get(name):
+            draft.drop("cache_control" if name == "cache_control" else f"tools[].{name}")
+    return _options(tool.extra)
+
+
+def _options(tool: dict[str, Any]) -> dict[str, Any]:
+    location, uses = tool.get("user_location"), tool.get("max_uses")
+    options: dict[str, Any] = {}
+    if isinstance(location, dict):
+        place = {k: location[k] for k in _LOCATION if location.get(k) is not None}
+        options["user_location"] = {"type": "approximate", "approximate": place}
+    if isinstance(uses, int):
+        options["search_context_size"] = "low" if uses <= 1 else "medium" if uses <= 5 else "high"
+    return options

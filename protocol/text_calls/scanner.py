@@ -1,0 +1,410 @@
+"""Tool calls that a model writes as text, found while the text comes (protocol.md 2.2).
+
+Models without native tools answer so, and so does any model that wants past a judge: clients with parsers of their own
+run such text. The scanner lets ordinary text through and holds what may become a call until it is complete.
+
+Theory. Outside a candidate one search finds the next character at which one may begin; what comes before is let go. A
+candidate is an object whose key at hand belongs to a call, a fragment from such a key to the end of its object, a fence
+or a tag in front of one of these, an object behind words that name a call (these went out, the arguments do not), or a
+list of calls as code. Its end is found by counting brackets outside strings, each character once. Then it is
+parsed once, and every object in it that is a call becomes a piece, with the text before it; so no call's text goes out with
+another's. What is no call is text. Bounded: past MAX_HELD a candidate is decided as far as it came.
+"""
+
+import re
+from collections import deque
+
+from protocol.text_calls.reader import Reader
+from protocol.text_calls.words import (
+    ARGUMENTS,
+    CURLY,
+    MAY_BE_PYTHONIC,
+    NAMED_ENDS,
+    NAMES,
+    PYTHONIC,
+    TAG,
+    TAGS,
+    WRAPPERS,
+    Candidate,
+    FoundCall,
+    Piece,
+    Thought,
+    name_before,
+    written,
+)
+
+__all__ = ["MAX_HELD", "CallScanner", "FoundCall", "Piece", "Thought"]
+MAX_HELD = 64 * 1024
+"""Characters of a candidate that are held."""
+_KEYS = written((*NAMES, *ARGUMENTS, *WRAPPERS))
+_COLON = r"(?:\s*:|\s{100})"
+"""What makes a string a key; so much white space that one may come is taken for it."""
+_ESCAPE = re.compile(r"\\u00([0-7][0-9a-fA-F])")
+_HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_THOUGHTS = ("think", "thinking", "thought", "reasoning")
+_OPENER = re.compile(r"""[{<`"'\[]""")
+_LIKELY = re.compile(rf"""["'`\[]|<(?=[\w|\uff5c-]|\Z)|\{{(?:(?<=[\s\w(>:\]`+-]\{{)|(?<=\A\{{)|(?=[\s\w\\"'{CURLY}]|\Z))""")
+"""The openers behind which something may begin, by the characters beside them: of text made to be looked at, few are left."""
+_STRUCTURE = re.compile(r"""[{}\[\]"'\\]""")
+_KEY = re.compile(rf"""(["'])(?:{_KEYS})\1{_COLON}""", re.IGNORECASE)
+_OBJECT = re.compile(rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|[{CURLY}]?(?:{_KEYS})[{CURLY}]?){_COLON}""", re.IGNORECASE)
+_FENCE_TAIL = re.compile(r"```[\w+-]{0,20}\s*\Z")
+_BEFORE = 256
+"""Characters before a candidate that may name its call."""
+_FENCE = re.compile(r"```[\w+-]{0,20}[ \t]*\r?\n?\s*(?=[{\[<])")
+_FENCE_END = re.compile(r"\s*```")
+_MAY_BE_FENCE_END = re.compile(r"\s{0,100}`{0,2}")
+_MARK = re.compile(r"\[TOOL_CALLS\]", re.IGNORECASE)
+_THOUGHT = re.compile(rf"<(?P<tag>{'|'.join(_THOUGHTS)})>", re.IGNORECASE)
+_LONGEST_HEAD = 240
+"""More characters than any head of a candidate has: where that many are there and none fits, there is none."""
+
+
+class CallScanner:
+    """Text in, pieces out. `names`: the only names that make a call (None: any). `reasoning`: tagged reasoning becomes Thought."""
+
+    def __init__(self, names: frozenset[str] | None, *, reasoning: bool) -> None:
+        self._names, self._reasoning = names, reasoning
+        self._held = ""
+        self._gone = deque[str](maxlen=_BEFORE)
+        """What is before `_held`, in pieces of a character at least: so its last _BEFORE characters, or more."""
+        self._candidate: Candidate | None = None
+        self._thinking = ""
+        self._reader = Reader(names, self._within)
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take more text; returns what is decided. The pieces' texts, joined, are the text."""
+        if self.passes(text):
+            return [text] if text else []
+        self._held += text
+        return self._advance(final=False)
+
+    def passes(self, text: str) -> bool:
+        """Take text in which nothing begins that may become a call, while nothing is held: nearly every chunk. Else nothing is taken."""
+        if self._held or self._thinking or _OPENER.search(text) is not None:
+            return False
+        if text:
+            self._gone.append(text if len(text) < _BEFORE else text[-_BEFORE:])
+        return True
+
+    def finish(self) -> list[Piece]:
+        """The text is over."""
+        pieces = self._advance(final=True)
+        if self._held:
+            pieces.append(self._held)
+            self._held = ""
+        return pieces
+
+    def take_back(self, text: str) -> None:
+        """Let `text`, the end of what was given out, be as if it had not come: it is searched once more, with what follows."""
+        gone = "".join(self._gone)[-_BEFORE:]
+        if text and (gone.endswith(text) or text.endswith(gone)):
+            self._gone.clear()
+            self._gone.append(gone[: -len(text)])
+
+    def _note(self, text: str) -> None:
+        if text:
+            self._gone.append(text[-_BEFORE:])
+
+    def _advance(self, *, final: bool) -> list[Piece]:
+        pieces: list[Piece] = []
+        while self._held:
+            if self._thinking:
+                moved = self._think(pieces, final=final)
+            elif self._candidate is None:
+                moved = self._look(pieces, final=final)
+            else:
+                moved = self._close(pieces, final=final)
+            if not moved:
+                break
+        return pieces
+
+    # --- outside a candidate ---
+
+    def _look(self, pieces: list[Piece], *, final: bool) -> bool:
+        """Let go what begins no candidate; False where more text must say what it is."""
+        held, start = self._held, 0
+        while (opener := _LIKELY.search(held, start)) is not None:
+            at = opener.start()
+            head = self._head(at)
+            if head == "more" and not final and len(held) - at < _LONGEST_HEAD:
+                self._let_go(pieces, at)
+                return False
+            if head == "thought":
+                self._let_go(pieces, at)
+                self._thinking = "open"
+                return True
+            if head == "candidate":
+                assert self._candidate is not None
+                self._let_go(pieces, at)
+                self._candidate.at -= at
+                self._candidate.start = self._candidate.at
+                return True
+            start = at + 1
+        self._let_go(pieces, len(held))
+        return False
+
+    def _let_go(self, pieces: list[Piece], end: int) -> None:
+        if end:
+            text, self._held = self._held[:end], self._held[end:]
+            self._note(text)
+            if pieces and isinstance(pieces[-1], str):
+                pieces[-1] += text
+            else:
+                pieces.append(text)
+
+    def _head(self, at: int) -> str:
+        """What begins at `at`: "candidate" (set), "thought", "more" (a beginning of one), or nothing."""
+        held, first = self._held, self._held[at]
+        if first in "\"'":
+            return self._key(at)
+        if first == "`":
+            if (fence := _FENCE.match(held, at)) is not None:
+                inner = self._head(fence.end()) if fence.end() < len(held) else "more"
+                # reasoning is found by its own tag, whatever stands before it
+                return "" if inner == "thought" else inner
+            return "more" if _may_be_fence(self._window(at)) else ""
+        if first == "<":
+            return self._tag(at)
+        if first == "[":
+            return self._mark(at)
+        if (name := self._named(at)) is not None:
+            self._candidate = Candidate(at, name=name)
+            return "candidate"
+        if held[at + 1 : at + 2].isalnum() and held[at + 1].lower() not in _PREFIXES:
+            return ""
+        if (key := _OBJECT.match(held, at)) is not None:
+            self._candidate = Candidate(at, quotes="\"'" if (key[1] or "'") == "'" else '"')
+            return "candidate"
+        return "more" if _may_be_object(self._window(at)) else ""
+
+    def _named(self, at: int) -> str | None:
+        """The name of the call whose arguments begin at `at`, if the words before say so."""
+        near = self._before(at, 32)
+        if not (_unfenced(near) if "`" in near else near.rstrip()).lower().endswith(NAMED_ENDS):
+            return None
+        return name_before(_unfenced(self._before(at, _BEFORE)))
+
+    def _before(self, at: int, count: int) -> str:
+        if at >= count:
+            return self._held[at - count : at]
+        if len(self._gone) > 1:
+            gone = "".join(self._gone)[-_BEFORE:]
+            self._gone.clear()
+            self._gone.append(gone)
+        return ("".join(self._gone) + self._held[:at])[-count:]
+
+    def _window(self, at: int) -> str:
+        # never all that is held: that would be read again for every opener in it
+        return self._held[at : at + _LONGEST_HEAD]
+
+    def _key(self, at: int) -> str:
+        word = self._held[at + 1 : at + 3].lower()
+        if word not in _PREFIXES and "\\" not in word:
+            return ""
+        if (key := _KEY.match(self._held, at)) is not None:
+            self._candidate = Candidate(at, stack="{", quotes="\"'" if key[1] == "'" else '"')
+            return "candidate"
+        return "more" if _may_be_key(self._window(at)) else ""
+
+    def _tag(self, at: int) -> str:
+        held = self._held
+        if self._reasoning and _THOUGHT.match(held, at):
+            return "thought"
+        if (tag := TAG.match(held, at)) is not None:
+            if tag["begin"]:
+                close = tag[0][:-1].removesuffix(tag[0][1]).lower().replace("begin", "end")
+            else:
+                # with its namespace
+                close = f"</{held[at + 1 : tag.end('tag')].lstrip(_BARS).lower()}" if tag["tag"] else "\0"
+            self._candidate = Candidate(tag.end(), close=close)
+            return "candidate"
+        window = self._window(at)
+        return "more" if ">" not in window and _may_be_tag(window) else ""
+
+    def _mark(self, at: int) -> str:
+        held = self._held
+        if (mark := _MARK.match(held, at)) is not None:
+            inner = _OPENER.search(held, mark.end(), mark.end() + _LONGEST_HEAD)
+            if inner is None or inner[0] not in "{[":
+                return "more" if inner is None else ""
+            self._candidate = Candidate(inner.start())
+            return "candidate"
+        window = self._window(at)
+        if "[tool_calls]".startswith(window.lower()):
+            return "more"
+        if window[1:2].isspace() or window[1:2].isalpha() or not window[1:]:
+            line = self._before(at, 32).rpartition("\n")[2]
+            if not line.strip() or line.rstrip().endswith("<|python_tag|>"):
+                if PYTHONIC.match(window):
+                    self._candidate = Candidate(at, quotes="\"'", is_code=True)
+                    return "candidate"
+                if MAY_BE_PYTHONIC.fullmatch(window):
+                    return "more"
+        body = window[1:].lstrip()
+        if not body:
+            return "more"
+        if body[0] == "{":
+            found = self._head(at + len(window) - len(body))
+            if found == "candidate":
+                self._candidate = Candidate(at, quotes=self._candidate.quotes if self._candidate else '"')
+            return found
+        return ""
+
+    # --- thoughts ---
+
+    def _think(self, pieces: list[Piece], *, final: bool) -> bool:
+        held = self._held
+        if self._thinking == "open":
+            opened = _THOUGHT.match(held)
+            assert opened is not None
+            self._thinking = opened["tag"]
+            self._held = held[opened.end() :]
+            pieces.append(Thought("", opened[0]))
+            return True
+        close = f"</{self._thinking}>"
+        # not by `lower`: some letters are two in lower case
+        found = re.compile(re.escape(close), re.IGNORECASE).search(held)
+        if found is not None:
+            end = found.start()
+            pieces.append(Thought(held[:end], held[: end + len(close)]))
+            self._held, self._thinking = held[end + len(close) :], ""
+            return True
+        keep = (
+            0
+            if final
+            else next((n for n in range(min(len(close) - 1, len(held)), 0, -1) if close.lower().startswith(held[-n:].lower())), 0)
+        )
+        said = held[: len(held) - keep]
+        if said:
+            pieces.append(Thought(said, said))
+        self._held = held[len(said) :]
+        return False
+
+    # --- inside a candidate ---
+
+    def _close(self, pieces: list[Piece], *, final: bool) -> bool:
+        candidate = self._candidate
+        assert candidate is not None
+        if candidate.end < 0:
+            candidate.end = self._tag_end(candidate) if candidate.close else self._brackets_end(candidate)
+        end = candidate.end
+        if end >= 0 and self._held.startswith("```"):
+            # the end of a fence belongs to what is in it
+            fence = _FENCE_END.match(self._held, end)
+            if fence is None and not final and _MAY_BE_FENCE_END.fullmatch(self._held, end):
+                return False
+            end = fence.end() if fence is not None else end
+        if end < 0 and not final and len(self._held) <= MAX_HELD:
+            return False
+        is_whole, raw = end >= 0, self._held if end < 0 else self._held[:end]
+        self._candidate, self._held = None, self._held[len(raw) :]
+        found = self._reader.decide(raw, candidate, is_whole=is_whole)
+        if not is_whole and not final:
+            found = self._reader.cut(raw, found)
+        if found:
+            pieces += found
+        else:
+            self._reader.note_name(raw)
+            self._note(raw)
+            if pieces and isinstance(pieces[-1], str):
+                pieces[-1] += raw
+            else:
+                pieces.append(raw)
+        return True
+
+    def _tag_end(self, candidate: Candidate) -> int:
+        held = self._held
+        start = max(candidate.at - len(candidate.close), 0)
+        found = re.compile(re.escape(candidate.close), re.IGNORECASE).search(held, start) if candidate.close != "\0" else None
+        if found is None:
+            candidate.at = len(held)
+            return -1
+        end = held.find(">", found.start())
+        return end + 1 if end >= 0 else -1
+
+    def _brackets_end(self, candidate: Candidate) -> int:
+        held, at, quote, stack = self._held, candidate.at, candidate.quote, candidate.stack
+        while (found := _STRUCTURE.search(held, at)) is not None:
+            sign, at = found[0], found.end()
+            if quote:
+                if sign == "\\":
+                    if at >= len(held):
+                        at -= 1
+                        break
+                    at += 1
+                elif sign == quote:
+                    quote = ""
+            elif sign in candidate.quotes:
+                quote = sign
+            elif sign in "{[":
+                stack.append(sign)
+                if sign == "{":
+                    candidate.opened.append(at - 1)
+            elif sign in "}]":
+                if stack:
+                    stack.pop()
+                if sign == "}" and candidate.opened:
+                    candidate.spans.append((candidate.opened.pop(), at))
+                if not stack:
+                    candidate.at, candidate.quote = at, quote
+                    return at
+        else:
+            at = len(held)
+        candidate.at, candidate.quote = at, quote
+        return -1
+
+    def _within(self, text: str) -> list[Piece]:
+        inner = CallScanner(self._names, reasoning=False)
+        return [*inner.feed(text), *inner.finish()]
+
+
+def _unfenced(text: str) -> str:
+    return _FENCE_TAIL.sub("", text).rstrip()
+
+
+def _may_be_object(text: str) -> bool:
+    rest = text[1:].lstrip()
+    if rest and rest[0] in CURLY:
+        return _is_prefix_of_key(rest[1:].rstrip(CURLY + " "))
+    return not rest or (rest[0] in "\"'" and _may_be_key(rest)) or (rest[0].isalpha() and _is_prefix_of_key(rest))
+
+
+def _may_be_key(text: str) -> bool:
+    word = text[1:]
+    if "\\" in word:
+        word = _HALF_ESCAPE.sub("", _ESCAPE.sub(lambda m: chr(int(m[1], 16)), word))
+    end = word.find(text[0])
+    if end < 0:
+        return _is_prefix_of_key(word)
+    return word[:end].lower() in _ALL_KEYS and not word[end + 1 :].strip()
+
+
+_ALL_KEYS = frozenset((*NAMES, *ARGUMENTS, *WRAPPERS))
+
+
+_PREFIXES = frozenset(k[:n] for k in _ALL_KEYS for n in range(len(k) + 1))
+
+
+def _is_prefix_of_key(text: str) -> bool:
+    return text.rstrip().lower() in _PREFIXES
+
+
+def _may_be_fence(text: str) -> bool:
+    return re.fullmatch(r"`{1,3}|```[\w+-]{0,20}[ \t]*\r?\n?\s*", text) is not None
+
+
+_TOKEN_BEGINS = ("tool_call_begin", "tool\u2581call\u2581begin")
+_TAG_NAMES = (*TAGS, *_THOUGHTS, "python_tag", *_TOKEN_BEGINS)
+_NAMESPACE = re.compile(r"[\w-]{1,30}:")
+_MAY_BE_NAMESPACE = re.compile(r"[\w-]{0,30}")
+_BARS = "|\uff5c"
+
+
+def _may_be_tag(text: str) -> bool:
+    word = text[1:].lower().removeprefix("|").removeprefix("\uff5c")
+    if (space := _NAMESPACE.match(word)) is not None:
+        word = word[space.end() :]
+    elif _MAY_BE_NAMESPACE.fullmatch(word):
+        return True
+    return any(t.startswith(word) or (word.startswith(t) and (word[len(t)] in "=|\uff5c" or word[len(t)].isspace())) for t in _TAG_NAMES)

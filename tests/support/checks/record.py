@@ -1,0 +1,128 @@
+"""Records for tests of the database: ids, one call whole, and a database of one's own."""
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from db.engine import engine_url
+from db.link import conninfo
+from db.migrations.migrate import upgrade
+from protocol.records import (
+    BlockRecord,
+    CallRecord,
+    ChunksRecord,
+    EndRecord,
+    EventRecord,
+    JudgementRecord,
+    Record,
+    ReleaseRecord,
+    ToolCallRecord,
+    ToolReleaseRecord,
+)
+
+NOW = int(time.time() * 1000)
+
+
+def call_id(at: int = NOW) -> str:
+    """A UUIDv7 of that millisecond."""
+    tail = os.urandom(10)
+    return str(uuid.UUID(bytes=at.to_bytes(6, "big") + bytes([0x70 | tail[0] & 15, tail[1], 0x80 | tail[2] & 63]) + tail[3:]))
+
+
+def call_record(call: str, **changes: Any) -> CallRecord:
+    """The record of a claimed call."""
+    values = {
+        "at": NOW, "dialect": "openai", "endpoint": "chat", "key": "dev", "session": "s-1", "model": "gpt-x", "upstream": "openai",
+        "policy": "default", "policy_revision": "r1", "stream": True, "gateway": "g1",
+    }  # fmt: skip
+    return CallRecord(call_id=call, **{**values, **changes})
+
+
+def tool_call_record(call: str, **changes: Any) -> ToolCallRecord:
+    """The record of a blocked tool call in block 1."""
+    values = {
+        "block": 1, "index": 0, "at": NOW, "tool_call_id": "toolu_1", "name": "bash", "arguments": b'{"command": "rm -rf /tmp/build"}',
+        "released_arguments": None, "executor": "client", "form": "native", "verdict": "block", "reason": "dangerous command",
+        "policy": "tool_judge",
+    }  # fmt: skip
+    return ToolCallRecord(call_id=call, **{**values, **changes})
+
+
+def judgement_record(call: str, **changes: Any) -> JudgementRecord:
+    """The record of a judgement on block 1."""
+    values = {
+        "block": 1, "step": 0, "at": NOW, "model": "demo-judge", "policy": "tool_judge", "probability": 0.9, "threshold": 0.6,
+        "explanation": "deletes files", "prompt": b"is it harmful?", "reply": b'{"probability": 0.9}', "latency_ms": 12, "attempts": 1,
+    }  # fmt: skip
+    return JudgementRecord(call_id=call, **{**values, **changes})
+
+
+def chunks_record(call: str, raw: list[bytes], *, seq: int = 1, verdict: Any = "allow", block: int = 0) -> ChunksRecord:
+    """The record of chunks with one verdict and block."""
+    return ChunksRecord(call_id=call, seq=seq, at=NOW, raw=raw, verdicts=[verdict] * len(raw), blocks=[block] * len(raw))
+
+
+def release_record(call: str, payload: bytes, *, number: int = 1, seq: int = 1) -> ReleaseRecord:
+    """The record of one release."""
+    digest = sha256(payload).digest()
+    return ReleaseRecord(call_id=call, number=number, number_next=number + 1, at=NOW, seq=seq, payload=payload, sha256=digest)
+
+
+def whole_call(call: str, **changes: Any) -> list[Record]:
+    """Every kind of record of one call: text allowed, one tool call blocked by a judge."""
+    return [
+        call_record(call, **changes),
+        chunks_record(call, [b'data: {"a":1}\n\n', b'data: {"a":2}\n\n']),
+        chunks_record(call, [b"data: tool\n\n"], seq=3, verdict="hold", block=1),
+        release_record(call, b"out", number=1, seq=2),
+        BlockRecord(call_id=call, block=0, at=NOW, kind="text", verdict="allow", reason="", policy=""),
+        tool_call_record(call),
+        judgement_record(call),
+        ToolReleaseRecord(call_id=call, block=1, at=NOW + 5),
+        EndRecord(call_id=call, at=NOW + 10, state="ENDED", reason="complete", status=200, stop_reason="stop", input_tokens=3),
+        EventRecord(call_id=call, kind="takeover", number=1, at=NOW, detail="w2"),
+    ]
+
+
+def _url_of(server_url: str, name: str) -> str:
+    return engine_url(server_url).set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+
+
+@cache
+def _migrated_template(server_url: str) -> str:
+    """Migrate once for each server: copying the result takes a tenth of the time."""
+    name = f"sluice_template_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(conninfo(server_url), autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    upgrade(_url_of(server_url, name))
+    return name
+
+
+@contextmanager
+def fresh_database(server_url: str, *, migrated: bool = True) -> Iterator[str]:
+    """Make a database on the server of `server_url`, lend its URL, and drop it."""
+    name = f"sluice_test_{uuid.uuid4().hex[:12]}"
+    template = _migrated_template(server_url) if migrated else "template1"
+    with psycopg.connect(conninfo(server_url), autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+    url = _url_of(server_url, name)
+    try:
+        yield url
+    finally:
+        with psycopg.connect(conninfo(server_url), autocommit=True) as admin:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def rows(url: str, query: str, *values: object) -> list[Any]:
+    """Run one statement and return its rows."""
+    with psycopg.connect(conninfo(url), autocommit=True) as connection:
+        cursor = connection.execute(query.encode(), values or None)
+        return cursor.fetchall() if cursor.description else []

@@ -1,0 +1,150 @@
+"""A record with seals and checkpoints, as an audit writer leaves it, and what its verification says."""
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+from typer.testing import CliRunner
+
+from db.canonical import BESIDE, FORMS, HASH, call_hash, marks
+from db.engine import engine_url
+from db.link import conninfo
+from db.seals.seal import Sealer
+from db.write.insert import AuditInserter
+from protocol.records import Record
+from sluice import seal_cli
+from tests.support.checks.record import (
+    NOW,
+    call_id,
+    chunks_record,
+    fresh_database,
+    judgement_record,
+    release_record,
+    tool_call_record,
+    whole_call,
+)
+
+DAY_MS = 86_400_000
+
+
+@dataclass(slots=True)
+class Log:
+    """A filled database; its calls in the order of their ids, and its checkpoints."""
+
+    url: str
+    calls: list[UUID] = field(default_factory=list)
+    checkpoints: list[str] = field(default_factory=list)
+
+
+def many_rows(call: str, chance: random.Random, *, secret: str = "") -> list[Record]:
+    """A call with two tool calls, several releases and chunks; no two of its payloads alike."""
+    words = [f"{secret}{chance.randbytes(6).hex()}".encode() for _ in range(12)]
+    second = tool_call_record(
+        call, block=2, index=1, name=f"tool{secret}", arguments=words[0], released_arguments=words[1], reason=secret, rule=secret or None
+    )
+    return [
+        *whole_call(call, session=f"s{secret}"),
+        chunks_record(call, [b"data: " + word + b"\n\n" for word in words[2:8]], seq=4),
+        release_record(call, words[8], number=2, seq=5),
+        release_record(call, words[9], number=3, seq=6),
+        second,
+        judgement_record(call, block=2, prompt=words[10], reply=words[11], explanation=secret, probability=None),
+    ]
+
+
+async def insert(url: str, *records: Record, bodies: dict[str, bytes] | None = None) -> None:
+    """Insert records as an audit writer does."""
+    async with AuditInserter(url) as inserter:
+        assert not await inserter.insert(records, bodies or {})
+
+
+def fill(url: str, chance: random.Random, *, calls: int = 12, checkpoints: int = 3, days_ago: int = 0) -> Log:
+    """Insert, seal and write checkpoints. Calls are a millisecond apart, so that their order is known."""
+    log = Log(url)
+    at = NOW - days_ago * DAY_MS
+    with Sealer(url) as sealer:
+        for _ in range(checkpoints):
+            for _ in range(calls // checkpoints):
+                call = call_id(at := at + 1)
+                asyncio.run(insert(url, *many_rows(call, chance), bodies={call: chance.randbytes(20)}))
+                log.calls.append(UUID(call))
+            assert sealer.seal(log.calls) == calls // checkpoints
+            text = sealer.checkpoint()
+            assert text is not None
+            log.checkpoints.append(text)
+    return log
+
+
+def seal_as_before(url: str, call: UUID, version: int = 1) -> None:
+    """Add a seal as a process of before does: in version 1 without a word about it, in a later one that it names."""
+    with psycopg.connect(conninfo(url)) as connection:
+        known = connection.execute("SELECT salt FROM seal_rows WHERE call_id = %s ORDER BY part", (call,)).fetchall()
+        salt = known[0][0] if known else os.urandom(32)
+        hashes = []
+        for form in FORMS:
+            hashed = form.hash_sql(form.contents_sql(version), version)
+            query = (
+                f"SELECT coalesce(string_agg(h, ''::bytea ORDER BY {form.order}), '') FROM "
+                f"(SELECT t.*, {hashed} AS h FROM {form.table} t, (SELECT %s::bytea AS salt) s WHERE t.call_id = %s) x"
+            )
+            [(of_table,)] = connection.execute(query.encode(), (salt, call), binary=True).fetchall()
+            hashes.append(of_table)
+        connection.execute(
+            "INSERT INTO seals (position, call_id, part, at, counts, sha256, note, form) "
+            "SELECT coalesce(max(position) + 1, 0), %s, %s, now(), %s, %s, '', %s FROM seals",
+            (call, len(known), [len(h) // HASH for h in hashes], call_hash(call, hashes, version), version if version > 1 else BESIDE),
+        )
+        connection.execute(
+            "INSERT INTO seal_rows (call_id, part, salt, marks) VALUES (%s, %s, %s, %s)",
+            (call, len(known), None if known else salt, b"".join(map(marks, hashes))),
+        )
+
+
+TABLES = (*(form.table for form in FORMS), "seal_rows", "redactions", "seals", "checkpoints")
+
+
+def keep(url: str) -> None:
+    """Set aside what is in the tables, to put it back after each damage: faster than a database for each."""
+    with psycopg.connect(conninfo(url)) as connection:
+        connection.execute("CREATE SCHEMA kept")
+        for table in TABLES:
+            connection.execute(f"CREATE TABLE kept.{table} AS TABLE {table}".encode())
+
+
+def put_back(url: str) -> None:
+    """Bring the tables to what `keep` set aside."""
+    with psycopg.connect(conninfo(url)) as connection:
+        for table in TABLES:
+            connection.execute(f"DELETE FROM {table}".encode())
+            connection.execute(f"INSERT INTO {table} SELECT * FROM kept.{table}".encode())
+
+
+@contextmanager
+def copy_of(url: str) -> Iterator[str]:
+    """Lend the URL of a copy of a database: what a backup restored elsewhere is."""
+    with fresh_database(url, migrated=False) as copy:
+        names = [sql.Identifier(engine_url(each).database or "") for each in (copy, url)]
+        other = engine_url(url).set(drivername="postgresql", database="template1").render_as_string(hide_password=False)
+        with psycopg.connect(conninfo(other), autocommit=True) as admin:
+            admin.execute(sql.SQL("DROP DATABASE {}").format(names[0]))
+            admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
+        yield copy
+
+
+def run(url: str, *arguments: str) -> Any:
+    """Run one of the commands."""
+    return CliRunner().invoke(seal_cli.app, list(arguments), env={"SLUICE_DATABASE_URL": url, "COLUMNS": "200"})
+
+
+def verified(url: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Verify; returns the exit code and what was said."""
+    told = run(url, "verify", "--json", *arguments)
+    return told.exit_code, json.loads(told.stdout)

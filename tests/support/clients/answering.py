@@ -1,0 +1,154 @@
+"""One answer through decoder, policy session and encoder to an official SDK, without processes: for cases of one protocol fault each."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Self
+
+from policy.base import ALLOW, Block, Context, Policy, ToolCall, Verdict
+from policy.session.effects import CallInfo, Dispatch, Output, Respond
+from policy.session.session import Session
+from protocol import codecs
+from protocol.anthropic.turn import StoredTurn
+from protocol.config import Config
+from protocol.events import Event
+from protocol.records import Record, ToolCallRecord
+from protocol.request import Dialect, Endpoint
+from protocol.server_tools.data import table
+from tests.support.checks.projection import told_completion, told_message
+from tests.support.clients.sdk_answers import WAYS, Direct, Way, sent
+from tests.support.upstreams.bodies import whole_body
+from tests.support.upstreams.recordings import Recording
+from tests.support.upstreams.turns import events
+
+UPSTREAMS = {d: {"dialect": d, "base_url": "http://127.0.0.1:1", "api_key_env": "X"} for d in ("openai", "anthropic")}
+MODEL: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-sonnet-4-5"}
+CONFIG = Config.model_validate(
+    {
+        "upstreams": UPSTREAMS,
+        "models": [{"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"}],
+    }
+)
+ENDPOINTS: dict[Dialect, Endpoint] = {"openai": "chat", "anthropic": "messages"}
+direct = Direct()
+
+
+class Watch(Policy):
+    """Sees every call; denies those whose arguments have the word."""
+
+    name = "watch"
+
+    def __init__(self, deny: str = "") -> None:
+        self.deny = deny
+        self.seen: list[ToolCall] = []
+
+    def for_call(self, context: Context) -> Self:
+        """Note into the test's own list."""
+        mine = super().for_call(context)
+        mine.seen = self.seen
+        return mine
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        self.seen.append(call)
+        return Block("denied") if self.deny and self.deny in call.arguments else ALLOW
+
+    @property
+    def calls(self) -> list[tuple[str, str, Any]]:
+        """Name, executor and arguments of what it saw."""
+        return [(c.name, c.executor, c.value) for c in self.seen]
+
+
+class Answer:
+    """One call. Feed it upstream answers; `outputs` are what its worker is to do, `data` is what its client gets."""
+
+    def __init__(
+        self,
+        upstream: Dialect,
+        client: Dialect,
+        *,
+        streams: bool = True,
+        policies: Sequence[Policy] = (),
+        stored: Sequence[StoredTurn] = (),
+        config: Config = CONFIG,
+        **request: Any,
+    ) -> None:
+        info = CallInfo(
+            "01990000-0000-7000-8000-00000000abcd", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 1 << 20,
+            server_tools=tuple(table().families),
+        )  # fmt: skip
+        self.client, self.outputs, self.records = client, list[Output](), list[Record]()
+        self.session = Session(info, policies, config)
+        options = {"stream_options": {"include_usage": True}} if streams and client == "openai" else {}
+        asked = {
+            "model": MODEL[upstream],
+            "max_tokens": 9_000,
+            "stream": streams,
+            "messages": [{"role": "user", "content": "go"}],
+            **options,
+        }
+        self.session.begin(json.dumps(asked | request).encode())
+        self._seq = 1
+        if self._take():
+            self.session.turns(stored)
+            self._take()
+
+    def _take(self) -> tuple[str, ...]:
+        taken = self.session.take()
+        self.outputs += taken.outputs
+        self.records += taken.records
+        return taken.lookups
+
+    def feed(self, body: bytes, *, streams: bool = True) -> "Answer":
+        """Take an upstream's whole answer."""
+        for chunk in events(body) if streams else [body]:
+            if streams:
+                self.session.chunks(self._seq, [chunk])
+            else:
+                self.session.body(self._seq, chunk)
+            self._seq += 1
+            self._take()
+        self.session.eof()
+        self._take()
+        return self
+
+    @property
+    def dispatched(self) -> list[Any]:
+        """The requests as they went upstream."""
+        return [json.loads(o.body) for o in self.outputs if isinstance(o, Dispatch) and o.body is not None]
+
+    @property
+    def refused(self) -> list[Respond]:
+        """Answers instead of a message."""
+        return [o for o in self.outputs if isinstance(o, Respond)]
+
+    @property
+    def data(self) -> bytes:
+        """The client's bytes."""
+        assert self.session.request is not None and not self.refused
+        said: list[Event] = [o for o in self.outputs if not isinstance(o, Dispatch | Respond)]
+        return codecs.make_encoder(self.client, self.session.request, call_id=self.session.call.call_id, created=1).encode(said)
+
+    @property
+    def verdicts(self) -> list[tuple[str, str]]:
+        """The ledger: names and verdicts of calls."""
+        return [(r.name, r.verdict) for r in self.records if isinstance(r, ToolCallRecord)]
+
+    def read(self, way: Way) -> dict[str, Any]:
+        """What the SDK makes of it, with nothing to stumble over."""
+        told = direct.read(self.client, way, self.data, sent)
+        assert told.get("problems", []) == []
+        return told_completion(told) if self.client == "openai" else told_message(told)
+
+
+def every_way(
+    upstream: Dialect, client: Dialect, body: bytes, *, deny: str = "", streams_only: bool = False, **request: Any
+) -> list[tuple[Answer, dict[str, Any], Watch]]:
+    """The answer in each way in which a client of the dialect can take it, streamed and whole."""
+    found = []
+    for streams in (True,) if streams_only else (True, False):
+        for way in WAYS[client][streams]:
+            watch = Watch(deny)
+            answer = Answer(upstream, client, streams=streams, policies=[watch], **request)
+            sent_body = body if streams else whole_body(Recording("case", upstream, body, True, {}), direct)
+            answer.feed(sent_body, streams=streams)
+            found.append((answer, answer.read(way), watch))
+    return found

@@ -1,0 +1,1 @@
+"""The product, its stores and its processes, for tests."""

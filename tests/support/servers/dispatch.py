@@ -1,0 +1,81 @@
+"""A Redis with nothing in it but the group that policy workers read calls with, calls that a gateway began there, and one worker."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from protocol.config import Config, Runtime
+from streams import layout, scripts
+from streams.connection import Argument, Connection
+from streams.layout import Start
+from tests.support.waiting import wait_until
+from workers.policy.call import OwnedCall
+from workers.policy.worker import PolicyWorker
+
+GATEWAY = "gw-1"
+BODY = json.dumps(
+    {
+        "model": "demo", "stream": True, "messages": [{"role": "user", "content": "please list the files"}],
+        "tools": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
+    }
+).encode()  # fmt: skip
+
+
+@asynccontextmanager
+async def empty(redis_url: str) -> AsyncIterator[Connection]:
+    """Lend a connection to it."""
+    connection = Connection(redis_url, name="test")
+    await connection.open()
+    await connection.call("FLUSHALL")
+    await connection.call("XGROUP", "CREATE", layout.dispatch_key(0), layout.POLICY_GROUP, "0", "MKSTREAM")
+    yield connection
+    await connection.close()
+
+
+@asynccontextmanager
+async def with_gateway(redis_url: str) -> AsyncIterator[Connection]:
+    """The same, and a gateway that shows that it lives."""
+    async with empty(redis_url) as connection:
+        await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 600_000)
+        yield connection
+
+
+async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: str = "k") -> str:
+    """Begin a call as that gateway does."""
+    call_id = layout.new_call_id()
+    start = Start(
+        call_id=call_id, at=1, gateway=GATEWAY, dialect="openai", endpoint="chat", key=key, policies=("default",), policy=policy,
+        session="", nonce="5e" * 16, deadline=2,
+    )  # fmt: skip
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.call_key(call_id), layout.body_key(call_id)]
+    args: list[Argument] = [1000, 1000, 60_000, 600_000, 600_000, "0", layout.pack(start), body, call_id]
+    assert await redis.script(scripts.START, keys, args) == [b"OK"]
+    return call_id
+
+
+async def dispatched(redis: Connection, worker: PolicyWorker) -> OwnedCall:
+    """Begin a call, and wait until a worker has approved its request."""
+    call_id = await begin(redis)
+    await wait_until(lambda: call_id in worker.calls and worker.calls[call_id].released == 1, what="the request is dispatched")
+    return worker.calls[call_id]
+
+
+@asynccontextmanager
+async def working(
+    redis_url: str, database_url: str, name: str, config: dict[str, Any], policy_set: str = ""
+) -> AsyncIterator[PolicyWorker]:
+    """Run a policy worker in this process, which is gone at the end as if killed."""
+    settings = Runtime(
+        config=Config.model_validate(config), redis_url=redis_url, database_url=database_url, name=name, policy_set=policy_set
+    )
+    worker = PolicyWorker(settings)
+    running = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running

@@ -1,0 +1,131 @@
+"""A Valkey and a PostgreSQL of a test's own, which it may kill, stop and start again at the same place with the same data."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import redis
+
+from db.link import conninfo
+from db.migrations.migrate import upgrade
+from sluice import embedded
+from sluice.processes import Spec, spawn
+
+_START_S = 30.0
+
+
+class Server:
+    """One server process; `url` stays the same through restarts."""
+
+    def __init__(self, spec: Spec, url: str, data: Path) -> None:
+        self.spec, self.url, self.data = spec, url, data
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> float:
+        """Start it and wait until it is ready; returns the seconds that took."""
+        began = time.monotonic()
+        self._process = spawn(self.spec)
+        assert self.spec.is_ready is not None
+        while not (self.spec.is_ready() and self._listens()):
+            if self._process.poll() is not None and time.monotonic() < began + _START_S:
+                # a PostgreSQL whose postmaster was killed starts again only when the last of its children has noticed
+                self._process = spawn(self.spec)
+            assert time.monotonic() < began + _START_S, f"{self.spec.name} does not start: {self.spec.log.read_text()[-2000:]}"
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    def _listens(self) -> bool:
+        place = urlsplit(self.url)
+        try:
+            socket.create_connection((place.hostname, place.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal; one that ends it is waited for."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        if number not in (signal.SIGSTOP, signal.SIGCONT):
+            self._process.wait(30)
+            # what it left behind would say that it is ready
+            (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def freeze(self) -> None:
+        """Stop it and its children: the kernel still takes what is sent, and nothing answers."""
+        self._signal_all(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        # PostgreSQL's backends are process groups of their own
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        for pid in (self.pid, *map(int, children)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def close(self) -> None:
+        """End it, however it is."""
+        if self._process is not None and self._process.poll() is None:
+            self.thaw()
+            self.kill(self.spec.stop_signal)
+
+    def wipe(self) -> None:
+        """Take its data away while it is down (Valkey: it starts empty)."""
+        shutil.rmtree(self.data / "appendonlydir")
+
+
+@contextmanager
+def own_valkey(folder: Path) -> Iterator[Server]:
+    """Run a Valkey as the product wants it."""
+    spec, url = embedded.valkey(folder / "valkey", log=folder / "valkey.log")
+    server = Server(spec, url, folder / "valkey")
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextmanager
+def own_postgres(folder: Path) -> Iterator[Server]:
+    """Run a migrated PostgreSQL."""
+    spec, url = embedded.postgres(folder / "postgres", log=folder / "postgres.log", durable=False, tcp=True)
+    server = Server(spec, url, folder / "postgres")
+    try:
+        upgrade(url)
+        yield server
+    finally:
+        server.close()
+
+
+@contextmanager
+def client(server: Server) -> "Iterator[redis.Redis[Any]]":  # type: ignore[type-arg]
+    """A fresh client of a Valkey, not through any proxy."""
+    with redis.Redis.from_url(server.url, socket_timeout=10) as made:
+        yield made
+
+
+@contextmanager
+def database(server: Server) -> Iterator[psycopg.Connection[Any]]:
+    """A fresh connection to a PostgreSQL, not through any proxy."""
+    with psycopg.connect(conninfo(server.url), autocommit=True) as connection:
+        yield connection

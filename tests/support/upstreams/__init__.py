@@ -1,0 +1,1 @@
+"""Upstreams, judge models and what they answer, for tests."""

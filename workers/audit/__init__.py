@@ -1,0 +1,1 @@
+"""The role that writes the record, seals it, and ends calls that nobody can end."""

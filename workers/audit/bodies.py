@@ -1,0 +1,91 @@
+"""Request bodies on their way from Redis into the record, each once and none before its time is over.
+
+A call's body is read when its first record or, where that was lost or is another writer's, its end is stored; which of them this
+writer has committed it keeps in mind. Tokens of other systems stay behind. Must not know: entries, acks.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from db.holes import Found, Hole
+from db.write.insert import AuditInserter
+from protocol.tokens import without_tokens
+from streams import layout
+from streams.connection import Connection
+
+BATCH_BYTES = 8 * 2**20
+"""A batch ends where its entries or its request bodies pass this (ten entries later at most): megabytes must not add up in this process."""
+LARGE = 64 * 1024
+"""Bytes past which a body may be written later than its call's records."""
+KEPT = 20_000
+
+
+class Bodies:
+    """The bodies of one writer. `until_stored` calls what it is given until Postgres took it."""
+
+    def __init__(self, redis: Connection, until_stored: Callable[..., Awaitable[Any]]) -> None:
+        self._redis, self._until_stored = redis, until_stored
+        self._kept = OrderedDict[str, None]()
+        self._expected = OrderedDict[str, bytes]()
+        self._altered: list[Found] = []
+
+    async def take(self, inserter: AuditInserter, begun: Mapping[str, int], ended: Collection[str]) -> dict[str, bytes]:
+        """Return the request bodies that are to go in with a batch; where they are many bytes, those before the last are committed here.
+
+        begun: calls with the size of their body. The end of a call may come before its beginning, which another writer held or whose
+        delivery was lost: then its body is kept now, because it is deleted after the end.
+        """
+        strange = [c for c in dict.fromkeys(ended) if c not in self._kept and c not in begun]
+        sizes = {**begun, **await self.sizes(await self._until_stored(inserter.without_body, strange) if strange else ())}
+        together: dict[str, int] = {}
+        bodies: dict[str, bytes] = {}
+        for call_id, size in sizes.items():
+            if together and sum(together.values()) + size > BATCH_BYTES:
+                bodies = await self._read(together)
+                await self._until_stored(inserter.insert, [], bodies)
+                self.note_kept(bodies)
+                together = {}
+            together[call_id] = size
+        return await self._read(together)
+
+    async def sizes(self, call_ids: Collection[str]) -> dict[str, int]:
+        """Return how many bytes the bodies of these calls have; 0 for one that is not there."""
+        found = await asyncio.gather(*(self._redis.call("STRLEN", layout.body_key(c)) for c in call_ids)) if call_ids else ()
+        return dict(zip(call_ids, found, strict=True))
+
+    async def _read(self, call_ids: Iterable[str]) -> dict[str, bytes]:
+        found = await asyncio.gather(*(self._redis.call("GET", layout.body_key(c)) for c in call_ids))
+        return {c: self._recorded(c, body) for c, body in zip(call_ids, found, strict=True) if body is not None}
+
+    def _recorded(self, call_id: str, body: bytes) -> bytes:
+        """The body as it goes into the record. Whether it is the one that came, only the whole of it tells."""
+        expected = self._expected.pop(call_id, None)
+        if expected is not None and sha256(body).digest() != expected:
+            self._altered.append(Found(UUID(call_id), Hole.BODY, "the request body came to the record as another than the gateway took"))
+        return without_tokens(body)
+
+    def expect(self, hashes: Mapping[str, bytes]) -> None:
+        """The SHA-256 of bodies, by call, as their gateways said."""
+        self._expected.update(hashes)
+        while len(self._expected) > KEPT:
+            self._expected.popitem(last=False)
+
+    def take_altered(self) -> list[Found]:
+        """Return the bodies that were others, each once."""
+        altered, self._altered = self._altered, []
+        return altered
+
+    def note_kept(self, call_ids: Iterable[str]) -> None:
+        """The bodies of these calls are committed."""
+        self._kept.update(dict.fromkeys(call_ids))
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+
+    def forget(self, call_id: str) -> None:
+        """Nothing of this call follows."""
+        self._kept.pop(call_id, None)
+        self._expected.pop(call_id, None)

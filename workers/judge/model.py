@@ -1,0 +1,230 @@
+"""Asks a model of a configured upstream for a judgement, in the upstream's dialect and in a form that the model takes (`judge_forms`).
+
+Where requests go, with which headers and key, comes from the configuration alone.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from policy.base import JudgeQuestion
+from policy.judging import JudgementInvalid
+from protocol.config import DEMO, Config, Upstream
+from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
+from providers.http1 import Line, Origin, Pool
+from workers.judge import forms as judge_forms
+from workers.judge.forms import Asking, Forms
+
+ATTEMPTS = 3
+_BACKOFF_S = 0.25
+_MOST_BUSY = 8
+"""Requests for one question that may be refused with 429: they are paced, and waiting in order is no failure."""
+_UNPACED = 1_000
+_LONGEST_PAUSE_S = 30.0
+_MAX_BODY = 2**20
+_SILENT_S = 660.0
+"""Longer than any deadline, which is what ends a judge that is silent."""
+_encode = msgspec.json.Encoder().encode
+_PATHS = {"openai": "/chat/completions", "anthropic": "/v1/messages"}
+
+
+class Trial(msgspec.Struct):
+    """What came of asking, also where it ended in an error: requests sent and the last raw reply."""
+
+    attempts: int = 0
+    reply: str = ""
+
+
+class _Again(Exception):
+    """Worth another attempt: 5xx or no connection (status 0). `after_s` is what the upstream asked to wait, `answer` its body."""
+
+    def __init__(self, message: str, after_s: float = 0.0, status: int = 0, answer: bytes = b"") -> None:
+        super().__init__(message)
+        self.after_s, self.status, self.answer = after_s, status, answer
+
+
+class _Busy(_Again):
+    """429: the upstream has more questions than it takes."""
+
+
+class Pace:
+    """How many questions an upstream is asked at once: after a 429 half of those that were, one more for so many answers.
+
+    Without it, whoever asks most makes the upstream refuse everybody's questions alike. Who waits is asked in order.
+    """
+
+    def __init__(self) -> None:
+        self._most, self._running, self._not_before = float(_UNPACED), 0, 0.0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def places(self) -> int:
+        """How many may be asked at once."""
+        return max(1, int(self._most))
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a place and hold it; `_Busy` that is raised inside takes places away."""
+        await self._enter()
+        try:
+            if (pause_s := self._not_before - time.monotonic()) > 0:
+                await asyncio.sleep(pause_s)
+            yield
+            self._most = min(_UNPACED, self._most + 1 / self.places)
+        except _Busy as error:
+            self._most = max(1.0, min(self._most, self._running) / 2)
+            self._not_before = max(self._not_before, time.monotonic() + min(max(error.after_s, _BACKOFF_S), _LONGEST_PAUSE_S))
+            raise
+        finally:
+            self._leave()
+
+    async def _enter(self) -> None:
+        if not self._waiting and self._running < self.places:
+            self._running += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                # it had just been given its place
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        self._running -= 1
+        while self._waiting and self._running < self.places:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._running += 1
+                turn.set_result(None)
+
+
+class _Reply:
+    """Takes a provider's answer: status, the wait it asks for, and the whole body."""
+
+    def __init__(self) -> None:
+        self.status, self.retry_after, self.body = 0, "", b""
+
+    def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Keep what is of interest."""
+        self.status, self.retry_after = status, headers.get(b"retry-after", b"").decode("latin-1")
+
+    def on_data(self, data: bytes, line: Line) -> None:
+        """Take some of the body. Raises JudgementInvalid past the bound."""
+        self.body += data
+        if len(self.body) > _MAX_BODY:
+            raise JudgementInvalid("the judge's answer is too large")
+
+    def on_end(self) -> None:
+        """Nothing is left to do."""
+
+
+class JudgeModels:
+    """The models of the configured upstreams, with one connection pool."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._heads: dict[str, tuple[dict[str, str], Origin, bytes]] = {}
+        self._paces: dict[str, Pace] = {}
+        self._forms = Forms()
+        self._pool = Pool(connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S)
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self._pool.close()
+
+    async def ask(self, question: JudgeQuestion, trial: Trial) -> None:
+        """Ask until there is a reply, which goes into `trial`. The caller sets the deadline.
+
+        Raises JudgeUnavailable after the last attempt, at once where asking again cannot help; JudgementInvalid
+        where the answer has no reply in it.
+        """
+        name = self._config.route(question.model)
+        if name is None or name == DEMO:
+            raise JudgeUnavailable(f"no upstream is configured for the judge model {question.model!r}")
+        upstream = self._config.upstreams[name]
+        asking = self._forms.begin(name, upstream, question.model)
+        pace, busy, failed = self._paces.setdefault(name, Pace()), 0, 0
+        while True:
+            body = _encode(judge_forms.request_body(upstream.dialect, question, asking))
+            try:
+                async with pace.turn():
+                    trial.attempts += 1
+                    status, answer = await self._post(name, upstream, body)
+            except _Busy as error:
+                busy += 1
+                if busy >= _MOST_BUSY:
+                    raise JudgeUnavailable(f"{error} ({trial.attempts} attempts)") from error
+                continue
+            except _Again as error:
+                if asking.refused(error.status, error.answer):
+                    continue
+                failed += 1
+                if failed >= ATTEMPTS:
+                    raise JudgeUnavailable(f"{error}{_in_forms(asking)} ({trial.attempts} attempts)") from error
+                asking.failed(error.status)
+                await asyncio.sleep(max(error.after_s, _BACKOFF_S * 2 ** (failed - 1)))
+                continue
+            if status == 200:
+                trial.reply = judge_forms.reply_text(upstream.dialect, asking.form, answer)
+                asking.taken()
+                return
+            if not asking.refused(status, answer):
+                raise JudgeUnavailable(f"the judge's upstream answered with status {status}{_in_forms(asking)}")
+
+    async def _post(self, name: str, upstream: Upstream, body: bytes) -> tuple[int, bytes]:
+        (origin, head), reply = self._head(name, upstream), _Reply()
+        try:
+            await self._pool.post(origin, head, body, reply)
+        except (UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError) as error:
+            raise _Again(f"the judge's upstream cannot be reached: {type(error).__name__}") from error
+        if reply.status == 429 or reply.status >= 500:
+            again = _Busy if reply.status == 429 else _Again
+            raise again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after), reply.status, reply.body)
+        return reply.status, reply.body
+
+    def _head(self, name: str, upstream: Upstream) -> tuple[Origin, bytes]:
+        """Where an upstream is, and the head of a request to it, made anew when its key has changed."""
+        headers = _headers(upstream)
+        if name not in self._heads or self._heads[name][0] != headers:
+            origin = Origin(_base(upstream))
+            self._heads[name] = headers, origin, origin.head(_PATHS[upstream.dialect], headers)
+        return self._heads[name][1:]
+
+
+def _in_forms(asking: Asking) -> str:
+    """What to add to an error where more than one form was tried."""
+    return f"; it was asked in the forms {', '.join(asking.tried)}" if len(asking.tried) > 1 else ""
+
+
+def _seconds(text: str) -> float:
+    try:
+        return min(max(float(text), 0.0), 600.0)
+    except ValueError:
+        return 0.0
+
+
+def _base(upstream: Upstream) -> str:
+    base = upstream.base_url.rstrip("/")
+    return base if upstream.dialect == "openai" else base.removesuffix("/v1")
+
+
+def _headers(upstream: Upstream) -> dict[str, str]:
+    configured = {name.lower(): value for name, value in upstream.headers.items()}
+    headers = {"content-type": "application/json", "accept-encoding": "identity", **configured}
+    key = os.environ.get(upstream.api_key_env or "", "")
+    if upstream.api_key_file:
+        key = Path(upstream.api_key_file).read_text(encoding="utf-8").strip()
+    if upstream.dialect == "anthropic":
+        headers.setdefault("anthropic-version", "2023-06-01")
+    if key:
+        headers |= {"x-api-key": key} if upstream.dialect == "anthropic" else {"authorization": f"Bearer {key}"}
+    return headers

@@ -1,0 +1,399 @@
+"""The judge worker: takes questions from the arq queue, asks `demo-judge` or a model, stores the answer as a fact of the call.
+
+A fact is set once: whichever answer is first stays, so a question asked twice has one answer. Whatever goes wrong is
+stored as a judgement with `error`, which the policy blocks. While it works on a question the judge shows a heartbeat.
+
+arq polls its queue every 0.5 s. Here a bell (a list, BLPOP) wakes an idle judge when a question comes, and polling stays as the
+fallback. A judge that has an answer stores it and takes its next job in one script. One judge gives 1,900 rule-based
+judgements a second.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+from arq.connections import ArqRedis
+from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_prefix
+from arq.worker import Worker, func
+
+from policy.base import Judgement
+from policy.judging import JudgementInvalid, parse_reply
+from protocol.bounds import MAX_JUDGE_QUEUE
+from protocol.config import DEMO_JUDGE, Runtime
+from protocol.errors import JudgeUnavailable, StreamConnectionLost
+from streams import judge_scripts, layout, lifecycle
+from streams.connection import Argument, Connection, RedisError
+from workers import process
+from workers.judge import demo as demo_judge
+from workers.judge.model import JudgeModels, Trial
+from workers.judge_queue import (
+    FUNCTION,
+    LOST,
+    Ask,
+    Job,
+    beat_key_of,
+    deserialize,
+    is_ours,
+    open_pool,
+    serialize,
+    take_away,
+)
+
+log = logging.getLogger(__name__)
+BEAT_S = 1.0
+BEAT_TTL_MS = 3_000
+BLOCKED_S = 10.0
+_JOB_TIMEOUT_S = 660
+_STORE_S, RETRY_S = 5.0, 0.1
+_REJECTED_TTL_S = 604_800
+_RETRY_TTL_S = 88_400
+"""arq's own: how long it remembers how often a job was tried."""
+UNREAD, UNHEARD, UNSEEN = "the judge queue cannot be read", "the judges' bell cannot be heard", "the judge queue cannot be looked at"
+_encode = msgspec.json.Encoder().encode
+_decode_job = msgspec.json.Decoder(Job).decode
+_decode_ask = msgspec.json.Decoder(Ask).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question that has its answer, which is still to be stored."""
+
+    ask: Ask
+    judgement: Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A job that is this judge's: its id, text, how often it was taken, how long an answer is of use, and the value of its sign of life."""
+
+    job_id: str
+    text: bytes
+    tries: int
+    left_s: float
+    mine: str
+
+
+class Judge:
+    """What a judge does with one question."""
+
+    def __init__(self, settings: Runtime) -> None:
+        self.models = JudgeModels(settings.config)
+
+    async def work(self, ctx: dict[str, Any], text: str) -> Answered:
+        """Answer one job. Raises ValueError, RecursionError where it is not the question that its id names; else only when cancelled."""
+        ask = _decode_ask(text)
+        if ctx["job_id"] != layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt):
+            raise ValueError("the job is of another question than its id")
+        return Answered(ask, await self.judge(ask, ctx["left_s"]))
+
+    async def judge(self, ask: Ask, left_s: float) -> Judgement:
+        """Ask for at most `left_s`, and return the judgement; everything unexpected becomes one with `error`."""
+        question, trial, started, error = ask.question, Trial(), time.monotonic(), ""
+        probability: float | None = None
+        explanation = ""
+        try:
+            if left_s <= 0:
+                raise TimeoutError
+            async with asyncio.timeout(left_s):
+                if question.model == DEMO_JUDGE:
+                    trial.attempts, trial.reply = 1, demo_judge.answer(question)
+                else:
+                    await self.models.ask(question, trial)
+            probability, explanation = parse_reply(trial.reply, question.nonce)
+        except TimeoutError:
+            error = "deadline"
+        except JudgementInvalid as problem:
+            explanation, error = problem.message, "invalid"
+        except JudgeUnavailable as problem:
+            explanation, error = problem.message, "unavailable"
+        except Exception as problem:  # noqa: BLE001 - a judge that fails is an answer too: it blocks
+            log.error("judge failed", extra={"call_id": ask.call_id, "error": type(problem).__name__})
+            explanation, error = type(problem).__name__, "fault"
+        return Judgement(
+            probability=probability, explanation=explanation, model=question.model, prompt=question.prompt, reply=trial.reply,
+            latency_ms=int((time.monotonic() - started) * 1000), attempts=ask.attempt + trial.attempts, error=error,
+        )  # fmt: skip
+
+
+class JudgeWorker(Worker):
+    """arq's worker with places of our own: each takes a job, answers it, and stores the answer in the script that takes the next.
+
+    arq has each worker try the whole queue from its head, three round trips a job, so that judges meet at every job, and each job has
+    three more: 5.9 ms of CPU of a judge a judgement with 8 judges and 32 questions. `rejected` counts jobs that are not our JSON (a
+    pickle is never unpickled).
+    """
+
+    def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, bell: Connection, *, ttl_ms: int, concurrency: int) -> None:
+        super().__init__(
+            [func(judge.work, name=FUNCTION)], queue_name=layout.JUDGE_QUEUE, redis_pool=pool, handle_signals=False, max_jobs=concurrency,
+            job_timeout=_JOB_TIMEOUT_S, keep_result=0, max_tries=5, job_serializer=serialize, job_deserializer=deserialize,
+            log_results=False,
+        )  # fmt: skip
+        self.rejected = 0
+        self._redis, self._bell, self._ttl_ms = redis, bell, ttl_ms
+        self._listening = asyncio.Lock()
+        self._held: dict[str, Taken] = {}
+        self._places, self._resting = set[asyncio.Task[None]](), set[asyncio.Task[Any] | None]()
+        self._silent = set[str]()
+        self._away = set[str]()
+        """What failed since it last succeeded, of what is asked of Redis."""
+
+    async def main(self) -> None:
+        """Answer questions until cancelled or drained."""
+        self._places = {asyncio.create_task(self._answer_questions(), name=f"place {n}") for n in range(self.max_jobs)}
+        loops = {*self._places, asyncio.create_task(self._keep_alive(), name="beat")}
+        try:
+            # what goes wrong unexpectedly in one of them ends the worker
+            await asyncio.gather(*loops)
+        finally:
+            self.allow_pick_jobs = False
+            for task in loops:
+                task.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+
+    async def _answer_questions(self) -> None:
+        """One place: one question after the other."""
+        held: Taken | None = None
+        answered: Answered | None = None
+        was_rung = False
+        try:
+            while self.allow_pick_jobs or answered is not None:
+                taken = await self._turn(answered, was_rung)
+                self._let_go(held)
+                held, answered, was_rung = taken, None, False
+                if held is None:
+                    was_rung = self.allow_pick_jobs and await self._rest()
+                    continue
+                self._hold(held)
+                if self.allow_pick_jobs and (answered := await self._work(held)) is None:
+                    self._let_go(held)
+                    held = None
+        finally:
+            if held is not None:
+                # stopped before its answer was there, or stored
+                self.jobs_retried += 1
+                self._let_go(held)
+                for key in (in_progress_key_prefix + held.job_id, beat_key_of(held.job_id)):
+                    self._redis.send_quiet("DEL", key)
+                # it had its turn: before all others
+                self._redis.send_quiet("ZADD", layout.JUDGE_TURNS, "-1", held.job_id)
+                self._redis.send_quiet("EXPIRE", layout.JUDGE_TURNS, layout.JUDGE_TURNS_S)
+
+    def _hold(self, job: Taken) -> None:
+        self._held[job.job_id] = job
+        if (place := asyncio.current_task()) is not None:
+            self.tasks[job.job_id] = place
+
+    def _let_go(self, job: Taken | None) -> None:
+        if job is not None:
+            del self._held[job.job_id], self.tasks[job.job_id]
+
+    async def _turn(self, answered: Answered | None, was_rung: bool) -> Taken | None:
+        """Store an answer and take the next job. Repeated until it is known to have been done; an answer, for `_STORE_S` at most."""
+        mine, until, is_first = secrets.token_hex(8), time.monotonic() + _STORE_S, True
+        last, keys = list[Argument](), [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
+        if answered is not None:
+            ask = answered.ask
+            job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
+            field = layout.judgement_field(ask.block, ask.step)
+            last = [job_id, layout.facts_channel(ask.call_id), self._ttl_ms, field, _encode(answered.judgement)]
+            keys.append(layout.facts_key(ask.call_id))
+        while self.allow_pick_jobs or last:
+            take = "0" if not self.allow_pick_jobs else "1" if is_first else "again"
+            args = [
+                mine, take, "1" if was_rung else "0", int(self.in_progress_timeout_s * 1000), BEAT_TTL_MS,
+                self.max_tries, _RETRY_TTL_S, 2 * MAX_JUDGE_QUEUE, *last,
+            ]  # fmt: skip
+            try:
+                stored, *taken = await self._redis.script(judge_scripts.JUDGE_TURN, keys, args)
+            except (StreamConnectionLost, RedisError) as error:
+                self._lost(UNREAD, error)
+                is_first = False
+                if last and time.monotonic() > until:
+                    log.error("a judgement could not be stored", extra={"action": "forget"})
+                    last, answered = [], None
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._found(UNREAD)
+            if answered is not None:
+                # a second time it may be our own that is there
+                self._note(answered, is_late=is_first and not stored)
+            if not taken:
+                return None
+            if len(taken) > 1 and is_ours(taken[0]):
+                job_id, text, tries, left_ms = taken
+                # unknown, or text that lives for ever: who asked counts too
+                left_s = left_ms / 1000 if left_ms >= 0 else _JOB_TIMEOUT_S
+                return Taken(job_id.decode(), text, tries, min(left_s, _JOB_TIMEOUT_S), mine)
+            await self._turn_away(taken[0])
+            last, answered = [], None
+        return None
+
+    def _lost(self, what: str, error: Exception) -> None:
+        """Say once in an outage of Redis that this process cannot go on, whatever notices it, and however many places retry."""
+        if not self._away:
+            log.warning(what, extra={"error": type(error).__name__, "action": "wait"})
+        self._away.add(what)
+
+    def _found(self, what: str) -> None:
+        if what in self._away:
+            self._away.discard(what)
+            if not self._away:
+                log.info("the judge queue can be read again")
+
+    def _note(self, answered: Answered, *, is_late: bool) -> None:
+        """Count an answer, and tell of one that is of no use; the others are on record. A line for each was a tenth of a judge's CPU."""
+        self.jobs_complete += 1
+        said = answered.judgement
+        if is_late or said.error:
+            extra = {"call_id": answered.ask.call_id, "action": "late" if is_late else said.error, "latency_ms": said.latency_ms}
+            log.info("judged in vain", extra=extra)
+
+    async def _work(self, job: Taken) -> Answered | None:
+        """Answer a job as arq's `run_job` does, which asks Redis for what is known here. None where it is no question of ours."""
+        try:
+            asked = _decode_job(job.text)
+            function = self.functions[asked.f]
+            ctx = {**self.ctx, "job_id": job.job_id, "job_try": job.tries, "left_s": job.left_s}
+            return cast(Answered, await function.coroutine(ctx, *asked.a, **asked.k))
+        except (ValueError, TypeError, RecursionError):
+            self.jobs_failed += 1
+            await self._turn_away(job.job_id.encode())
+            return None
+
+    async def _rest(self) -> bool:
+        """Wait for a bell, or as long as Redis may be asked to wait: arq's poll. One place listens at a time."""
+        me = asyncio.current_task()
+        self._resting.add(me)
+        try:
+            async with self._listening:
+                rung = await self._bell.call("BLPOP", layout.JUDGE_BELL, str(self._bell.block_ms / 1000)) is not None
+                self._found(UNHEARD)
+                return rung
+        except (StreamConnectionLost, RedisError) as error:
+            self._lost(UNHEARD, error)
+            await asyncio.sleep(0.2)
+            return False
+        finally:
+            self._resting.discard(me)
+
+    async def _keep_alive(self) -> None:
+        """Show signs of life for what is worked on, look around now and then, and keep arq's own record of health."""
+        looked = 0.0
+        # not for ever: arq's client may take a cancellation for a time-out
+        while self.allow_pick_jobs or self._held:
+            for job in list(self._held.values()):
+                self._redis.send_quiet("SET", beat_key_of(job.job_id), job.mine, "PX", BEAT_TTL_MS)
+            try:
+                if time.monotonic() - looked >= BEAT_TTL_MS / 1000:
+                    looked = time.monotonic()
+                    await self._look_around()
+                await self.heart_beat()
+                self._found(UNSEEN)
+            except (*LOST, RedisError, StreamConnectionLost) as error:
+                self._lost(UNSEEN, error)
+            await asyncio.sleep(BEAT_S)
+
+    async def _turn_away(self, job_id: bytes) -> None:
+        """Take a job that is not ours off the queue; who took it off counts it. Should that get lost, it is met again."""
+        try:
+            is_off = await self._redis.call("ZREM", layout.JUDGE_QUEUE, job_id)
+            self._redis.send_quiet("ZREM", layout.JUDGE_TURNS, job_id)
+        except (StreamConnectionLost, RedisError):
+            await asyncio.sleep(RETRY_S)
+            return
+        self._redis.send_quiet("DEL", *(prefix.encode() + job_id for prefix in (job_key_prefix, in_progress_key_prefix, retry_key_prefix)))
+        if is_off:
+            self._reject()
+
+    def _reject(self) -> None:
+        """Count a job that is not ours, for all judges together."""
+        self.rejected += 1
+        self._redis.send_quiet("INCR", layout.JUDGE_REJECTED)
+        self._redis.send_quiet("EXPIRE", layout.JUDGE_REJECTED, _REJECTED_TTL_S)
+        log.error("a job that is not ours was rejected", extra={"action": "reject"})
+
+    async def _look_around(self) -> None:
+        """Now and then take away jobs whose judge is gone: arq would keep them as long as a job may take, and they count as waiting.
+
+        Gone: nobody here works on it, and no heartbeat at two looks. Whoever needs the answer asks anew (`JudgeQueue.died`).
+        """
+        job_ids = await self._redis.call("ZRANGEBYSCORE", layout.JUDGE_QUEUE, "-inf", "+inf", "LIMIT", 0, 2 * MAX_JUDGE_QUEUE)
+        for job_id in job_ids:
+            if not is_ours(job_id):
+                await self._turn_away(job_id)
+        ours = [job_id.decode() for job_id in job_ids if is_ours(job_id) and job_id.decode() not in self._held]
+        marks = await self._redis.call("MGET", *(in_progress_key_prefix + job_id for job_id in ours)) if ours else []
+        others = [job_id for job_id, mark in zip(ours, marks, strict=True) if mark is not None]
+        beats = await self._redis.call("MGET", *map(beat_key_of, others)) if others else []
+        silent = {job_id for job_id, beat in zip(others, beats, strict=True) if beat is None}
+        for job_id in silent & self._silent:
+            await take_away(self.pool, job_id)
+        self._silent = silent
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no more; give running jobs `grace_s`, then leave them to other judges."""
+        self.allow_pick_jobs = False
+        if running := self._places - self._resting:
+            _, late = await asyncio.wait(running, timeout=grace_s)
+            for place in late:
+                place.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+async def run(settings: Runtime) -> None:
+    """Run one judge worker until SIGTERM."""
+    demo_judge.check_canary()
+    # arq logs the arguments of jobs, which are prompts
+    logging.getLogger("arq.worker").setLevel(logging.WARNING)
+    stopping = asyncio.Event()
+    lifecycle.on_stop(stopping.set)
+    process.watch_loop(BLOCKED_S)
+    warn_about_models(settings)
+    await serve(settings, stopping)
+
+
+async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
+    """Take questions until `stopping` is set, then finish those begun within `limits.drain_s`."""
+    name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
+    url, silent_s = settings.redis_url, settings.config.limits.redis_silent_s
+    redis, bell = Connection(url, name="judge", silent_s=silent_s), Connection(url, name="judge-bell", silent_s=silent_s)
+    pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
+    await asyncio.gather(redis.open(), bell.open())
+    judge, ttl_ms = Judge(settings), int(settings.config.limits.call_ttl_s * 1000)
+    worker = JudgeWorker(judge, pool, redis, bell, ttl_ms=ttl_ms, concurrency=settings.concurrency)
+    loops = [
+        asyncio.create_task(worker.main(), name="judge"),
+        asyncio.create_task(process.show_presence(redis, ("judge", name), alive_file=settings.alive_file), name="presence"),
+        asyncio.create_task(stopping.wait(), name="stop"),
+    ]
+    process.tell_ready(settings)
+    log.info("judge worker ready", extra={"worker": name})
+    try:
+        done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+        await worker.drain(settings.config.limits.drain_s)
+        await process.hide_presence(redis, "judge", name)
+        for task in done:
+            task.result()
+    finally:
+        for task in loops:
+            task.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        # also when it was cancelled: a job that went on would ask its model over a session that nobody closes
+        await worker.drain(0)
+        await asyncio.gather(judge.models.close(), redis.close(), bell.close(), pool.aclose(close_connection_pool=True))
+
+
+def warn_about_models(settings: Runtime) -> None:
+    """Say which judge models of the configuration no upstream serves: their questions are answered with an error."""
+    for series, steps in settings.config.policies.items():
+        for step in steps:
+            model = step.options.get("model")
+            if step.use == "tool_judge" and model != DEMO_JUDGE and settings.config.route(str(model)) not in settings.config.upstreams:
+                log.warning("no upstream is configured for a judge model", extra={"policy": series, "model": model})

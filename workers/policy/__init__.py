@@ -1,0 +1,1 @@
+"""The role that decides: claims calls, feeds their sessions, releases what they approve."""

@@ -1,0 +1,387 @@
+"""Claiming calls: new ones by consumer group, those whose owner is gone by the idle time of their entry.
+
+A call that its worker had not begun cannot wait for that: its gateway refuses it after `claim_s`, by default no longer than a lease. It
+is taken as soon as that worker shows life no more; should it live after all, the claim script says whose the call is.
+
+One script checks and touches both truths of a lease. A call begins under a policy set that its START names, or not here. It stays with
+the policy revision that it began with: a worker that does not have it leaves the call to those that do, and only when nobody came for it
+in time closes it.
+
+A call may kill the workers that take it, and with each of them others lose theirs. Workers say so before a step that may be their end
+(INSIDE). A call whose owner died in one is replayed after the rest, alone; the second owner in a row that dies in it is the last.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from protocol.config import Limits
+from protocol.errors import StreamConnectionLost, StreamProtocolError
+from streams import layout, scripts
+from streams.connection import Argument, Connection, RedisError
+from workers.policy.gone import LOOK_S, SILENT_MS, GoneWorkers
+
+log = logging.getLogger(__name__)
+CLAIM_BATCH = 32
+SLICE_S = 0.002
+"""How long calls that were claimed together begin, each 0.3 ms, before other calls' chunks and what these release have their turn."""
+MOST_TOLD = 64
+MAX_TAKEOVERS = 4
+"""A call taken over so often without an output in between ends, whatever its owners died of."""
+
+
+class Delivery(NamedTuple):
+    """An entry of the dispatch stream: its id, its call, and until when that may be claimed (Unix ms)."""
+
+    entry: str
+    call_id: str
+    due: int
+
+
+class Claimed(msgspec.Struct):
+    """A call as the claim script gave it: where its numbers stand, what it is pinned to, and the beginning of its stream."""
+
+    call_id: str
+    token: str
+    entry: str
+    released: int
+    digest: str
+    recorded: int
+    written: int
+    """How many releases with bytes there are; below 0: its last owner was of a version that does not say."""
+    policy: str
+    revision: str
+    takeovers: int
+    """How often before this takeover it was taken over without an output since; -1: nobody had it before."""
+    died_in_it: bool
+    """Did its last owner say that it was in a step of it, and no more?"""
+    entries: list[Any]
+    body: bytes | None
+    facts: list[bytes]
+    expired: bool
+    """Too late: its client was refused already."""
+    is_large: bool = False
+    """The body is still to be fetched."""
+    is_spoilt: bool = False
+    """What Redis holds of it cannot be read: all that can be done is to end it."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Did nobody have it before?"""
+        return self.takeovers < 0
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Does it kill whoever takes it?"""
+        return self.takeovers >= (1 if self.died_in_it else MAX_TAKEOVERS)
+
+
+class Claims:
+    """The claiming of one worker.
+
+    `room` says how many more calls it takes now, `served` which API keys have their share; `adopt` takes each call it is given, and
+    returns its replay.
+    """
+
+    def __init__(
+        self,
+        redis: Connection,
+        blocking: Connection,
+        limits: Limits,
+        name: str,
+        pins: list[str],
+        *,
+        room: Callable[[], int],
+        served: Callable[[], list[str]],
+        holds: Callable[[str], bool],
+        subscribe: Callable[[list[str], bool], "asyncio.Future[Any]"],
+        unsubscribe: Callable[[str], None],
+        adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
+    ) -> None:
+        self._redis, self._blocking = redis, blocking
+        self._limits, self._name, self._pins = limits, name, pins
+        self._served = served
+        self._room, self._holds, self._subscribe, self._unsubscribe, self._adopt = room, holds, subscribe, unsubscribe, adopt
+        self._reclaim_after = 0.0
+        self._unanswered = set[int]()
+        """Shards on which a delivery or a claim was not answered."""
+        self._gone = GoneWorkers(redis, name)
+        self._told = set[str]()
+        """Policy sets of calls that were left to others."""
+
+    def pause_reclaiming(self, leases: float = 0.25) -> None:
+        """After a reconnect: others may not have renewed yet, so take nothing over for a quarter lease."""
+        self._reclaim_after = time.monotonic() + self._limits.lease_s * leases
+        self._gone.look_anew()
+
+    async def make_group(self, shard: int) -> None:
+        """Make the consumer group unless it is there."""
+        with contextlib.suppress(RedisError):
+            await self._redis.call("XGROUP", "CREATE", layout.dispatch_key(shard), layout.POLICY_GROUP, "0", "MKSTREAM")
+
+    async def run(self, shard: int, stopping: asyncio.Event) -> None:
+        """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that is going."""
+        swept = looked = 0.0
+        # a container that is started again has the name of the process before, and nobody else looks for what that one was handed
+        self._unanswered.add(shard)
+        while not stopping.is_set():
+            room = self._room()
+            if room <= 0:
+                await asyncio.sleep(0.05)
+                continue
+            try:
+                if shard in self._unanswered:
+                    self._unanswered.discard(shard)
+                    await self._take_over(shard, await self._left(shard))
+                await self._claim_all(shard, await self._read(shard, room), takeover=False)
+                now = time.monotonic()
+                if now - swept > self._limits.lease_s / 4 and now > self._reclaim_after:
+                    swept = now
+                    await self._take_over(shard, await self._orphans(shard, max(1, self._room())))
+                if now - looked > LOOK_S and now > self._reclaim_after:
+                    looked = now
+                    await self._take_over(shard, await self._unbegun(shard, max(1, self._room())))
+                if shard in self._unanswered:
+                    await asyncio.sleep(0.1)
+            except (StreamConnectionLost, RedisError) as error:
+                self._unanswered.add(shard)
+                # where Redis refused this, it refused the others' renewals; they come within a quarter lease
+                self.pause_reclaiming(0.5)
+                if isinstance(error, RedisError) and "NOGROUP" in str(error):
+                    with contextlib.suppress(StreamConnectionLost):
+                        await self.make_group(shard)
+                await asyncio.sleep(0.1)
+
+    async def _read(self, shard: int, room: int) -> list[Delivery]:
+        # the last places a few at a time, or one key's calls would have them all before they are counted
+        block_ms = min(500, int(self._limits.lease_s * 250), self._blocking.block_ms)
+        found = await self._blocking.call(
+            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", min(CLAIM_BATCH, max(1, room // 4)), "BLOCK", block_ms,
+            "STREAMS", layout.dispatch_key(shard), ">",
+        )  # fmt: skip
+        return self._deliveries(shard, found[0][1] if found else [])
+
+    def _deliveries(self, shard: int, entries: list[Any]) -> list[Delivery]:
+        """Read entries; what stands for no call is taken off the stream: nobody waits for it, and everyone would find it again."""
+        found = []
+        for entry, fields in entries:
+            if not fields:
+                continue
+            try:
+                found.append(Delivery(entry.decode(), *layout.unpack_dispatch(fields)))
+            except StreamProtocolError:
+                log.error("undecodable dispatch entry taken away", extra={"entry": entry.decode()})
+                self._forget(shard, entry.decode())
+        return found
+
+    def _forget(self, shard: int, entry: str) -> None:
+        self._redis.send_quiet("XACK", layout.dispatch_key(shard), layout.POLICY_GROUP, entry)
+        self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
+
+    async def _left(self, shard: int) -> list[Delivery]:
+        """What was delivered to this worker and is not in its hands: the delivery, or a claim, was not answered.
+
+        Nobody else looks for it before a lease is over, and then it may be too late to claim it.
+        """
+        count = self._limits.max_calls + CLAIM_BATCH
+        found = await self._blocking.call(
+            "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", count, "STREAMS", layout.dispatch_key(shard), "0"
+        )
+        return [d for d in self._deliveries(shard, found[0][1]) if not self._holds(d.call_id)]
+
+    async def _orphans(self, shard: int, count: int) -> list[Delivery]:
+        """What nobody renewed for a lease. All pending entries are looked at: one step skips at most ten times `count` of the living."""
+        lease_ms = int(self._limits.lease_s * 1000)
+        found: list[Delivery] = []
+        cursor = b"0-0"
+        while len(found) < count:
+            cursor, entries, *_ = await self._blocking.call(
+                "XAUTOCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, lease_ms, cursor, "COUNT", count - len(found)
+            )
+            found += self._deliveries(shard, entries)
+            if cursor == b"0-0":
+                break
+        return found
+
+    async def _unbegun(self, shard: int, count: int) -> list[Delivery]:
+        """What workers that are gone were handed in the last `claim_s` and had not begun; what they had begun waits for its lease."""
+        try:
+            now, gone = await self._gone.look(shard)
+            since, found = now - int(self._limits.claim_s * 1000), list[Delivery]()
+            for name, held in gone.items():
+                found += await self._pending(shard, name, since, held)
+            begun = await asyncio.gather(*(self._has_begun(d.call_id) for d in found))
+            wanted = {d.entry: d for d, has_begun in zip(found, begun, strict=True) if not has_begun}
+            if not wanted:
+                return []
+            # those that another worker took meanwhile are not idle any more
+            taken = await self._redis.call(
+                "XCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, SILENT_MS, *list(wanted)[:count], "JUSTID"
+            )
+        except RedisError as error:
+            log.error("calls of a worker that is gone wait for their leases", extra={"error": str(error)})
+            return []
+        if taken:
+            log.warning("calls that workers had not begun are taken", extra={"workers": ", ".join(gone), "calls": len(taken)})
+        return [wanted[entry.decode()] for entry in taken]
+
+    async def _has_begun(self, call_id: str) -> bool:
+        """Did anything of the call go out? Not while nobody has it: a worker handed it over, and none has claimed it since."""
+        try:
+            token, number = await self._redis.call("HMGET", layout.ctl_key(call_id), "t", "n")
+        except RedisError:
+            # its keys are spoilt; claiming says so
+            return False
+        return bool(token) and number != b"0"
+
+    async def _pending(self, shard: int, name: str, since: int, count: int) -> list[Delivery]:
+        """What was delivered to a worker, of what came since a moment (Unix ms)."""
+        key = layout.dispatch_key(shard)
+        pending = await self._redis.call("XPENDING", key, layout.POLICY_GROUP, "IDLE", SILENT_MS, since, "+", count, name)
+        if not pending:
+            return []
+        ids = {entry for entry, *_ in pending}
+        entries = await self._redis.call("XRANGE", key, pending[0][0], pending[-1][0])
+        return self._deliveries(shard, [e for e in entries if e[0] in ids])
+
+    async def _take_over(self, shard: int, entries: list[Delivery]) -> None:
+        """Claim calls that somebody had."""
+        suspect = await asyncio.gather(*(self._is_suspect(d.call_id) for d in entries))
+        await self._claim_all(shard, [e for e, bad in zip(entries, suspect, strict=True) if not bad], takeover=True)
+        for entry in [e for e, bad in zip(entries, suspect, strict=True) if bad]:
+            if replays := await self._claim_all(shard, [entry], takeover=True):
+                await asyncio.wait(replays, timeout=self._limits.lease_s)
+
+    async def _is_suspect(self, call_id: str) -> bool:
+        """Did its owner die in a step of it, or did the call do nothing since it was last taken over?"""
+        try:
+            number, before, inside = await self._redis.call("HMGET", layout.ctl_key(call_id), "n", "kn", "i")
+        except RedisError:
+            # its keys are spoilt; claiming says so
+            return False
+        return inside is not None or (number is not None and number == before)
+
+    async def _claim_all(self, shard: int, entries: list[Delivery], *, takeover: bool) -> "list[asyncio.Task[Any]]":
+        """Claim entries, a batch in one step, and adopt their calls; returns the replays that began."""
+        # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by now, the next one drops it
+        wanted: dict[str, Delivery] = {}
+        for delivery in entries:
+            if not self._holds(delivery.call_id):
+                wanted.setdefault(delivery.call_id, delivery)
+        replays: list[asyncio.Task[Any]] = []
+        deliveries = list(wanted.values())
+        for first in range(0, len(deliveries), CLAIM_BATCH):
+            batch = deliveries[first : first + CLAIM_BATCH]
+            try:
+                claimed = await self._claim(shard, batch, takeover=takeover)
+            except Exception as error:  # noqa: BLE001 - whatever it was, they may be this worker's now
+                self._failed(shard, error)
+                for one in batch:  # whoever claims them next subscribes to them then
+                    self._unsubscribe(one.call_id)
+                continue
+            await self._adopt_all(shard, claimed, replays)
+        return replays
+
+    async def _adopt_all(self, shard: int, claimed: list[Claimed], replays: "list[asyncio.Task[Any]]") -> None:
+        until = time.monotonic() + SLICE_S
+        for one in claimed:
+            if time.monotonic() > until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + SLICE_S
+            self._begin(shard, one, replays)
+
+    def _begin(self, shard: int, claimed: Claimed, replays: "list[asyncio.Task[Any]]") -> None:
+        try:
+            replay = self._adopt(claimed)
+        except Exception as error:  # noqa: BLE001 - the others go on
+            self._failed(shard, error)
+            return
+        if replay is not None:
+            replays.append(replay)
+
+    def _failed(self, shard: int, error: Exception) -> None:
+        self._unanswered.add(shard)
+        log.error("claim failed", extra={"error": type(error).__name__}, exc_info=error)
+
+    async def _claim(self, shard: int, entries: list[Delivery], *, takeover: bool) -> list[Claimed]:
+        """Return the calls that are this worker's now. Raises StreamConnectionLost, RedisError."""
+        tokens = {d.call_id: secrets.token_hex(8) for d in entries}
+        subscribed = self._subscribe([d.call_id for d in entries], takeover)
+        if takeover:
+            await subscribed
+        said = await self._run_script(shard, entries, tokens, takeover=takeover, late=False)
+        late = [d for d in entries if said[d.call_id][0] == b"EXPIRED"]
+        if late:
+            said |= await self._run_script(shard, late, tokens, takeover=takeover, late=True)
+        await subscribed
+        expired = {d.call_id for d in late}
+        claimed = []
+        for entry, call_id, _ in entries:
+            word, *told = said[call_id]
+            if word == b"OK" or (word == b"ERROR" and told[0].startswith(b"WRONGTYPE")):
+                claimed.append(_read(call_id, tokens[call_id], entry, told if word == b"OK" else [], expired=call_id in expired))
+                continue
+            if word == b"SET":
+                self._tell_of(told[0].decode(errors="replace"))
+            elif word == b"OTHER":
+                log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
+            elif word == b"CLOSED":
+                self._forget(shard, entry)
+            elif word == b"ERROR":
+                self._failed(shard, RedisError(told[0].decode(errors="replace")))
+            self._unsubscribe(call_id)
+        return claimed
+
+    def _tell_of(self, sets: str) -> None:
+        if sets not in self._told:
+            # once: it is the same for every call of those gateways
+            self._told = {*self._told, sets} if len(self._told) < MOST_TOLD else {sets}
+            log.warning(
+                "calls of another policy set are left to others; where no worker has that set they are refused after limits.claim_s: "
+                "`sluice doctor` says which processes have which",
+                extra={"action": "policy_set", "sets": sets, "mine": [pin[1:] for pin in self._pins if pin[0] == "="]},
+            )
+
+    async def _run_script(
+        self, shard: int, entries: list[Delivery], tokens: dict[str, str], *, takeover: bool, late: bool
+    ) -> dict[str, list[Any]]:
+        keys = [layout.dispatch_key(shard)]
+        limits = self._limits
+        pins = [*self._pins, *(f"!{key}" for key in self._served())]
+        args: list[Argument] = [
+            self._name, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
+            int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(pins), *pins,
+        ]  # fmt: skip
+        for entry, call_id, due in entries:
+            keys += (layout.ctl_key(call_id), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id))
+            args += (tokens[call_id], entry, due)
+        said = await self._redis.script(scripts.CLAIM, keys, args)
+        return {d.call_id: told for d, told in zip(entries, said, strict=True)}
+
+
+def _written(told: bytes, released: int) -> int:
+    """Read how many releases there are, `NUMBER:COUNT`: said at another number, it is of an owner that is not the last."""
+    number, _, count = told.partition(b":")
+    if not released:
+        return 0
+    return int(count) if number == b"%d" % released and count.isdigit() else -1
+
+
+def _read(call_id: str, token: str, entry: str, told: list[Any], *, expired: bool) -> Claimed:
+    """What the claim script told of a call; without it, or where it cannot be read, all but its name is left out."""
+    try:
+        released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = told
+        return Claimed(
+            call_id, token, entry, int(released), digest.decode(), int(recorded), _written(written, int(released)),
+            policy.decode(), revision.decode(), int(takeovers), inside == b"1", found,
+            None if isinstance(body, int) else body, facts, expired, isinstance(body, int),
+        )  # fmt: skip
+    except ValueError:
+        entries = told[6] if told else []
+        return Claimed(call_id, token, entry, 0, "", 0, -1, "", "", 0, False, entries, None, [], expired, is_spoilt=True)

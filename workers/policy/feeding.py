@@ -1,0 +1,280 @@
+"""What calls are fed with: their bodies, the entries of their streams, their facts; small steps on the loop, large ones on the lane.
+
+Pushed entries come to the worker itself, one step each. Here is what takes longer: a call whose beginning is large, a stream that is read
+because something was missed, is large, or belongs to a call taken over.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from protocol.bounds import LARGE_STEP_BYTES
+from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
+from protocol.records import STREAM_LOST
+from streams import layout, scripts
+from streams.connection import Connection, RedisError
+from streams.layout import Entry
+from workers.lane import Lane
+from workers.policy.call import OwnedCall, now_ms
+from workers.policy.claims import Claimed
+from workers.policy.release import Releaser
+
+log = logging.getLogger(__name__)
+READ_BATCH = 256
+SLICE_S = 0.02
+"""How long a worker takes in a call's stream before it looks after its other calls."""
+RETRY_S = 0.1
+TOGETHER = 64
+"""Entries that a heavy call takes in one step: each on its own would wait for the thread."""
+WAITED_S = 1.0
+"""Behind a turn that took so long to come its gateway may have given the call up."""
+
+
+def moment() -> int:
+    """A number for events of this worker's own, which have no place in the session: Unix milliseconds, two events being two records."""
+    return now_ms()
+
+
+class Feeder:
+    """Feeds the calls of one worker. `after` does what a fed call wants; `close` ends one for a reason.
+
+    Bodies come on a connection of their own. Beside the releases, the answer to a call's first release came behind the bodies of all calls
+    claimed with it, and its first token waited for that.
+    """
+
+    def __init__(
+        self,
+        redis: Connection,
+        bodies: Connection,
+        lane: Lane,
+        releaser: Releaser,
+        *,
+        is_mine: Callable[[OwnedCall], bool],
+        after: Callable[[OwnedCall], None],
+        close: Callable[[OwnedCall, str], None],
+    ) -> None:
+        self._redis, self._bodies, self.lane, self._releaser = redis, bodies, lane, releaser
+        self._is_mine, self._after, self._close = is_mine, after, close
+        self._reading: set[str] = set()
+        self._one_replay = asyncio.Lock()
+
+    # --- beginnings ---
+
+    async def begin_large(self, call: OwnedCall) -> None:
+        """Begin a call with a large body, when the turn is its key's; not if its gateway gave it up meanwhile."""
+        async with self.lane.turn(call.start.key):
+            await self._fetch_and_begin(call)
+        if self._is_mine(call):
+            call.from_stream = call.is_heavy
+            self._after(call)
+            await self._read_all(call)
+
+    async def _fetch_and_begin(self, call: OwnedCall) -> None:
+        while self._is_mine(call) and not call.finishing:
+            with contextlib.suppress(StreamConnectionLost, RedisError):
+                if time.monotonic() - call.last_owned > WAITED_S and await self._is_given_up(call):
+                    call.refuse(PolicyFailed("the gateway gave this call up before a worker began it"))
+                    return
+                body = await self._bodies.call("GET", layout.body_key(call.id))
+                await self._apart(call, partial(call.begin, body))
+                return
+            await asyncio.sleep(RETRY_S)
+
+    async def _is_given_up(self, call: OwnedCall) -> bool:
+        last = await self._redis.call("XREVRANGE", call.call_key, "+", "-", "COUNT", 1)
+        with contextlib.suppress(StreamProtocolError):
+            return bool(last) and layout.unpack_entry(last[0][1][1]).kind == "closed"
+        return False
+
+    async def replay(self, call: OwnedCall, claimed: Claimed) -> None:
+        """Begin a call taken over, read its stream, and check that the session came out where the last owner stood.
+
+        One call after the other: should this worker die of one, the next owner knows which. And their slices would add up.
+        """
+        async with self._one_replay:
+            if not call.has_begun:
+                await self._begin_again(call, claimed)
+            await self._read_all(call)
+        if claimed.policy:
+            call.forget_own_record()
+        if not self._is_mine(call) or call.finishing:
+            return
+        if call.expected <= claimed.recorded and not call.broken:
+            # another ended the call while this worker slept, and says so now, or Redis has lost its stream
+            self._close(call, STREAM_LOST)
+            return
+        if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
+            log.error("replay came out differently", extra={"call_id": call.id})
+            call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())
+            self._close(call, "stream_protocol_error")
+            return
+        call.replaying, call.from_stream = False, call.is_heavy
+        self._redis.quiet(self._redis.script(scripts.REPLAYED, [call.ctl_key], [call.token]))
+        self._after(call)
+        await self.read(call)
+
+    async def _begin_again(self, call: OwnedCall, claimed: Claimed) -> None:
+        if claimed.is_large:
+            async with self.lane.turn(call.start.key):
+                await self._fetch_and_begin(call)
+        elif self._is_mine(call):
+            with self._inside(call):
+                call.begin(claimed.body)
+
+    # --- streams ---
+
+    async def _read_all(self, call: OwnedCall) -> None:
+        while self._is_mine(call) and not await self.read(call):
+            await asyncio.sleep(RETRY_S)
+
+    async def read(self, call: OwnedCall) -> bool:
+        """Read what is missing from the stream; a gap that is still there after one read ends the call. False: not read."""
+        if call.id in self._reading or not call.has_begun:
+            return False
+        self._reading.add(call.id)
+        try:
+            while self._is_mine(call):
+                await call.until_free()
+                call.missed = False
+                found = await self._redis.call("XRANGE", call.call_key, f"{call.expected}-0", "+", "COUNT", READ_BATCH)
+                if not await self._take_all(call, found):
+                    self._close(call, StreamProtocolError.code)
+                    return True
+                if call.broken or not found or (len(found) < READ_BATCH and call.expected >= call.heard_of and not call.missed):
+                    break
+            if self._is_mine(call):
+                self._after(call)
+            return True
+        except StreamConnectionLost:
+            return False
+        except RedisError as error:
+            if error.is_spoilt_key:
+                self._close(call, STREAM_LOST)
+            return error.is_spoilt_key
+        finally:
+            self._reading.discard(call.id)
+
+    async def sweep(self, call: OwnedCall) -> None:
+        """Read what may have been missed; a call whose stream is gone is ended: its gateway can say nothing of it any more."""
+        await self.read(call)
+        with contextlib.suppress(StreamConnectionLost, RedisError):
+            if not self._is_over(call) and not await self._redis.call("EXISTS", call.call_key):
+                log.error("the stream of a call is gone", extra={"call_id": call.id})
+                self._close(call, STREAM_LOST)
+
+    def _is_over(self, call: OwnedCall) -> bool:
+        return call.finishing or not self._is_mine(call)
+
+    async def _take_all(self, call: OwnedCall, entries: list[Any]) -> bool:
+        """Feed entries of the stream; False where one before is missing, or where one cannot be read.
+
+        In slices: a call taken over may have 32 MiB of them, and other calls, leases and the watchdog must not wait for it.
+        """
+        left = iter(entries)
+        while True:
+            entry = None
+            # a fact may be on the lane since this was read, or since the last slice
+            await call.until_free()
+            if self._is_over(call):
+                return True
+            with self._inside(call) if call.replaying else contextlib.nullcontext():
+                until = time.monotonic() + SLICE_S
+                for _, fields in left:
+                    try:
+                        entry = layout.unpack_entry(fields[1])
+                    except StreamProtocolError:
+                        log.error("undecodable entry of a call", extra={"call_id": call.id, "seq": call.expected})
+                        return False
+                    if (call.is_heavy or len(fields[1]) > LARGE_STEP_BYTES) and entry.seq == call.expected:
+                        break
+                    if not _take(call, entry):
+                        return False
+                    entry = None
+                    if time.monotonic() > until:
+                        break
+                else:
+                    return True
+            if entry is None:
+                await asyncio.sleep(0)
+                continue
+            async with self.lane.turn(call.start.key):
+                if self._is_over(call):
+                    return True
+                more = [fields[1] for _, fields in itertools.islice(left, TOGETHER)] if call.is_heavy else []
+                await self._apart(call, partial(_take_together, call, entry, more), entry)
+            if call.broken:
+                return True
+
+    # --- facts ---
+
+    async def feed(self, call: OwnedCall, field: str, value: bytes) -> None:
+        """Give a call a fact that it waits for."""
+        await call.until_free()
+        step = partial(call.take_fact, field, value, now_ms())
+        if not call.is_heavy and len(value) <= LARGE_STEP_BYTES:
+            step()
+            return
+        async with self.lane.turn(call.start.key):
+            if self._is_mine(call) and not call.finishing:
+                await self._apart(call, step)
+
+    # --- steps that may be the worker's end ---
+
+    async def _apart(self, call: OwnedCall, step: Callable[[], object], entry: Entry | None = None) -> None:
+        """Take a step of a call on the lane, with what it gives to be released. One that takes too long ends the call."""
+        await call.until_free()
+        if self._is_over(call):
+            # its end is written meanwhile, or another has it
+            return
+        call.busy, was = asyncio.get_running_loop().create_future(), call.from_stream
+        call.from_stream = True
+        try:
+            with call.contained(), self._inside(call):
+                if not await self.lane.run(partial(_whole, call, step)) and not call.broken:
+                    call.give_up(entry)
+        finally:
+            busy, call.busy = call.busy, None
+            call.from_stream = was or call.is_heavy
+            busy.set_result(None)
+        if call.sending is not None:
+            self._releaser.repeat(call)
+
+    @contextlib.contextmanager
+    def _inside(self, call: OwnedCall) -> Iterator[None]:
+        """Say that this worker is in a step of the call, before that begins: should it be the last, the next owner knows."""
+        self._say_inside(call, "1")
+        self._redis.flush()
+        try:
+            yield
+        finally:
+            self._say_inside(call, "0")
+
+    def _say_inside(self, call: OwnedCall, inside: str) -> None:
+        self._redis.quiet(self._redis.script(scripts.INSIDE, [call.ctl_key], [call.token, inside]))
+
+
+def _take(call: OwnedCall, entry: Entry) -> bool:
+    taken = call.take_entry(entry)
+    if call.replaying:
+        # by and by: all of it at once would take long
+        call.skip_released()
+    return taken
+
+
+def _take_together(call: OwnedCall, entry: Entry, more: list[bytes]) -> None:
+    """Take an entry and those behind it; what does not follow is read again."""
+    taken = _take(call, entry)
+    for blob in more:
+        if not taken or call.broken:
+            return
+        taken = _take(call, layout.unpack_entry(blob))
+
+
+def _whole(call: OwnedCall, step: Callable[[], object]) -> None:
+    step()
+    call.prepare_release()

@@ -1,0 +1,90 @@
+"""What goes out of one call in one step: outputs of its session joined and encoded, and the arguments of the release script."""
+
+from collections.abc import Callable
+from hashlib import sha256
+
+import msgspec
+
+from policy.session.effects import Dispatch, Output, Respond
+from protocol.codecs import Encoder
+from protocol.events import Event, TextDelta
+from streams import layout
+
+
+class Release(msgspec.Struct):
+    """Arguments of one call in the release script."""
+
+    number: int
+    next: int
+    digest: str
+    seq: int
+    reply: bytes
+    audit: bytes
+    written: int
+    """How many releases with bytes there are with it; below 0: not known."""
+    is_asked: bool = False
+    """Was it sent, and is its answer still to come?"""
+    is_out: bool | None = False
+    """Did it go out? None: Redis may have done it."""
+
+
+class Rendered:
+    """Outputs as one reply has them."""
+
+    __slots__ = ("data", "dispatch", "headers", "late", "late_sha256", "status")
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.data = self.late = self.late_sha256 = b""
+        self.dispatch: layout.Dispatch | None = None
+
+
+def render(outputs: list[Output], make_encoder: Callable[[], Encoder]) -> Rendered:
+    """Encode the outputs of a session as one reply has them."""
+    rendered = Rendered()
+    events: list[Event] = []
+    for output in outputs:
+        if type(output) is TextDelta:
+            events.append(output)
+        elif isinstance(output, Dispatch):
+            rendered.dispatch = layout.Dispatch(
+                output.upstream, output.dialect, output.endpoint, output.body, output.betas, digest(output.body or b"")
+            )
+        elif isinstance(output, Respond):
+            rendered.status, rendered.headers = output.status, output.headers
+            rendered.data, rendered.late, rendered.late_sha256 = output.body, output.frame, digest(output.frame)
+        else:
+            events.append(output)
+    if events:
+        rendered.data += make_encoder().encode(join(events))
+    return rendered
+
+
+def join(events: list[Event]) -> list[Event]:
+    """Join neighbouring text deltas of one block: one frame instead of many, the same text."""
+    if len(events) < 2:
+        return events
+    joined: list[Event] = []
+    parts: list[str] = []
+    index = -1
+    for event in events:
+        if type(event) is TextDelta:
+            if event.index != index and parts:
+                joined.append(TextDelta(index, "".join(parts)))
+                parts = []
+            index = event.index
+            parts.append(event.text)
+            continue
+        if parts:
+            joined.append(TextDelta(index, "".join(parts)))
+            parts = []
+        joined.append(event)
+    if parts:
+        joined.append(TextDelta(index, "".join(parts)))
+    return joined
+
+
+def digest(data: bytes) -> bytes:
+    """The hash that goes with bytes to the gateway and into the record; of none, none."""
+    return sha256(data).digest() if data else b""

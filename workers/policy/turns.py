@@ -1,0 +1,73 @@
+"""Recorded turns for calls whose client could not send them back whole: looked up once, then a fact of the call.
+
+Reads PostgreSQL and never writes it. Whatever goes wrong, the answer is that nothing is on record: the session then does
+without, and makes nothing up.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from protocol.anthropic.turn import StoredTurn, pack_turns, unpack_turns
+
+if TYPE_CHECKING:
+    from db.read.turns import TurnReader
+
+MAX_FACT_BYTES = 8 * 2**20
+NONE = pack_turns([])
+"""The fact that nothing is on record."""
+log = logging.getLogger(__name__)
+
+
+def pack_newest(stored: Sequence[StoredTurn], max_bytes: int = MAX_FACT_BYTES) -> bytes:
+    """Pack turns (oldest first) as a fact, the oldest left out where all are too large."""
+    packed: list[bytes] = []
+    size = len(NONE)
+    for turn in reversed(stored):
+        one = pack_turns([turn])[1:-1]
+        size += len(one) + 1
+        if size > max_bytes:
+            break
+        packed.append(one)
+    return b"[" + b",".join(reversed(packed)) + b"]"
+
+
+def unpack_fact(value: bytes) -> list[StoredTurn]:
+    """Return the turns of a fact; one that cannot be read holds none."""
+    try:
+        return unpack_turns(value)
+    except ValueError:
+        return []
+
+
+class TurnLookup:
+    """Looks up turns for one worker."""
+
+    def __init__(self, database_url: str, *, durable: bool) -> None:
+        self._database_url, self._durable = database_url, durable
+        self._reader: TurnReader | None = None
+        self._opening = asyncio.Lock()
+
+    async def find(self, key: str, ids: Sequence[str], *, key_id: str = "") -> bytes:
+        """Return the fact: the turns on record for calls of this API key with these tool calls. Never raises."""
+        try:
+            reader = self._reader or await self._open()
+            return pack_newest(await reader.find(key, ids, key_id=key_id))
+        except Exception as error:
+            log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
+            return NONE
+
+    async def _open(self) -> "TurnReader":
+        async with self._opening:
+            if self._reader is None:
+                # its libraries take half of a worker's start and a third of its memory, and most never look a turn up
+                turns = await asyncio.to_thread(import_module, "db.read.turns")
+                self._reader = turns.TurnReader.open(self._database_url, durable=self._durable)
+            return self._reader
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._reader is not None:
+            await self._reader.close()
