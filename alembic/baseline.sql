@@ -1,4 +1,4 @@
--- Migrations: ada6930e4e5c08506eaff66d0086e8e5c3b28a7fbbba149cbcf7780d366b9037
+-- Migrations: 7f91769f5ae96bf60e478045c6db387c5b6f9d6ccad76484450094a1ffc4b060
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
