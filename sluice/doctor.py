@@ -157,13 +157,6 @@ def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> No
     _ask_database(url, lambda: migrate.upgrade(url, passwords=passwords))
 
 
-def is_migrated(url: str) -> bool:
-    """Say whether the database stands at the newest migration. Raises Unavailable."""
-    from db.migrations import migrate
-
-    return bool(_ask_database(url, lambda: migrate.is_current(url)))
-
-
 def check_all(
     config: Config, redis_url: str, database_url: str, *, live: bool = True, search_path: Sequence[str] = ()
 ) -> list[tuple[str, str, str]]:

@@ -191,15 +191,6 @@ class JudgeQueue:
         waits = queued is not None and known and not begun
         return not (beats or answered or waits)
 
-    async def stats(self) -> dict[str, float]:
-        """Return `depth` (questions waiting or being judged) and `oldest_wait_s`, the age of the oldest of them."""
-        async with self._pool.pipeline(transaction=False) as pipe:
-            pipe.zcard(layout.JUDGE_QUEUE)
-            pipe.zrange(layout.JUDGE_QUEUE, 0, 0, withscores=True)
-            pipe.time()
-            depth, oldest, clock = await pipe.execute()
-        return {"depth": depth, "oldest_wait_s": max(0.0, layout.time_ms(clock) - oldest[0][1]) / 1000 if oldest else 0.0}
-
     async def close(self) -> None:
         """Close arq's client."""
         await self._pool.aclose(close_connection_pool=True)
