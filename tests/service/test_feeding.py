@@ -3,6 +3,8 @@
 import asyncio
 import json
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 from policy.base import AskJudge, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
 from policy.session.effects import CallInfo
@@ -55,11 +57,8 @@ def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000)
     call = OwnedCall(START, "t", "1-0", Session(info, [Slow()], Config()), policy_header="p@r", released=0, digest="", recorded=0)
     call.begin(BODY)
-    feeder = Feeder(
-        redis, redis, Lane(blocked_s=60), Releaser(redis, max_reply=1000, strict=False, on_refused=lambda *_: None),
-        is_mine=lambda _: True, after=lambda _: None, close=lambda *_: None,
-    )  # fmt: skip
-    return call, feeder
+    calls: Any = SimpleNamespace(owns=lambda _: True, is_over=lambda one: one.finishing, after=lambda _: None, close=lambda *_: None)
+    return call, Feeder(redis, redis, Lane(blocked_s=60), Releaser(redis, calls, max_reply=1000, strict=False), calls)
 
 
 async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:

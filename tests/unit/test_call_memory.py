@@ -4,6 +4,7 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,8 +62,9 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     nobody: Any = None
     redis = Connection("redis://nobody", name="test")
     monkeypatch.setattr(redis, "_wire", Wire())
-    releaser = Releaser(redis, max_reply=10, strict=False, on_refused=lambda *_: None)
-    facts = Facts(redis, nobody, nobody, Limits(), is_mine=lambda _: True, feed=nobody, after=nobody, close=nobody, spawn=lambda *_: None)
+    calls: Any = SimpleNamespace(owns=lambda _: True, spawn=lambda *_: None)
+    releaser = Releaser(redis, calls, max_reply=10, strict=False)
+    facts = Facts(redis, nobody, nobody, Limits(), calls, nobody)
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2 * SIZE)
     call = OwnedCall(START, "t", "1-0", Session(info, [RULES], Config()), policy_header="p@r", released=0, digest="", recorded=0)
     call.begin(BODY)

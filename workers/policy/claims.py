@@ -25,13 +25,15 @@ from protocol.config import Limits
 from protocol.errors import StreamConnectionLost, StreamProtocolError
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
+from streams.scripts import Outcome
+from workers.policy.calls import Calls
 from workers.policy.gone import LOOK_S, SILENT_MS, GoneWorkers
 
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
 SLICE_S = 0.002
 """How long calls that were claimed together begin, each 0.3 ms, before other calls' chunks and what these release have their turn."""
-MOST_TOLD = 64
+MOST_WARNED = 64
 MAX_TAKEOVERS = 4
 """A call taken over so often without an output in between ends, whatever its owners died of."""
 
@@ -83,11 +85,7 @@ class Claimed(msgspec.Struct):
 
 
 class Claims:
-    """The claiming of one worker.
-
-    `room` says how many more calls it takes now, `served` which API keys have their share; `adopt` takes each call it is given, and
-    returns its replay.
-    """
+    """The claiming of one worker. `adopt` takes each call it is given, and returns its replay."""
 
     def __init__(
         self,
@@ -96,23 +94,16 @@ class Claims:
         limits: Limits,
         name: str,
         pins: list[str],
-        *,
-        room: Callable[[], int],
-        served: Callable[[], list[str]],
-        holds: Callable[[str], bool],
-        subscribe: Callable[[list[str], bool], "asyncio.Future[Any]"],
-        unsubscribe: Callable[[str], None],
+        calls: Calls,
         adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
     ) -> None:
-        self._redis, self._blocking = redis, blocking
+        self._redis, self._blocking, self._calls, self._adopt = redis, blocking, calls, adopt
         self._limits, self._name, self._pins = limits, name, pins
-        self._served = served
-        self._room, self._holds, self._subscribe, self._unsubscribe, self._adopt = room, holds, subscribe, unsubscribe, adopt
         self._reclaim_after = 0.0
         self._unanswered = set[int]()
         """Shards on which a delivery or a claim was not answered."""
         self._gone = GoneWorkers(redis, name)
-        self._told = set[str]()
+        self._warned = set[str]()
         """Policy sets of calls that were left to others."""
 
     def pause_reclaiming(self, leases: float = 0.25) -> None:
@@ -131,7 +122,7 @@ class Claims:
         # a container that is started again has the name of the process before, and nobody else looks for what that one was handed
         self._unanswered.add(shard)
         while not stopping.is_set():
-            room = self._room()
+            room = self._calls.room()
             if room <= 0:
                 await asyncio.sleep(0.05)
                 continue
@@ -143,10 +134,10 @@ class Claims:
                 now = time.monotonic()
                 if now - swept > self._limits.lease_s / 4 and now > self._reclaim_after:
                     swept = now
-                    await self._take_over(shard, await self._orphans(shard, max(1, self._room())))
+                    await self._take_over(shard, await self._orphans(shard, max(1, self._calls.room())))
                 if now - looked > LOOK_S and now > self._reclaim_after:
                     looked = now
-                    await self._take_over(shard, await self._unbegun(shard, max(1, self._room())))
+                    await self._take_over(shard, await self._unbegun(shard, max(1, self._calls.room())))
                 if shard in self._unanswered:
                     await asyncio.sleep(0.1)
             except (StreamConnectionLost, RedisError) as error:
@@ -193,7 +184,7 @@ class Claims:
         found = await self._blocking.call(
             "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", count, "STREAMS", layout.dispatch_key(shard), "0"
         )
-        return [d for d in self._deliveries(shard, found[0][1]) if not self._holds(d.call_id)]
+        return [d for d in self._deliveries(shard, found[0][1]) if d.call_id not in self._calls]
 
     async def _orphans(self, shard: int, count: int) -> list[Delivery]:
         """What nobody renewed for a lease. All pending entries are looked at: one step skips at most ten times `count` of the living."""
@@ -272,7 +263,7 @@ class Claims:
         # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by now, the next one drops it
         wanted: dict[str, Delivery] = {}
         for delivery in entries:
-            if not self._holds(delivery.call_id):
+            if delivery.call_id not in self._calls:
                 wanted.setdefault(delivery.call_id, delivery)
         replays: list[asyncio.Task[Any]] = []
         deliveries = list(wanted.values())
@@ -283,7 +274,7 @@ class Claims:
             except Exception as error:  # noqa: BLE001 - whatever it was, they may be this worker's now
                 self._failed(shard, error)
                 for one in batch:  # whoever claims them next subscribes to them then
-                    self._unsubscribe(one.call_id)
+                    self._calls.unsubscribe(one.call_id)
                 continue
             await self._adopt_all(shard, claimed, replays)
         return replays
@@ -312,36 +303,40 @@ class Claims:
     async def _claim(self, shard: int, entries: list[Delivery], *, takeover: bool) -> list[Claimed]:
         """Return the calls that are this worker's now. Raises StreamConnectionLost, RedisError."""
         tokens = {d.call_id: secrets.token_hex(8) for d in entries}
-        subscribed = self._subscribe([d.call_id for d in entries], takeover)
+        subscribed = self._calls.hears.begin([d.call_id for d in entries], takeover)
         if takeover:
             await subscribed
-        said = await self._run_script(shard, entries, tokens, takeover=takeover, late=False)
-        late = [d for d in entries if said[d.call_id][0] == b"EXPIRED"]
+        answers = await self._run_script(shard, entries, tokens, takeover=takeover, late=False)
+        late = [d for d in entries if answers[d.call_id][0] == Outcome.EXPIRED]
         if late:
-            said |= await self._run_script(shard, late, tokens, takeover=takeover, late=True)
+            answers |= await self._run_script(shard, late, tokens, takeover=takeover, late=True)
         await subscribed
         expired = {d.call_id for d in late}
         claimed = []
         for entry, call_id, _ in entries:
-            word, *told = said[call_id]
-            if word == b"OK" or (word == b"ERROR" and told[0].startswith(b"WRONGTYPE")):
-                claimed.append(_read(call_id, tokens[call_id], entry, told if word == b"OK" else [], expired=call_id in expired))
-                continue
-            if word == b"SET":
-                self._tell_of(told[0].decode(errors="replace"))
-            elif word == b"OTHER":
-                log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
-            elif word == b"CLOSED":
-                self._forget(shard, entry)
-            elif word == b"ERROR":
-                self._failed(shard, RedisError(told[0].decode(errors="replace")))
-            self._unsubscribe(call_id)
+            outcome, *values = answers[call_id]
+            match outcome:
+                case Outcome.OK:
+                    claimed.append(_read(call_id, tokens[call_id], entry, values, expired=call_id in expired))
+                    continue
+                case Outcome.ERROR if values[0].startswith(b"WRONGTYPE"):
+                    claimed.append(_read(call_id, tokens[call_id], entry, [], expired=call_id in expired))
+                    continue
+                case Outcome.ERROR:
+                    self._failed(shard, RedisError(values[0].decode(errors="replace")))
+                case Outcome.SET:
+                    self._warn_of(values[0].decode(errors="replace"))
+                case Outcome.OTHER:
+                    log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
+                case Outcome.CLOSED:
+                    self._forget(shard, entry)
+            self._calls.unsubscribe(call_id)
         return claimed
 
-    def _tell_of(self, sets: str) -> None:
-        if sets not in self._told:
+    def _warn_of(self, sets: str) -> None:
+        if sets not in self._warned:
             # once: it is the same for every call of those gateways
-            self._told = {*self._told, sets} if len(self._told) < MOST_TOLD else {sets}
+            self._warned = {*self._warned, sets} if len(self._warned) < MOST_WARNED else {sets}
             log.warning(
                 "calls of another policy set are left to others; where no worker has that set they are refused after limits.claim_s: "
                 "`sluice doctor` says which processes have which",
@@ -353,7 +348,7 @@ class Claims:
     ) -> dict[str, list[Any]]:
         keys = [layout.dispatch_key(shard)]
         limits = self._limits
-        pins = [*self._pins, *(f"!{key}" for key in self._served())]
+        pins = [*self._pins, *(f"!{key}" for key in self._calls.served())]
         args: list[Argument] = [
             self._name, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
             int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(pins), *pins,
@@ -361,27 +356,27 @@ class Claims:
         for entry, call_id, due in entries:
             keys += (layout.ctl_key(call_id), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id))
             args += (tokens[call_id], entry, due)
-        said = await self._redis.script(scripts.CLAIM, keys, args)
-        return {d.call_id: told for d, told in zip(entries, said, strict=True)}
+        answers = await self._redis.script(scripts.CLAIM, keys, args)
+        return {d.call_id: answer for d, answer in zip(entries, answers, strict=True)}
 
 
-def _written(told: bytes, released: int) -> int:
-    """Read how many releases there are, `NUMBER:COUNT`: said at another number, it is of an owner that is not the last."""
-    number, _, count = told.partition(b":")
+def _written(value: bytes, released: int) -> int:
+    """Read how many releases there are, `NUMBER:COUNT`: written at another number, it is of an owner that is not the last."""
+    number, _, count = value.partition(b":")
     if not released:
         return 0
     return int(count) if number == b"%d" % released and count.isdigit() else -1
 
 
-def _read(call_id: str, token: str, entry: str, told: list[Any], *, expired: bool) -> Claimed:
-    """What the claim script told of a call; without it, or where it cannot be read, all but its name is left out."""
+def _read(call_id: str, token: str, entry: str, values: list[Any], *, expired: bool) -> Claimed:
+    """What the claim script returned of a call; without it, or where it cannot be read, all but its name is left out."""
     try:
-        released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = told
+        released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = values
         return Claimed(
             call_id, token, entry, int(released), digest.decode(), int(recorded), _written(written, int(released)),
             policy.decode(), revision.decode(), int(takeovers), inside == b"1", found,
             None if isinstance(body, int) else body, facts, expired, isinstance(body, int),
         )  # fmt: skip
     except ValueError:
-        entries = told[6] if told else []
+        entries = values[6] if values else []
         return Claimed(call_id, token, entry, 0, "", 0, -1, "", "", 0, False, entries, None, [], expired, is_spoilt=True)

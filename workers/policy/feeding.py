@@ -21,6 +21,7 @@ from streams.connection import Connection, RedisError
 from streams.layout import Entry
 from workers.lane import Lane
 from workers.policy.call import OwnedCall, now_ms
+from workers.policy.calls import Calls
 from workers.policy.claims import Claimed
 from workers.policy.release import Releaser
 
@@ -41,7 +42,7 @@ def moment() -> int:
 
 
 class Feeder:
-    """Feeds the calls of one worker. `after` does what a fed call wants; `close` ends one for a reason.
+    """Feeds the calls of one worker.
 
     Bodies come on a connection of their own. Beside the releases, the answer to a call's first release came behind the bodies of all calls
     claimed with it, and its first token waited for that.
@@ -53,13 +54,9 @@ class Feeder:
         bodies: Connection,
         lane: Lane,
         releaser: Releaser,
-        *,
-        is_mine: Callable[[OwnedCall], bool],
-        after: Callable[[OwnedCall], None],
-        close: Callable[[OwnedCall, str], None],
+        calls: Calls,
     ) -> None:
-        self._redis, self._bodies, self.lane, self._releaser = redis, bodies, lane, releaser
-        self._is_mine, self._after, self._close = is_mine, after, close
+        self._redis, self._bodies, self.lane, self._releaser, self._calls = redis, bodies, lane, releaser, calls
         self._reading: set[str] = set()
         self._one_replay = asyncio.Lock()
 
@@ -69,13 +66,13 @@ class Feeder:
         """Begin a call with a large body, when the turn is its key's; not if its gateway gave it up meanwhile."""
         async with self.lane.turn(call.start.key):
             await self._fetch_and_begin(call)
-        if self._is_mine(call):
+        if self._calls.owns(call):
             call.from_stream = call.is_heavy
-            self._after(call)
+            self._calls.after(call)
             await self._read_all(call)
 
     async def _fetch_and_begin(self, call: OwnedCall) -> None:
-        while self._is_mine(call) and not call.finishing:
+        while not self._calls.is_over(call):
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 if time.monotonic() - call.last_owned > WAITED_S and await self._is_given_up(call):
                     call.refuse(PolicyFailed("the gateway gave this call up before a worker began it"))
@@ -102,34 +99,34 @@ class Feeder:
             await self._read_all(call)
         if claimed.policy:
             call.forget_own_record()
-        if not self._is_mine(call) or call.finishing:
+        if self._calls.is_over(call):
             return
         if call.expected <= claimed.recorded and not call.broken:
             # another ended the call while this worker slept, and says so now, or Redis has lost its stream
-            self._close(call, STREAM_LOST)
+            self._calls.close(call, STREAM_LOST)
             return
         if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
             log.error("replay came out differently", extra={"call_id": call.id})
             call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())
-            self._close(call, "stream_protocol_error")
+            self._calls.close(call, "stream_protocol_error")
             return
         call.replaying, call.from_stream = False, call.is_heavy
         self._redis.quiet(self._redis.script(scripts.REPLAYED, [call.ctl_key], [call.token]))
-        self._after(call)
+        self._calls.after(call)
         await self.read(call)
 
     async def _begin_again(self, call: OwnedCall, claimed: Claimed) -> None:
         if claimed.is_large:
             async with self.lane.turn(call.start.key):
                 await self._fetch_and_begin(call)
-        elif self._is_mine(call):
+        elif self._calls.owns(call):
             with self._inside(call):
                 call.begin(claimed.body)
 
     # --- streams ---
 
     async def _read_all(self, call: OwnedCall) -> None:
-        while self._is_mine(call) and not await self.read(call):
+        while self._calls.owns(call) and not await self.read(call):
             await asyncio.sleep(RETRY_S)
 
     async def read(self, call: OwnedCall) -> bool:
@@ -138,23 +135,23 @@ class Feeder:
             return False
         self._reading.add(call.id)
         try:
-            while self._is_mine(call):
+            while self._calls.owns(call):
                 await call.until_free()
                 call.missed = False
                 found = await self._redis.call("XRANGE", call.call_key, f"{call.expected}-0", "+", "COUNT", READ_BATCH)
                 if not await self._take_all(call, found):
-                    self._close(call, StreamProtocolError.code)
+                    self._calls.close(call, StreamProtocolError.code)
                     return True
                 if call.broken or not found or (len(found) < READ_BATCH and call.expected >= call.heard_of and not call.missed):
                     break
-            if self._is_mine(call):
-                self._after(call)
+            if self._calls.owns(call):
+                self._calls.after(call)
             return True
         except StreamConnectionLost:
             return False
         except RedisError as error:
             if error.is_spoilt_key:
-                self._close(call, STREAM_LOST)
+                self._calls.close(call, STREAM_LOST)
             return error.is_spoilt_key
         finally:
             self._reading.discard(call.id)
@@ -163,12 +160,9 @@ class Feeder:
         """Read what may have been missed; a call whose stream is gone is ended: its gateway can say nothing of it any more."""
         await self.read(call)
         with contextlib.suppress(StreamConnectionLost, RedisError):
-            if not self._is_over(call) and not await self._redis.call("EXISTS", call.call_key):
+            if not self._calls.is_over(call) and not await self._redis.call("EXISTS", call.call_key):
                 log.error("the stream of a call is gone", extra={"call_id": call.id})
-                self._close(call, STREAM_LOST)
-
-    def _is_over(self, call: OwnedCall) -> bool:
-        return call.finishing or not self._is_mine(call)
+                self._calls.close(call, STREAM_LOST)
 
     async def _take_all(self, call: OwnedCall, entries: list[Any]) -> bool:
         """Feed entries of the stream; False where one before is missing, or where one cannot be read.
@@ -180,7 +174,7 @@ class Feeder:
             entry = None
             # a fact may be on the lane since this was read, or since the last slice
             await call.until_free()
-            if self._is_over(call):
+            if self._calls.is_over(call):
                 return True
             with self._inside(call) if call.replaying else contextlib.nullcontext():
                 until = time.monotonic() + SLICE_S
@@ -203,7 +197,7 @@ class Feeder:
                 await asyncio.sleep(0)
                 continue
             async with self.lane.turn(call.start.key):
-                if self._is_over(call):
+                if self._calls.is_over(call):
                     return True
                 more = [fields[1] for _, fields in itertools.islice(left, TOGETHER)] if call.is_heavy else []
                 await self._apart(call, partial(_take_together, call, entry, more), entry)
@@ -220,7 +214,7 @@ class Feeder:
             step()
             return
         async with self.lane.turn(call.start.key):
-            if self._is_mine(call) and not call.finishing:
+            if not self._calls.is_over(call):
                 await self._apart(call, step)
 
     # --- steps that may be the worker's end ---
@@ -228,7 +222,7 @@ class Feeder:
     async def _apart(self, call: OwnedCall, step: Callable[[], object], entry: Entry | None = None) -> None:
         """Take a step of a call on the lane, with what it gives to be released. One that takes too long ends the call."""
         await call.until_free()
-        if self._is_over(call):
+        if self._calls.is_over(call):
             # its end is written meanwhile, or another has it
             return
         call.busy, was = asyncio.get_running_loop().create_future(), call.from_stream
