@@ -6,7 +6,7 @@ What ends in one turn of the loop, of a shard and a gateway, goes in one script 
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from protocol.errors import PolicyFailed, StreamConnectionLost
@@ -15,7 +15,7 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Reply
 from streams.scripts import Outcome
-from streams.tick import Tick, batches
+from streams.tick import Tick
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.calls import Calls
 from workers.policy.release import BATCH_BYTES, MAX_BATCH, REPLY_TTL_MS
@@ -36,12 +36,16 @@ class _End(NamedTuple):
     gone: bool
 
 
+def _prepare(end: _End, _: int) -> tuple[Place, int, _End]:
+    return end.place, len(end.audit), end
+
+
 class Finisher:
     """Writes the ends of one worker's calls, and drops each once Redis has its end, or another has the call."""
 
     def __init__(self, redis: Connection, calls: Calls, *, ended_ttl_ms: int) -> None:
         self._redis, self._calls, self._ended_ttl_ms = redis, calls, ended_ttl_ms
-        self._tick = Tick[_End](self._flush)
+        self._tick = Tick(_prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES)
 
     def end(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool = False) -> None:
         """Write the end of `call` until Redis has it or the call is another's. `gone`: though Redis has lost it.
@@ -71,12 +75,7 @@ class Finisher:
         reply = layout.pack(Reply(call_id, 0, 0, failed=reason)) if gateway else b""
         self._tick.add(call_id, _End(None, (layout.shard_of(call_id), gateway), call_id, token, encode_records([end]), reply, gone=True))
 
-    def _flush(self, ends: Iterable[_End]) -> None:
-        sized = ((end.place, len(end.audit), end) for end in ends)
-        for place, batch, _ in batches(sized, most=MAX_BATCH, most_bytes=BATCH_BYTES):
-            self._send(place, batch)
-
-    def _send(self, place: Place, batch: Sequence[_End]) -> None:
+    def _send(self, place: Place, batch: Sequence[_End], size: int = 0) -> None:
         shard, gateway = place
         keys = [layout.dispatch_key(shard), layout.audit_key(shard), layout.reply_key(shard, gateway)]
         args: list[Argument] = [self._ended_ttl_ms, REPLY_TTL_MS]

@@ -5,14 +5,12 @@ A lost connection is not an answer, so the release stays under way and is repeat
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterable, Iterator
 
 from protocol.errors import StreamConnectionLost
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.scripts import Outcome
-from streams.tick import Tick, batches
+from streams.tick import Tick
 from workers.policy.call import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.rendered import Release
@@ -33,7 +31,8 @@ class Releaser:
 
     def __init__(self, redis: Connection, calls: Calls, *, max_reply: int, strict: bool) -> None:
         self._redis, self._calls, self._max_reply, self._strict = redis, calls, max_reply, strict
-        self._tick = Tick[OwnedCall](self._flush)
+        # waiting for the loop's next turn costs the lone stream its time and joins nothing
+        self._tick = Tick(self._prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES)
 
     def add(self, call: OwnedCall) -> None:
         """Send what `call` has, if it has anything, at the end of this tick; after the release of it that is under way."""
@@ -45,26 +44,20 @@ class Releaser:
         if call.sending is not None:
             self._tick.add(call.id, call)
 
-    def _flush(self, calls: Iterable[OwnedCall]) -> None:
-        for (shard, gateway), batch, size in batches(self._releases(calls), most=MAX_BATCH, most_bytes=BATCH_BYTES):
-            self._send(shard, gateway, batch, is_large=size > BATCH_BYTES)
-        # this is the end of a tick: waiting for the loop's next turn costs the lone stream its time and joins nothing
-        self._redis.flush()
+    def _prepare(self, call: OwnedCall, now_ms: int) -> tuple[tuple[int, str], int, tuple[OwnedCall, Release]] | None:
+        if call.busy is not None and call.sending is None:
+            # a step has its outputs; what comes of it is sent after that
+            return None
+        release = call.next_release(now_ms)
+        if release is None:
+            self._calls.close(call, "policy_failed")
+            return None
+        if release.is_asked:
+            return None
+        return (call.shard, call.gateway), len(release.reply) + len(release.audit), (call, release)
 
-    def _releases(self, calls: Iterable[OwnedCall]) -> Iterator[tuple[tuple[int, str], int, tuple[OwnedCall, Release]]]:
-        """What each call has to release, with where it goes and its bytes."""
-        now_ms = time.time_ns() // 1_000_000
-        for call in calls:
-            if call.busy is not None and call.sending is None:
-                # a step has its outputs; what comes of it is sent after that
-                continue
-            release = call.next_release(now_ms)
-            if release is None:
-                self._calls.close(call, "policy_failed")
-            elif not release.is_asked:
-                yield (call.shard, call.gateway), len(release.reply) + len(release.audit), (call, release)
-
-    def _send(self, shard: int, gateway: str, batch: list[tuple[OwnedCall, Release]], *, is_large: bool) -> None:
+    def _send(self, place: tuple[int, str], batch: list[tuple[OwnedCall, Release]], size: int) -> None:
+        shard, gateway = place
         keys = [layout.gateway_key(shard, gateway), layout.reply_key(shard, gateway), layout.audit_key(shard)]
         args: list[Argument] = [self._max_reply, REPLY_TTL_MS, "1" if self._strict else "0"]
         is_waited_for = False
@@ -77,7 +70,8 @@ class Releaser:
                 call.token, release.number, release.next, release.digest, release.seq, release.reply, release.audit, *call.pin,
                 release.written,
             )  # fmt: skip
-        self._redis.script(scripts.RELEASE, keys, args, is_large=is_large).add_done_callback(lambda done: self._answered(batch, done))
+        answer = self._redis.script(scripts.RELEASE, keys, args, is_large=size > BATCH_BYTES)
+        answer.add_done_callback(lambda done: self._answered(batch, done))
         if is_waited_for:
             # behind the record of what they wait for
             self._redis.send_quiet("PUBLISH", layout.waiting_channel(shard), b"")
