@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -32,7 +32,7 @@ from sluice.processes import ON_LINUX, Spec, die_with_parent, open_log
 ANSWER_S = 10.0
 """How long the server may take to fork; past it, it is given up."""
 SHARED = (
-    "sluice.cli", "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy.worker", "workers.judge.worker",
+    "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy.worker", "workers.judge.worker",
     "workers.audit.writer",
     "policy.builtin.tool_rules", "policy.builtin.tool_judge", "protocol.anthropic.encode", "protocol.anthropic.read",
     "protocol.anthropic.write", "protocol.openai_chat.decode", "protocol.openai_chat.encode", "protocol.openai_chat.encode_whole",
@@ -85,8 +85,8 @@ class ForkServer:
         self._link, self._pid = link, pid
 
     @classmethod
-    def start(cls, modules: Sequence[str] = SHARED) -> Self:
-        """Fork the server, which goes on to import `modules`. Call it while there is one thread and no event loop."""
+    def start(cls, main: Callable[[], None], modules: Sequence[str] = SHARED) -> Self:
+        """Fork the server, which goes on to import `modules`; a role runs `main`. Call it while there is one thread and no event loop."""
         if not ON_LINUX or _threads() > 1:
             return cls(None, 0)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -94,7 +94,7 @@ class ForkServer:
         _flush()
         pid = os.fork()
         if pid == 0:
-            _exit_after(_serve, theirs.fileno(), launcher, modules)
+            _exit_after(_serve, theirs.fileno(), launcher, modules, main)
         theirs.close()
         return cls(ours, pid)
 
@@ -151,7 +151,7 @@ def _adopting() -> Iterator[None]:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def _serve(link_fd: int, launcher: int, modules: Sequence[str]) -> None:
+def _serve(link_fd: int, launcher: int, modules: Sequence[str], main: Callable[[], None]) -> None:
     """What the server does until the launcher is gone."""
     os.setpgid(0, 0)  # the terminal's Ctrl-C is for the launcher
     die_with_parent(signal.SIGKILL)
@@ -172,19 +172,19 @@ def _serve(link_fd: int, launcher: int, modules: Sequence[str]) -> None:
         if not message:
             return
         asked = json.loads(message)
-        pid = _fork_for(launcher, asked, *fds)
+        pid = _fork_for(launcher, main, asked, *fds)
         for fd in fds:
             os.close(fd)
         link.send(str(pid).encode())
 
 
-def _fork_for(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int) -> int:
+def _fork_for(launcher: int, main: Callable[[], None], asked: dict[str, Any], log_fd: int, ready_fd: int) -> int:
     """Fork a role and leave it to the launcher; return its pid."""
     told, telling = os.pipe()
     going, go = os.pipe()
     between = os.fork()
     if between == 0:
-        _exit_after(_leave_child, launcher, asked, log_fd, ready_fd, telling, going)
+        _exit_after(_leave_child, launcher, main, asked, log_fd, ready_fd, telling, going)
     os.close(telling)
     os.close(going)
     pid = os.read(told, 32)
@@ -196,16 +196,18 @@ def _fork_for(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int) 
     return int(pid)
 
 
-def _leave_child(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int, telling: int, going: int) -> None:
+def _leave_child(
+    launcher: int, main: Callable[[], None], asked: dict[str, Any], log_fd: int, ready_fd: int, telling: int, going: int
+) -> None:
     pid = os.fork()
     if pid == 0:
-        _exit_after(_become, launcher, asked, log_fd, ready_fd, going)
+        _exit_after(_become, launcher, main, asked, log_fd, ready_fd, going)
     os.setpgid(pid, pid)  # here, because the launcher may want to end the group as soon as it has the pid
     os.write(telling, str(pid).encode())
     os._exit(0)
 
 
-def _become(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int, going: int) -> None:
+def _become(launcher: int, main: Callable[[], None], asked: dict[str, Any], log_fd: int, ready_fd: int, going: int) -> None:
     """Be the role: what its command line would be after `exec`."""
     os.read(going, 1)
     die_with_parent(signal.Signals(asked["stop_signal"]))
@@ -219,8 +221,6 @@ def _become(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int, go
     told = ["--ready-fd", str(ready_fd)]
     show_command([*asked["argv"], *told])
     sys.argv = ["sluice", *asked["role"], *told]
-    from sluice.cli import main
-
     main()
 
 

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -97,8 +97,8 @@ class Plan:
         return self.data_dir / "logs" / f"{name}.log"
 
 
-def run(settings: Settings, workers: Workers, *, as_json: bool, **given: Any) -> None:
-    """Run until SIGINT or SIGTERM. Raises StartError."""
+def run(settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[], None], **given: Any) -> None:
+    """Run until SIGINT or SIGTERM; `main` is the command line, which a role runs. Raises StartError."""
     if "MAKELEVEL" in os.environ:
         die_with_parent(signal.SIGTERM)
     check_urls(settings.redis_url, settings.database_url)
@@ -115,7 +115,7 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, **given: Any) ->
             check_port(settings.host, settings.port)
             key = own_key(data_dir)
             plan = Plan(settings, _with_key(config, key), data_dir, key, workers, as_json, rehearsal, **given)
-            forks = ForkServer.start()  # before there is a loop
+            forks = ForkServer.start(main)  # before there is a loop
             try:
                 rehearsal.refuse()
                 _warn(document)
