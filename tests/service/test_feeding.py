@@ -63,7 +63,7 @@ def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:
 
 async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
     call, feeder = begun(redis)
-    assert call.take_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")]))
+    assert call.feed_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")]))
     [field] = call.open_asks
     await redis.call("XADD", call.call_key, "3-0", layout.BLOB, layout.pack(Entry(3, 1, "eof", [])))
     reading = asyncio.create_task(feeder.read(call))
@@ -85,7 +85,7 @@ async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Conne
     """Its records are being written."""
     call, feeder = begun(redis)
     calls = [chunk({"tool_calls": [CALLED]}), chunk({"tool_calls": [{**CALLED, "index": 1, "id": "d"}]}), chunk({}, "tool_calls")]
-    assert call.take_entry(Entry(1, 1, "chunks", calls))
+    assert call.feed_entry(Entry(1, 1, "chunks", calls))
     first, second = call.open_asks
     async with feeder.lane.turn("other"), feeder.lane.turn("other"):
         feeding = [asyncio.create_task(feeder.feed(call, field, LATE)) for field in (first, second)]

@@ -296,7 +296,7 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: 
             await append(redis, first.calls[call_id], seq, chunk)
         call = first.calls[call_id]
         await wait_until(lambda: call.expected == 3 and call.sending is None and not call.wants_release, what="the text is released")
-        released, digest = call.released, call.session.take().digest
+        released, digest = call.released, call.session.drain().digest
         assert released > 1
     async with short_lease(redis_url, database_url, "second", **judge) as second:
         await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
@@ -427,7 +427,7 @@ async def test_the_end_of_a_call_counts_the_release_that_its_last_chunk_led_to(r
 async def test_a_call_that_is_given_up_after_its_gateway_closed_it_says_how_far_that_came(redis: Connection, worker: PolicyWorker) -> None:
     call = await dispatched(redis, worker)
     told = layout.pack(layout.Relayed(1, b"0" * 32, [], b"own"))
-    assert call.take_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
+    assert call.feed_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
     worker.calls.close(call, "policy_failed")
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
@@ -437,7 +437,7 @@ async def test_a_call_that_is_given_up_after_its_gateway_closed_it_says_how_far_
 async def test_a_call_whose_gateway_does_not_know_how_far_it_came_has_no_sum(redis: Connection, worker: PolicyWorker) -> None:
     call = await dispatched(redis, worker)
     told = layout.pack(layout.Relayed(1, b"0" * 32))
-    assert call.take_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
+    assert call.feed_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
     worker.calls.finish(call, "stream_lost", -1, gone=True)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]

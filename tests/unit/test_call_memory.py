@@ -69,14 +69,14 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     call = OwnedCall(START, "t", "1-0", Session(info, [RULES], Config()), policy_header="p@r", released=0, digest="", recorded=0)
     call.begin(BODY)
     for blob in blobs:
-        call.take_entry(layout.unpack_entry(blob))
+        call.feed_entry(layout.unpack_entry(blob))
         facts.wait_for(call)
         releaser.add(call)
         while call.wants_release or call.sending:
             await asyncio.sleep(0)
     assert call.open_waits
     for block in list(call.open_waits):
-        call.take_fact(layout.commit_field(block), b"1", 1)
+        call.feed_fact(layout.commit_field(block), b"1", 1)
     releaser.add(call)
     while call.wants_release or call.sending:
         await asyncio.sleep(0)

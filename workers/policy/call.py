@@ -94,7 +94,7 @@ class OwnedCall:
         self.from_stream = False
         """What is pushed is not taken, but read from the stream: the call is replayed, has not begun, or its steps are large."""
         self.missed = False
-        """Something was pushed since the stream was read, and not taken."""
+        """Something was pushed since the stream was read, and not wanted."""
         self.is_heavy = False
         """It holds so much that its next step may be large."""
         self.has_begun = False
@@ -168,7 +168,7 @@ class OwnedCall:
         log.error("call broken", extra={"call_id": self.id, "error": type(error).__name__}, exc_info=error)
         self.broken = True
 
-    def take_entry(self, entry: Entry) -> bool:
+    def feed_entry(self, entry: Entry) -> bool:
         """Take one entry of the call's stream; False when one before it is missing. What came before is dropped."""
         if entry.seq < self.expected:
             return True
@@ -178,9 +178,9 @@ class OwnedCall:
         self.expected = entry.next_seq
         self.last_heard = time.monotonic()
         if entry.kind == "closed":
-            self._take_closed(entry)
+            self._feed_closed(entry)
         try:
-            self._take(entry)
+            self._feed(entry)
             self.collect()
         except Exception as error:  # noqa: BLE001 - as `contained`, which costs 1.5 us a chunk more
             self._break(error)
@@ -189,7 +189,7 @@ class OwnedCall:
             self.give_up(entry)
         return True
 
-    def _take_closed(self, entry: Entry) -> None:
+    def _feed_closed(self, entry: Entry) -> None:
         if self.closed is not None:
             # a gateway that hears of a call after its end ends it again, and knows nothing of it any more
             return
@@ -202,7 +202,7 @@ class OwnedCall:
             log.error("what the gateway relayed cannot be read", extra={"call_id": self.id})
             self.closed = msgspec.structs.replace(entry, text=error.code)
 
-    def _take(self, entry: Entry) -> None:
+    def _feed(self, entry: Entry) -> None:
         session = self.session
         session.at(entry.at)
         if entry.kind == "chunks":
@@ -271,14 +271,14 @@ class OwnedCall:
             ChunksRecord(call_id=self.id, seq=entry.seq, at=entry.at, raw=entry.chunks, verdicts=verdicts, blocks=[-1] * len(verdicts))
         )
 
-    def take_fact(self, field: str, value: bytes, at: int) -> None:
+    def feed_fact(self, field: str, value: bytes, at: int) -> None:
         """Take a judgement, a commit or recorded turns; the first value of a field is the only one there is."""
         if field in self.facts:
             return
         self.facts[field] = value
         try:
             with self.contained():
-                self._take_fact(field, value, at)
+                self._feed_fact(field, value, at)
                 self.collect()
                 if self._whole is not None:
                     self._note_whole()
@@ -290,7 +290,7 @@ class OwnedCall:
         while self.busy is not None:
             await asyncio.wait([self.busy])
 
-    def _take_fact(self, field: str, value: bytes, at: int) -> None:
+    def _feed_fact(self, field: str, value: bytes, at: int) -> None:
         if field in self.open_asks:
             self._judge(self.open_asks.pop(field), value, at)
         elif (block := next((b for b in self.open_waits if layout.commit_field(b) == field), None)) is not None:
@@ -310,27 +310,27 @@ class OwnedCall:
     def collect(self) -> None:
         """Move what the session wants into this call; facts that are already known are fed at once."""
         while True:
-            taken = self.session.take()
-            self._outputs += taken.outputs
-            if taken.records:
-                self._records += taken.records
-                self._decisions += count_decisions(taken.records)
-            self._digest = taken.digest
-            self._end = taken.end or self._end
-            if not taken.asks and not taken.waits and not taken.lookups:
+            wanted = self.session.drain()
+            self._outputs += wanted.outputs
+            if wanted.records:
+                self._records += wanted.records
+                self._decisions += count_decisions(wanted.records)
+            self._digest = wanted.digest
+            self._end = wanted.end or self._end
+            if not wanted.asks and not wanted.waits and not wanted.lookups:
                 return
-            if taken.lookups:
+            if wanted.lookups:
                 if value := self.facts.get(layout.TURNS_FIELD):
                     self.session.turns(unpack_fact(value))
                 else:
-                    self.open_lookup = self.new_lookup = taken.lookups
-            for block in taken.waits:
+                    self.open_lookup = self.new_lookup = wanted.lookups
+            for block in wanted.waits:
                 if value := self.facts.get(layout.commit_field(block)):
                     self.session.committed(block, value == b"1", self.start.at)
                 else:
                     self.open_waits.add(block)
                     self.new_waits.append(block)
-            for ask in taken.asks:
+            for ask in wanted.asks:
                 field = layout.judgement_field(ask.block, ask.step)
                 if value := self.facts.get(field):
                     self._judge(ask, value, self.start.at)

@@ -139,7 +139,7 @@ class Feeder:
                 await call.until_free()
                 call.missed = False
                 found = await self._redis.call("XRANGE", call.call_key, f"{call.expected}-0", "+", "COUNT", READ_BATCH)
-                if not await self._take_all(call, found):
+                if not await self._feed_all(call, found):
                     self._calls.close(call, StreamProtocolError.code)
                     return True
                 if call.broken or not found or (len(found) < READ_BATCH and call.expected >= call.heard_of and not call.missed):
@@ -164,7 +164,7 @@ class Feeder:
                 log.error("the stream of a call is gone", extra={"call_id": call.id})
                 self._calls.close(call, STREAM_LOST)
 
-    async def _take_all(self, call: OwnedCall, entries: list[Any]) -> bool:
+    async def _feed_all(self, call: OwnedCall, entries: list[Any]) -> bool:
         """Feed entries of the stream; False where one before is missing, or where one cannot be read.
 
         In slices: a call taken over may have 32 MiB of them, and other calls, leases and the watchdog must not wait for it.
@@ -186,7 +186,7 @@ class Feeder:
                         return False
                     if (call.is_heavy or len(fields[1]) > LARGE_STEP_BYTES) and entry.seq == call.expected:
                         break
-                    if not _take(call, entry):
+                    if not _feed(call, entry):
                         return False
                     entry = None
                     if time.monotonic() > until:
@@ -200,7 +200,7 @@ class Feeder:
                 if self._calls.is_over(call):
                     return True
                 more = [fields[1] for _, fields in itertools.islice(left, TOGETHER)] if call.is_heavy else []
-                await self._apart(call, partial(_take_together, call, entry, more), entry)
+                await self._apart(call, partial(_feed_together, call, entry, more), entry)
             if call.broken:
                 return True
 
@@ -209,7 +209,7 @@ class Feeder:
     async def feed(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Give a call a fact that it waits for."""
         await call.until_free()
-        step = partial(call.take_fact, field, value, now_ms())
+        step = partial(call.feed_fact, field, value, now_ms())
         if not call.is_heavy and len(value) <= LARGE_STEP_BYTES:
             step()
             return
@@ -252,21 +252,21 @@ class Feeder:
         self._redis.quiet(self._redis.script(scripts.INSIDE, [call.ctl_key], [call.token, inside]))
 
 
-def _take(call: OwnedCall, entry: Entry) -> bool:
-    taken = call.take_entry(entry)
+def _feed(call: OwnedCall, entry: Entry) -> bool:
+    taken = call.feed_entry(entry)
     if call.replaying:
         # by and by: all of it at once would take long
         call.skip_released()
     return taken
 
 
-def _take_together(call: OwnedCall, entry: Entry, more: list[bytes]) -> None:
+def _feed_together(call: OwnedCall, entry: Entry, more: list[bytes]) -> None:
     """Take an entry and those behind it; what does not follow is read again."""
-    taken = _take(call, entry)
+    taken = _feed(call, entry)
     for blob in more:
         if not taken or call.broken:
             return
-        taken = _take(call, layout.unpack_entry(blob))
+        taken = _feed(call, layout.unpack_entry(blob))
 
 
 def _whole(call: OwnedCall, step: Callable[[], object]) -> None:

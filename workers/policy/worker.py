@@ -36,7 +36,7 @@ from workers.policy.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 GATEWAY_LOOKS = 3
-STEPS = frozenset(m.__code__ for m in (OwnedCall.begin, OwnedCall.take_entry, OwnedCall.take_fact))
+STEPS = frozenset(m.__code__ for m in (OwnedCall.begin, OwnedCall.feed_entry, OwnedCall.feed_fact))
 """What the watchdog interrupts: each ends its call where it took too long."""
 
 
@@ -187,7 +187,7 @@ class PolicyWorker:
                     self.calls.spawn(self.calls.feeder.read(call), "read")
                 return
             try:
-                taken = call.take_entry(layout.unpack_entry(payload))
+                taken = call.feed_entry(layout.unpack_entry(payload))
             except StreamProtocolError:
                 # anyone may publish; the stream is the truth
                 taken = False
