@@ -13,13 +13,12 @@ import redis
 from protocol.config import Config
 from sluice.gateways import gateway_faults, live_gateways
 from sluice.rights import FORBIDDEN, OPS, USERS
-from streams import fitness, layout
+from streams import fitness, heartbeats, layout
 
 CLOCK_S = 2.0
 """Clocks further apart than this make a record that is hard to read: its times, and the order of calls, are of many machines."""
 BEHIND_S = 5.0
 """A record entry older than this is not on its way, it waits."""
-STALE_MS = 5_000
 WATCH_S = 1.5
 MOST_KEYS, SCAN_S = 500_000, 10.0
 NAMED = 3
@@ -93,12 +92,7 @@ class Live:
 
     def _present(self) -> dict[str, set[str]]:
         """Names of the living processes by role."""
-        now, found = self._now_ms(), dict[str, set[str]]()
-        for field, at in cast(dict[bytes, bytes], self._redis.hgetall(layout.WORKERS_KEY)).items():
-            role, _, name = field.decode().partition(":")
-            if now - int(at) <= STALE_MS:
-                found.setdefault(role, set()).add(name)
-        return found
+        return heartbeats.parse(self._now_ms(), cast(dict[bytes, bytes], self._redis.hgetall(layout.WORKERS_KEY))).live
 
     def gateways(self) -> Found:
         """Which gateways live, and does each hear its calls' answers?"""

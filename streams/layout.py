@@ -19,7 +19,7 @@ moves no open call.
     audit-trimmed string  how many audit entries were trimmed because they were committed: what else is missing, somebody took
     sets:GATEWAY string   the policy sets that the gateway names in START, its own first; for `sluice doctor`
     database     string   the id of the database that this Redis' records go to: who has another one does not work with it
-    gateways     hash     what each gateway shows of itself, for `doctor`
+    gateways     hash     the last heartbeat of each gateway, for `doctor`
     dispatch     stream   calls to claim; group `policy`
     audit        stream   records; group `audit`
     ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
@@ -65,15 +65,15 @@ RECORDED = b"a"
 BLOB = b"b"
 """The field of call, reply and audit entries: a msgpack blob. Reply and audit entries have one for each call of a release."""
 WORKERS_KEY = "sluice:{00}:workers"
-"""Hash: live worker processes, `role:name` to the last sign of life in ms on Redis' clock; every process prunes the old.
+"""Hash: heartbeats of worker processes, `role:name` to the last one in ms on Redis' clock (`streams.heartbeats`).
 
-Policy workers also show `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls;
+Policy workers also write `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls;
 and `set:SET:NAME`, the policy set under which they begin calls.
 """
 DATABASE_KEY = "sluice:{00}:database"
 
 GATEWAYS_KEY = "sluice:{00}:gateways"
-"""Hash: what each gateway last showed, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. For who looks; expires."""
+"""Hash: the last heartbeat of each gateway, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. Expires."""
 WARNING = "warning: "
 GATEWAY_KNOWN_MS = 600_000
 """How long it is remembered that a gateway was there."""
@@ -230,14 +230,14 @@ def reply_key(shard: int, gateway: str) -> str:
 
 
 class GatewaySign(NamedTuple):
-    """When a gateway last showed itself (ms on Redis' clock), and what was wrong with it, in a sentence."""
+    """A gateway's last heartbeat: when (ms on Redis' clock), and what was wrong with it, in a sentence."""
 
     at: int
     trouble: str
 
 
 def gateway_says(trouble: str, warnings: Sequence[str]) -> str:
-    """Return what a gateway shows of itself: what keeps it from its work, or else all that should be looked at."""
+    """Return what a gateway writes with its heartbeat: what keeps it from its work, or else all that should be looked at."""
     return trouble or (f"{WARNING}{'; '.join(warnings)}" if warnings else "")
 
 

@@ -390,8 +390,8 @@ local known = new or found[1] and found[1][1] == ARGV[1]
 redis.call('SET', KEYS[1], known and ARGV[1] or '0-0', 'PX', ARGV[2])
 return {known and 'OK' or 'LOST', #found > ((new or not known) and 0 or 1) and 1 or 0}
 """
-"""Show that a gateway lives, and how far it has read its replies; say whether that is an entry of its stream (OK, LOST, or why that cannot
-be said), and whether more is there.
+"""Write a gateway's heartbeat, with how far it has read its replies. Returns whether that is an entry of its stream (OK, LOST, or why it is
+not known), and whether more is there.
 """
 
 SHOW_GATEWAY = """#!lua flags=allow-oom
@@ -401,16 +401,16 @@ redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', t[1] * 1000 + math.fl
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 'OK'
 """
-"""Show to who looks that a gateway lives, and what is wrong with it."""
+"""Write a gateway's heartbeat for `sluice doctor`, with what is wrong with it."""
 
-PRESENCE = """#!lua flags=allow-oom
+HEARTBEAT = """#!lua flags=allow-oom
 -- KEYS workers; ARGV process..
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 for i = 1, #ARGV do redis.call('HSET', KEYS[1], ARGV[i], now) end
 return 'OK'
 """
-"""Show that a worker process lives."""
+"""Write the heartbeat of a worker process."""
 
 READ = """#!lua flags=allow-oom
 -- KEYS audit; ARGV consumer count bytes idle_ms ('' to leave what others hold); a few entries at a time, because each may be megabytes
@@ -512,7 +512,7 @@ return forgotten
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
 ALL = (
-    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, SHOW_GATEWAY, PRESENCE, READ, TRIM, MISSING, FACT,
+    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, SHOW_GATEWAY, HEARTBEAT, READ, TRIM, MISSING, FACT,
     judge_scripts.JUDGE_ASK, judge_scripts.JUDGE_TURN, FORGET,
 )  # fmt: skip
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}

@@ -49,7 +49,9 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Effects(msgspec.Struct):
-    """What a session wants done since the last `drain`: `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
+    """What a session wants done since the last `drain`.
+
+    `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
 
     `waits` are blocks whose tool call waits for its commit (the record with `notify` is among `records`).
     `end` is the reason with which the answer is complete, or empty. `lookups`: find the recorded turns with these tool call

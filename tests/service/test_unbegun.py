@@ -12,11 +12,11 @@ import pytest
 from protocol.config import Limits
 from streams import layout, scripts
 from streams.connection import Argument, Connection
+from streams.heartbeats import write as show
 from tests.service.test_claims import Worker, begin
 from tests.support.checks.figures import Figure
 from tests.support.waiting import wait_until
 from workers.policy.gone import LOOKS, SILENT_MS, GoneWorkers
-from workers.process import show
 
 LIMITS = Limits(lease_s=60.0, claim_s=60.0)
 """Whatever is taken within a test is taken because a worker is gone, and for no lease."""

@@ -26,7 +26,7 @@ from db.write.insert import AuditInserter
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
-from streams import layout, lifecycle, scripts
+from streams import heartbeats, layout, lifecycle, scripts
 from streams.audit_stream import entry_id
 from streams.connection import Connection, RedisError
 from streams.identity import Identity
@@ -134,7 +134,7 @@ class AuditWriter:
             for task in tasks:
                 task.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):
-                await process.hide_presence(self._redis, "audit", self.name)
+                await heartbeats.withdraw(self._redis, "audit", self.name)
             await asyncio.gather(*tasks, return_exceptions=True)
             of_redis, of_postgres = (self._redis, self._bell, *self._blocking), (*self._inserters, *self._late_inserters)
             await asyncio.gather(*(c.close() for c in of_redis), *(i.close() for i in of_postgres))
@@ -147,7 +147,7 @@ class AuditWriter:
         lost, ended = LostCalls(self._redis, ended_ttl_s=ended_ttl_s), EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
         shown = ("audit", self.name)
         return {
-            "presence": partial(process.show_presence, self._redis, shown, alive_file=self.settings.alive_file),
+            "heartbeats": partial(process.send_heartbeats, self._redis, shown, alive_file=self.settings.alive_file),
             "forget": partial(process.forget_consumers, self._redis, streams, layout.AUDIT_GROUP),
             "partitions": self._partition_loop,
             "lost calls": partial(self._look_loop, lost),

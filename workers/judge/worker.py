@@ -27,7 +27,7 @@ from policy.judging import JudgementInvalid, parse_reply
 from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.config import DEMO_JUDGE, Runtime
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
-from streams import judge_scripts, layout, lifecycle
+from streams import heartbeats, judge_scripts, layout, lifecycle
 from streams.connection import Argument, Connection, RedisError
 from workers import process
 from workers.judge import demo as demo_judge
@@ -370,7 +370,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     worker = JudgeWorker(judge, pool, redis, bell, ttl_ms=ttl_ms, concurrency=settings.concurrency)
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
-        asyncio.create_task(process.show_presence(redis, ("judge", name), alive_file=settings.alive_file), name="presence"),
+        asyncio.create_task(process.send_heartbeats(redis, ("judge", name), alive_file=settings.alive_file), name="heartbeats"),
         asyncio.create_task(stopping.wait(), name="stop"),
     ]
     process.tell_ready(settings)
@@ -378,7 +378,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     try:
         done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
         await worker.drain(settings.config.limits.drain_s)
-        await process.hide_presence(redis, "judge", name)
+        await heartbeats.withdraw(redis, "judge", name)
         for task in done:
             task.result()
     finally:

@@ -3,9 +3,8 @@
 A worker that lives asks for calls twice a second; where it is full, or waits for large bodies, it shows life each second all the same.
 """
 
-from streams import layout
+from streams import heartbeats, layout
 from streams.connection import Connection
-from workers import process
 
 LOOK_S = 0.4
 """Between two looks; a worker's read of the dispatch stream returns every half second."""
@@ -32,8 +31,8 @@ class GoneWorkers:
         held = await self._idle(shard)
         if not held:
             return 0, {}
-        now, shown = await process.signs(self._redis)
-        silent = [name for name in held if now - shown.get(f"policy:{name}", 0) > SILENT_MS]
+        now, last = await heartbeats.read(self._redis)
+        silent = [name for name in held if now - last.get(f"policy:{name}", 0) > SILENT_MS]
         looks = self._silent[shard] = {name: before.get(name, 0) + 1 for name in silent}
         return now, {name: held[name] for name in silent if looks[name] >= LOOKS}
 

@@ -23,7 +23,7 @@ from protocol.bounds import LARGE_STEP_BYTES
 from protocol.config import Config, Runtime
 from protocol.errors import Overloaded, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST, UNCLAIMED
-from streams import layout, lifecycle, scripts
+from streams import heartbeats, layout, lifecycle, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Start
 from streams.scripts import Outcome
@@ -35,7 +35,7 @@ from workers.policy.steps import Steps
 from workers.policy.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
-GATEWAY_LOOKS = 3
+GATEWAY_CHECKS = 3
 STEPS = frozenset(m.__code__ for m in (OwnedCall.begin, OwnedCall.feed_entry, OwnedCall.feed_fact))
 """What the watchdog interrupts: each ends its call where it took too long."""
 
@@ -56,7 +56,7 @@ class PolicyWorker:
         self.calls = Steps(settings, self.name, self._redis, self._bodies, Subscriptions(self._sub))
         pins = [f"{name}@{rev}" for name, (_, rev) in self._series.items()]
         kind = hashlib.sha256("\n".join(sorted(pins)).encode()).hexdigest()[:12]
-        self._presences = (("policy", self.name), ("policies", f"{kind}:{self.name}"), ("set", f"{self._set}:{self.name}"))
+        self._heartbeats = (("policy", self.name), ("policies", f"{kind}:{self.name}"), ("set", f"{self._set}:{self.name}"))
         self._claims = Claims(self._redis, self._blocking, self.limits, self.name, [*pins, f"={self._set}"], self.calls, self._adopt)
         self._stopping = asyncio.Event()
 
@@ -73,7 +73,7 @@ class PolicyWorker:
             async with asyncio.TaskGroup() as group:
                 loops = [
                     group.create_task(loop(), name=loop.__name__)
-                    for loop in (self._renew_loop, self._sweep_loop, self._gateway_loop, self._presence_loop, self._forget_loop)
+                    for loop in (self._renew_loop, self._sweep_loop, self._gateway_loop, self._heartbeat_loop, self._forget_loop)
                 ]
                 claims = [group.create_task(self._claims.run(s, self._stopping), name="claims") for s in range(self.config.shards)]
                 await self._stopping.wait()
@@ -255,19 +255,19 @@ class PolicyWorker:
             places = list({(c.shard, c.gateway) for c in self.calls.values()})
             try:
                 alive = await asyncio.gather(*(self._redis.call("GET", layout.gateway_key(*place)) for place in places))
-                # where this worker cannot show itself either, no gateway could
-                await process.show(self._redis, *self._presences)
+                # where this worker cannot write its heartbeat either, no gateway could
+                await heartbeats.write(self._redis, *self._heartbeats)
             except (StreamConnectionLost, RedisError):
                 missing = {}
                 continue
-            # several looks: after an outage of Redis a gateway must have time to show itself
+            # several checks: after an outage of Redis a gateway must have time for its heartbeat
             missing = {place: missing.get(place, 0) + 1 for place, read in zip(places, alive, strict=True) if read is None}
-            lost = {place for place, looks in missing.items() if looks >= GATEWAY_LOOKS}
+            lost = {place for place, checks in missing.items() if checks >= GATEWAY_CHECKS}
             for call in [c for c in self.calls.values() if (c.shard, c.gateway) in lost]:
                 self.calls.spawn(self.calls.end_with_all_that_came(call, "gateway_lost"), "gateway lost")
 
-    async def _presence_loop(self) -> None:
-        await process.show_presence(self._redis, *self._presences, alive_file=self.settings.alive_file)
+    async def _heartbeat_loop(self) -> None:
+        await process.send_heartbeats(self._redis, *self._heartbeats, alive_file=self.settings.alive_file)
 
     async def _forget_loop(self) -> None:
         streams = [layout.dispatch_key(shard) for shard in range(self.config.shards)]
@@ -303,14 +303,14 @@ class PolicyWorker:
                     scripts.HANDOVER, [layout.ctl_key(call.id), layout.dispatch_key(call.shard)], [call.token, call.id, within_ms]
                 )
             self.calls.drop(call)
-        for role, name in self._presences:
-            await process.hide_presence(self._redis, role, name)
+        for role, name in self._heartbeats:
+            await heartbeats.withdraw(self._redis, role, name)
 
     async def _has_heirs(self) -> bool:
         """Is there another worker that has the same revision of every policy?"""
-        role, mine = self._presences[1]
+        role, mine = self._heartbeats[1]
         kind = mine.partition(":")[0]
-        return any(n != mine and n.partition(":")[0] == kind for n in await process.present(self._redis, role))
+        return any(n != mine and n.partition(":")[0] == kind for n in await heartbeats.live(self._redis, role))
 
 
 def series_of(config: Config, search_path: tuple[str, ...]) -> dict[str, tuple[list[Policy], str]]:
