@@ -29,8 +29,8 @@ Push = Callable[[list[Any]], None]
 _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 SLICE_S = 0.02
 """How long messages of one subscription are handed out before everything else on the loop has its turn."""
-_LOOKS = 4
-"""How often in `silent_s` a connection is looked at."""
+_PROBES = 4
+"""How often in `silent_s` a connection is probed."""
 _JOINED_BYTES = 64 * 1024
 """Commands larger than this are written as they are, not joined with the others of their tick: 1 MB is 0.2 ms to copy."""
 
@@ -103,9 +103,9 @@ class _Wire(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.pushing = False
         self.heard = True
-        """Has anything come since the last look?"""
+        """Has anything come since the last probe?"""
         self.unsent = 0
-        self.silent_looks = 0
+        self.silent_probes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -161,11 +161,11 @@ class _Wire(asyncio.Protocol):
 
     def load_scripts(self) -> list[asyncio.Future[Any]]:
         """Let Redis know all scripts by their names; the futures give its answers."""
-        said = [self.loop.create_future() for _ in scripts.ALL]
-        for source, future in zip(scripts.ALL, said, strict=True):
+        answers = [self.loop.create_future() for _ in scripts.ALL]
+        for source, future in zip(scripts.ALL, answers, strict=True):
             future.add_done_callback(_quiet)
             self.put(_pack(("SCRIPT", "LOAD", source)), future)
-        return said
+        return answers
 
     def _go_on(self) -> None:
         if self.transport is not None:
@@ -198,16 +198,16 @@ class _Wire(asyncio.Protocol):
         else:
             self.transport.write(b"".join(out))
 
-    def look(self) -> None:
-        """Ask an idle connection whether it lives; cut one that owed something at the last looks and did not move."""
+    def probe(self) -> None:
+        """Send PING on an idle connection; cut one that owed an answer at the last probes and sent nothing."""
         if self.transport is None:
             return
         unsent = self.transport.get_write_buffer_size()
         moved, self.heard, self.unsent = self.heard or unsent < self.unsent, False, unsent
         if not self.waiting:
             self.put(_pack(("PING",)), None)
-        self.silent_looks = 0 if moved else self.silent_looks + 1
-        if self.silent_looks >= _LOOKS:
+        self.silent_probes = 0 if moved else self.silent_probes + 1
+        if self.silent_probes >= _PROBES:
             self.transport.abort()
 
 
@@ -237,8 +237,8 @@ class Connection:
         self._wire: _Wire | None = None
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
-        self._look_s = silent_s / _LOOKS
-        self.block_ms = max(1, int(min(1.0, self._look_s) * 1000))
+        self._probe_s = silent_s / _PROBES
+        self.block_ms = max(1, int(min(1.0, self._probe_s) * 1000))
         """The longest that a blocking command may block."""
         self.connected = asyncio.Event()
 
@@ -263,14 +263,14 @@ class Connection:
         def make() -> _Wire:
             return _Wire(self._on_push, self._lost)
 
-        async with asyncio.timeout(_LOOKS * self._look_s):
+        async with asyncio.timeout(_PROBES * self._probe_s):
             if path := kwargs.get("path"):
                 _, wire = await loop.create_unix_connection(make, path)
             else:
                 context = ssl.create_default_context() if self._tls else None
                 _, wire = await loop.create_connection(make, kwargs.get("host", "localhost"), kwargs.get("port", 6379), ssl=context)
         try:
-            async with asyncio.timeout(_LOOKS * self._look_s):
+            async with asyncio.timeout(_PROBES * self._probe_s):
                 await self._greet(wire)
         except BaseException:
             if wire.transport is not None:
@@ -278,34 +278,34 @@ class Connection:
             raise
         wire.pushing = self._on_push is not None
         self._wire = wire
-        loop.call_later(self._look_s, self._look, wire)
+        loop.call_later(self._probe_s, self._probe, wire)
         if self._on_connect is not None:
             await self._on_connect()
         self.connected.set()
 
-    def _look(self, wire: _Wire) -> None:
+    def _probe(self, wire: _Wire) -> None:
         if self._wire is wire:
-            wire.look()
-            wire.loop.call_later(self._look_s, self._look, wire)
+            wire.probe()
+            wire.loop.call_later(self._probe_s, self._probe, wire)
 
     async def _greet(self, wire: _Wire) -> None:
         kwargs = self._kwargs
-        said: list[asyncio.Future[Any]] = []
+        answers: list[asyncio.Future[Any]] = []
 
-        def say(*args: Argument) -> None:
+        def ask(*args: Argument) -> None:
             future: asyncio.Future[Any] = wire.loop.create_future()
             future.add_done_callback(_quiet)
             wire.put(_pack(args), future)
-            said.append(future)
+            answers.append(future)
 
         if password := kwargs.get("password"):
-            say("AUTH", *([kwargs["username"]] if kwargs.get("username") else []), password)
+            ask("AUTH", *([kwargs["username"]] if kwargs.get("username") else []), password)
         if kwargs.get("db"):
-            say("SELECT", kwargs["db"])
-        say("CLIENT", "SETNAME", self._name)
+            ask("SELECT", kwargs["db"])
+        ask("CLIENT", "SETNAME", self._name)
         if self._on_push is None:
-            said += wire.load_scripts()
-        for future in said:
+            answers += wire.load_scripts()
+        for future in answers:
             await future
 
     def _lost(self, wire: _Wire) -> None:
@@ -323,8 +323,8 @@ class Connection:
                 await self.open(patience_s=5)
                 log.info("redis connection restored", extra={"connection": self._name})
                 return
-            # one that refuses its greeting (too many clients) says so at once
-            await asyncio.sleep(self._look_s / _LOOKS)
+            # one that refuses the greeting (too many clients) does so at once
+            await asyncio.sleep(self._probe_s / _PROBES)
 
     def call(self, *args: Argument) -> "asyncio.Future[Any]":
         """Send a command with this tick's others. The future gives the reply, RedisError or StreamConnectionLost."""
@@ -339,7 +339,7 @@ class Connection:
     def transaction(self, packed: list[bytes], commands: int) -> "asyncio.Future[Any]":
         """Send packed commands as one MULTI; the future gives EXEC's reply, RedisError or StreamConnectionLost.
 
-        What Redis says when it queues them is dropped unread: a future for each was a third of the price (per chunk).
+        What Redis answers when it queues them is dropped unread: a future for each was a third of the price (per chunk).
         """
         return self._batch([_MULTI, *packed, _EXEC], commands + 1)
 

@@ -11,7 +11,7 @@ moves no open call.
                           p policy, r revision, k takeovers without an output, kn the n of the last,
                           i the owner is in a step of it that may be the owner's end,
                           o since when it waits for a worker that has its revision
-    facts:ID     hash     set once per field: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded turns
+    facts:ID     hash     write-once values: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded turns
     beat:ID:...  string   a judge job's heartbeat
     gw:GATEWAY   string   the gateway is alive and has read its replies up to this id
     reply:GATEWAY stream  what workers release, for one gateway process
@@ -27,7 +27,7 @@ moves no open call.
 
 Channels (a hint; the stream or key is the truth, for what is published is heard in every database of a Redis: `SELECT` parts keys and
 not channels): `in:ID` carries the bytes of each entry of `call:ID`;
-`fact:ID` carries the field of a new fact; `waiting` says that a call begins to wait for its commit.
+`fact:ID` carries the field of a new fact; `waiting` is the wake-up for a call that begins to wait for its commit.
 """
 
 import os
@@ -47,8 +47,8 @@ T = TypeVar("T")
 POLICY_GROUP = "policy"
 AUDIT_GROUP = "audit"
 JUDGE_QUEUE = "sluice:{00}:judge"
-JUDGE_BELL = "sluice:{00}:judge-bell"
-"""List: a token per ask wakes one idle judge at once; short, expires, and may be lost (judges also poll)."""
+JUDGE_WAKE_UPS = "sluice:{00}:judge-bell"
+"""List: a token for each question wakes one idle judge at once; short, expires, and may be lost (judges also poll)."""
 JUDGE_TURNS = "sluice:{00}:judge-turns"
 """Sorted set: the questions that nobody has taken yet, in the order in which judges take them: keys of clients in turn. A hint, expires."""
 JUDGE_SHARES = "sluice:{00}:judge-shares"
@@ -142,7 +142,7 @@ def chunk_channel(call_id: str) -> str:
 
 
 def facts_channel(call_id: str) -> str:
-    """Where judges and audit writers say which fact is new."""
+    """Where judges and audit writers publish which fact is new."""
     return _of_call("fact", call_id)
 
 
@@ -189,7 +189,7 @@ committed_channel = committed_key
 
 
 def waiting_channel(shard: int) -> str:
-    """Where a policy worker says that a call begins to wait for its commit: audit writers pause no longer."""
+    """Where a policy worker publishes that a call begins to wait for its commit: a wake-up for audit writers."""
     return f"{tag(shard)}waiting"
 
 
@@ -220,7 +220,7 @@ def gateway_key(shard: int, gateway: str) -> str:
 
 
 def sets_key(gateway: str) -> str:
-    """Which policy sets a gateway names, with blanks between them; expires when it is gone."""
+    """Which policy sets a gateway names, with blanks between them; expires after the gateway stopped."""
     return f"{tag(0)}sets:{gateway}"
 
 

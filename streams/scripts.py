@@ -1,4 +1,4 @@
-"""The Lua scripts: every step that must be one step. Each says its keys and arguments; time is Redis' own."""
+"""The Lua scripts: every step that must be one step. Each names its keys and arguments first; time is Redis' own."""
 
 from enum import Enum
 from hashlib import sha1
@@ -69,10 +69,10 @@ end
 local out = {}
 for i = 3, #KEYS, 2 do
   local a = (i - 3) / 2 * 3 + 7
-  -- one that is refused (Redis is full, its keys are spoilt) says so itself: those before it have begun
-  local done, said = pcall(begin, KEYS[i], KEYS[i + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2])
-  if not done and type(said) ~= 'table' then said = {err = tostring(said)} end
-  out[#out + 1] = said
+  -- one that is refused (Redis is full, its keys are spoilt) has an outcome of its own: those before it have begun
+  local done, outcome = pcall(begin, KEYS[i], KEYS[i + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2])
+  if not done and type(outcome) ~= 'table' then outcome = {err = tostring(outcome)} end
+  out[#out + 1] = outcome
 end
 return out
 """
@@ -85,9 +85,9 @@ APPEND_LAST = """#!lua flags=allow-oom
 -- KEYS call; ARGV channel (id blob hint)..
 -- allow-oom: the entries that end a call must go in though Redis is full, because only its end gives back what it takes
 for i = 2, #ARGV, 3 do
-  local said = redis.pcall('XADD', KEYS[1], 'NOMKSTREAM', ARGV[i], 'b', ARGV[i + 1])
-  if not said then return 'GONE' end
-  if type(said) == 'table' and said.err and not string.find(said.err, 'equal or smaller', 1, true) then return said end
+  local outcome = redis.pcall('XADD', KEYS[1], 'NOMKSTREAM', ARGV[i], 'b', ARGV[i + 1])
+  if not outcome then return 'GONE' end
+  if type(outcome) == 'table' and outcome.err and not string.find(outcome.err, 'equal or smaller', 1, true) then return outcome end
   redis.call('PUBLISH', ARGV[1], ARGV[i + 2])
 end
 return 'OK'
@@ -157,7 +157,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
     if c[1] ~= '' and ARGV[2] == '0' then return {'OWNED'} end
     local has
     if c[6] then
-      -- a refused call has an empty revision: any worker can say again what was said
+      -- a refused call has an empty revision: any worker can give the same answer again
       has = c[6] == '' or pins[c[5] .. '@' .. c[6]]
     else
       -- nothing of it went out: it begins anew. What is no stream is read below, when the call is this worker's to end
@@ -191,8 +191,8 @@ local out = {}
 for i = 2, #KEYS, 4 do
   local a = 8 + ARGV[7] + (i - 2) / 4 * 3
   -- one whose keys are spoilt must not take the others with it
-  local done, said = pcall(claim, KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], ARGV[a], ARGV[a + 1], ARGV[a + 2])
-  out[#out + 1] = done and said or {'ERROR', type(said) == 'table' and said.err or tostring(said)}
+  local done, outcome = pcall(claim, KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], ARGV[a], ARGV[a + 1], ARGV[a + 2])
+  out[#out + 1] = done and outcome or {'ERROR', type(outcome) == 'table' and outcome.err or tostring(outcome)}
 end
 return out
 """.replace("MAX_PASSED_ON", str(MAX_PASSED_ON))
@@ -211,7 +211,7 @@ redis.call('HSET', KEYS[1], 'k', 0, 'kn', -1)
 redis.call('HDEL', KEYS[1], 'i')
 return 'OK'
 """
-"""Say that a call taken over did its new owner no harm: takeovers are counted anew."""
+"""Mark that a call taken over did its new owner no harm: takeovers are counted anew."""
 
 INSIDE = """#!lua flags=allow-oom
 -- KEYS ctl; ARGV token inside('1'|'0')
@@ -219,7 +219,7 @@ if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
 if ARGV[2] == '1' then redis.call('HSET', KEYS[1], 'i', '1') else redis.call('HDEL', KEYS[1], 'i') end
 return 'OK'
 """
-"""Say that the owner of a call is in a step of it that may be the owner's end, or is not any more."""
+"""Mark that the owner of a call is in a step of it that may be the owner's end, or is not any more."""
 
 RENEW = """#!lua flags=allow-oom
 -- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
@@ -240,7 +240,7 @@ for i = 2, #KEYS do
 end
 return out
 """
-"""Renew the leases of a worker; returns a word for each."""
+"""Renew the leases of a worker; returns an outcome for each."""
 
 HANDOVER = """#!lua flags=allow-oom
 -- KEYS ctl dispatch; ARGV token call_id within_ms
@@ -271,16 +271,16 @@ for i = 4, #KEYS do
   local number, nextn, reply, audit = ARGV[a + 2], ARGV[a + 3], ARGV[a + 6], ARGV[a + 7]
   -- a lease that is no hash is none
   local c = redis.pcall('HMGET', KEYS[i], 't', 'n', 'h')
-  local said
-  if not c[1] then said = 'GONE'
-  elseif c[1] == 'closed' then said = 'CLOSED'
-  elseif c[1] ~= ARGV[a + 1] then said = 'FENCED'
+  local outcome
+  if not c[1] then outcome = 'GONE'
+  elseif c[1] == 'closed' then outcome = 'CLOSED'
+  elseif c[1] ~= ARGV[a + 1] then outcome = 'FENCED'
   elseif c[2] ~= number then
-    if c[2] == nextn and c[3] == ARGV[a + 4] then said = 'DUP' else said = 'SEQ' end
-  elseif reply ~= '' and not read then said = 'GATEWAY_LOST'
-  elseif reply ~= '' and full then said = 'FULL'
+    if c[2] == nextn and c[3] == ARGV[a + 4] then outcome = 'DUP' else outcome = 'SEQ' end
+  elseif reply ~= '' and not read then outcome = 'GATEWAY_LOST'
+  elseif reply ~= '' and full then outcome = 'FULL'
   else
-    said = 'OK'
+    outcome = 'OK'
     taken[#taken + 1] = i
     if audit ~= '' then
       records[#records + 1] = 'b'
@@ -291,7 +291,7 @@ for i = 4, #KEYS do
       replies[#replies + 1] = reply
     end
   end
-  out[i - 3] = said
+  out[i - 3] = outcome
 end
 -- one entry of each stream for all calls: an entry of its own for each cost Redis 16 us a call, of 36 a chunk
 local id
@@ -327,18 +327,18 @@ local out, taken, records, replies, entries, ended = {}, {}, {}, {}, {}, {}
 for i = 4, #KEYS - 1, 3 do
   local a = (i - 4) / 3 * 4 + 2
   local c = redis.pcall('HMGET', KEYS[i], 't', 'e')
-  local said
-  if c[1] == 'closed' then said = 'CLOSED'
-  elseif not c[1] and ARGV[a + 4] == '0' then said = 'GONE'
-  elseif c[1] and c[1] ~= ARGV[a + 1] then said = 'FENCED'
+  local outcome
+  if c[1] == 'closed' then outcome = 'CLOSED'
+  elseif not c[1] and ARGV[a + 4] == '0' then outcome = 'GONE'
+  elseif c[1] and c[1] ~= ARGV[a + 1] then outcome = 'FENCED'
   else
-    said = 'OK'
+    outcome = 'OK'
     if c.err then redis.call('DEL', KEYS[i]) end
     taken[#taken + 1] = i
     records[#records + 1] = 'b'
     records[#records + 1] = ARGV[a + 2]
-    -- a worker that gives up tells the gateway, whose client would wait for the activity timeout; also one that looks dead: it may
-    -- only sleep
+    -- a worker that gives up sends the gateway an error, or its client would wait for the activity timeout; also one that looks dead:
+    -- it may only be stopped
     if ARGV[a + 3] ~= '' then
       replies[#replies + 1] = 'b'
       replies[#replies + 1] = ARGV[a + 3]
@@ -347,7 +347,7 @@ for i = 4, #KEYS - 1, 3 do
     ended[#ended + 1] = 'c'
     ended[#ended + 1] = string.match(KEYS[i], '[^:]+$')
   end
-  out[#out + 1] = said
+  out[#out + 1] = outcome
 end
 if #records > 0 then redis.call('XADD', KEYS[2], '*', unpack(records)) end
 -- whatever became of that stream, a call must end
@@ -372,8 +372,8 @@ return out
 """Write terminal records and let go of the calls, up to 60 of one shard and gateway; nothing can be released after it. `gone`: also where
 Redis lost the call, or its lease cannot be read.
 
-The call's stream stays 5 s: for who is in the middle of reading it, and has not heard that another ended the call. The keys that say that
-it has ended stay for `ended_ttl`.
+The call's stream stays 5 s: for a worker that is still reading it, and does not know yet that another ended the call. The keys that mark it
+as ended stay for `ended_ttl`.
 """
 
 BEAT = """#!lua flags=allow-oom
@@ -419,12 +419,12 @@ local cursor = ARGV[4] ~= '' and '0-0'
 while count < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
   local entries
   if cursor then
-    local said = redis.call('XAUTOCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], cursor, 'COUNT', 10)
-    cursor, entries = said[1] ~= '0-0' and said[1], said[2]
+    local answer = redis.call('XAUTOCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], cursor, 'COUNT', 10)
+    cursor, entries = answer[1] ~= '0-0' and answer[1], answer[2]
   else
-    local said = redis.call('XREADGROUP', 'GROUP', 'audit', ARGV[1], 'COUNT', 10, 'STREAMS', KEYS[1], '>')
-    if not said then break end
-    entries = said[1][2]
+    local answer = redis.call('XREADGROUP', 'GROUP', 'audit', ARGV[1], 'COUNT', 10, 'STREAMS', KEYS[1], '>')
+    if not answer then break end
+    entries = answer[1][2]
   end
   for _, entry in ipairs(entries) do
     for i = 2, #entry[2], 2 do
@@ -439,7 +439,7 @@ return out
 """Take entries for an audit writer, until they hold a number of blobs or pass a number of bytes; first those idle for too long."""
 
 TRIM = """#!lua flags=allow-oom
--- KEYS audit committed trimmed; ARGV tell('1'|'0') [entry ...]
+-- KEYS audit committed trimmed; ARGV publish('1'|'0') [entry ...]
 if ARGV[2] then redis.call('XACK', KEYS[1], 'audit', unpack(ARGV, 2)) end
 local function below()
   local p = redis.call('XPENDING', KEYS[1], 'audit')
@@ -470,7 +470,7 @@ if trimmed > 0 then redis.call('INCRBY', KEYS[3], trimmed) end
 return trimmed
 """
 """Acknowledge entries, then trim the audit stream of what every writer has committed: below the smallest unacked id, or up to the last
-delivered; say so if told.
+delivered; publish that if asked.
 
 Who may append may also cut (XADD's MAXLEN, which no ACL refuses), so what was trimmed here is counted.
 """
@@ -486,15 +486,15 @@ return s['entries-added'] - s.length - (redis.call('GET', KEYS[2]) or s['entries
 
 FACT = """#!lua flags=allow-oom
 -- KEYS facts; ARGV channel ttl (field value)..; the first value of a field stays
-local said = {}
+local written = {}
 for i = 3, #ARGV, 2 do
-  said[#said + 1] = redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1])
+  written[#written + 1] = redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1])
   redis.call('PUBLISH', ARGV[1], ARGV[i])
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return said
+return written
 """
-"""Set facts once and say so on the call's channel."""
+"""Write facts, each once, and publish their fields on the call's channel."""
 
 FORGET = """
 -- KEYS stream; ARGV group idle_ms

@@ -24,7 +24,7 @@ LOOK_S = 0.25
 
 
 def tell_ready(settings: Runtime) -> None:
-    """Say that this worker is ready; one without memory ends from now on."""
+    """Report that this worker is ready; one without memory ends from now on."""
     asyncio.get_running_loop().set_exception_handler(_end_without_memory)
     lifecycle.tell_ready(settings)
 
@@ -54,10 +54,10 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
     """
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     clock = time.pthread_getcpuclockid(thread)
-    beat = [time.clock_gettime(clock), 0.0]
+    turned = [time.clock_gettime(clock), 0.0]
 
     def tick() -> None:
-        beat[:] = time.clock_gettime(clock), 0
+        turned[:] = time.clock_gettime(clock), 0
         # of the whole process: with a step beside the loop both have half of the interpreter
         signal.setitimer(signal.ITIMER_PROF, (4 if beside() else 2) * HANG_CPU_S)
         loop.call_later(0.1, tick)
@@ -67,13 +67,13 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
         while True:
             time.sleep(LOOK_S)
             now = time.clock_gettime(clock)
-            burned = now - beat[0]
+            burned = now - turned[0]
             # not by the clock: a look that took longer than it should is time in which this process did not run either
-            beat[1] += LOOK_S if now - last < LOOK_S / 50 else 0
+            turned[1] += LOOK_S if now - last < LOOK_S / 50 else 0
             last = now
-            if burned > HANG_CPU_S and interrupted != beat[0] and interrupt(thread, steps):
-                interrupted = beat[0]
-            elif burned > (1.5 if interrupted == beat[0] else 1) * HANG_CPU_S or beat[1] > blocked_s:
+            if burned > HANG_CPU_S and interrupted != turned[0] and interrupt(thread, steps):
+                interrupted = turned[0]
+            elif burned > (1.5 if interrupted == turned[0] else 1) * HANG_CPU_S or turned[1] > blocked_s:
                 log.error("event loop hangs in a hook: this worker ends so that others take its calls")
                 os._exit(70)
 
@@ -92,11 +92,11 @@ async def keep(name: str, chore: Callable[[], Awaitable[None]]) -> None:
         began = time.monotonic()
         try:
             await chore()
-            log.error("a chore ended: it begins again", extra={"action": name})
+            log.error("a background task ended: it begins again", extra={"action": name})
         except MemoryError:
             raise
         except Exception:
-            log.exception("a chore failed: it begins again", extra={"action": name})
+            log.exception("a background task failed: it begins again", extra={"action": name})
         if time.monotonic() - began > LONGEST_REPEAT_S:
             pause_s = REPEAT_S
         await asyncio.sleep(pause_s)

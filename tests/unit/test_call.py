@@ -151,25 +151,25 @@ def test_a_gateway_hears_how_far_a_held_call_is() -> None:
 def test_only_what_a_client_sees_puts_off_the_next_sign_of_life() -> None:
     """Of a long tool call a client sees nothing, however often the gateway hears how far it is."""
     call, seq = holding()
-    begun = call.last_sign = call.last_sign - 100
+    begun = call.last_sent = call.last_sent - 100
     for number in range(200):
         call.feed_entry(Entry(seq + number, 1, "chunks", [fragment("x" * 1000)]))
         if call.wants_release:
             call.next_release(2)
             call.answered()
-    assert call.last_sign == begun
+    assert call.last_sent == begun
     call.ask_keepalive()
     release = call.next_release(2)
     assert release is not None and layout.unpack_reply(release.reply).data == b": keepalive\n\n"
     other = make()
     other.next_release(1)
     other.answered()
-    begun = other.last_sign = other.last_sign - 100
+    begun = other.last_sent = other.last_sent - 100
     other.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
     other.next_release(2)
-    assert other.last_sign > begun
+    assert other.last_sent > begun
     # nobody knows what the client saw last of a call that another worker had
-    assert make(released=1).last_sign < 0
+    assert make(released=1).last_sent < 0
 
 
 def test_what_was_under_way_at_the_end_is_recorded_but_not_as_released() -> None:

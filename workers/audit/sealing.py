@@ -2,7 +2,7 @@
 
 A call is sealed when its end is in Postgres and every entry of its audit stream up to that end is acked, by whichever writer: then
 all that was recorded before the end is in. A sweep finds what a process that died had still to seal. What comes later (a worker
-that lost its call says so) was seen by the writer that inserted it, which adds a part to the seal before it acks the entry.
+that lost its call records that) was seen by the writer that inserted it, which adds a part to the seal before it acks the entry.
 
 What is sealed at once has so long; where that is not enough, less is sealed at once, down to single calls. A call that takes too long alone
 is put off, and no other waits for it.
@@ -98,7 +98,7 @@ class SealLoop:
                     if now - swept >= SWEEP_S:
                         await self._sweep()
                         swept = now
-                    # a checkpoint says that every older call has its seal: not before the first sweep is through
+                    # a checkpoint promises that every older call has its seal: not before the first sweep is through
                     if self._is_swept and now - written >= self._limits.checkpoint_s and not self._has_old_put_off():
                         await self._checkpoint()
                         written = now
@@ -122,7 +122,7 @@ class SealLoop:
             try:
                 in_time, _ = await asyncio.wait({task}, timeout=SILENT_S)
             finally:
-                # a server that stopped says nothing, and no thread can be cancelled: without its connection the work fails
+                # a stopped server sends nothing, and no thread can be cancelled: without its connection the work fails
                 while not task.done():
                     self._sealer.cut()
                     await asyncio.wait({task}, timeout=0.1)

@@ -197,7 +197,7 @@ class JudgeWorker(Worker):
     async def _turn(self, answered: Answered | None, was_rung: bool) -> Taken | None:
         """Store an answer and take the next job. Repeated until it is known to have been done; an answer, for `_STORE_S` at most."""
         mine, until, is_first = secrets.token_hex(8), time.monotonic() + _STORE_S, True
-        last, keys = list[Argument](), [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
+        last, keys = list[Argument](), [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
         if answered is not None:
             ask = answered.ask
             job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
@@ -273,7 +273,7 @@ class JudgeWorker(Worker):
         self._resting.add(me)
         try:
             async with self._listening:
-                rung = await self._bell.call("BLPOP", layout.JUDGE_BELL, str(self._bell.block_ms / 1000)) is not None
+                rung = await self._bell.call("BLPOP", layout.JUDGE_WAKE_UPS, str(self._bell.block_ms / 1000)) is not None
                 self._found(UNHEARD)
                 return rung
         except (StreamConnectionLost, RedisError) as error:

@@ -66,7 +66,7 @@ class OwnedCall:
         """The number that comes next, and the one after the newest heard of but not taken: more comes while the stream is read."""
         self.released, self.recorded, self._digest, self.written = released, recorded, digest, written
         self._decisions = self._chunkless = 0
-        """Decisions that the session made, and entries without chunks: what the end says of the record."""
+        """Decisions that the session made, and entries without chunks: the end record counts both."""
         session.checkpoint = released
         self.facts: dict[str, bytes] = {}
         self.open_asks: dict[str, Ask] = {}
@@ -81,14 +81,14 @@ class OwnedCall:
         self.sending: Release | None = None
         self.closed: Entry | None = None
         self.relayed: Relayed | None = None
-        """What its gateway says of the end."""
-        self.last_sign = -math.inf if released else time.monotonic()
-        """When the client was last sent something, or the call was begun. Whoever takes one over knows not, and shows life at once."""
+        """What its gateway reports with the end."""
+        self.last_sent = -math.inf if released else time.monotonic()
+        """When the client was last sent something, or the call began. Not known of a call taken over: it gets a keepalive at once."""
         self.last_heard = time.monotonic()
-        self.last_looked = time.monotonic()
-        """When what the call waits for was last looked after."""
+        self.last_checked = time.monotonic()
+        """When what the call waits for was last read again."""
         self.last_owned = time.monotonic()
-        """When Redis last said that this worker has the call."""
+        """When Redis last confirmed that this worker has the call."""
         self.finishing = False
         self.replaying = False
         self.from_stream = False
@@ -191,7 +191,7 @@ class OwnedCall:
 
     def _feed_closed(self, entry: Entry) -> None:
         if self.closed is not None:
-            # a gateway that hears of a call after its end ends it again, and knows nothing of it any more
+            # a gateway that hears of a call after its end ends it again, without knowing how far it came
             return
         self.closed = entry
         if not entry.chunks:
@@ -263,7 +263,7 @@ class OwnedCall:
         """Record the chunks of an entry at which the session broke: whatever came is on record."""
         last = self._chunks[-1] if self._chunks else None
         noted = last.seq + len(last.raw) - 1 if last is not None else self.sending.seq if self.sending is not None else self.recorded
-        # what a gateway says itself is no chunk
+        # what a gateway reports itself is no chunk
         if not entry.chunks or entry.kind in ("closed", "failed") or entry.next_seq <= noted + 1:
             return
         verdicts: list[VerdictName] = ["withheld"] * len(entry.chunks)
@@ -353,7 +353,7 @@ class OwnedCall:
         return bool(self._chunks)
 
     def ask_keepalive(self) -> None:
-        """Show life with the next release."""
+        """Send a keepalive with the next release."""
         self._keepalive = True
 
     def next_release(self, now_ms: int) -> Release | None:
@@ -380,8 +380,8 @@ class OwnedCall:
         all_records: list[Record] = [*chunks, *self._records]
         written = self.written
         if payload and reply is not None:
-            # a dispatch, or how far this worker is, shows a client nothing; heard of the call was just now, or in the last sweeps
-            self.last_sign = self.last_heard
+            # a dispatch or a position sends the client nothing; an entry of the call came just now, or in the last sweeps
+            self.last_sent = self.last_heard
             if written >= 0:
                 written += 1
             all_records.append(
@@ -470,9 +470,9 @@ class OwnedCall:
         undecided = {*(ask.block for ask in self.open_asks.values()), *self.open_waits, *session.unasked}
         withheld = [undecided_record(self.id, block, now_ms) for block in undecided if not session.has_verdict(block)] if undecided else []
         records += withheld
-        told = self.relayed
-        if told is not None and self.closed is not None and (told.keepalives or told.own):
-            records += relayed_events(self.id, told, self.closed.number, now_ms)
+        sums = self.relayed
+        if sums is not None and self.closed is not None and (sums.keepalives or sums.own):
+            records += relayed_events(self.id, sums, self.closed.number, now_ms)
         if reason == "complete":
             reason = self._end or "unfinished"
         records.append(
@@ -484,12 +484,12 @@ class OwnedCall:
                 status=session.status,
                 stop_reason=session.stop_reason,
                 relayed=relayed,
-                # of a stream that was not read as far as the owner before had read it nobody knows how much came
+                # not known where this worker did not read the stream as far as the owner before
                 chunks=self.expected - 1 - self._chunkless if self.expected > self.recorded else None,
                 releases=self.written if self.written >= 0 and (self.sending is None or self.sending.is_out is False) else None,
                 # what the owner before decided is known when the replay has come to its end
                 decisions=None if self.replaying else self._decisions + len(withheld),
-                relayed_sha256=told.sha256 if told is not None and relayed >= 0 else None,
+                relayed_sha256=sums.sha256 if sums is not None and relayed >= 0 else None,
                 **msgspec.structs.asdict(session.usage),
             )
         )

@@ -1,13 +1,13 @@
-"""Claiming calls: new ones by consumer group, those whose owner is gone by the idle time of their entry.
+"""Claiming calls: new ones by consumer group, orphaned ones by the idle time of their entry.
 
 A call that its worker had not begun cannot wait for that: its gateway refuses it after `claim_s`, by default no longer than a lease. It
-is taken as soon as that worker shows life no more; should it live after all, the claim script says whose the call is.
+is taken as soon as that worker's heartbeat stops; should the worker live after all, the claim script decides whose the call is.
 
 One script checks and touches both truths of a lease. A call begins under a policy set that its START names, or not here. It stays with
 the policy revision that it began with: a worker that does not have it leaves the call to those that do, and only when nobody came for it
 in time closes it.
 
-A call may kill the workers that take it, and with each of them others lose theirs. Workers say so before a step that may be their end
+A call may kill the workers that take it, and each takes others down. So a worker marks the call before a step that may be its end
 (INSIDE). A call whose owner died in one is replayed after the rest, alone; the second owner in a row that dies in it is the last.
 """
 
@@ -27,7 +27,7 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.scripts import Outcome
 from workers.policy.calls import Calls
-from workers.policy.gone import LOOK_S, SILENT_MS, GoneWorkers
+from workers.policy.dead import CHECK_S, SILENT_MS, DeadWorkers
 
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
@@ -56,13 +56,13 @@ class Claimed(msgspec.Struct):
     digest: str
     recorded: int
     written: int
-    """How many releases with bytes there are; below 0: its last owner was of a version that does not say."""
+    """How many releases with bytes there are; below 0: its last owner was of a version that does not count them."""
     policy: str
     revision: str
     takeovers: int
     """How often before this takeover it was taken over without an output since; -1: nobody had it before."""
     died_in_it: bool
-    """Did its last owner say that it was in a step of it, and no more?"""
+    """Did its last owner mark that it was in a step of it, and nothing after that?"""
     entries: list[Any]
     body: bytes | None
     facts: list[bytes]
@@ -102,14 +102,14 @@ class Claims:
         self._reclaim_after = 0.0
         self._unanswered = set[int]()
         """Shards on which a delivery or a claim was not answered."""
-        self._gone = GoneWorkers(redis, name)
+        self._dead = DeadWorkers(redis, name)
         self._warned = set[str]()
         """Policy sets of calls that were left to others."""
 
     def pause_reclaiming(self, leases: float = 0.25) -> None:
         """After a reconnect: others may not have renewed yet, so take nothing over for a quarter lease."""
         self._reclaim_after = time.monotonic() + self._limits.lease_s * leases
-        self._gone.look_anew()
+        self._dead.forget()
 
     async def make_group(self, shard: int) -> None:
         """Make the consumer group unless it is there."""
@@ -117,9 +117,9 @@ class Claims:
             await self._redis.call("XGROUP", "CREATE", layout.dispatch_key(shard), layout.POLICY_GROUP, "0", "MKSTREAM")
 
     async def run(self, shard: int, stopping: asyncio.Event) -> None:
-        """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that is going."""
-        swept = looked = 0.0
-        # a container that is started again has the name of the process before, and nobody else looks for what that one was handed
+        """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that stops."""
+        swept = checked = 0.0
+        # a restarted container has the name of the process before, whose deliveries nobody else looks for
         self._unanswered.add(shard)
         while not stopping.is_set():
             room = self._calls.room()
@@ -129,15 +129,15 @@ class Claims:
             try:
                 if shard in self._unanswered:
                     self._unanswered.discard(shard)
-                    await self._take_over(shard, await self._left(shard))
+                    await self._take_over(shard, await self._unanswered_deliveries(shard))
                 await self._claim_all(shard, await self._read(shard, room), takeover=False)
                 now = time.monotonic()
                 if now - swept > self._limits.lease_s / 4 and now > self._reclaim_after:
                     swept = now
                     await self._take_over(shard, await self._orphans(shard, max(1, self._calls.room())))
-                if now - looked > LOOK_S and now > self._reclaim_after:
-                    looked = now
-                    await self._take_over(shard, await self._unbegun(shard, max(1, self._calls.room())))
+                if now - checked > CHECK_S and now > self._reclaim_after:
+                    checked = now
+                    await self._take_over(shard, await self._orphans_not_begun(shard, max(1, self._calls.room())))
                 if shard in self._unanswered:
                     await asyncio.sleep(0.1)
             except (StreamConnectionLost, RedisError) as error:
@@ -175,8 +175,8 @@ class Claims:
         self._redis.send_quiet("XACK", layout.dispatch_key(shard), layout.POLICY_GROUP, entry)
         self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
 
-    async def _left(self, shard: int) -> list[Delivery]:
-        """What was delivered to this worker and is not in its hands: the delivery, or a claim, was not answered.
+    async def _unanswered_deliveries(self, shard: int) -> list[Delivery]:
+        """What was delivered to this worker and is not among its calls: the delivery, or a claim, was not answered.
 
         Nobody else looks for it before a lease is over, and then it may be too late to claim it.
         """
@@ -187,7 +187,7 @@ class Claims:
         return [d for d in self._deliveries(shard, found[0][1]) if d.call_id not in self._calls]
 
     async def _orphans(self, shard: int, count: int) -> list[Delivery]:
-        """What nobody renewed for a lease. All pending entries are looked at: one step skips at most ten times `count` of the living."""
+        """Orphaned calls: nobody renewed them for a lease. All pending entries are searched, of which one step skips ten times `count`."""
         lease_ms = int(self._limits.lease_s * 1000)
         found: list[Delivery] = []
         cursor = b"0-0"
@@ -200,12 +200,12 @@ class Claims:
                 break
         return found
 
-    async def _unbegun(self, shard: int, count: int) -> list[Delivery]:
-        """What workers that are gone were handed in the last `claim_s` and had not begun; what they had begun waits for its lease."""
+    async def _orphans_not_begun(self, shard: int, count: int) -> list[Delivery]:
+        """Calls that were delivered to dead workers in the last `claim_s` and not begun; those that were begun wait for their lease."""
         try:
-            now, gone = await self._gone.look(shard)
+            now, dead = await self._dead.check(shard)
             since, found = now - int(self._limits.claim_s * 1000), list[Delivery]()
-            for name, held in gone.items():
+            for name, held in dead.items():
                 found += await self._pending(shard, name, since, held)
             begun = await asyncio.gather(*(self._has_begun(d.call_id) for d in found))
             wanted = {d.entry: d for d, has_begun in zip(found, begun, strict=True) if not has_begun}
@@ -216,10 +216,10 @@ class Claims:
                 "XCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, SILENT_MS, *list(wanted)[:count], "JUSTID"
             )
         except RedisError as error:
-            log.error("calls of a worker that is gone wait for their leases", extra={"error": str(error)})
+            log.error("calls of a dead worker wait for their leases", extra={"error": str(error)})
             return []
         if taken:
-            log.warning("calls that workers had not begun are taken", extra={"workers": ", ".join(gone), "calls": len(taken)})
+            log.warning("orphaned calls that were not begun are taken over", extra={"workers": ", ".join(dead), "calls": len(taken)})
         return [wanted[entry.decode()] for entry in taken]
 
     async def _has_begun(self, call_id: str) -> bool:
@@ -227,7 +227,7 @@ class Claims:
         try:
             token, number = await self._redis.call("HMGET", layout.ctl_key(call_id), "t", "n")
         except RedisError:
-            # its keys are spoilt; claiming says so
+            # its keys are spoilt; the claim reports it
             return False
         return bool(token) and number != b"0"
 
@@ -254,7 +254,7 @@ class Claims:
         try:
             number, before, inside = await self._redis.call("HMGET", layout.ctl_key(call_id), "n", "kn", "i")
         except RedisError:
-            # its keys are spoilt; claiming says so
+            # its keys are spoilt; the claim reports it
             return False
         return inside is not None or (number is not None and number == before)
 

@@ -1,7 +1,6 @@
-"""What a call waits for, and what it then gets: judgements, commits and recorded turns, each set once in Redis.
+"""Facts, the write-once values of a call in Redis: judgements, commits and recorded turns that it waits for.
 
-A deadline that passed is set by the same set-once as a judgement or a commit, so a second owner cannot reach another
-answer: the session acts on nothing but facts.
+A deadline that passed is written the same way, so a second owner cannot reach another answer: the session acts on facts alone.
 """
 
 import asyncio
@@ -123,7 +122,7 @@ class Facts:
             await asyncio.sleep(RETRY_S)
 
     async def look_after(self, call: OwnedCall) -> None:
-        """Read all facts of a call that waits (a hint may be lost), and ask again where a judge died or a lookup got lost."""
+        """Read all facts of a call that waits, as a notification may be lost, and ask again where a judge died or a lookup got lost."""
         if not call.open_asks and not call.open_waits and not call.open_lookup:
             return
         try:

@@ -102,7 +102,7 @@ class Feeder:
         if self._calls.is_over(call):
             return
         if call.expected <= claimed.recorded and not call.broken:
-            # another ended the call while this worker slept, and says so now, or Redis has lost its stream
+            # another worker ended the call while this one was stopped, or Redis has lost its stream
             self._calls.close(call, STREAM_LOST)
             return
         if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
@@ -157,11 +157,11 @@ class Feeder:
             self._reading.discard(call.id)
 
     async def sweep(self, call: OwnedCall) -> None:
-        """Read what may have been missed; a call whose stream is gone is ended: its gateway can say nothing of it any more."""
+        """Read what may have been missed; a call whose stream is lost is ended: its gateway can report nothing of it any more."""
         await self.read(call)
         with contextlib.suppress(StreamConnectionLost, RedisError):
             if not self._calls.is_over(call) and not await self._redis.call("EXISTS", call.call_key):
-                log.error("the stream of a call is gone", extra={"call_id": call.id})
+                log.error("Redis has lost the stream of a call", extra={"call_id": call.id})
                 self._calls.close(call, STREAM_LOST)
 
     async def _feed_all(self, call: OwnedCall, entries: list[Any]) -> bool:
@@ -240,15 +240,15 @@ class Feeder:
 
     @contextlib.contextmanager
     def _inside(self, call: OwnedCall) -> Iterator[None]:
-        """Say that this worker is in a step of the call, before that begins: should it be the last, the next owner knows."""
-        self._say_inside(call, "1")
+        """Mark in Redis that this worker is in a step of the call, before that begins: should it be the last, the next owner knows."""
+        self._mark_inside(call, "1")
         self._redis.flush()
         try:
             yield
         finally:
-            self._say_inside(call, "0")
+            self._mark_inside(call, "0")
 
-    def _say_inside(self, call: OwnedCall, inside: str) -> None:
+    def _mark_inside(self, call: OwnedCall, inside: str) -> None:
         self._redis.quiet(self._redis.script(scripts.INSIDE, [call.ctl_key], [call.token, inside]))
 
 

@@ -50,7 +50,7 @@ class Finisher:
     def end(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool = False) -> None:
         """Write the end of `call` until Redis has it or the call is another's. `gone`: though Redis has lost it.
 
-        `relayed` is the last number the gateway relayed, below 0 where the worker gives the call up: then the gateway is told.
+        `relayed` is the last number the gateway relayed, below 0 where the worker gives the call up: then the gateway gets an error.
         """
         # behind the releases of this turn, which take the records that belong to them
         asyncio.get_running_loop().call_soon(self._prepare, call, reason, relayed, gone)
@@ -70,7 +70,7 @@ class Finisher:
         self._tick.add(call.id, _End(call, (call.shard, call.gateway), call.id, call.token, audit, reply, gone))
 
     def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:
-        """End a claimed call of which at most its `gateway` can be read, which is told. The next takeover makes good a lost connection."""
+        """End a claimed call of which at most its `gateway` can be read, which gets an error. The next takeover repeats what got lost."""
         end = EndRecord(call_id=call_id, at=now_ms(), state="FAILED", reason=reason, status=0, relayed=-1)
         reply = layout.pack(Reply(call_id, 0, 0, failed=reason)) if gateway else b""
         self._tick.add(call_id, _End(None, (layout.shard_of(call_id), gateway), call_id, token, encode_records([end]), reply, gone=True))
@@ -93,7 +93,7 @@ class Finisher:
                 if end.call is None:
                     continue
                 if outcome == Outcome.GONE and time.monotonic() - end.call.last_owned < self._ended_ttl_ms / 1000:
-                    # had another ended it since, that would still be there: Redis has lost its lease, and only this worker can say so
+                    # had another ended it since, that would still be there: Redis has lost its lease, and only this worker can end it
                     self._send(place, [end._replace(gone=True)])
                 else:
                     self._calls.drop(end.call)

@@ -99,8 +99,8 @@ class Releaser:
                     self._calls.after(call)
             elif outcome in _LATER:
                 release.is_out = False
-                # its gateway reads nothing more, and may have ended the call; whether it is lost others say: after an outage a gateway
-                # must have time to show itself
+                # its gateway reads nothing more, and may have ended the call; whether the gateway is dead is checked elsewhere: after an
+                # outage it must have time for a heartbeat
                 self._refused(call, is_final=True)
             else:
                 self._calls.lose(call, outcome)

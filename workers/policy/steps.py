@@ -50,7 +50,7 @@ class Steps(Calls):
             self.close(call, "policy_failed")
             return
         self.releaser.add(call)
-        # not while a release of it is under way: its end says how many there are
+        # not while a release of it is under way: the end record counts them
         if call.closed is not None and call.sending is None and not call.wants_release:
             self.finish(call, call.closed.text, call.closed.number)
 
@@ -60,13 +60,13 @@ class Steps(Calls):
             # a renewal and a release were both under way: it was let go of at the first answer
             return
         if outcome == Outcome.GONE and time.monotonic() - call.last_owned < self._limits.ended_ttl_s:
-            # had another ended it since, that would still be there: Redis has lost it, and only this worker can say so
+            # had another ended it since, that would still be there: Redis has lost it, and only this worker can end it
             self.finish(call, STREAM_LOST, -1, gone=True)
             return
         # another owns the call, or it is over; nothing of ours may go out any more
-        said = outcome.decode()
-        log.warning("call lost", extra={"call_id": call.id, "action": said})
-        record = EventRecord(call_id=call.id, kind="fenced", number=moment(), at=now_ms(), detail=f"{said} worker {self._name}")
+        name = outcome.decode()
+        log.warning("call lost", extra={"call_id": call.id, "action": name})
+        record = EventRecord(call_id=call.id, kind="fenced", number=moment(), at=now_ms(), detail=f"{name} worker {self._name}")
         self._redis.send_quiet("XADD", layout.audit_key(call.shard), "*", layout.BLOB, encode_records([record]))
         self.drop(call)
 
@@ -94,10 +94,7 @@ class Steps(Calls):
             self.finisher.end(call, reason, relayed, gone=gone)
 
     async def end_with_all_that_came(self, call: OwnedCall, reason: str) -> None:
-        """End a call for `reason`, what is still on its stream being on record too; the gateway may have said another there.
-
-        One that stopped in order has said how far it got; its heartbeat went after that.
-        """
+        """End a call for `reason`, with all that is on its stream on record; a gateway that stopped in order closed the call there."""
         while self.owns(call) and not await self.feeder.read(call):
             await asyncio.sleep(RETRY_S)
         if call.closed is not None:

@@ -1,8 +1,8 @@
 """The policy worker: claims calls, keeps their leases, feeds their sessions, releases what they approve.
 
-Loops, each with one task: claim (new calls, and those whose owner is gone), renew (leases at a quarter of their
-length), sweep (keepalives, silent calls, asks whose judge died), gateways that are gone. Chunks need no task: they come by
-callback from the subscriber connection and go out at the end of the tick. Never holds provider credentials; never writes Postgres.
+Loops, each with one task: claim new and orphaned calls, renew leases at a quarter of their length, sweep (keepalives, silent calls,
+questions whose judge died), end the calls of dead gateways. Chunks need no task: a callback of the subscriber connection takes them, and
+releases go out at the end of the tick. Never holds provider credentials; never writes Postgres.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class PolicyWorker:
                 ]
                 claims = [group.create_task(self._claims.run(s, self._stopping), name="claims") for s in range(self.config.shards)]
                 await self._stopping.wait()
-                # not cancelled: a read that Redis still holds for this worker would swallow what is handed over
+                # not cancelled: a read that Redis still blocks for this worker would get what is handed over
                 await asyncio.wait(claims)
                 await self._hand_over()
                 for task in loops:
@@ -141,7 +141,7 @@ class PolicyWorker:
         return None
 
     def _start_of(self, claimed: Claimed) -> Start | None:
-        """What a claimed call began with. One that cannot be read, or not be begun, is ended: nobody could go on with it."""
+        """What a claimed call began with. A call whose START cannot be read is ended: no worker could go on with it."""
         reason, gateway = STREAM_LOST, ""
         if claimed.entries:
             reason = StreamProtocolError.code
@@ -233,8 +233,8 @@ class PolicyWorker:
             now = time.monotonic()
             self.calls.lag_s = now - before - every
             for call in [c for c in self.calls.values() if c.has_begun and not c.replaying and c.busy is None]:
-                if now - call.last_sign > self.limits.keepalive_s:
-                    call.last_sign = now
+                if now - call.last_sent > self.limits.keepalive_s:
+                    call.last_sent = now
                     call.ask_keepalive()
                     self.calls.releaser.add(call)
                 elif call.record_held():
@@ -242,13 +242,13 @@ class PolicyWorker:
                 if now - call.last_heard > 2.0:
                     call.last_heard = now
                     self.calls.spawn(self.calls.feeder.sweep(call), "sweep")
-                if now - call.last_looked > 2.0:
-                    # also while upstream talks: a judge may have died over a call that still goes on
-                    call.last_looked = now
+                if now - call.last_checked > 2.0:
+                    # also while upstream sends: a judge may have died over a call that still goes on
+                    call.last_checked = now
                     self.calls.spawn(self.calls.facts.look_after(call), "asks")
 
     async def _gateway_loop(self) -> None:
-        """End the calls of a gateway that is gone: no chunk comes any more whose release would find that out."""
+        """End the calls of a dead gateway: no further chunk comes, so no release would notice."""
         missing: dict[tuple[int, str], int] = {}
         while True:
             await asyncio.sleep(1.0)

@@ -28,7 +28,7 @@ async def test_asking_twice_is_one_job(queue: JudgeQueue, redis: Client) -> None
     assert await redis.zcard(layout.JUDGE_QUEUE) == 1
 
 
-QUEUE = [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
+QUEUE = [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
 TAKE: list[Any] = ["1", "0", 670_000, 3_000, 5, 88_400, 4_000]
 
 
@@ -98,10 +98,10 @@ async def test_a_turn_looks_past_all_that_others_work_on(queue: JudgeQueue, conn
 async def test_a_judge_that_is_busy_leaves_no_bell_behind(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
     for _ in range(3):
         await queue.ask(layout.new_call_id(), 0, 0, 0, QUESTION, 20)
-    assert await redis.llen(layout.JUDGE_BELL) == 3
+    assert await redis.llen(layout.JUDGE_WAKE_UPS) == 3
     for name in "abc":
         assert await turn(connection, name)
-    assert await redis.llen(layout.JUDGE_BELL) == 0
+    assert await redis.llen(layout.JUDGE_WAKE_UPS) == 0
 
 
 async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
