@@ -62,7 +62,6 @@ class Bus:
         self._dirty: dict[str, OpenCall] = {}
         self._sending = set[str]()
         """Calls with entries that Redis has not confirmed, also of those that are over here."""
-        self._scheduled = False
         self._heard: dict[str, OpenCall] = {}
         """Calls with replies that are not yet on their way to the client."""
         self._is_reading = False
@@ -143,13 +142,11 @@ class Bus:
         self._lost.tell(call)
 
     def _push(self, call: OpenCall) -> None:
-        self._dirty[call.id] = call
-        if not self._scheduled:
-            self._scheduled = True
+        if not self._dirty:
             asyncio.get_running_loop().call_soon(self._flush)
+        self._dirty[call.id] = call
 
     def _flush(self) -> None:
-        self._scheduled = False
         dirty, self._dirty = self._dirty, {}
         at = time.time_ns() // 1_000_000
         by_shard: dict[int, list[tuple[OpenCall, list[Entry]]]] = {}

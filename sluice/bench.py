@@ -174,17 +174,11 @@ def _get(asked: urllib.request.Request) -> bytes:
 def _row(workload: Workload, result: Result, cpu: float, lag_ms: float) -> Row:
     units = result.chunks if workload.streamed else result.answers
     return {
-        "workload": workload.name,
-        "answers": result.answers,
-        "failures": result.failures,
-        "chunks": result.chunks,
-        "per_second": round(units / result.seconds, 1),
-        "added_p50_ms": _quantile(result.delays, 50),
-        "added_p99_ms": _quantile(result.delays, 99),
-        "first_token_p50_ms": _quantile(result.firsts, 50),
-        "cpu_ms_per_1000": round(cpu * 1e6 / units, 1) if cpu else None,
-        "audit_lag_ms": round(lag_ms, 1),
-    }
+        "workload": workload.name, "answers": result.answers, "failures": result.failures, "chunks": result.chunks,
+        "per_second": round(units / result.seconds, 1), "added_p50_ms": _quantile(result.delays, 50),
+        "added_p99_ms": _quantile(result.delays, 99), "first_token_p50_ms": _quantile(result.firsts, 50),
+        "cpu_ms_per_1000": round(cpu * 1e6 / units, 1) if cpu else None, "audit_lag_ms": round(lag_ms, 1),
+    }  # fmt: skip
 
 
 def _quantile(values: list[float], percent: int) -> float | None:

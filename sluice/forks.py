@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -172,19 +173,19 @@ def _serve(link_fd: int, launcher: int, modules: Sequence[str], main: Callable[[
         if not message:
             return
         asked = json.loads(message)
-        pid = _fork_for(launcher, main, asked, *fds)
+        pid = _fork_for(partial(_become, launcher, main, asked, *fds))
         for fd in fds:
             os.close(fd)
         link.send(str(pid).encode())
 
 
-def _fork_for(launcher: int, main: Callable[[], None], asked: dict[str, Any], log_fd: int, ready_fd: int) -> int:
+def _fork_for(become: Callable[[int], None]) -> int:
     """Fork a role and leave it to the launcher; return its pid."""
     told, telling = os.pipe()
     going, go = os.pipe()
     between = os.fork()
     if between == 0:
-        _exit_after(_leave_child, launcher, main, asked, log_fd, ready_fd, telling, going)
+        _exit_after(_leave_child, become, telling, going)
     os.close(telling)
     os.close(going)
     pid = os.read(told, 32)
@@ -196,12 +197,10 @@ def _fork_for(launcher: int, main: Callable[[], None], asked: dict[str, Any], lo
     return int(pid)
 
 
-def _leave_child(
-    launcher: int, main: Callable[[], None], asked: dict[str, Any], log_fd: int, ready_fd: int, telling: int, going: int
-) -> None:
+def _leave_child(become: Callable[[int], None], telling: int, going: int) -> None:
     pid = os.fork()
     if pid == 0:
-        _exit_after(_become, launcher, main, asked, log_fd, ready_fd, going)
+        _exit_after(become, going)
     os.setpgid(pid, pid)  # here, because the launcher may want to end the group as soon as it has the pid
     os.write(telling, str(pid).encode())
     os._exit(0)

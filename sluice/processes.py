@@ -69,19 +69,10 @@ def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]
     argv = [*spec.argv, "--ready-fd", str(ready_fd)] if ready_fd is not None else list(spec.argv)
     with open_log(spec.log) as log:
         return subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=spec.cwd,
-            env={**os.environ, **spec.env},
-            user=spec.user,
-            group=spec.group,
-            extra_groups=[] if spec.user is not None else None,
-            pass_fds=() if ready_fd is None else (ready_fd,),
-            preexec_fn=_before_exec(spec, os.getpid()),
-            process_group=0,
-        )
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=spec.cwd, env={**os.environ, **spec.env}, user=spec.user,
+            group=spec.group, extra_groups=[] if spec.user is not None else None, pass_fds=() if ready_fd is None else (ready_fd,),
+            preexec_fn=_before_exec(spec, os.getpid()), process_group=0,
+        )  # fmt: skip
 
 
 def open_log(path: Path) -> BinaryIO:

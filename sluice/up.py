@@ -207,12 +207,8 @@ class _Launcher:
         await self._migrate()
         write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
         write_private(plan.data_dir / ADDRESS_FILE, plan.url)
-        names = [
-            "gateway",
-            *_numbered("policy-worker", plan.workers.policy),
-            *_numbered("judge-worker", plan.workers.judge),
-            "audit-writer",
-        ]
+        workers = *_numbered("policy-worker", plan.workers.policy), *_numbered("judge-worker", plan.workers.judge)
+        names = ["gateway", *workers, "audit-writer"]
         say(f"starting {', '.join(names)}")
         await self._forks.ready()
         await supervisor.start([self._spec(name) for name in names], timeout_s=START_S)
@@ -228,9 +224,7 @@ class _Launcher:
         if not self._database_url:
             first = not (plan.data_dir / "postgres" / "PG_VERSION").exists()
             say(
-                "starting Valkey and PostgreSQL"
-                if not first
-                else "making a PostgreSQL database and starting the servers (once, a few seconds)"
+                "making a PostgreSQL database and starting the servers (once, a few seconds)" if first else "starting Valkey and PostgreSQL"
             )
             spec, self._database_url = embedded.postgres(plan.data_dir / "postgres", log=plan.log("postgres"))
             specs.append(replace(spec, nice=self._record_nice))

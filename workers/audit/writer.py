@@ -28,7 +28,7 @@ from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtoc
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.audit_stream import entry_id
-from streams.connection import Connection, RedisError
+from streams.connection import Argument, Connection, RedisError
 from streams.identity import Identity
 from workers import process
 from workers.audit.bodies import BATCH_BYTES, LARGE, Bodies
@@ -320,9 +320,8 @@ class AuditWriter:
         if found.conflicts:
             self.conflicts += len(found.conflicts)
             first = found.conflicts[0]
-            log.error(
-                "audit conflict: same key, other content", extra={"count": len(found.conflicts), "table": first.table, "key": first.key}
-            )
+            extra = {"count": len(found.conflicts), "table": first.table, "key": first.key}
+            log.error("audit conflict: same key, other content", extra=extra)
         waited_for = [r for r in found.held(records) if r.notify]
         await self._announce(waited_for)
         self._bodies.note_kept(bodies)
@@ -402,15 +401,13 @@ class AuditWriter:
                 await asyncio.sleep(RETRY_S)
 
     async def _announce(self, committed: list[ToolCallRecord]) -> None:
-        ttl = int(self.limits.call_ttl_s * 1000)
-        await asyncio.gather(
-            *(
-                self._redis.script(
-                    scripts.FACT, [layout.facts_key(r.call_id)], [layout.facts_channel(r.call_id), ttl, layout.commit_field(r.block), "1"]
-                )
-                for r in committed
-            )
-        )
+        ttl_ms = int(self.limits.call_ttl_s * 1000)
+
+        def announce(one: ToolCallRecord) -> "asyncio.Future[Any]":
+            args: list[Argument] = [layout.facts_channel(one.call_id), ttl_ms, layout.commit_field(one.block), "1"]
+            return self._redis.script(scripts.FACT, [layout.facts_key(one.call_id)], args)
+
+        await asyncio.gather(*map(announce, committed))
 
 
 def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, bytes]]]:

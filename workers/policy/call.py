@@ -390,15 +390,8 @@ class OwnedCall:
                     sha256=reply.sha256,
                 )
             )  # fmt: skip
-        built = Release(
-            number,
-            following,
-            self._digest,
-            recorded,
-            layout.pack(reply) if reply else b"",
-            encode_records(all_records) if all_records else b"",
-            written,
-        )
+        packed, audit = layout.pack(reply) if reply else b"", encode_records(all_records) if all_records else b""
+        built = Release(number, following, self._digest, recorded, packed, audit, written)
         # not before: what went wrong until here leaves all of it to be recorded with the call's end
         self._records, self._chunks, self._held_bytes = [], [], 0
         self._base, self._outputs = following, []

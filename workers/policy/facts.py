@@ -30,15 +30,7 @@ _pack_judgement = msgspec.json.Encoder().encode
 class Facts:
     """Asks judges, watches deadlines, fetches facts for the calls of one worker."""
 
-    def __init__(
-        self,
-        redis: Connection,
-        judges: JudgeQueue,
-        turns: TurnLookup,
-        limits: Limits,
-        calls: Calls,
-        feeder: Feeder,
-    ) -> None:
+    def __init__(self, redis: Connection, judges: JudgeQueue, turns: TurnLookup, limits: Limits, calls: Calls, feeder: Feeder) -> None:
         self._redis, self._judges, self._turns, self._limits, self._calls, self._feeder = redis, judges, turns, limits, calls, feeder
 
     def _failed(self, call: OwnedCall, error: StreamConnectionLost | RedisError) -> None:

@@ -48,14 +48,7 @@ class Feeder:
     claimed with it, and its first token waited for that.
     """
 
-    def __init__(
-        self,
-        redis: Connection,
-        bodies: Connection,
-        lane: Lane,
-        releaser: Releaser,
-        calls: Calls,
-    ) -> None:
+    def __init__(self, redis: Connection, bodies: Connection, lane: Lane, releaser: Releaser, calls: Calls) -> None:
         self._redis, self._bodies, self.lane, self._releaser, self._calls = redis, bodies, lane, releaser, calls
         self._reading: set[str] = set()
         self._one_replay = asyncio.Lock()

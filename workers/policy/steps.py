@@ -52,7 +52,7 @@ class Steps(Calls):
         self.releaser.add(call)
         # not while a release of it is under way: the end record counts them
         if call.closed is not None and call.sending is None and not call.wants_release:
-            self.finish(call, call.closed.text, call.closed.number)
+            self.end_as_closed(call)
 
     def lose(self, call: OwnedCall, outcome: bytes) -> None:
         """Redis refused a renewal or a release: end the call if Redis has lost it, else let go of it."""
@@ -97,7 +97,5 @@ class Steps(Calls):
         """End a call for `reason`, with all that is on its stream on record; a gateway that stopped in order closed the call there."""
         while self.owns(call) and not await self.feeder.read(call):
             await asyncio.sleep(RETRY_S)
-        if call.closed is not None:
-            self.end_as_closed(call)
-        else:
-            self.close(call, reason)
+        self.end_as_closed(call)
+        self.close(call, reason)
