@@ -107,10 +107,10 @@ def started(config: Row = CONFIG, *flags: str) -> Iterator[Place]:
                 line = up.stdout.readline()
                 if not line:
                     raise StartError(f"Sluice does not start: {log.read_text(errors='replace').strip()[-500:]}")
-                said = json.loads(line)
+                ready = json.loads(line)
                 urls = json.loads((Path(folder) / "data" / URLS_FILE).read_text())
-                roles = {role: found for role, found in said["pids"].items() if role != "launcher"}
-                yield Place(said["url"], said["key"], roles, urls["redis_url"])
+                roles = {role: found for role, found in ready["pids"].items() if role != "launcher"}
+                yield Place(ready["url"], ready["key"], roles, urls["redis_url"])
             finally:
                 up.terminate()
                 up.wait(START_S)
@@ -167,8 +167,8 @@ async def _lag(place: Place, result: Result) -> float:
 def _get(asked: urllib.request.Request) -> bytes:
     # by no proxy that the environment names
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=START_S) as answer:
-        said: bytes = answer.read()
-        return said
+        body: bytes = answer.read()
+        return body
 
 
 def _row(workload: Workload, result: Result, cpu: float, lag_ms: float) -> Row:

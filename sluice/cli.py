@@ -230,7 +230,7 @@ def show_settings(env_example: Annotated[bool, typer.Option("--env-example", hel
 
 
 def _serve(role: str, module: str, *, ready_fd: int | None, concurrency: int = 8, **given: object) -> None:
-    """Check, then run one process until it is told to stop. What stops it goes to the launcher too, if there is one."""
+    """Check, then run one process until a stop signal. What stops it is reported to the launcher too, if there is one."""
     gc.disable()  # importing makes no garbage, and looking for it cost a quarter of the start
     import uvloop
 
@@ -315,9 +315,9 @@ def _start_error(error: OSError | PipelineError, runtime: "Runtime", file: Path 
 
 def _tell_launcher(ready_fd: int, error: Exception) -> None:
     code = error.exit_code if isinstance(error, StartError) else 1
-    said = " ".join(str(error).split()) if isinstance(error, StartError) else type(error).__name__
+    sentence = " ".join(str(error).split()) if isinstance(error, StartError) else type(error).__name__
     with contextlib.suppress(OSError):  # closed when it was ready already
-        os.write(ready_fd, f"{code} {said[:1000]}\n".encode())
+        os.write(ready_fd, f"{code} {sentence[:1000]}\n".encode())
 
 
 def _add_groups(arguments: list[str]) -> None:

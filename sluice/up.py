@@ -72,7 +72,7 @@ class Plan:
     workers: Workers
     as_json: bool
     rehearsal: Rehearsal | None = None
-    """Knows what the policies do; None: nothing is said of that."""
+    """Knows what the policies do; None: that is not shown."""
     command: tuple[str, ...] = (sys.executable, "-m", "sluice.cli")
     """What starts a process of ours; the role follows."""
 
@@ -145,7 +145,7 @@ class _Launcher:
         self._redis_url, self._database_url = plan.settings.redis_url, plan.settings.database_url
 
     async def run(self) -> None:
-        """Start, tell, wait, stop."""
+        """Start, print where it runs, wait, stop."""
         loop = asyncio.get_running_loop()
         with Supervisor(self._plan.run_dir, say, self._forks) as supervisor:
 
@@ -162,15 +162,15 @@ class _Launcher:
                     continue  # started by nohup: to outlive its terminal
                 loop.add_signal_handler(number, stop, number)
             work = asyncio.create_task(self._work(supervisor), name="launcher")
-            told = asyncio.create_task(self._stopping.wait(), name="told to stop")
+            stopped = asyncio.create_task(self._stopping.wait(), name="stop signal")
             try:
-                await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     work.result()
             finally:
                 work.cancel()
-                told.cancel()
-                await asyncio.gather(work, told, return_exceptions=True)
+                stopped.cancel()
+                await asyncio.gather(work, stopped, return_exceptions=True)
                 await self._stop(supervisor)
 
     async def _work(self, supervisor: Supervisor) -> None:
@@ -262,8 +262,8 @@ class _Launcher:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
         }  # fmt: skip
         nice = self._record_nice if role[-1] == "audit" else 0
-        said = (*role, *flags)
-        return Spec(name, [*plan.command, *said], plan.log(name), env=env, nice=nice, role=said)
+        role = (*role, *flags)
+        return Spec(name, [*plan.command, *role], plan.log(name), env=env, nice=nice, role=role)
 
     async def _stop(self, supervisor: Supervisor) -> None:
         """End what feeds before what is fed: gateway, workers, audit writer, servers."""
@@ -307,7 +307,7 @@ def _check_own(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _writable(path: Path) -> Iterator[None]:
-    """Make one sentence of what a disk says that takes nothing more, to us or to a server."""
+    """Make one sentence of the errors of a full disk, ours or a server's."""
     try:
         yield
     except StartError as error:

@@ -91,10 +91,10 @@ def _bulk(value: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(value), value)
 
 
-class _Wire(asyncio.Protocol):
+class _Protocol(asyncio.Protocol):
     """One TCP or unix connection: packs, joins, matches replies to futures."""
 
-    def __init__(self, on_push: Push | None, on_lost: Callable[["_Wire"], None]) -> None:
+    def __init__(self, on_push: Push | None, on_lost: Callable[["_Protocol"], None]) -> None:
         self.reader = hiredis.Reader(replyError=RedisError)
         self.waiting: deque[asyncio.Future[Any] | None] = deque()
         self.on_push, self.on_lost = on_push, on_lost
@@ -234,7 +234,7 @@ class Connection:
         self._kwargs: dict[str, Any] = dict(parse_url(url))
         self._tls = url.startswith("rediss://")
         self._name, self._on_push, self._on_connect = name, on_push, on_connect
-        self._wire: _Wire | None = None
+        self._protocol: _Protocol | None = None
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
         self._probe_s = silent_s / _PROBES
@@ -260,42 +260,42 @@ class Connection:
     async def _connect(self) -> None:
         loop, kwargs = asyncio.get_running_loop(), self._kwargs
 
-        def make() -> _Wire:
-            return _Wire(self._on_push, self._lost)
+        def make() -> _Protocol:
+            return _Protocol(self._on_push, self._lost)
 
         async with asyncio.timeout(_PROBES * self._probe_s):
             if path := kwargs.get("path"):
-                _, wire = await loop.create_unix_connection(make, path)
+                _, protocol = await loop.create_unix_connection(make, path)
             else:
                 context = ssl.create_default_context() if self._tls else None
-                _, wire = await loop.create_connection(make, kwargs.get("host", "localhost"), kwargs.get("port", 6379), ssl=context)
+                _, protocol = await loop.create_connection(make, kwargs.get("host", "localhost"), kwargs.get("port", 6379), ssl=context)
         try:
             async with asyncio.timeout(_PROBES * self._probe_s):
-                await self._greet(wire)
+                await self._greet(protocol)
         except BaseException:
-            if wire.transport is not None:
-                wire.transport.abort()
+            if protocol.transport is not None:
+                protocol.transport.abort()
             raise
-        wire.pushing = self._on_push is not None
-        self._wire = wire
-        loop.call_later(self._probe_s, self._probe, wire)
+        protocol.pushing = self._on_push is not None
+        self._protocol = protocol
+        loop.call_later(self._probe_s, self._probe, protocol)
         if self._on_connect is not None:
             await self._on_connect()
         self.connected.set()
 
-    def _probe(self, wire: _Wire) -> None:
-        if self._wire is wire:
-            wire.probe()
-            wire.loop.call_later(self._probe_s, self._probe, wire)
+    def _probe(self, protocol: _Protocol) -> None:
+        if self._protocol is protocol:
+            protocol.probe()
+            protocol.loop.call_later(self._probe_s, self._probe, protocol)
 
-    async def _greet(self, wire: _Wire) -> None:
+    async def _greet(self, protocol: _Protocol) -> None:
         kwargs = self._kwargs
         answers: list[asyncio.Future[Any]] = []
 
         def ask(*args: Argument) -> None:
-            future: asyncio.Future[Any] = wire.loop.create_future()
+            future: asyncio.Future[Any] = protocol.loop.create_future()
             future.add_done_callback(_quiet)
-            wire.put(_pack(args), future)
+            protocol.put(_pack(args), future)
             answers.append(future)
 
         if password := kwargs.get("password"):
@@ -304,14 +304,14 @@ class Connection:
             ask("SELECT", kwargs["db"])
         ask("CLIENT", "SETNAME", self._name)
         if self._on_push is None:
-            answers += wire.load_scripts()
+            answers += protocol.load_scripts()
         for future in answers:
             await future
 
-    def _lost(self, wire: _Wire) -> None:
-        if self._wire is not wire:
+    def _lost(self, protocol: _Protocol) -> None:
+        if self._protocol is not protocol:
             return
-        self._wire = None
+        self._protocol = None
         self.connected.clear()
         if not self._closed:
             log.warning("redis connection lost", extra={"connection": self._name})
@@ -329,11 +329,11 @@ class Connection:
     def call(self, *args: Argument) -> "asyncio.Future[Any]":
         """Send a command with this tick's others. The future gives the reply, RedisError or StreamConnectionLost."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self._wire is None:
+        if self._protocol is None:
             future.set_exception(StreamConnectionLost("no connection to Redis"))
             future.add_done_callback(_quiet)
         else:
-            self._wire.put(_pack(args), future)
+            self._protocol.put(_pack(args), future)
         return future
 
     def transaction(self, packed: list[bytes], commands: int) -> "asyncio.Future[Any]":
@@ -345,22 +345,22 @@ class Connection:
 
     def _batch(self, packed: list[bytes], skipped: int) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self._wire is None:
+        if self._protocol is None:
             future.set_exception(StreamConnectionLost("no connection to Redis"))
             future.add_done_callback(_quiet)
         else:
-            self._wire.put_batch(packed, skipped, future)
+            self._protocol.put_batch(packed, skipped, future)
         return future
 
     def flush(self) -> None:
         """Write what was put in this turn of the loop now and not at its end: for a tick's whole output."""
-        if self._wire is not None:
-            self._wire.flush()
+        if self._protocol is not None:
+            self._protocol.flush()
 
     def send_quiet(self, *args: Argument) -> None:
         """Send a command whose outcome does not matter; its reply is dropped unread."""
-        if self._wire is not None:
-            self._wire.put(_pack(args), None)
+        if self._protocol is not None:
+            self._protocol.put(_pack(args), None)
 
     @staticmethod
     def quiet(future: "asyncio.Future[Any]") -> None:
@@ -378,8 +378,8 @@ class Connection:
 
     def cut(self) -> None:
         """Break the connection; it is made anew. For who got an answer that was not to what it asked: the next may not be either."""
-        if self._wire is not None and self._wire.transport is not None:
-            self._wire.transport.abort()
+        if self._protocol is not None and self._protocol.transport is not None:
+            self._protocol.transport.abort()
 
     async def close(self) -> None:
         """Close for good."""
@@ -388,5 +388,5 @@ class Connection:
             self._reconnecting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reconnecting
-        if self._wire is not None and self._wire.transport is not None:
-            self._wire.transport.close()
+        if self._protocol is not None and self._protocol.transport is not None:
+            self._protocol.transport.close()

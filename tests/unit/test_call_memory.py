@@ -61,7 +61,7 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     """Decide, record, commit and release a call; returns the state in which it ended."""
     nobody: Any = None
     redis = Connection("redis://nobody", name="test")
-    monkeypatch.setattr(redis, "_wire", Wire())
+    monkeypatch.setattr(redis, "_protocol", Wire())
     calls: Any = SimpleNamespace(owns=lambda _: True, spawn=lambda *_: None)
     releaser = Releaser(redis, calls, max_reply=10, strict=False)
     facts = Facts(redis, nobody, nobody, Limits(), calls, nobody)
