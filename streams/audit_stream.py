@@ -43,7 +43,7 @@ class State(NamedTuple):
         return self.first_open is None or entry < self.first_open
 
 
-async def look(redis: Connection, shard: int) -> State:
+async def read_state(redis: Connection, shard: int) -> State:
     """Ask how things stand. A stream that is not there is an empty one. Raises StreamConnectionLost, RedisError; NotAnAnswer is one."""
     key = layout.audit_key(shard)
     # in this order: what comes onto the stream in between is newer than all that is asked for, and what a writer takes is pending then

@@ -1,4 +1,4 @@
-"""What every worker does alike: it sends heartbeats, runs chores, and ends when it hangs or has no memory."""
+"""What every worker does alike: it sends heartbeats, runs background tasks, and ends when it hangs or has no memory."""
 
 import asyncio
 import logging
@@ -18,9 +18,9 @@ from workers.lane import interrupt
 log = logging.getLogger(__name__)
 FORGET_MS, FORGET_EVERY_S = 3_600_000, 600
 REPEAT_S, LONGEST_REPEAT_S = 1.0, 60.0
-"""How long a chore that failed waits, the longest after some failures in a row."""
+"""How long a background task that failed waits, the longest after some failures in a row."""
 HANG_CPU_S = 1.0
-LOOK_S = 0.25
+CHECK_S = 0.25
 
 
 def tell_ready(settings: Runtime) -> None:
@@ -32,7 +32,7 @@ def tell_ready(settings: Runtime) -> None:
 def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """End this process when it gets no memory, for what it holds then comes free, and others do its work.
 
-    Where a connection's answer does not fit, only its protocol fails: it would connect and ask again for ever, and look alive.
+    Where a connection's answer does not fit, only its protocol fails: it would connect and ask again for ever, and send heartbeats.
     """
     error = context.get("exception")
     # the sentence is that of the Redis protocol's parser
@@ -65,11 +65,11 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
     def watch() -> None:
         interrupted = last = 0.0
         while True:
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_S)
             now = time.clock_gettime(clock)
             burned = now - turned[0]
-            # not by the clock: a look that took longer than it should is time in which this process did not run either
-            turned[1] += LOOK_S if now - last < LOOK_S / 50 else 0
+            # not by the clock: a check that took longer than it should is time in which this process did not run either
+            turned[1] += CHECK_S if now - last < CHECK_S / 50 else 0
             last = now
             if burned > HANG_CPU_S and interrupted != turned[0] and interrupt(thread, steps):
                 interrupted = turned[0]
@@ -81,8 +81,8 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
 
-async def keep(name: str, chore: Callable[[], Awaitable[None]]) -> None:
-    """Run a chore until cancelled, and begin it again where it fails.
+async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
+    """Run a background task until cancelled, and begin it again where it fails.
 
     What it foresees it handles itself; what it does not is a fault of ours, or an odd answer, and one of those must not end for good what
     nobody would miss. Raises MemoryError: without memory the whole process has to end.
@@ -91,7 +91,7 @@ async def keep(name: str, chore: Callable[[], Awaitable[None]]) -> None:
     while True:
         began = time.monotonic()
         try:
-            await chore()
+            await task()
             log.error("a background task ended: it begins again", extra={"action": name})
         except MemoryError:
             raise

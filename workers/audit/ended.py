@@ -6,7 +6,7 @@ Redis lost the stream, and those that had just ended when Redis came back withou
 the audit stream up to its end must be on record, and once more later, because a record that is set back loses what was seen in it before.
 
 No call is marked as long as something of it may still come: entries that wait for PostgreSQL or that a writer holds, and a call that
-goes on in Redis. What is missing must be missing twice. Every writer looks at every call: two that find the same write the same event.
+goes on in Redis. What is missing must be missing twice. Every writer checks every call: two that find the same write the same event.
 """
 
 import logging
@@ -30,7 +30,7 @@ FIRST_S = 10.0
 LATER = 2
 """How many times the time for which ended calls stay in Redis until it is looked up again."""
 KEPT_S = 3600.0
-"""How long the stream keeps what was looked up twice: for a writer that looks for the first time."""
+"""How long the stream keeps what was looked up twice: for a writer that checks for the first time."""
 PAGE = 100
 """Entries of the stream; one of a gateway names up to 200 calls, in 64 KiB."""
 MAX_MISSED = 10_000
@@ -61,7 +61,7 @@ class EndedCalls:
         await self._check_missed(inserter)
         now_ms = layout.time_ms(await self._redis.call("TIME"))
         for shard in range(self._shards):
-            first_open = (await audit_stream.look(self._redis, shard)).first_open
+            first_open = (await audit_stream.read_state(self._redis, shard)).first_open
             until_ms = first_open[0] - 1 if first_open else now_ms
             await self._begin_anew(shard)
             for turn, age_s in enumerate(self._ages_s):

@@ -90,7 +90,7 @@ class OrphanedCalls:
 
     async def _edges(self, shard: int) -> tuple[EntryId | None, EntryId]:
         """Before which entry of the audit stream all is on record (None: all is), and the newest id that it has given out."""
-        state = await audit_stream.look(self._redis, shard)
+        state = await audit_stream.read_state(self._redis, shard)
         return state.first_open, state.newest
 
 

@@ -27,7 +27,7 @@ from streams.connection import Connection, RedisError
 log = logging.getLogger(__name__)
 SWEEP_S = 60.0
 OVERLAP_S = 2 * 86_400
-"""How far back sweeps after the first look: an end is recorded late when Postgres was away for long."""
+"""How far back sweeps after the first go: an end is recorded late when Postgres was away for long."""
 BEHIND_MS = 100
 """While the oldest record that nobody took yet is older, the records go first: sealing was a tenth of all CPU in a saturated run."""
 YIELD_S = 30.0
@@ -196,7 +196,7 @@ class SealLoop:
         stale = _id_at(time.time() - self._stale_s)
         while True:
             found = await self._with_sealer(self._sealer.find_unsealed, self._swept_to, stale)
-            states = [await audit_stream.look(self._redis, shard) for shard in range(self._shards)]
+            states = [await audit_stream.read_state(self._redis, shard) for shard in range(self._shards)]
             for call in found:
                 if call not in self._waiting and call not in self._later and len(self._waiting) < MAX_WAITING:
                     shard = layout.shard_of(str(call)) % self._shards
@@ -226,14 +226,14 @@ class SealLoop:
         """Do records wait for longer than they do where there is time for all?"""
         for shard in range(self._shards):
             with contextlib.suppress(RedisError):
-                if (await audit_stream.look(self._redis, shard)).behind_ms > BEHIND_MS:
+                if (await audit_stream.read_state(self._redis, shard)).behind_ms > BEHIND_MS:
                     return True
         return False
 
     async def _seal_settled(self) -> None:
         """Seal those whose records are all in, and what is due of the others."""
         if self._waiting:
-            states = [await audit_stream.look(self._redis, shard) for shard in range(self._shards)]
+            states = [await audit_stream.read_state(self._redis, shard) for shard in range(self._shards)]
             await self._seal(sorted(call for call, (shard, entry) in self._waiting.items() if states[shard].is_recorded(entry)))
         await self._seal(self._due(self._later))
 

@@ -118,23 +118,22 @@ class AuditWriter:
             await self._make_group(shard)
         process.tell_ready(self.settings)
         log.info("audit writer ready", extra={"writer": self.name})
-        chores = [asyncio.create_task(process.keep(name, chore), name=name) for name, chore in self._chores().items()]
+        background = [asyncio.create_task(process.keep(name, task), name=name) for name, task in self._background().items()]
         drains = [asyncio.create_task(loop(s)) for s in range(self.shards) for loop in (self._drain_loop, self._rest_loop)]
         try:
             draining = asyncio.gather(*drains)
-            waited: list[asyncio.Future[Any]] = [draining, *chores]
+            waited: list[asyncio.Future[Any]] = [draining, *background]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            for chore in chores:
-                if chore.done():
+            for task in background:
+                if task.done():
                     # a writer that sends heartbeats and does half of its work is worse than none: another takes its place
-                    log.error("a background task ended: this writer ends", extra={"action": chore.get_name()})
-                    raise RuntimeError(f"the background task {chore.get_name()} ended") from (
-                        None if chore.cancelled() else chore.exception()
-                    )
+                    log.error("a background task ended: this writer ends", extra={"action": task.get_name()})
+                    cause = None if task.cancelled() else task.exception()
+                    raise RuntimeError(f"the background task {task.get_name()} ended") from cause
             await draining
         finally:
             # each by itself: a group of which one failed takes no cancelling, and the others would go on without their connections
-            tasks = [*drains, *chores]
+            tasks = [*drains, *background]
             for task in tasks:
                 task.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):
@@ -144,14 +143,12 @@ class AuditWriter:
             await asyncio.gather(*(c.close() for c in of_redis), *(i.close() for i in of_postgres))
             await self._seals.close()
 
-    def _chores(self) -> dict[str, Callable[[], Awaitable[None]]]:
+    def _background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What is done beside the draining, by name."""
         streams, ended_ttl_s = [layout.audit_key(shard) for shard in range(self.shards)], self.limits.ended_ttl_s
         # made once: what they know outlives a failure
-        orphaned, ended = (
-            OrphanedCalls(self._redis, ended_ttl_s=ended_ttl_s),
-            EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s),
-        )
+        orphaned = OrphanedCalls(self._redis, ended_ttl_s=ended_ttl_s)
+        ended = EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
         shown = ("audit", self.name)
         return {
             "heartbeats": partial(process.send_heartbeats, self._redis, shown, alive_file=self.settings.alive_file),
