@@ -24,6 +24,7 @@ from protocol.errors import Overloaded, StreamConnectionLost, StreamError, Strea
 from streams import fitness, layout, scripts
 from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
 from streams.layout import Entry, Start
+from streams.scripts import Outcome
 
 log = logging.getLogger(__name__)
 UNREAD = (StreamError, Overloaded)
@@ -37,8 +38,8 @@ UNTAKEN = 3
 _INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
 """Of what INFO says: each name and value. In one step: some two hundred lines each second."""
 _FULL = {
-    b"QUEUE": "too many calls are open or waiting; try again later",
-    b"BACKLOG": "the record is too far behind; try again later",
+    Outcome.QUEUE.value: "too many calls are open or waiting; try again later",
+    Outcome.BACKLOG.value: "the record is too far behind; try again later",
 }
 
 
@@ -117,7 +118,7 @@ class Bus:
         except RedisError as error:
             log.warning("start refused by redis", extra={"call_id": call_id, "error": str(error)[:80]})
             raise Overloaded("the streams cannot take a new call now; try again", retry_after_s=2) from error
-        if said != b"OK":
+        if said != Outcome.OK:
             raise Overloaded(_FULL.get(said, "try again later"), retry_after_s=2)
 
     # --- appending ---
@@ -200,7 +201,7 @@ class Bus:
             self._later(call)
             return
         self._sending.discard(call.id)
-        if done.result() == b"GONE":
+        if done.result() == Outcome.GONE:
             self._lose(call)
         else:
             if call.unanswered and call.unanswered[-1].kind == "closed":

@@ -126,6 +126,9 @@ class SealLoop:
                 while not task.done():
                     self._sealer.cut()
                     await asyncio.wait({task}, timeout=0.1)
+                if not task.cancelled():
+                    # where this is cancelled nobody asks for it, and asyncio would log that
+                    task.exception()
             try:
                 return await task
             except AuditUnavailable as error:
