@@ -24,6 +24,7 @@ from protocol.errors import Overloaded, StreamConnectionLost, StreamError, Strea
 from streams import fitness, layout, scripts
 from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
 from streams.layout import Entry, Start
+from streams.scripts import Outcome
 
 log = logging.getLogger(__name__)
 UNREAD = (StreamError, Overloaded)
@@ -37,8 +38,8 @@ UNTAKEN = 3
 _INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
 """Of what INFO says: each name and value. In one step: some two hundred lines each second."""
 _FULL = {
-    b"QUEUE": "too many calls are open or waiting; try again later",
-    b"BACKLOG": "the record is too far behind; try again later",
+    Outcome.QUEUE.value: "too many calls are open or waiting; try again later",
+    Outcome.BACKLOG.value: "the record is too far behind; try again later",
 }
 
 
@@ -62,7 +63,6 @@ class Bus:
         self._dirty: dict[str, OpenCall] = {}
         self._sending = set[str]()
         """Calls with entries that Redis has not confirmed, also of those that are over here."""
-        self._scheduled = False
         self._heard: dict[str, OpenCall] = {}
         """Calls with replies that are not yet on their way to the client."""
         self._is_reading = False
@@ -118,7 +118,7 @@ class Bus:
         except RedisError as error:
             log.warning("start refused by redis", extra={"call_id": call_id, "error": str(error)[:80]})
             raise Overloaded("the streams cannot take a new call now; try again", retry_after_s=2) from error
-        if said != b"OK":
+        if said != Outcome.OK:
             raise Overloaded(_FULL.get(said, "try again later"), retry_after_s=2)
 
     # --- appending ---
@@ -143,13 +143,11 @@ class Bus:
         self._lost.tell(call)
 
     def _push(self, call: OpenCall) -> None:
-        self._dirty[call.id] = call
-        if not self._scheduled:
-            self._scheduled = True
+        if not self._dirty:
             asyncio.get_running_loop().call_soon(self._flush)
+        self._dirty[call.id] = call
 
     def _flush(self) -> None:
-        self._scheduled = False
         dirty, self._dirty = self._dirty, {}
         at = time.time_ns() // 1_000_000
         by_shard: dict[int, list[tuple[OpenCall, list[Entry]]]] = {}
@@ -203,7 +201,7 @@ class Bus:
             self._later(call)
             return
         self._sending.discard(call.id)
-        if done.result() == b"GONE":
+        if done.result() == Outcome.GONE:
             self._lose(call)
         else:
             if call.unanswered and call.unanswered[-1].kind == "closed":

@@ -16,6 +16,7 @@ from typing import Any
 from protocol.errors import StreamConnectionLost
 from streams import layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
+from streams.scripts import Outcome
 
 log = logging.getLogger(__name__)
 READ_COUNT = 500
@@ -41,7 +42,7 @@ class Replies:
         """The position at the last sign of life."""
         self._unheard = self._failures = self._times = 0
         self._failing_since: float | None = None
-        self._refusal = b"OK"
+        self._refusal: bytes = Outcome.OK
         """What BEAT said last."""
 
     async def open(self) -> None:
@@ -107,15 +108,15 @@ class Replies:
         """Take what BEAT answered: is the entry that was read last there (OK, LOST or an error), and is there more? Raises ValueError."""
         if not isinstance(said, list):
             raise ValueError("no answer to a sign of life")
-        word, has_more = said
-        if word == b"LOST":
+        outcome, has_more = said
+        if outcome == Outcome.LOST:
             log.warning("the reply stream is not the one that was read: it is read from the beginning", extra={"shard": self._shard})
             self.begin_again()
-        elif word != b"OK" and word != self._refusal:
+        elif outcome not in (Outcome.OK, self._refusal):
             log.error(
-                "the reply stream cannot be looked at", extra={"shard": self._shard, "error": bytes(word)[:80].decode(errors="replace")}
+                "the reply stream cannot be looked at", extra={"shard": self._shard, "error": bytes(outcome)[:80].decode(errors="replace")}
             )
-        self._refusal = word
+        self._refusal = outcome
         has_heard, self._was_at = self.position is not self._was_at, self.position
         self._unheard = self._unheard + 1 if has_more and not has_heard else 0
         if self._unheard >= DEAF_BEATS:

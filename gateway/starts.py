@@ -10,6 +10,7 @@ from protocol.config import Limits
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError, pack, pack_large
 from streams.layout import Start
+from streams.tick import Tick
 
 LARGE = 64 * 1024
 """A request body over this many bytes is set by a command of its own, not by the script."""
@@ -23,39 +24,17 @@ class Starts:
 
     def __init__(self, redis: Connection, bodies: Connection, limits: Limits) -> None:
         self._redis, self._bodies, self._limits = redis, bodies, limits
-        self._waiting: dict[int, list[Waiting]] = {}
-        self._scheduled = False
+        self._tick = Tick(_prepare, self._send, redis.flush, most=MOST, most_bytes=BATCH_BYTES)
 
     async def start(self, start: Start, body: bytes) -> bytes:
         """Return the script's word. Raises StreamConnectionLost, RedisError."""
         if len(body) > LARGE:
             return await self._large(start, body)
-        loop = asyncio.get_running_loop()
-        said: asyncio.Future[bytes] = loop.create_future()
-        self._waiting.setdefault(layout.shard_of(start.call_id), []).append((start, body, said))
-        if not self._scheduled:
-            self._scheduled = True
-            loop.call_soon(self._flush)
+        said: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._tick.add(start.call_id, (start, body, said))
         return await said
 
-    def _flush(self) -> None:
-        self._scheduled = False
-        waiting, self._waiting = self._waiting, {}
-        for shard, calls in waiting.items():
-            batch: list[Waiting] = []
-            size = 0
-            for call in calls:
-                batch.append(call)
-                size += len(call[1])
-                if len(batch) == MOST or size > BATCH_BYTES:
-                    self._send(shard, batch)
-                    batch, size = [], 0
-            if batch:
-                self._send(shard, batch)
-        # this is the end of a turn: another would join nothing
-        self._redis.flush()
-
-    def _send(self, shard: int, batch: list[Waiting]) -> None:
+    def _send(self, shard: int, batch: list[Waiting], size: int) -> None:
         keys, args = self._common(shard)
         for start, body, _ in batch:
             keys += (layout.call_key(start.call_id), layout.body_key(start.call_id))
@@ -84,6 +63,10 @@ class Starts:
             keys += (layout.call_key(call_id), layout.body_key(call_id))
             said = await self._redis.script(scripts.START, keys, [*args, layout.pack(start), body, call_id])
         return _word(said[0])
+
+
+def _prepare(waiting: Waiting, _: int) -> tuple[int, int, Waiting]:
+    return layout.shard_of(waiting[0].call_id), len(waiting[1]), waiting
 
 
 def _answered(batch: list[Waiting], done: "asyncio.Future[list[Any]]") -> None:

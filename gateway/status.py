@@ -11,10 +11,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from gateway.bus import Bus
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from protocol.request import Dialect
-from streams import fitness, layout
+from streams import fitness, heartbeats, layout
 from streams.connection import NOT_AN_ANSWER, RedisError
 
-STALE_MS = 5_000
 ANSWER_S = 2.0
 """How long /ready waits for Redis."""
 SCHEMA_S = 5.0
@@ -115,14 +114,7 @@ class Status:
 
     async def workers(self) -> dict[str, int]:
         """Count live worker processes by role. Raises StreamConnectionLost."""
-        redis = self._bus.redis
-        found, clock = await asyncio.gather(redis.call("HGETALL", layout.WORKERS_KEY), redis.call("TIME"))
-        now, counts = layout.time_ms(clock), dict[str, int]()
-        for field, at in zip(found[::2], found[1::2], strict=True):
-            if now - int(at) <= STALE_MS:
-                role = field.decode().partition(":")[0]
-                counts[role] = counts.get(role, 0) + 1
-        return counts
+        return {role: len(names) for role, names in (await heartbeats.read(self._bus.redis)).live.items()}
 
     async def metrics(self) -> bytes:
         """Return the text of /metrics; figures that Redis does not give stay as they were."""

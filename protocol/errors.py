@@ -1,8 +1,8 @@
-"""The one tree of errors. Each has a stable `code`, an `http_status` and `retryable`.
+"""The one tree of errors. Each has a stable `code` and an `http_status`.
 
     PipelineError
       ProtocolError   LocalProtocolError (ours) | RemoteProtocolError (upstream's)
-      UpstreamError   UpstreamStatus | UpstreamTimeout | UpstreamUnreachable
+      UpstreamError   UpstreamTimeout | UpstreamUnreachable
       StreamError     StreamTimeout | StreamConnectionLost | StreamProtocolError
       PolicyError     PolicyFailed | JudgeUnavailable
       AuditError      AuditUnavailable (AuditTooSlow) | OtherDatabase
@@ -23,7 +23,6 @@ class PipelineError(Exception):
 
     code: ClassVar[str] = "internal_error"
     http_status: ClassVar[int] = 500
-    retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, code: str | None = None, param: str | None = None, retry_after_s: int | None = None) -> None:
         super().__init__(message)
@@ -58,13 +57,6 @@ class UpstreamError(PipelineError):
 
     code = "upstream_error"
     http_status = 502
-    retryable = True
-
-
-class UpstreamStatus(UpstreamError):
-    """Upstream answered with an error status."""
-
-    code = "upstream_status"
 
 
 class UpstreamTimeout(UpstreamError):
@@ -85,7 +77,6 @@ class StreamError(PipelineError):
 
     code = "stream_error"
     http_status = 503
-    retryable = True
 
 
 class StreamTimeout(StreamError):
@@ -131,7 +122,6 @@ class AuditError(PipelineError):
 
     code = "audit_error"
     http_status = 503
-    retryable = True
 
 
 class AuditUnavailable(AuditError):
@@ -194,7 +184,6 @@ class TooSlow(RequestError):
 
     code = "body_timeout"
     http_status = 408
-    retryable = True
 
 
 class RateLimited(RequestError):
@@ -202,7 +191,6 @@ class RateLimited(RequestError):
 
     code = "key_limit"
     http_status = 429
-    retryable = True
 
 
 class Overloaded(RequestError):
@@ -210,4 +198,3 @@ class Overloaded(RequestError):
 
     code = "overloaded"
     http_status = 503
-    retryable = True

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,7 +105,7 @@ def up(
     descriptors.raise_limit()
     settings = load_settings(port=port, data_dir=data_dir, config=config)
     workers = launcher.Workers(policy_workers, judge_workers, judge_concurrency)
-    launcher.run(settings, workers, as_json=as_json)
+    launcher.run(settings, workers, as_json=as_json, main=main)
 
 
 @app.command()
@@ -117,25 +118,13 @@ def gateway(
     ready_fd: ReadyFd = None,
 ) -> None:
     """Run one gateway: client and upstream sockets, the audit API."""
-
-    def load() -> Run:
-        from gateway.main import run
-
-        return run
-
-    _serve("gateway", load, config=config, ready_fd=ready_fd, host=host, port=port)
+    _serve("gateway", "gateway.main", config=config, ready_fd=ready_fd, host=host, port=port)
 
 
 @worker_app.command("policy")
 def worker_policy(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
     """Run one policy worker: claims calls, decides, releases."""
-
-    def load() -> Run:
-        from workers.policy.worker import run
-
-        return run
-
-    _serve("policy", load, config=config, ready_fd=ready_fd)
+    _serve("policy", "workers.policy.worker", config=config, ready_fd=ready_fd)
 
 
 @worker_app.command("judge")
@@ -145,25 +134,13 @@ def worker_judge(
     ready_fd: ReadyFd = None,
 ) -> None:
     """Run one judge worker: asks judge models."""
-
-    def load() -> Run:
-        from workers.judge.worker import run
-
-        return run
-
-    _serve("judge", load, config=config, ready_fd=ready_fd, concurrency=concurrency)
+    _serve("judge", "workers.judge.worker", config=config, ready_fd=ready_fd, concurrency=concurrency)
 
 
 @worker_app.command("audit")
 def worker_audit(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
     """Run one audit writer: brings the record from Redis to Postgres."""
-
-    def load() -> Run:
-        from workers.audit.writer import run
-
-        return run
-
-    _serve("audit", load, config=config, ready_fd=ready_fd)
+    _serve("audit", "workers.audit.writer", config=config, ready_fd=ready_fd)
 
 
 @app.command()
@@ -252,8 +229,8 @@ def show_settings(env_example: Annotated[bool, typer.Option("--env-example", hel
     typer.echo(settings.env_example(), nl=False)
 
 
-def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurrency: int = 8, **given: object) -> None:
-    """Check, then run one process until it is told to stop. What stops it goes to the launcher too, if there is one."""
+def _serve(role: str, module: str, *, ready_fd: int | None, concurrency: int = 8, **given: object) -> None:
+    """Check, then run one process until a stop signal. What stops it is reported to the launcher too, if there is one."""
     gc.disable()  # importing makes no garbage, and looking for it cost a quarter of the start
     import uvloop
 
@@ -275,7 +252,9 @@ def _serve(role: str, load: Callable[[], Run], *, ready_fd: int | None, concurre
         if ready_fd is None:
             _check(role, runtime)
         try:
-            uvloop.run(load()(runtime))
+            # not before: each loads what its role needs alone
+            run: Run = import_module(module).run
+            uvloop.run(run(runtime))
         except (OSError, PipelineError) as error:
             raise _start_error(error, runtime, settings.config) from error
     except Exception as error:
@@ -336,9 +315,9 @@ def _start_error(error: OSError | PipelineError, runtime: "Runtime", file: Path 
 
 def _tell_launcher(ready_fd: int, error: Exception) -> None:
     code = error.exit_code if isinstance(error, StartError) else 1
-    said = " ".join(str(error).split()) if isinstance(error, StartError) else type(error).__name__
+    sentence = " ".join(str(error).split()) if isinstance(error, StartError) else type(error).__name__
     with contextlib.suppress(OSError):  # closed when it was ready already
-        os.write(ready_fd, f"{code} {said[:1000]}\n".encode())
+        os.write(ready_fd, f"{code} {sentence[:1000]}\n".encode())
 
 
 def _add_groups(arguments: list[str]) -> None:

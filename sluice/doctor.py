@@ -1,4 +1,4 @@
-"""Is everything a process needs there, and fit? Each fault is one sentence that says what to do.
+"""Is everything a process needs there, and fit? Each fault is one sentence, with what to do about it.
 
 Used before a process starts and by `sluice doctor`. What a running product has besides is looked at in `sluice.live` (in Redis) and
 `sluice.live_database`: a new check is a function and a line in a list there. Heavy libraries are imported where they are used: a
@@ -32,7 +32,7 @@ def check_redis(url: str) -> list[str]:
             try:
                 client.ping()
             except redis.ResponseError as error:
-                # what it says to everything that could write when it cannot write its file; INFO it answers all the same
+                # its answer to every command that could write while it cannot write its file; INFO works all the same
                 if not (refusal := str(error)).startswith("MISCONF"):
                     raise
             try:
@@ -78,7 +78,7 @@ def check_database(url: str) -> list[str]:
 
 
 def check_database_live(url: str) -> list[tuple[str, str, str]]:
-    """Make every check of `sluice.live_database`; like `check_all`. Nothing of a database that is not set up, which `check_all` says."""
+    """Make every check of `sluice.live_database`; like `check_all`. Nothing of a database that is not set up, which `check_all` reports."""
     from db.migrations import migrate
     from sluice.live_database import CHECKS
 
@@ -86,13 +86,13 @@ def check_database_live(url: str) -> list[tuple[str, str, str]]:
         return []
     found = []
     for name, check in CHECKS.items():
-        said = _ask_database(url, functools.partial(check, url))
-        found += [(name, state, sentence) for state, sentence in said or [("ok", "")]]
+        results = _ask_database(url, functools.partial(check, url))
+        found += [(name, state, sentence) for state, sentence in results or [("ok", "")]]
     return found
 
 
 def check_identity(redis_url: str, database_url: str) -> list[str]:
-    """Check that what Redis holds belongs into this database. Raises NotFit; what is away is said by the other checks."""
+    """Check that what Redis holds belongs into this database. Raises NotFit; what is away is reported by the other checks."""
     import redis
 
     from db.migrations import migrate
@@ -136,7 +136,7 @@ def check_keys(config: Config, database_url: str) -> list[str]:
         known = asyncio.run(load())
     except AuditUnavailable as error:
         if config.keys:
-            # somebody may call; that the database is away is said by the check of the database
+            # somebody may call; the check of the database reports that it is away
             return []
         raise Unavailable(f"PostgreSQL at {place(database_url)} does not answer: {error.message}") from None
     if not known and not config.keys:
@@ -157,13 +157,6 @@ def migrate_database(url: str, passwords: Mapping[str, str] | None = None) -> No
     _ask_database(url, lambda: migrate.upgrade(url, passwords=passwords))
 
 
-def is_migrated(url: str) -> bool:
-    """Say whether the database stands at the newest migration. Raises Unavailable."""
-    from db.migrations import migrate
-
-    return bool(_ask_database(url, lambda: migrate.is_current(url)))
-
-
 def check_all(
     config: Config, redis_url: str, database_url: str, *, live: bool = True, search_path: Sequence[str] = ()
 ) -> list[tuple[str, str, str]]:
@@ -177,11 +170,11 @@ def check_all(
     found = [*_configuration(config), _name_set(config, search_path)]
     for name, check in checks:
         try:
-            said = check()
+            sentences = check()
         except StartError as error:
             found.append((name, "failed", str(error)))
         else:
-            found += [(name, "warning", sentence) for sentence in said] or [(name, "ok", "")]
+            found += [(name, "warning", sentence) for sentence in sentences] or [(name, "ok", "")]
     away = {name for name, state, _ in found if state == "failed"}
     looks: dict[str, Callable[[], list[tuple[str, str, str]]]] = {
         "redis": lambda: _look_at_redis(config, redis_url, database_url),
@@ -191,7 +184,7 @@ def check_all(
         try:
             found += look()
         except StartError as error:
-            # what is away or not fit was said above
+            # what is away or not fit was reported above
             found += [] if name in away else [(name, "failed", str(error))]
     return found
 
@@ -236,6 +229,6 @@ def _ask_database(url: str, ask: Callable[[], T]) -> T:
         # the library's own sentence names host, port or what is missing, never the password
         said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
         if "the database system is shutting down" in said:
-            # told so by SIGTERM, it refuses who comes and waits for who is there, ours among them
+            # after SIGTERM it refuses new clients and waits for those it has, ours among them
             said = "it was told to shut down and waits for its clients: end it with `pg_ctl stop -m fast`, then start it"
         raise Unavailable(f"PostgreSQL at {place(url)} cannot be used: {said}") from error

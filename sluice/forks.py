@@ -1,4 +1,4 @@
-"""A fork server: one process that has imported what the roles share, and forks them when `sluice up` says so.
+"""A fork server: one process that has imported what the roles share, and forks them when `sluice up` asks for it.
 
 Each role by itself imports the same 0.6 s of modules; together they cost more of a start than the servers and the database.
 Forked, they are there at once, also again after a crash, and share the memory of what was imported.
@@ -22,7 +22,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -32,7 +33,7 @@ from sluice.processes import ON_LINUX, Spec, die_with_parent, open_log
 ANSWER_S = 10.0
 """How long the server may take to fork; past it, it is given up."""
 SHARED = (
-    "sluice.cli", "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy.worker", "workers.judge.worker",
+    "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy.worker", "workers.judge.worker",
     "workers.audit.writer",
     "policy.builtin.tool_rules", "policy.builtin.tool_judge", "protocol.anthropic.encode", "protocol.anthropic.read",
     "protocol.anthropic.write", "protocol.openai_chat.decode", "protocol.openai_chat.encode", "protocol.openai_chat.encode_whole",
@@ -81,12 +82,12 @@ class Forked:
 class ForkServer:
     """The launcher's end. Use it from the main thread."""
 
-    def __init__(self, link: socket.socket | None, pid: int) -> None:
-        self._link, self._pid = link, pid
+    def __init__(self, connection: socket.socket | None, pid: int) -> None:
+        self._connection, self._pid = connection, pid
 
     @classmethod
-    def start(cls, modules: Sequence[str] = SHARED) -> Self:
-        """Fork the server, which goes on to import `modules`. Call it while there is one thread and no event loop."""
+    def start(cls, main: Callable[[], None], modules: Sequence[str] = SHARED) -> Self:
+        """Fork the server, which goes on to import `modules`; a role runs `main`. Call it while there is one thread and no event loop."""
         if not ON_LINUX or _threads() > 1:
             return cls(None, 0)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -94,26 +95,26 @@ class ForkServer:
         _flush()
         pid = os.fork()
         if pid == 0:
-            _exit_after(_serve, theirs.fileno(), launcher, modules)
+            _exit_after(_serve, theirs.fileno(), launcher, modules, main)
         theirs.close()
         return cls(ours, pid)
 
     async def ready(self) -> None:
         """Wait until the server has imported everything, or has failed to."""
-        if self._link is None:
+        if self._connection is None:
             return
-        self._link.setblocking(False)
-        said = b""
+        self._connection.setblocking(False)
+        answer = b""
         with contextlib.suppress(OSError):
-            said = await asyncio.get_running_loop().sock_recv(self._link, _LARGEST)
-        if said != _READY:
+            answer = await asyncio.get_running_loop().sock_recv(self._connection, _LARGEST)
+        if answer != _READY:
             self.close()
-        elif self._link is not None:
-            self._link.settimeout(ANSWER_S)
+        elif self._connection is not None:
+            self._connection.settimeout(ANSWER_S)
 
     def spawn(self, spec: Spec, *, ready_fd: int) -> Forked | None:
         """Start a role in a group of its own, its output appended to its log, as `processes.spawn` does; None: it has to be done so."""
-        if self._link is None or not spec.role:
+        if self._connection is None or not spec.role:
             return None
         asked = {
             "argv": list(spec.argv), "role": list(spec.role), "env": dict(spec.env), "cwd": str(spec.cwd or ""), "nice": spec.nice,
@@ -121,8 +122,8 @@ class ForkServer:
         }  # fmt: skip
         try:
             with open_log(spec.log) as log, _adopting():
-                socket.send_fds(self._link, [json.dumps(asked).encode()], [log.fileno(), ready_fd])
-                forked = Forked(int(self._link.recv(_LARGEST)))
+                socket.send_fds(self._connection, [json.dumps(asked).encode()], [log.fileno(), ready_fd])
+                forked = Forked(int(self._connection.recv(_LARGEST)))
             forked.poll()  # raises where the kernel gave it to somebody else, and then it ends by itself
             return forked
         except (OSError, ValueError):
@@ -131,10 +132,10 @@ class ForkServer:
 
     def close(self) -> None:
         """End the server; what it forked stays."""
-        if self._link is None:
+        if self._connection is None:
             return
-        self._link.close()
-        self._link = None
+        self._connection.close()
+        self._connection = None
         with contextlib.suppress(OSError):
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
@@ -151,13 +152,13 @@ def _adopting() -> Iterator[None]:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def _serve(link_fd: int, launcher: int, modules: Sequence[str]) -> None:
+def _serve(connection_fd: int, launcher: int, modules: Sequence[str], main: Callable[[], None]) -> None:
     """What the server does until the launcher is gone."""
     os.setpgid(0, 0)  # the terminal's Ctrl-C is for the launcher
     die_with_parent(signal.SIGKILL)
     if os.getppid() != launcher:
         return
-    _rewire(os.open(os.devnull, os.O_RDWR), {link_fd})
+    _rewire(os.open(os.devnull, os.O_RDWR), {connection_fd})
     show_command([sys.executable, "-m", "sluice.cli", "fork-server"])
     gc.disable()  # importing makes no garbage
     for name in modules:
@@ -165,49 +166,49 @@ def _serve(link_fd: int, launcher: int, modules: Sequence[str]) -> None:
     gc.freeze()  # no collection writes to pages that the forked share
     if _threads() > 1:
         return
-    link = socket.socket(fileno=link_fd)
-    link.send(_READY)
+    connection = socket.socket(fileno=connection_fd)
+    connection.send(_READY)
     while True:
-        message, fds, _, _ = socket.recv_fds(link, _LARGEST, 2)
+        message, fds, _, _ = socket.recv_fds(connection, _LARGEST, 2)
         if not message:
             return
         asked = json.loads(message)
-        pid = _fork_for(launcher, asked, *fds)
+        pid = _fork_for(partial(_become, launcher, main, asked, *fds))
         for fd in fds:
             os.close(fd)
-        link.send(str(pid).encode())
+        connection.send(str(pid).encode())
 
 
-def _fork_for(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int) -> int:
+def _fork_for(become: Callable[[int], None]) -> int:
     """Fork a role and leave it to the launcher; return its pid."""
-    told, telling = os.pipe()
-    going, go = os.pipe()
+    pid_read, pid_write = os.pipe()
+    go_read, go_write = os.pipe()
     between = os.fork()
     if between == 0:
-        _exit_after(_leave_child, launcher, asked, log_fd, ready_fd, telling, going)
-    os.close(telling)
-    os.close(going)
-    pid = os.read(told, 32)
-    os.close(told)
+        _exit_after(_leave_child, become, pid_write, go_read)
+    os.close(pid_write)
+    os.close(go_read)
+    pid = os.read(pid_read, 32)
+    os.close(pid_read)
     os.waitpid(between, 0)  # from here on the child is the launcher's
     with contextlib.suppress(BrokenPipeError):
-        os.write(go, b"!")
-    os.close(go)
+        os.write(go_write, b"!")
+    os.close(go_write)
     return int(pid)
 
 
-def _leave_child(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int, telling: int, going: int) -> None:
+def _leave_child(become: Callable[[int], None], pid_write: int, go_read: int) -> None:
     pid = os.fork()
     if pid == 0:
-        _exit_after(_become, launcher, asked, log_fd, ready_fd, going)
+        _exit_after(become, go_read)
     os.setpgid(pid, pid)  # here, because the launcher may want to end the group as soon as it has the pid
-    os.write(telling, str(pid).encode())
+    os.write(pid_write, str(pid).encode())
     os._exit(0)
 
 
-def _become(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int, going: int) -> None:
+def _become(launcher: int, main: Callable[[], None], asked: dict[str, Any], log_fd: int, ready_fd: int, go_read: int) -> None:
     """Be the role: what its command line would be after `exec`."""
-    os.read(going, 1)
+    os.read(go_read, 1)
     die_with_parent(signal.Signals(asked["stop_signal"]))
     if os.getppid() != launcher:
         return
@@ -216,11 +217,9 @@ def _become(launcher: int, asked: dict[str, Any], log_fd: int, ready_fd: int, go
     _rewire(log_fd, {ready_fd})
     if asked["cwd"]:
         os.chdir(asked["cwd"])
-    told = ["--ready-fd", str(ready_fd)]
-    show_command([*asked["argv"], *told])
-    sys.argv = ["sluice", *asked["role"], *told]
-    from sluice.cli import main
-
+    ready = ["--ready-fd", str(ready_fd)]
+    show_command([*asked["argv"], *ready])
+    sys.argv = ["sluice", *asked["role"], *ready]
     main()
 
 

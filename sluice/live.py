@@ -13,13 +13,12 @@ import redis
 from protocol.config import Config
 from sluice.gateways import gateway_faults, live_gateways
 from sluice.rights import FORBIDDEN, OPS, USERS
-from streams import fitness, layout
+from streams import fitness, heartbeats, layout
 
 CLOCK_S = 2.0
 """Clocks further apart than this make a record that is hard to read: its times, and the order of calls, are of many machines."""
 BEHIND_S = 5.0
 """A record entry older than this is not on its way, it waits."""
-STALE_MS = 5_000
 WATCH_S = 1.5
 MOST_KEYS, SCAN_S = 500_000, 10.0
 NAMED = 3
@@ -41,17 +40,10 @@ class Live:
     def checks(self) -> list[tuple[str, Callable[[], Found]]]:
         """Every check by name; one that the user may not make says so."""
         every: dict[str, Callable[[], Found]] = {
-            "clock": self.clock,
-            "memory": self.memory,
-            "gateways": self.gateways,
-            "workers": self.workers,
-            "policy sets": self.sets,
-            "backlog": self.backlog,
-            "record": self.record,
-            "keys with a TTL": self.keys,
-            "pending entries": self.pending,
+            "clock": self.clock, "memory": self.memory, "gateways": self.gateways, "workers": self.workers, "policy sets": self.sets,
+            "backlog": self.backlog, "record": self.record, "keys with a TTL": self.keys, "pending entries": self.pending,
             "redis rights": self.rights,
-        }
+        }  # fmt: skip
         return [(name, self._allowed(check)) for name, check in every.items()]
 
     def _allowed(self, check: Callable[[], Found]) -> Callable[[], Found]:
@@ -80,10 +72,8 @@ class Live:
         info = cast(dict[str, Any], self._redis.info())
         found: Found = []
         if (share := fitness.memory_share(info)) > self.limits.memory_share:
-            sentence = (
-                f"Redis uses {share:.0%} of its memory, new calls are refused past {self.limits.memory_share:.0%}: see backlog and keys"
-            )
-            found.append(("failed", f"{sentence}, or give it more"))
+            sentence = f"Redis uses {share:.0%} of its memory, new calls are refused past {self.limits.memory_share:.0%}"
+            found.append(("failed", f"{sentence}: see backlog and keys, or give it more"))
         clients, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
         if most and clients > 0.8 * most:
             found.append(("warning", f"Redis has {clients} of at most {most} connections: raise `maxclients`"))
@@ -93,12 +83,7 @@ class Live:
 
     def _present(self) -> dict[str, set[str]]:
         """Names of the living processes by role."""
-        now, found = self._now_ms(), dict[str, set[str]]()
-        for field, at in cast(dict[bytes, bytes], self._redis.hgetall(layout.WORKERS_KEY)).items():
-            role, _, name = field.decode().partition(":")
-            if now - int(at) <= STALE_MS:
-                found.setdefault(role, set()).add(name)
-        return found
+        return heartbeats.parse(self._now_ms(), cast(dict[bytes, bytes], self._redis.hgetall(layout.WORKERS_KEY))).live
 
     def gateways(self) -> Found:
         """Which gateways live, and does each hear its calls' answers?"""
@@ -218,11 +203,8 @@ class Live:
             stream = cast(dict[str, Any], self._redis.xinfo_stream(key))
             missing = stream["entries-added"] - stream["length"] - int(trimmed)
             if missing:
-                said = (
-                    f"{missing:,} record entries of shard {shard} were cut off"
-                    if missing > 0
-                    else f"the record of shard {shard} was taken away"
-                )
+                cut = f"{missing:,} record entries of shard {shard} were cut off"
+                said = cut if missing > 0 else f"the record of shard {shard} was taken away"
                 found.append(("failed", f"{said} in Redis before they were in Postgres: see who else may write there"))
         return found
 
@@ -258,9 +240,8 @@ class Live:
         found: Found = []
         if left := self._without_ttl(suspects):
             named = ", ".join(key.decode(errors="replace") for key in left[:NAMED])
-            found.append(
-                ("failed", f"keys without a TTL would stay for ever ({len(left):,}: {named}): see who wrote them, then delete them")
-            )
+            sentence = f"keys without a TTL would stay for ever ({len(left):,}: {named})"
+            found.append(("failed", f"{sentence}: see who wrote them, then delete them"))
         if cursor:
             found.append(("warning", f"only the first {seen:,} keys were looked at"))
         return found
@@ -287,10 +268,8 @@ class Live:
                 said = f"the Redis user {user} may {', '.join(wide[:NAMED])}{' and more' if len(wide) > NAMED else ''}"
                 found.append(("failed", f"{said}: give it the rights in deploy/redis/users.acl.in and no others"))
         if missing:
-            said = (
-                f"there is no Redis user {', '.join(missing)}: processes that share another ({self._whoami()}) may do more than they need"
-            )
-            found.append(("warning", f"{said}: make them with deploy/redis/redis-users"))
+            said = f"there is no Redis user {', '.join(missing)}: processes that share another ({self._whoami()})"
+            found.append(("warning", f"{said} may do more than they need: make them with deploy/redis/redis-users"))
         return found
 
     def _whoami(self) -> str:

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
-import aiohttp
+from protocol.errors import PipelineError, UpstreamUnreachable
+from providers.http1 import Line, Origin, Pool
 
 _STAMP = re.compile(rb"@(\d+);")
 _LONGEST_STAMP = 40
@@ -36,20 +38,19 @@ class Result:
 
 
 class Load:
-    """A client of one gateway, for as many calls at once as asked."""
+    """A client of one gateway, for as many calls at once as asked. Raises ValueError for what is no http or https URL."""
 
     def __init__(self, url: str, key: str) -> None:
-        self._url, self._headers = f"{url}/v1/chat/completions", {"authorization": f"Bearer {key}"}
-        self._session: aiohttp.ClientSession | None = None
+        self._origin = Origin(url)
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        self._head = self._origin.head("/v1/chat/completions", headers)
+        self._pool = Pool(connect_s=TIMEOUT_S, first_byte_s=TIMEOUT_S, idle_s=TIMEOUT_S)
 
     async def __aenter__(self) -> "Load":
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout, headers=self._headers)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._pool.close()
 
     async def run(self, words: str, *, at_once: int, rounds: int, streamed: bool = True) -> Result:
         """Send the same request `rounds` times over each of `at_once` clients. A call that fails is counted, not raised."""
@@ -81,34 +82,46 @@ class Load:
             await asyncio.gather(*clients, return_exceptions=True)
 
     async def _call(self, words: str, result: Result, *, streamed: bool) -> None:
-        assert self._session is not None
-        body = {"model": "demo", "stream": streamed, "messages": [{"role": "user", "content": words}]}
-        began = time.monotonic_ns()
+        body = json.dumps({"model": "demo", "stream": streamed, "messages": [{"role": "user", "content": words}]}).encode()
+        answer = _Answer(result)
         try:
-            async with self._session.post(self._url, json=body) as answer:
-                if answer.status != 200:
-                    result.failures += 1
-                    result.why = f"it answers with status {answer.status}"
-                    return
-                await _read(answer, result, began)
-                result.last_call = answer.headers.get("x-sluice-call-id", "")
-                result.answers += 1
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._pool.post(self._origin, self._head, body, answer)
+        except (PipelineError, TimeoutError) as error:
             result.failures += 1
-            cause = getattr(error, "os_error", error)
-            refused = "nothing listens there (connection refused)"
-            result.why = refused if isinstance(cause, ConnectionRefusedError) else str(cause) or type(error).__name__
+            refused = isinstance(error, UpstreamUnreachable) and error.error_code == "upstream_refused"
+            result.why = "nothing listens there (connection refused)" if refused else str(error) or type(error).__name__
 
 
-async def _read(answer: aiohttp.ClientResponse, result: Result, began: int) -> None:
-    rest, is_first = b"", True
-    async for data in answer.content.iter_any():
-        now = time.monotonic_ns()
-        buffer, end = rest + data, 0
+class _Answer:
+    """Takes one answer as it comes."""
+
+    def __init__(self, result: Result) -> None:
+        self._result, self._began = result, time.monotonic_ns()
+        self._status, self._call_id, self._rest, self._is_first = 0, "", b"", True
+
+    def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """Keep the status code and the call."""
+        self._status, self._call_id = status, headers.get(b"x-sluice-call-id", b"").decode("latin-1")
+
+    def on_data(self, data: bytes, line: Line) -> None:
+        """Measure the chunks in it."""
+        now, result = time.monotonic_ns(), self._result
+        buffer, end = self._rest + data, 0
         for stamp in _STAMP.finditer(buffer):
-            if is_first:
-                is_first = False
-                result.firsts.append((now - began) / 1e6)
+            if self._is_first:
+                self._is_first = False
+                result.firsts.append((now - self._began) / 1e6)
             result.delays.append((now - int(stamp[1])) / 1e6)
             end = stamp.end()
-        rest = buffer[max(end, len(buffer) - _LONGEST_STAMP) :]
+        self._rest = buffer[max(end, len(buffer) - _LONGEST_STAMP) :]
+
+    def on_end(self) -> None:
+        """Count it."""
+        result = self._result
+        if self._status == 200:
+            result.last_call = self._call_id
+            result.answers += 1
+        else:
+            result.failures += 1
+            result.why = f"it answers with status {self._status}"

@@ -36,7 +36,7 @@ class Spec:
     group: int | None = None
     stop_signal: signal.Signals = signal.SIGTERM
     is_ready: Callable[[], bool] | None = None
-    """A cheap probe; without it the process says so itself through the descriptor named by `--ready-fd`."""
+    """A cheap probe; without it the process reports that itself through the descriptor named by `--ready-fd`."""
     is_stopping: Callable[[], bool] | None = None
     """A cheap probe: has somebody else told it to end, so that it only waits for its clients to leave?"""
     nice: int = 0
@@ -69,23 +69,14 @@ def spawn(spec: Spec, *, ready_fd: int | None = None) -> subprocess.Popen[bytes]
     argv = [*spec.argv, "--ready-fd", str(ready_fd)] if ready_fd is not None else list(spec.argv)
     with open_log(spec.log) as log:
         return subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=spec.cwd,
-            env={**os.environ, **spec.env},
-            user=spec.user,
-            group=spec.group,
-            extra_groups=[] if spec.user is not None else None,
-            pass_fds=() if ready_fd is None else (ready_fd,),
-            preexec_fn=_before_exec(spec, os.getpid()),
-            process_group=0,
-        )
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=spec.cwd, env={**os.environ, **spec.env}, user=spec.user,
+            group=spec.group, extra_groups=[] if spec.user is not None else None, pass_fds=() if ready_fd is None else (ready_fd,),
+            preexec_fn=_before_exec(spec, os.getpid()), process_group=0,
+        )  # fmt: skip
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a log to append to, closed to other users; where it cannot be, what is said goes nowhere: a full disk ends no process."""
+    """Open a log to append to, closed to other users; where it cannot be, the output is dropped: a full disk ends no process."""
     try:
         return open(path, "ab", opener=_private)
     except OSError:
@@ -93,7 +84,7 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def started_at(pid: int) -> str | None:
-    """Return what tells this process from an earlier or later one with the same pid; None when there is none (or a zombie)."""
+    """Return what distinguishes this process from an earlier or later one with the same pid; None when there is none (or a zombie)."""
     if ON_LINUX:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()

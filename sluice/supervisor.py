@@ -1,6 +1,6 @@
-"""Keeps processes running: starts them, waits until each says it is ready, restarts what crashes, ends them in order.
+"""Keeps processes running: starts them, waits until each is ready, restarts what crashes, ends them in order.
 
-Theory. A process is *starting* until its probe or its pipe says ready, then *up*. A process that ends before it was
+Theory. A process is *starting* until its probe or its pipe reports it ready, then *up*. A process that ends before it was
 ever ready fails the start: repeating a wrong setting helps nobody. One that ends later is restarted after a pause that
 doubles from `FIRST_PAUSE_S` to `LONGEST_PAUSE_S`, and is forgotten after `STEADY_S` of running well.
 """
@@ -38,13 +38,13 @@ class _Child:
         self.started = 0.0
         self.crashes = 0
         self.refusal: StartError | None = None
-        """What the process itself said when it could not start."""
+        """Why the process could not start, in its own words."""
 
 
 class Supervisor:
     """Runs processes until `stop`. Pids go to files in `run_dir`, so that a later start can sweep what a killed one left.
 
-    `say` gets one line for each thing worth telling. Roles are forked by `forks`, if there is one and it can.
+    `say` gets one line for each event. Roles are forked by `forks`, if there is one and it can.
     Use it from the main thread, on an asyncio loop of its own.
     """
 
@@ -183,9 +183,9 @@ class Supervisor:
 
     async def _until_ready(self, child: _Child, reading: int | None) -> None:
         if reading is not None:
-            said = await _read_line(reading)
-            if said != _READY:
-                child.refusal = _refusal(said)
+            line = await _read_line(reading)
+            if line != _READY:
+                child.refusal = _refusal(line)
                 return
         else:
             while child.spec.is_ready is not None and not child.spec.is_ready():
@@ -215,7 +215,7 @@ class Supervisor:
 
 
 def _spawn(child: _Child, forks: ForkServer | None) -> int | None:
-    """Start the process; return the end of the pipe on which it will say that it is ready, if it is one that says so."""
+    """Start the process; return the end of the pipe on which it will report that it is ready, if it is one that does."""
     if child.spec.is_ready is not None:
         child.process = spawn(child.spec)
         return None
@@ -251,9 +251,9 @@ async def _read_line(reading: int) -> bytes:
         loop.remove_reader(reading)
 
 
-def _refusal(said: bytes) -> StartError | None:
-    """A process that cannot start says `CODE SENTENCE`; CODE is one of the exit codes of `sluice.errors`."""
-    code, _, sentence = said.decode(errors="replace").strip().partition(" ")
+def _refusal(line: bytes) -> StartError | None:
+    """A process that cannot start writes `CODE SENTENCE`; CODE is one of the exit codes of `sluice.errors`."""
+    code, _, sentence = line.decode(errors="replace").strip().partition(" ")
     kind = {kind.exit_code: kind for kind in (SettingsError, Unavailable, NotFit, Busy)}.get(int(code) if code.isdigit() else 0, StartError)
     return kind(sentence) if sentence else None
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from policy.base import Judgement, JudgeQuestion, Policy
 from policy.loading import load
-from policy.session.effects import SESSION_VERSION, CallInfo, Respond, Taken
+from policy.session.effects import SESSION_VERSION, CallInfo, Effects, Respond
 from policy.session.session import Session
 from protocol.config import DEMO_JUDGE, Config
 from protocol.events import TextDelta
@@ -118,7 +118,7 @@ class _Trial:
     def settle(self) -> None:
         """Do what the session wants done: commits are there at once, judges answer if they can."""
         for _ in range(_MOST_STEPS):
-            taken = self.session.take()
+            taken = self.session.drain()
             if taken.lookups:
                 self.session.turns(())
             self._keep(taken)
@@ -133,7 +133,7 @@ class _Trial:
             if not (taken.outputs or taken.asks or taken.waits or taken.lookups):
                 return
 
-    def _keep(self, taken: Taken) -> None:
+    def _keep(self, taken: Effects) -> None:
         self._records += taken.records
         for output in taken.outputs:
             if isinstance(output, TextDelta):

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -72,7 +72,7 @@ class Plan:
     workers: Workers
     as_json: bool
     rehearsal: Rehearsal | None = None
-    """Knows what the policies do; None: nothing is said of that."""
+    """Knows what the policies do; None: that is not shown."""
     command: tuple[str, ...] = (sys.executable, "-m", "sluice.cli")
     """What starts a process of ours; the role follows."""
 
@@ -97,8 +97,8 @@ class Plan:
         return self.data_dir / "logs" / f"{name}.log"
 
 
-def run(settings: Settings, workers: Workers, *, as_json: bool, **given: Any) -> None:
-    """Run until SIGINT or SIGTERM. Raises StartError."""
+def run(settings: Settings, workers: Workers, *, as_json: bool, main: Callable[[], None], **given: Any) -> None:
+    """Run until SIGINT or SIGTERM; `main` is the command line, which a role runs. Raises StartError."""
     if "MAKELEVEL" in os.environ:
         die_with_parent(signal.SIGTERM)
     check_urls(settings.redis_url, settings.database_url)
@@ -115,7 +115,7 @@ def run(settings: Settings, workers: Workers, *, as_json: bool, **given: Any) ->
             check_port(settings.host, settings.port)
             key = own_key(data_dir)
             plan = Plan(settings, _with_key(config, key), data_dir, key, workers, as_json, rehearsal, **given)
-            forks = ForkServer.start()  # before there is a loop
+            forks = ForkServer.start(main)  # before there is a loop
             try:
                 rehearsal.refuse()
                 _warn(document)
@@ -145,7 +145,7 @@ class _Launcher:
         self._redis_url, self._database_url = plan.settings.redis_url, plan.settings.database_url
 
     async def run(self) -> None:
-        """Start, tell, wait, stop."""
+        """Start, print where it runs, wait, stop."""
         loop = asyncio.get_running_loop()
         with Supervisor(self._plan.run_dir, say, self._forks) as supervisor:
 
@@ -162,15 +162,15 @@ class _Launcher:
                     continue  # started by nohup: to outlive its terminal
                 loop.add_signal_handler(number, stop, number)
             work = asyncio.create_task(self._work(supervisor), name="launcher")
-            told = asyncio.create_task(self._stopping.wait(), name="told to stop")
+            stopped = asyncio.create_task(self._stopping.wait(), name="stop signal")
             try:
-                await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     work.result()
             finally:
                 work.cancel()
-                told.cancel()
-                await asyncio.gather(work, told, return_exceptions=True)
+                stopped.cancel()
+                await asyncio.gather(work, stopped, return_exceptions=True)
                 await self._stop(supervisor)
 
     async def _work(self, supervisor: Supervisor) -> None:
@@ -207,12 +207,8 @@ class _Launcher:
         await self._migrate()
         write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
         write_private(plan.data_dir / ADDRESS_FILE, plan.url)
-        names = [
-            "gateway",
-            *_numbered("policy-worker", plan.workers.policy),
-            *_numbered("judge-worker", plan.workers.judge),
-            "audit-writer",
-        ]
+        workers = *_numbered("policy-worker", plan.workers.policy), *_numbered("judge-worker", plan.workers.judge)
+        names = ["gateway", *workers, "audit-writer"]
         say(f"starting {', '.join(names)}")
         await self._forks.ready()
         await supervisor.start([self._spec(name) for name in names], timeout_s=START_S)
@@ -228,9 +224,7 @@ class _Launcher:
         if not self._database_url:
             first = not (plan.data_dir / "postgres" / "PG_VERSION").exists()
             say(
-                "starting Valkey and PostgreSQL"
-                if not first
-                else "making a PostgreSQL database and starting the servers (once, a few seconds)"
+                "making a PostgreSQL database and starting the servers (once, a few seconds)" if first else "starting Valkey and PostgreSQL"
             )
             spec, self._database_url = embedded.postgres(plan.data_dir / "postgres", log=plan.log("postgres"))
             specs.append(replace(spec, nice=self._record_nice))
@@ -268,8 +262,8 @@ class _Launcher:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")])),
         }  # fmt: skip
         nice = self._record_nice if role[-1] == "audit" else 0
-        said = (*role, *flags)
-        return Spec(name, [*plan.command, *said], plan.log(name), env=env, nice=nice, role=said)
+        role = (*role, *flags)
+        return Spec(name, [*plan.command, *role], plan.log(name), env=env, nice=nice, role=role)
 
     async def _stop(self, supervisor: Supervisor) -> None:
         """End what feeds before what is fed: gateway, workers, audit writer, servers."""
@@ -313,7 +307,7 @@ def _check_own(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _writable(path: Path) -> Iterator[None]:
-    """Make one sentence of what a disk says that takes nothing more, to us or to a server."""
+    """Make one sentence of the errors of a full disk, ours or a server's."""
     try:
         yield
     except StartError as error:

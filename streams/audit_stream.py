@@ -1,7 +1,7 @@
 """How far the record has come with an audit stream: what is on record, what a writer holds, what nobody took yet.
 
-Whoever seals calls, ends lost ones or misses some asks the same: is everything up to an entry on record? The answer is in what Redis
-says of the stream, of its group and of the group's pending entries, and is made here alone.
+Whoever seals calls, ends lost ones or misses some asks the same: is everything up to an entry on record? It is found here alone, from
+the stream, its group and the group's pending entries.
 """
 
 import asyncio
@@ -43,24 +43,24 @@ class State(NamedTuple):
         return self.first_open is None or entry < self.first_open
 
 
-async def look(redis: Connection, shard: int) -> State:
+async def read_state(redis: Connection, shard: int) -> State:
     """Ask how things stand. A stream that is not there is an empty one. Raises StreamConnectionLost, RedisError; NotAnAnswer is one."""
     key = layout.audit_key(shard)
     # in this order: what comes onto the stream in between is newer than all that is asked for, and what a writer takes is pending then
     commands = (("XINFO", "STREAM", key), ("XINFO", "GROUPS", key), ("XPENDING", key, layout.AUDIT_GROUP))
-    said = await asyncio.gather(*(redis.call(*command) for command in commands), return_exceptions=True)
-    for answer in said:
+    answers = await asyncio.gather(*(redis.call(*command) for command in commands), return_exceptions=True)
+    for answer in answers:
         if isinstance(answer, BaseException):
             if not isinstance(answer, RedisError) or not _is_missing(answer):
                 raise answer
             if "NOGROUP" not in str(answer):
                 return State()
     try:
-        return _state(*said)
+        return _state(*answers)
     except (NotAnAnswer, *NOT_AN_ANSWER) as error:
         # what comes next on this connection may be the answer to something else
         redis.cut()
-        raise NotAnAnswer("what Redis says of the audit stream cannot be read") from error
+        raise NotAnAnswer("what Redis answers about the audit stream cannot be read") from error
 
 
 def _is_missing(error: RedisError) -> bool:
@@ -85,5 +85,5 @@ def _state(stream: Any, groups: Any, pending: Any) -> State:
     return State(newest, taken, first)
 
 
-def _fields(told: Any) -> dict[bytes, Any]:
-    return dict(zip(told[::2], told[1::2], strict=True))
+def _fields(flat: Any) -> dict[bytes, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -29,8 +29,8 @@ Push = Callable[[list[Any]], None]
 _MULTI, _EXEC = _pack(("MULTI",)), _pack(("EXEC",))
 SLICE_S = 0.02
 """How long messages of one subscription are handed out before everything else on the loop has its turn."""
-_LOOKS = 4
-"""How often in `silent_s` a connection is looked at."""
+_PROBES = 4
+"""How often in `silent_s` a connection is probed."""
 _JOINED_BYTES = 64 * 1024
 """Commands larger than this are written as they are, not joined with the others of their tick: 1 MB is 0.2 ms to copy."""
 
@@ -91,10 +91,10 @@ def _bulk(value: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(value), value)
 
 
-class _Wire(asyncio.Protocol):
+class _Protocol(asyncio.Protocol):
     """One TCP or unix connection: packs, joins, matches replies to futures."""
 
-    def __init__(self, on_push: Push | None, on_lost: Callable[["_Wire"], None]) -> None:
+    def __init__(self, on_push: Push | None, on_lost: Callable[["_Protocol"], None]) -> None:
         self.reader = hiredis.Reader(replyError=RedisError)
         self.waiting: deque[asyncio.Future[Any] | None] = deque()
         self.on_push, self.on_lost = on_push, on_lost
@@ -103,9 +103,9 @@ class _Wire(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.pushing = False
         self.heard = True
-        """Has anything come since the last look?"""
+        """Has anything come since the last probe?"""
         self.unsent = 0
-        self.silent_looks = 0
+        self.silent_probes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -161,11 +161,11 @@ class _Wire(asyncio.Protocol):
 
     def load_scripts(self) -> list[asyncio.Future[Any]]:
         """Let Redis know all scripts by their names; the futures give its answers."""
-        said = [self.loop.create_future() for _ in scripts.ALL]
-        for source, future in zip(scripts.ALL, said, strict=True):
+        answers = [self.loop.create_future() for _ in scripts.ALL]
+        for source, future in zip(scripts.ALL, answers, strict=True):
             future.add_done_callback(_quiet)
             self.put(_pack(("SCRIPT", "LOAD", source)), future)
-        return said
+        return answers
 
     def _go_on(self) -> None:
         if self.transport is not None:
@@ -198,16 +198,16 @@ class _Wire(asyncio.Protocol):
         else:
             self.transport.write(b"".join(out))
 
-    def look(self) -> None:
-        """Ask an idle connection whether it lives; cut one that owed something at the last looks and did not move."""
+    def probe(self) -> None:
+        """Send PING on an idle connection; cut one that owed an answer at the last probes and sent nothing."""
         if self.transport is None:
             return
         unsent = self.transport.get_write_buffer_size()
         moved, self.heard, self.unsent = self.heard or unsent < self.unsent, False, unsent
         if not self.waiting:
             self.put(_pack(("PING",)), None)
-        self.silent_looks = 0 if moved else self.silent_looks + 1
-        if self.silent_looks >= _LOOKS:
+        self.silent_probes = 0 if moved else self.silent_probes + 1
+        if self.silent_probes >= _PROBES:
             self.transport.abort()
 
 
@@ -234,11 +234,11 @@ class Connection:
         self._kwargs: dict[str, Any] = dict(parse_url(url))
         self._tls = url.startswith("rediss://")
         self._name, self._on_push, self._on_connect = name, on_push, on_connect
-        self._wire: _Wire | None = None
+        self._protocol: _Protocol | None = None
         self._reconnecting: asyncio.Task[None] | None = None
         self._closed = False
-        self._look_s = silent_s / _LOOKS
-        self.block_ms = max(1, int(min(1.0, self._look_s) * 1000))
+        self._probe_s = silent_s / _PROBES
+        self.block_ms = max(1, int(min(1.0, self._probe_s) * 1000))
         """The longest that a blocking command may block."""
         self.connected = asyncio.Event()
 
@@ -260,58 +260,58 @@ class Connection:
     async def _connect(self) -> None:
         loop, kwargs = asyncio.get_running_loop(), self._kwargs
 
-        def make() -> _Wire:
-            return _Wire(self._on_push, self._lost)
+        def make() -> _Protocol:
+            return _Protocol(self._on_push, self._lost)
 
-        async with asyncio.timeout(_LOOKS * self._look_s):
+        async with asyncio.timeout(_PROBES * self._probe_s):
             if path := kwargs.get("path"):
-                _, wire = await loop.create_unix_connection(make, path)
+                _, protocol = await loop.create_unix_connection(make, path)
             else:
                 context = ssl.create_default_context() if self._tls else None
-                _, wire = await loop.create_connection(make, kwargs.get("host", "localhost"), kwargs.get("port", 6379), ssl=context)
+                _, protocol = await loop.create_connection(make, kwargs.get("host", "localhost"), kwargs.get("port", 6379), ssl=context)
         try:
-            async with asyncio.timeout(_LOOKS * self._look_s):
-                await self._greet(wire)
+            async with asyncio.timeout(_PROBES * self._probe_s):
+                await self._greet(protocol)
         except BaseException:
-            if wire.transport is not None:
-                wire.transport.abort()
+            if protocol.transport is not None:
+                protocol.transport.abort()
             raise
-        wire.pushing = self._on_push is not None
-        self._wire = wire
-        loop.call_later(self._look_s, self._look, wire)
+        protocol.pushing = self._on_push is not None
+        self._protocol = protocol
+        loop.call_later(self._probe_s, self._probe, protocol)
         if self._on_connect is not None:
             await self._on_connect()
         self.connected.set()
 
-    def _look(self, wire: _Wire) -> None:
-        if self._wire is wire:
-            wire.look()
-            wire.loop.call_later(self._look_s, self._look, wire)
+    def _probe(self, protocol: _Protocol) -> None:
+        if self._protocol is protocol:
+            protocol.probe()
+            protocol.loop.call_later(self._probe_s, self._probe, protocol)
 
-    async def _greet(self, wire: _Wire) -> None:
+    async def _greet(self, protocol: _Protocol) -> None:
         kwargs = self._kwargs
-        said: list[asyncio.Future[Any]] = []
+        answers: list[asyncio.Future[Any]] = []
 
-        def say(*args: Argument) -> None:
-            future: asyncio.Future[Any] = wire.loop.create_future()
+        def ask(*args: Argument) -> None:
+            future: asyncio.Future[Any] = protocol.loop.create_future()
             future.add_done_callback(_quiet)
-            wire.put(_pack(args), future)
-            said.append(future)
+            protocol.put(_pack(args), future)
+            answers.append(future)
 
         if password := kwargs.get("password"):
-            say("AUTH", *([kwargs["username"]] if kwargs.get("username") else []), password)
+            ask("AUTH", *([kwargs["username"]] if kwargs.get("username") else []), password)
         if kwargs.get("db"):
-            say("SELECT", kwargs["db"])
-        say("CLIENT", "SETNAME", self._name)
+            ask("SELECT", kwargs["db"])
+        ask("CLIENT", "SETNAME", self._name)
         if self._on_push is None:
-            said += wire.load_scripts()
-        for future in said:
+            answers += protocol.load_scripts()
+        for future in answers:
             await future
 
-    def _lost(self, wire: _Wire) -> None:
-        if self._wire is not wire:
+    def _lost(self, protocol: _Protocol) -> None:
+        if self._protocol is not protocol:
             return
-        self._wire = None
+        self._protocol = None
         self.connected.clear()
         if not self._closed:
             log.warning("redis connection lost", extra={"connection": self._name})
@@ -323,44 +323,44 @@ class Connection:
                 await self.open(patience_s=5)
                 log.info("redis connection restored", extra={"connection": self._name})
                 return
-            # one that refuses its greeting (too many clients) says so at once
-            await asyncio.sleep(self._look_s / _LOOKS)
+            # one that refuses the greeting (too many clients) does so at once
+            await asyncio.sleep(self._probe_s / _PROBES)
 
     def call(self, *args: Argument) -> "asyncio.Future[Any]":
         """Send a command with this tick's others. The future gives the reply, RedisError or StreamConnectionLost."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self._wire is None:
+        if self._protocol is None:
             future.set_exception(StreamConnectionLost("no connection to Redis"))
             future.add_done_callback(_quiet)
         else:
-            self._wire.put(_pack(args), future)
+            self._protocol.put(_pack(args), future)
         return future
 
     def transaction(self, packed: list[bytes], commands: int) -> "asyncio.Future[Any]":
         """Send packed commands as one MULTI; the future gives EXEC's reply, RedisError or StreamConnectionLost.
 
-        What Redis says when it queues them is dropped unread: a future for each was a third of the price (per chunk).
+        What Redis answers when it queues them is dropped unread: a future for each was a third of the price (per chunk).
         """
         return self._batch([_MULTI, *packed, _EXEC], commands + 1)
 
     def _batch(self, packed: list[bytes], skipped: int) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self._wire is None:
+        if self._protocol is None:
             future.set_exception(StreamConnectionLost("no connection to Redis"))
             future.add_done_callback(_quiet)
         else:
-            self._wire.put_batch(packed, skipped, future)
+            self._protocol.put_batch(packed, skipped, future)
         return future
 
     def flush(self) -> None:
         """Write what was put in this turn of the loop now and not at its end: for a tick's whole output."""
-        if self._wire is not None:
-            self._wire.flush()
+        if self._protocol is not None:
+            self._protocol.flush()
 
     def send_quiet(self, *args: Argument) -> None:
         """Send a command whose outcome does not matter; its reply is dropped unread."""
-        if self._wire is not None:
-            self._wire.put(_pack(args), None)
+        if self._protocol is not None:
+            self._protocol.put(_pack(args), None)
 
     @staticmethod
     def quiet(future: "asyncio.Future[Any]") -> None:
@@ -378,8 +378,8 @@ class Connection:
 
     def cut(self) -> None:
         """Break the connection; it is made anew. For who got an answer that was not to what it asked: the next may not be either."""
-        if self._wire is not None and self._wire.transport is not None:
-            self._wire.transport.abort()
+        if self._protocol is not None and self._protocol.transport is not None:
+            self._protocol.transport.abort()
 
     async def close(self) -> None:
         """Close for good."""
@@ -388,5 +388,5 @@ class Connection:
             self._reconnecting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reconnecting
-        if self._wire is not None and self._wire.transport is not None:
-            self._wire.transport.close()
+        if self._protocol is not None and self._protocol.transport is not None:
+            self._protocol.transport.close()

@@ -18,7 +18,7 @@ def faults_of(info: Mapping[str, object]) -> list[str]:
         found.append("cannot write its append-only file and refuses writes: make room on its disk, then see its log")
     if str(info.get("role", "master")) != "master":
         found.append("is a replica, which refuses writes: let SLUICE_REDIS_URL name its primary")
-    # said only where `min-replicas-to-write` asks for some
+    # reported only where `min-replicas-to-write` asks for some
     if str(info.get("min_slaves_good_slaves", "")) == "0":
         found.append("has no replica that keeps up and refuses writes: bring one back, or set `min-replicas-to-write 0`")
     policy = str(info.get("maxmemory_policy", ""))

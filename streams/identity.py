@@ -1,7 +1,7 @@
 """Whether what this Redis holds belongs into this process's database: both know the database's id.
 
 The first that comes writes it to Redis; who finds another one there does nothing more with it, or each of two instances would keep
-half of the record. A Redis that lost its keys is claimed again by the next look. Must not know: how the database is asked.
+half of the record. A Redis that lost its keys is claimed again by the next check. Must not know: how the database is asked.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from streams import layout
 from streams.connection import Connection, RedisError
 
 log = logging.getLogger(__name__)
-LOOK_S = 1.0
+CHECK_S = 1.0
 """How old what is known of Redis may be."""
 ASK_S = 5.0
 """How old what is known of the database may be."""
@@ -26,7 +26,7 @@ class Identity:
     def __init__(self, redis: Connection, ask: Callable[[], Awaitable[str]]) -> None:
         self._redis, self._ask = redis, ask
         self._mine: str | None = None
-        self._asked = self._looked = float("-inf")
+        self._asked = self._checked = float("-inf")
         self.fault = ""
         """What is wrong, as a sentence; empty when nothing is, or it is not known."""
 
@@ -36,7 +36,7 @@ class Identity:
             raise OtherDatabase(self.fault)
 
     async def holds(self) -> bool:
-        """Does what Redis holds belong into the database? Asks no more often than `LOOK_S` and `ASK_S`.
+        """Does what Redis holds belong into the database? Asks no more often than `CHECK_S` and `ASK_S`.
 
         Raises AuditUnavailable while the database's id is not known, StreamConnectionLost, RedisError.
         """
@@ -45,25 +45,25 @@ class Identity:
             try:
                 mine = await self._ask()
                 if mine != self._mine:
-                    self._mine, self._looked = mine, float("-inf")
+                    self._mine, self._checked = mine, float("-inf")
             except AuditUnavailable:
                 # away again: it was this one when it was last there
                 if self._mine is None:
                     raise
             self._asked = now
-        if now - self._looked > LOOK_S:
+        if now - self._checked > CHECK_S:
             self._note(await self._there() if self._mine else "")
-            self._looked = now
+            self._checked = now
         return not self.fault
 
     @property
     def is_due(self) -> bool:
         """Must `holds` be asked again? Asked before each batch, of which many come in a second."""
-        return bool(self.fault) or time.monotonic() - self._looked > LOOK_S
+        return bool(self.fault) or time.monotonic() - self._checked > CHECK_S
 
     def look_anew(self) -> None:
         """Believe nothing that is known of Redis: it may be another than before."""
-        self._looked = float("-inf")
+        self._checked = float("-inf")
 
     async def _there(self) -> str:
         assert self._mine is not None

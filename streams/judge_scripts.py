@@ -4,7 +4,7 @@ Both touch shard 00 and the calls that questions are of. Keys come from `streams
 """
 
 JUDGE_ASK = """
--- KEYS queue bell turns shares; ARGV job_key job_id job expires_ms max_depth bells key keep_s
+-- KEYS queue wake_ups turns shares; ARGV job_key job_id job expires_ms max_depth most_wake_ups key keep_s
 local depth = redis.call('ZCARD', KEYS[1])
 if depth >= tonumber(ARGV[5]) then return 'QUEUE' end
 if redis.call('EXISTS', ARGV[1]) == 0 then
@@ -14,8 +14,8 @@ if redis.call('EXISTS', ARGV[1]) == 0 then
     redis.call('DEL', KEYS[3])
     redis.call('DEL', KEYS[4])
   end
-  local said = redis.call('HMGET', KEYS[4], 'now', 'key:' .. ARGV[7])
-  local now, own = tonumber(said[1] or 0), tonumber(said[2] or 0)
+  local turns = redis.call('HMGET', KEYS[4], 'now', 'key:' .. ARGV[7])
+  local now, own = tonumber(turns[1] or 0), tonumber(turns[2] or 0)
   if own - now > tonumber(ARGV[5]) - depth then return 'KEY' end
   local turn = math.max(now, own)
   redis.call('HSET', KEYS[4], 'now', now, 'key:' .. ARGV[7], turn + 1)
@@ -33,7 +33,7 @@ if redis.call('RPUSH', KEYS[2], '1') > tonumber(ARGV[6]) then redis.call('LTRIM'
 redis.call('EXPIRE', KEYS[2], 5)
 return 'OK'
 """
-"""Put a job of arq's on the judge queue, once, and ring the bell.
+"""Put a job of arq's on the judge queue, once, and wake a judge.
 
 Keys of clients take turns (start-time fair queueing): a question's turn is the one after its key's last, or the present one; lower turns
 are taken first. So a key that asks a thousand questions is as far ahead as any other with its next. A key may have as many waiting as there
@@ -41,7 +41,7 @@ is room left, so that however many fill the queue, each leaves room for one more
 """
 
 JUDGE_TURN = """#!lua flags=allow-oom
--- KEYS queue bell turns shares [facts]; ARGV mine take('1'|'0'|'again') rung('1'|'0') mark_ms beat_ms
+-- KEYS queue wake_ups turns shares [facts]; ARGV mine take('1'|'0'|'again') woken('1'|'0') mark_ms beat_ms
 -- most_tries retry_s look [job_id channel ttl field value]
 -- allow-oom: a call whose question has no answer keeps its memory longest
 local function key_of(call, kind) return string.format('sluice:{%02d}:%s:%s', tonumber(string.sub(call, -2), 16), kind, call) end
@@ -116,13 +116,13 @@ local found = ARGV[2] == 'again' and in_time(true)
 if not found and t[2] % 16 == 0 then found = in_time() end
 found = found or in_turn() or in_time()
 if not found then return {stored} end
--- a judge that took a job without having been woken takes a bell with it, else another is woken for nothing
+-- a judge that took a job without having been woken takes a wake-up with it, else another is woken for nothing
 if ARGV[3] == '0' then redis.pcall('LPOP', KEYS[2]) end
 return found
 """
-"""Store a judge's last answer and take its job off the queue, then take the job whose turn it is, with the first sign of life.
+"""Store a judge's last answer and take its job off the queue, then take the job whose turn it is, with the first heartbeat.
 
-One round trip a judgement; with the answer, arq's `run_job`, the sign of life and the end of the job on their own there were four.
+One round trip a judgement; with the answer, arq's `run_job`, the heartbeat and the end of the job on their own there were four.
 Returns whether the answer was the first (1 or 0), and id, text, number of tries and what is left of the life of the job, in ms, if there is
 one: as long as an answer is of use, on Redis' clock. Where the question has its
 answer, another judge works on it (no model is asked twice), the text is gone or it was tried too often, the job goes. An id that is not

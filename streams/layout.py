@@ -11,7 +11,7 @@ moves no open call.
                           p policy, r revision, k takeovers without an output, kn the n of the last,
                           i the owner is in a step of it that may be the owner's end,
                           o since when it waits for a worker that has its revision
-    facts:ID     hash     set once per field: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded turns
+    facts:ID     hash     write-once values: j:BLOCK:STEP judgement, c:BLOCK commit, t recorded turns
     beat:ID:...  string   a judge job's heartbeat
     gw:GATEWAY   string   the gateway is alive and has read its replies up to this id
     reply:GATEWAY stream  what workers release, for one gateway process
@@ -19,7 +19,7 @@ moves no open call.
     audit-trimmed string  how many audit entries were trimmed because they were committed: what else is missing, somebody took
     sets:GATEWAY string   the policy sets that the gateway names in START, its own first; for `sluice doctor`
     database     string   the id of the database that this Redis' records go to: who has another one does not work with it
-    gateways     hash     what each gateway shows of itself, for `doctor`
+    gateways     hash     the last heartbeat of each gateway, for `doctor`
     dispatch     stream   calls to claim; group `policy`
     audit        stream   records; group `audit`
     ended        stream   ids of calls that ended (field `c` each), the newest 100,000 or so: what Postgres must hold to their end.
@@ -27,7 +27,7 @@ moves no open call.
 
 Channels (a hint; the stream or key is the truth, for what is published is heard in every database of a Redis: `SELECT` parts keys and
 not channels): `in:ID` carries the bytes of each entry of `call:ID`;
-`fact:ID` carries the field of a new fact; `waiting` says that a call begins to wait for its commit.
+`fact:ID` carries the field of a new fact; `waiting` is the wake-up for a call that begins to wait for its commit.
 """
 
 import os
@@ -47,8 +47,8 @@ T = TypeVar("T")
 POLICY_GROUP = "policy"
 AUDIT_GROUP = "audit"
 JUDGE_QUEUE = "sluice:{00}:judge"
-JUDGE_BELL = "sluice:{00}:judge-bell"
-"""List: a token per ask wakes one idle judge at once; short, expires, and may be lost (judges also poll)."""
+JUDGE_WAKE_UPS = "sluice:{00}:judge-bell"
+"""List: a token for each question wakes one idle judge at once; short, expires, and may be lost (judges also poll)."""
 JUDGE_TURNS = "sluice:{00}:judge-turns"
 """Sorted set: the questions that nobody has taken yet, in the order in which judges take them: keys of clients in turn. A hint, expires."""
 JUDGE_SHARES = "sluice:{00}:judge-shares"
@@ -65,15 +65,15 @@ RECORDED = b"a"
 BLOB = b"b"
 """The field of call, reply and audit entries: a msgpack blob. Reply and audit entries have one for each call of a release."""
 WORKERS_KEY = "sluice:{00}:workers"
-"""Hash: live worker processes, `role:name` to the last sign of life in ms on Redis' clock; every process prunes the old.
+"""Hash: heartbeats of worker processes, `role:name` to the last one in ms on Redis' clock (`streams.heartbeats`).
 
-Policy workers also show `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls;
+Policy workers also write `policies:KIND:NAME`, KIND being a hash of all their policy revisions: those alike can take each other's calls;
 and `set:SET:NAME`, the policy set under which they begin calls.
 """
 DATABASE_KEY = "sluice:{00}:database"
 
 GATEWAYS_KEY = "sluice:{00}:gateways"
-"""Hash: what each gateway last showed, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. For who looks; expires."""
+"""Hash: the last heartbeat of each gateway, `AT TEXT`: ms on Redis' clock, and what is wrong with it or nothing. Expires."""
 WARNING = "warning: "
 GATEWAY_KNOWN_MS = 600_000
 """How long it is remembered that a gateway was there."""
@@ -142,7 +142,7 @@ def chunk_channel(call_id: str) -> str:
 
 
 def facts_channel(call_id: str) -> str:
-    """Where judges and audit writers say which fact is new."""
+    """Where judges and audit writers publish which fact is new."""
     return _of_call("fact", call_id)
 
 
@@ -189,7 +189,7 @@ committed_channel = committed_key
 
 
 def waiting_channel(shard: int) -> str:
-    """Where a policy worker says that a call begins to wait for its commit: audit writers pause no longer."""
+    """Where a policy worker publishes that a call begins to wait for its commit: a wake-up for audit writers."""
     return f"{tag(shard)}waiting"
 
 
@@ -220,7 +220,7 @@ def gateway_key(shard: int, gateway: str) -> str:
 
 
 def sets_key(gateway: str) -> str:
-    """Which policy sets a gateway names, with blanks between them; expires when it is gone."""
+    """Which policy sets a gateway names, with blanks between them; expires after the gateway stopped."""
     return f"{tag(0)}sets:{gateway}"
 
 
@@ -230,14 +230,14 @@ def reply_key(shard: int, gateway: str) -> str:
 
 
 class GatewaySign(NamedTuple):
-    """When a gateway last showed itself (ms on Redis' clock), and what was wrong with it, in a sentence."""
+    """A gateway's last heartbeat: when (ms on Redis' clock), and what was wrong with it, in a sentence."""
 
     at: int
     trouble: str
 
 
 def gateway_says(trouble: str, warnings: Sequence[str]) -> str:
-    """Return what a gateway shows of itself: what keeps it from its work, or else all that should be looked at."""
+    """Return what a gateway writes with its heartbeat: what keeps it from its work, or else all that should be looked at."""
     return trouble or (f"{WARNING}{'; '.join(warnings)}" if warnings else "")
 
 

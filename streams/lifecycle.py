@@ -1,4 +1,4 @@
-"""How every process at the streams, gateway or worker, says that it is ready, and stops on a signal."""
+"""How every process at the streams, gateway or worker, reports that it is ready, and stops on a signal."""
 
 import asyncio
 import gc
@@ -10,7 +10,7 @@ from protocol.config import Runtime
 
 
 def tell_ready(settings: Runtime) -> None:
-    """Say through the descriptor of `sluice up` that this process is ready; from now on garbage is collected, but for what is there."""
+    """Report through the descriptor of `sluice up` that this process is ready; from now on garbage is collected, but for what is there."""
     gc.collect()
     gc.freeze()
     gc.enable()  # who started this process did without while importing

@@ -1,11 +1,6 @@
-"""The Lua scripts: every step that must be one step. Each says its keys and arguments; time is Redis' own.
+"""The Lua scripts: every step that must be one step. Each names its keys and arguments first; time is Redis' own."""
 
-Outcomes are words: OK, DUP (this very thing was done before), FENCED (another owns the call), SEQ (numbers do not
-follow), CLOSED (the call has ended), GONE (Redis has it no longer), GATEWAY_LOST, FULL, EXPIRED, OWNED, OTHER (of a policy
-revision that the worker does not have), SET (it may not begin under the worker's policy set), SHARE (of an API key that has its share of
-the worker), LOST, QUEUE, BACKLOG.
-"""
-
+from enum import Enum
 from hashlib import sha1
 
 from protocol.bounds import MAX_ENDED_CALLS
@@ -13,6 +8,44 @@ from streams import judge_scripts
 
 MAX_PASSED_ON = 16
 """How often a call of another policy set goes to the next worker at once; then it waits for one that looks for what was left."""
+
+
+class Outcome(bytes, Enum):
+    """What became of what a script was asked to do, as Redis returns it: each member is equal to its bytes."""
+
+    OK = b"OK"
+    DUP = b"DUP"
+    """This very thing was done before."""
+    FENCED = b"FENCED"
+    """Another worker owns the call."""
+    SEQ = b"SEQ"
+    """The numbers of a release do not follow."""
+    CLOSED = b"CLOSED"
+    """The call has ended."""
+    GONE = b"GONE"
+    """Redis has the call no longer."""
+    GATEWAY_LOST = b"GATEWAY_LOST"
+    FULL = b"FULL"
+    """The gateway has too much to read."""
+    EXPIRED = b"EXPIRED"
+    """Claimed too late."""
+    OWNED = b"OWNED"
+    """Another worker has the call, and this was no takeover."""
+    SHARE = b"SHARE"
+    """The API key has its share of the worker."""
+    OTHER = b"OTHER"
+    """Of a policy revision that the worker does not have."""
+    SET = b"SET"
+    """The call may not begin under the worker's policy set."""
+    ERROR = b"ERROR"
+    """A key of the call is spoilt; Redis' own text follows."""
+    LOST = b"LOST"
+    """Not this one's: an entry that another has, a stream that was read and is another now."""
+    KEY = b"KEY"
+    """The API key has its share of the judge queue."""
+    QUEUE = b"QUEUE"
+    BACKLOG = b"BACKLOG"
+
 
 START = """
 -- KEYS dispatch audit (call body)..
@@ -36,10 +69,10 @@ end
 local out = {}
 for i = 3, #KEYS, 2 do
   local a = (i - 3) / 2 * 3 + 7
-  -- one that is refused (Redis is full, its keys are spoilt) says so itself: those before it have begun
-  local done, said = pcall(begin, KEYS[i], KEYS[i + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2])
-  if not done and type(said) ~= 'table' then said = {err = tostring(said)} end
-  out[#out + 1] = said
+  -- one that is refused (Redis is full, its keys are spoilt) has an outcome of its own: those before it have begun
+  local done, outcome = pcall(begin, KEYS[i], KEYS[i + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2])
+  if not done and type(outcome) ~= 'table' then outcome = {err = tostring(outcome)} end
+  out[#out + 1] = outcome
 end
 return out
 """
@@ -52,9 +85,9 @@ APPEND_LAST = """#!lua flags=allow-oom
 -- KEYS call; ARGV channel (id blob hint)..
 -- allow-oom: the entries that end a call must go in though Redis is full, because only its end gives back what it takes
 for i = 2, #ARGV, 3 do
-  local said = redis.pcall('XADD', KEYS[1], 'NOMKSTREAM', ARGV[i], 'b', ARGV[i + 1])
-  if not said then return 'GONE' end
-  if type(said) == 'table' and said.err and not string.find(said.err, 'equal or smaller', 1, true) then return said end
+  local outcome = redis.pcall('XADD', KEYS[1], 'NOMKSTREAM', ARGV[i], 'b', ARGV[i + 1])
+  if not outcome then return 'GONE' end
+  if type(outcome) == 'table' and outcome.err and not string.find(outcome.err, 'equal or smaller', 1, true) then return outcome end
   redis.call('PUBLISH', ARGV[1], ARGV[i + 2])
 end
 return 'OK'
@@ -124,7 +157,7 @@ local function claim(ctl, call, body, facts, token, entry, due)
     if c[1] ~= '' and ARGV[2] == '0' then return {'OWNED'} end
     local has
     if c[6] then
-      -- a refused call has an empty revision: any worker can say again what was said
+      -- a refused call has an empty revision: any worker can give the same answer again
       has = c[6] == '' or pins[c[5] .. '@' .. c[6]]
     else
       -- nothing of it went out: it begins anew. What is no stream is read below, when the call is this worker's to end
@@ -158,8 +191,8 @@ local out = {}
 for i = 2, #KEYS, 4 do
   local a = 8 + ARGV[7] + (i - 2) / 4 * 3
   -- one whose keys are spoilt must not take the others with it
-  local done, said = pcall(claim, KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], ARGV[a], ARGV[a + 1], ARGV[a + 2])
-  out[#out + 1] = done and said or {'ERROR', type(said) == 'table' and said.err or tostring(said)}
+  local done, outcome = pcall(claim, KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3], ARGV[a], ARGV[a + 1], ARGV[a + 2])
+  out[#out + 1] = done and outcome or {'ERROR', type(outcome) == 'table' and outcome.err or tostring(outcome)}
 end
 return out
 """.replace("MAX_PASSED_ON", str(MAX_PASSED_ON))
@@ -178,7 +211,7 @@ redis.call('HSET', KEYS[1], 'k', 0, 'kn', -1)
 redis.call('HDEL', KEYS[1], 'i')
 return 'OK'
 """
-"""Say that a call taken over did its new owner no harm: takeovers are counted anew."""
+"""Mark that a call taken over did its new owner no harm: takeovers are counted anew."""
 
 INSIDE = """#!lua flags=allow-oom
 -- KEYS ctl; ARGV token inside('1'|'0')
@@ -186,7 +219,7 @@ if redis.call('HGET', KEYS[1], 't') ~= ARGV[1] then return 'FENCED' end
 if ARGV[2] == '1' then redis.call('HSET', KEYS[1], 'i', '1') else redis.call('HDEL', KEYS[1], 'i') end
 return 'OK'
 """
-"""Say that the owner of a call is in a step of it that may be the owner's end, or is not any more."""
+"""Mark that the owner of a call is in a step of it that may be the owner's end, or is not any more."""
 
 RENEW = """#!lua flags=allow-oom
 -- KEYS dispatch ctl..; ARGV consumer call_ttl (token entry)..
@@ -207,7 +240,7 @@ for i = 2, #KEYS do
 end
 return out
 """
-"""Renew the leases of a worker; returns a word for each."""
+"""Renew the leases of a worker; returns an outcome for each."""
 
 HANDOVER = """#!lua flags=allow-oom
 -- KEYS ctl dispatch; ARGV token call_id within_ms
@@ -238,16 +271,16 @@ for i = 4, #KEYS do
   local number, nextn, reply, audit = ARGV[a + 2], ARGV[a + 3], ARGV[a + 6], ARGV[a + 7]
   -- a lease that is no hash is none
   local c = redis.pcall('HMGET', KEYS[i], 't', 'n', 'h')
-  local said
-  if not c[1] then said = 'GONE'
-  elseif c[1] == 'closed' then said = 'CLOSED'
-  elseif c[1] ~= ARGV[a + 1] then said = 'FENCED'
+  local outcome
+  if not c[1] then outcome = 'GONE'
+  elseif c[1] == 'closed' then outcome = 'CLOSED'
+  elseif c[1] ~= ARGV[a + 1] then outcome = 'FENCED'
   elseif c[2] ~= number then
-    if c[2] == nextn and c[3] == ARGV[a + 4] then said = 'DUP' else said = 'SEQ' end
-  elseif reply ~= '' and not read then said = 'GATEWAY_LOST'
-  elseif reply ~= '' and full then said = 'FULL'
+    if c[2] == nextn and c[3] == ARGV[a + 4] then outcome = 'DUP' else outcome = 'SEQ' end
+  elseif reply ~= '' and not read then outcome = 'GATEWAY_LOST'
+  elseif reply ~= '' and full then outcome = 'FULL'
   else
-    said = 'OK'
+    outcome = 'OK'
     taken[#taken + 1] = i
     if audit ~= '' then
       records[#records + 1] = 'b'
@@ -258,7 +291,7 @@ for i = 4, #KEYS do
       replies[#replies + 1] = reply
     end
   end
-  out[i - 3] = said
+  out[i - 3] = outcome
 end
 -- one entry of each stream for all calls: an entry of its own for each cost Redis 16 us a call, of 36 a chunk
 local id
@@ -294,18 +327,18 @@ local out, taken, records, replies, entries, ended = {}, {}, {}, {}, {}, {}
 for i = 4, #KEYS - 1, 3 do
   local a = (i - 4) / 3 * 4 + 2
   local c = redis.pcall('HMGET', KEYS[i], 't', 'e')
-  local said
-  if c[1] == 'closed' then said = 'CLOSED'
-  elseif not c[1] and ARGV[a + 4] == '0' then said = 'GONE'
-  elseif c[1] and c[1] ~= ARGV[a + 1] then said = 'FENCED'
+  local outcome
+  if c[1] == 'closed' then outcome = 'CLOSED'
+  elseif not c[1] and ARGV[a + 4] == '0' then outcome = 'GONE'
+  elseif c[1] and c[1] ~= ARGV[a + 1] then outcome = 'FENCED'
   else
-    said = 'OK'
+    outcome = 'OK'
     if c.err then redis.call('DEL', KEYS[i]) end
     taken[#taken + 1] = i
     records[#records + 1] = 'b'
     records[#records + 1] = ARGV[a + 2]
-    -- a worker that gives up tells the gateway, whose client would wait for the activity timeout; also one that looks dead: it may
-    -- only sleep
+    -- a worker that gives up sends the gateway an error, or its client would wait for the activity timeout; also one that looks dead:
+    -- it may only be stopped
     if ARGV[a + 3] ~= '' then
       replies[#replies + 1] = 'b'
       replies[#replies + 1] = ARGV[a + 3]
@@ -314,7 +347,7 @@ for i = 4, #KEYS - 1, 3 do
     ended[#ended + 1] = 'c'
     ended[#ended + 1] = string.match(KEYS[i], '[^:]+$')
   end
-  out[#out + 1] = said
+  out[#out + 1] = outcome
 end
 if #records > 0 then redis.call('XADD', KEYS[2], '*', unpack(records)) end
 -- whatever became of that stream, a call must end
@@ -339,8 +372,8 @@ return out
 """Write terminal records and let go of the calls, up to 60 of one shard and gateway; nothing can be released after it. `gone`: also where
 Redis lost the call, or its lease cannot be read.
 
-The call's stream stays 5 s: for who is in the middle of reading it, and has not heard that another ended the call. The keys that say that
-it has ended stay for `ended_ttl`.
+The call's stream stays 5 s: for a worker that is still reading it, and does not know yet that another ended the call. The keys that mark it
+as ended stay for `ended_ttl`.
 """
 
 BEAT = """#!lua flags=allow-oom
@@ -357,8 +390,8 @@ local known = new or found[1] and found[1][1] == ARGV[1]
 redis.call('SET', KEYS[1], known and ARGV[1] or '0-0', 'PX', ARGV[2])
 return {known and 'OK' or 'LOST', #found > ((new or not known) and 0 or 1) and 1 or 0}
 """
-"""Show that a gateway lives, and how far it has read its replies; say whether that is an entry of its stream (OK, LOST, or why that cannot
-be said), and whether more is there.
+"""Write a gateway's heartbeat, with how far it has read its replies. Returns whether that is an entry of its stream (OK, LOST, or why it is
+not known), and whether more is there.
 """
 
 SHOW_GATEWAY = """#!lua flags=allow-oom
@@ -368,16 +401,16 @@ redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', t[1] * 1000 + math.fl
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 'OK'
 """
-"""Show to who looks that a gateway lives, and what is wrong with it."""
+"""Write a gateway's heartbeat for `sluice doctor`, with what is wrong with it."""
 
-PRESENCE = """#!lua flags=allow-oom
+HEARTBEAT = """#!lua flags=allow-oom
 -- KEYS workers; ARGV process..
 local t = redis.call('TIME')
 local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 for i = 1, #ARGV do redis.call('HSET', KEYS[1], ARGV[i], now) end
 return 'OK'
 """
-"""Show that a worker process lives."""
+"""Write the heartbeat of a worker process."""
 
 READ = """#!lua flags=allow-oom
 -- KEYS audit; ARGV consumer count bytes idle_ms ('' to leave what others hold); a few entries at a time, because each may be megabytes
@@ -386,12 +419,12 @@ local cursor = ARGV[4] ~= '' and '0-0'
 while count < tonumber(ARGV[2]) and size < tonumber(ARGV[3]) do
   local entries
   if cursor then
-    local said = redis.call('XAUTOCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], cursor, 'COUNT', 10)
-    cursor, entries = said[1] ~= '0-0' and said[1], said[2]
+    local answer = redis.call('XAUTOCLAIM', KEYS[1], 'audit', ARGV[1], ARGV[4], cursor, 'COUNT', 10)
+    cursor, entries = answer[1] ~= '0-0' and answer[1], answer[2]
   else
-    local said = redis.call('XREADGROUP', 'GROUP', 'audit', ARGV[1], 'COUNT', 10, 'STREAMS', KEYS[1], '>')
-    if not said then break end
-    entries = said[1][2]
+    local answer = redis.call('XREADGROUP', 'GROUP', 'audit', ARGV[1], 'COUNT', 10, 'STREAMS', KEYS[1], '>')
+    if not answer then break end
+    entries = answer[1][2]
   end
   for _, entry in ipairs(entries) do
     for i = 2, #entry[2], 2 do
@@ -406,7 +439,7 @@ return out
 """Take entries for an audit writer, until they hold a number of blobs or pass a number of bytes; first those idle for too long."""
 
 TRIM = """#!lua flags=allow-oom
--- KEYS audit committed trimmed; ARGV tell('1'|'0') [entry ...]
+-- KEYS audit committed trimmed; ARGV publish('1'|'0') [entry ...]
 if ARGV[2] then redis.call('XACK', KEYS[1], 'audit', unpack(ARGV, 2)) end
 local function below()
   local p = redis.call('XPENDING', KEYS[1], 'audit')
@@ -437,7 +470,7 @@ if trimmed > 0 then redis.call('INCRBY', KEYS[3], trimmed) end
 return trimmed
 """
 """Acknowledge entries, then trim the audit stream of what every writer has committed: below the smallest unacked id, or up to the last
-delivered; say so if told.
+delivered; publish that if asked.
 
 Who may append may also cut (XADD's MAXLEN, which no ACL refuses), so what was trimmed here is counted.
 """
@@ -453,15 +486,15 @@ return s['entries-added'] - s.length - (redis.call('GET', KEYS[2]) or s['entries
 
 FACT = """#!lua flags=allow-oom
 -- KEYS facts; ARGV channel ttl (field value)..; the first value of a field stays
-local said = {}
+local written = {}
 for i = 3, #ARGV, 2 do
-  said[#said + 1] = redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1])
+  written[#written + 1] = redis.call('HSETNX', KEYS[1], ARGV[i], ARGV[i + 1])
   redis.call('PUBLISH', ARGV[1], ARGV[i])
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return said
+return written
 """
-"""Set facts once and say so on the call's channel."""
+"""Write facts, each once, and publish their fields on the call's channel."""
 
 FORGET = """
 -- KEYS stream; ARGV group idle_ms
@@ -479,7 +512,7 @@ return forgotten
 """Forget consumers of processes that ended long ago: a living one asks at least once a second, and nothing pending is forgotten."""
 
 ALL = (
-    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, SHOW_GATEWAY, PRESENCE, READ, TRIM, MISSING, FACT,
+    START, APPEND_LAST, CLAIM, REPLAYED, INSIDE, RENEW, HANDOVER, RELEASE, FINISH, BEAT, SHOW_GATEWAY, HEARTBEAT, READ, TRIM, MISSING, FACT,
     judge_scripts.JUDGE_ASK, judge_scripts.JUDGE_TURN, FORGET,
 )  # fmt: skip
 _SHA = {source: sha1(source.encode(), usedforsecurity=False).hexdigest() for source in ALL}

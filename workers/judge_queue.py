@@ -1,7 +1,7 @@
 """The asking side of the judge pool: puts questions on the arq queue and notices judges that died over one.
 
-arq owns the queue and its keys; jobs are JSON on both sides, never pickle. Beside arq, a token on a list (the bell)
-wakes an idle judge at once, because arq alone polls. Each question is one job per attempt, so asking twice is one job.
+arq owns the queue and its keys; jobs are JSON on both sides, never pickle. Beside arq, a wake-up (a token on a list)
+reaches an idle judge at once, because arq alone polls. Each question is one job per attempt, so asking twice is one job.
 """
 
 import asyncio
@@ -18,12 +18,13 @@ from policy.base import JudgeQuestion
 from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from streams import connection, judge_scripts, layout
+from streams.scripts import Outcome
 
 FUNCTION = "judge"
 LOST = (RedisError, OSError, RuntimeError)
 """What arq's client raises when Redis goes away; uvloop's own for a connection that closed under it is a RuntimeError."""
 MAX_ATTEMPTS = 3
-_BELLS = 64
+_WAKE_UPS = 64
 _RETRY_S = 0.2
 _encode = msgspec.json.Encoder().encode
 
@@ -58,7 +59,7 @@ class Job(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def serialize(job: dict[str, Any]) -> bytes:
-    """Encode an arq job or result as JSON; what JSON cannot say (an exception) becomes its type's name."""
+    """Encode an arq job or result as JSON; what JSON cannot hold (an exception) becomes its type's name."""
     return msgspec.json.encode(job, enc_hook=lambda value: type(value).__name__)
 
 
@@ -136,20 +137,20 @@ class JudgeQueue:
         raise JudgeUnavailable("the question could not be put to a judge before its deadline")
 
     async def _enqueue(self, ask: Ask, left_s: float, key: str) -> None:
-        """Put it there as arq's `enqueue_job` does, in one step: its five, with the depth and the bell, cost 1 ms of CPU a question.
+        """Put it there as arq's `enqueue_job` does, in one step: its five, with the depth and the wake-up, cost 1 ms of CPU a question.
 
         Through arq's client that one step was still half of what asking cost.
         """
         job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
         job = serialize_job(FUNCTION, (_encode(ask).decode(),), {}, None, time.time_ns() // 1_000_000, serializer=serialize)
-        said = await self._redis.script(
+        outcome = await self._redis.script(
             judge_scripts.JUDGE_ASK,
-            [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.JUDGE_TURNS, layout.JUDGE_SHARES],
-            [job_key_prefix + job_id, job_id, job, max(1, int(left_s * 1000)), self._max_depth, _BELLS, key, layout.JUDGE_TURNS_S],
+            [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.JUDGE_SHARES],
+            [job_key_prefix + job_id, job_id, job, max(1, int(left_s * 1000)), self._max_depth, _WAKE_UPS, key, layout.JUDGE_TURNS_S],
         )
-        if said == b"KEY":
+        if outcome == Outcome.KEY:
             raise JudgeUnavailable("this key has its share of the questions that may wait for a judge")
-        if said != b"OK":
+        if outcome != Outcome.OK:
             raise JudgeUnavailable(f"{self._max_depth} questions wait for a judge already")
 
     def _remember(self, call_id: str, block: int, step: int, attempt: int) -> None:
@@ -161,9 +162,9 @@ class JudgeQueue:
             self._attempts = dict(kept)
 
     async def died(self, call_id: str, block: int, step: int) -> int | None:
-        """Return the number of the next attempt where the judge that had this question is gone without an answer, else None.
+        """Return the number of the next attempt where the judge that had this question died without an answer, else None.
 
-        Gone: no heartbeat, twice within a tenth of a second (a judge shows its first one just after it takes the job),
+        Dead: no heartbeat, twice within a tenth of a second (a judge sends its first one just after it takes the job),
         no answer, and the job is either in progress or not there any more. The dead attempt's job is taken away.
         """
         attempt = self._attempts.get((call_id, block, step), (0, 0.0))[0]
@@ -172,7 +173,7 @@ class JudgeQueue:
         job_id = layout.judge_job_id(call_id, block, step, attempt)
         try:
             for pause in (0.1, 0.0):
-                if not await self._is_gone(call_id, block, step, job_id):
+                if not await self._has_no_judge(call_id, block, step, job_id):
                     return None
                 await asyncio.sleep(pause)
             await take_away(self._pool, job_id)
@@ -180,25 +181,16 @@ class JudgeQueue:
             return None
         return attempt + 1
 
-    async def _is_gone(self, call_id: str, block: int, step: int, job_id: str) -> bool:
+    async def _has_no_judge(self, call_id: str, block: int, step: int, job_id: str) -> bool:
         async with self._pool.pipeline(transaction=False) as pipe:
             pipe.exists(layout.judge_beat_key(call_id, block, step))
             pipe.hexists(layout.facts_key(call_id), layout.judgement_field(block, step))
             pipe.exists(in_progress_key_prefix + job_id)
             pipe.zscore(layout.JUDGE_QUEUE, job_id)
             pipe.exists(job_key_prefix + job_id)
-            beats, answered, begun, queued, known = await pipe.execute()
+            heartbeat, answered, begun, queued, known = await pipe.execute()
         waits = queued is not None and known and not begun
-        return not (beats or answered or waits)
-
-    async def stats(self) -> dict[str, float]:
-        """Return `depth` (questions waiting or being judged) and `oldest_wait_s`, the age of the oldest of them."""
-        async with self._pool.pipeline(transaction=False) as pipe:
-            pipe.zcard(layout.JUDGE_QUEUE)
-            pipe.zrange(layout.JUDGE_QUEUE, 0, 0, withscores=True)
-            pipe.time()
-            depth, oldest, clock = await pipe.execute()
-        return {"depth": depth, "oldest_wait_s": max(0.0, layout.time_ms(clock) - oldest[0][1]) / 1000 if oldest else 0.0}
+        return not (heartbeat or answered or waits)
 
     async def close(self) -> None:
         """Close arq's client."""

@@ -27,7 +27,7 @@ from protocol.errors import TookTooLong
 log = logging.getLogger(__name__)
 AT_ONCE = 2
 """Turns at once: the body of the next comes while the step of one is done, and no more of them lie here together."""
-LOOK_S = 0.05
+CHECK_S = 0.05
 AGAIN_S = 1.0
 """Of CPU, after which a step that caught its exception gets another."""
 SWITCH_S = 0.001
@@ -112,10 +112,10 @@ class Lane:
         began = last = time.clock_gettime(clock)
         still, again = 0, 0.0
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
             now = time.clock_gettime(clock)
-            # by the number of looks, each of which this process ran at: a machine that stood still is not a step that did
-            still = still + 1 if now - last < LOOK_S / 50 else 0
+            # by the number of checks, at each of which this process ran: a machine that stood still is not a step that did
+            still = still + 1 if now - last < CHECK_S / 50 else 0
             last = now
             if now - began > self._cpu_s and now > again:
                 again = now + AGAIN_S
@@ -123,7 +123,7 @@ class Lane:
                     if self._is_inside:
                         self._has_raised = True
                         _raise_in(self._ident)
-            if still * LOOK_S > self._blocked_s or now - began > 3 * self._cpu_s + AGAIN_S:
+            if still * CHECK_S > self._blocked_s or now - began > 3 * self._cpu_s + AGAIN_S:
                 log.error("a step hangs in a hook: this worker ends so that others take its calls")
                 os._exit(70)
 

@@ -1,4 +1,4 @@
-"""What every worker does alike beside other processes: it shows that it lives, and dies when it hangs or has no memory."""
+"""What every worker does alike: it sends heartbeats, runs background tasks, and ends when it hangs or has no memory."""
 
 import asyncio
 import logging
@@ -11,22 +11,20 @@ from types import CodeType
 from typing import Any
 
 from protocol.config import Runtime
-from streams import layout, lifecycle, scripts
+from streams import heartbeats, lifecycle, scripts
 from streams.connection import Connection
 from workers.lane import interrupt
 
 log = logging.getLogger(__name__)
-PRESENCE_S = 1.0
-STALE_MS = 5_000
 FORGET_MS, FORGET_EVERY_S = 3_600_000, 600
 REPEAT_S, LONGEST_REPEAT_S = 1.0, 60.0
-"""How long a chore that failed waits, the longest after some failures in a row."""
+"""How long a background task that failed waits, the longest after some failures in a row."""
 HANG_CPU_S = 1.0
-LOOK_S = 0.25
+CHECK_S = 0.25
 
 
 def tell_ready(settings: Runtime) -> None:
-    """Say that this worker is ready; one without memory ends from now on."""
+    """Report that this worker is ready; one without memory ends from now on."""
     asyncio.get_running_loop().set_exception_handler(_end_without_memory)
     lifecycle.tell_ready(settings)
 
@@ -34,7 +32,7 @@ def tell_ready(settings: Runtime) -> None:
 def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """End this process when it gets no memory, for what it holds then comes free, and others do its work.
 
-    Where a connection's answer does not fit, only its protocol fails: it would connect and ask again for ever, and look alive.
+    Where a connection's answer does not fit, only its protocol fails: it would connect and ask again for ever, and send heartbeats.
     """
     error = context.get("exception")
     # the sentence is that of the Redis protocol's parser
@@ -56,10 +54,10 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
     """
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     clock = time.pthread_getcpuclockid(thread)
-    beat = [time.clock_gettime(clock), 0.0]
+    turned = [time.clock_gettime(clock), 0.0]
 
     def tick() -> None:
-        beat[:] = time.clock_gettime(clock), 0
+        turned[:] = time.clock_gettime(clock), 0
         # of the whole process: with a step beside the loop both have half of the interpreter
         signal.setitimer(signal.ITIMER_PROF, (4 if beside() else 2) * HANG_CPU_S)
         loop.call_later(0.1, tick)
@@ -67,15 +65,15 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
     def watch() -> None:
         interrupted = last = 0.0
         while True:
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_S)
             now = time.clock_gettime(clock)
-            burned = now - beat[0]
-            # not by the clock: a look that took longer than it should is time in which this process did not run either
-            beat[1] += LOOK_S if now - last < LOOK_S / 50 else 0
+            burned = now - turned[0]
+            # not by the clock: a check that took longer than it should is time in which this process did not run either
+            turned[1] += CHECK_S if now - last < CHECK_S / 50 else 0
             last = now
-            if burned > HANG_CPU_S and interrupted != beat[0] and interrupt(thread, steps):
-                interrupted = beat[0]
-            elif burned > (1.5 if interrupted == beat[0] else 1) * HANG_CPU_S or beat[1] > blocked_s:
+            if burned > HANG_CPU_S and interrupted != turned[0] and interrupt(thread, steps):
+                interrupted = turned[0]
+            elif burned > (1.5 if interrupted == turned[0] else 1) * HANG_CPU_S or turned[1] > blocked_s:
                 log.error("event loop hangs in a hook: this worker ends so that others take its calls")
                 os._exit(70)
 
@@ -83,8 +81,8 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
 
 
-async def keep(name: str, chore: Callable[[], Awaitable[None]]) -> None:
-    """Run a chore until cancelled, and begin it again where it fails.
+async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
+    """Run a background task until cancelled, and begin it again where it fails.
 
     What it foresees it handles itself; what it does not is a fault of ours, or an odd answer, and one of those must not end for good what
     nobody would miss. Raises MemoryError: without memory the whole process has to end.
@@ -93,43 +91,43 @@ async def keep(name: str, chore: Callable[[], Awaitable[None]]) -> None:
     while True:
         began = time.monotonic()
         try:
-            await chore()
-            log.error("a chore ended: it begins again", extra={"action": name})
+            await task()
+            log.error("a background task ended: it begins again", extra={"action": name})
         except MemoryError:
             raise
         except Exception:
-            log.exception("a chore failed: it begins again", extra={"action": name})
+            log.exception("a background task failed: it begins again", extra={"action": name})
         if time.monotonic() - began > LONGEST_REPEAT_S:
             pause_s = REPEAT_S
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_REPEAT_S)
 
 
-async def show_presence(redis: Connection, *shown: tuple[str, str], alive_file: str = "") -> None:
-    """Write a sign of life each second, by role and name, for readiness, health checks and hand-over; prune the stale."""
+async def send_heartbeats(redis: Connection, *shown: tuple[str, str], alive_file: str = "") -> None:
+    """Write a heartbeat each second, by role and name, for readiness, health checks and hand-over."""
     alive = AliveFile(alive_file) if alive_file else None
     while True:
-        said = show(redis, *shown)
-        redis.quiet(said)
+        written = heartbeats.write(redis, *shown)
+        redis.quiet(written)
         if alive is not None:
-            said.add_done_callback(alive.write)
-        await asyncio.sleep(PRESENCE_S)
+            written.add_done_callback(alive.write)
+        await asyncio.sleep(heartbeats.EVERY_S)
 
 
 class AliveFile:
-    """Where this process writes down when Redis last took its sign of life: so its loop turns, and it reaches Redis.
+    """Where this process writes down when Redis last took its heartbeat: so its loop turns, and it reaches Redis.
 
-    What is written is the second since the machine's start, as /proc/uptime has it for who looks, because wall clocks jump. A health
-    check of a container reads it (`deploy/health`): an interpreter that starts, and asks Redis, takes 0.37 s of CPU each time.
+    What is written is the second since the machine's start, as in /proc/uptime, because wall clocks jump. The health check of a
+    container reads it (`deploy/health`): an interpreter that starts, and asks Redis, takes 0.37 s of CPU each time.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._is_told = False
+        self._is_logged = False
 
-    def write(self, said: "asyncio.Future[object]") -> None:
-        """Write it, if Redis took it."""
-        if said.cancelled() or said.exception() is not None:
+    def write(self, written: "asyncio.Future[object]") -> None:
+        """Write it, if Redis took the heartbeat."""
+        if written.cancelled() or written.exception() is not None:
             return
         try:
             with open("/proc/uptime", "rb") as clock:
@@ -140,48 +138,14 @@ class AliveFile:
             finally:
                 os.close(file)
         except OSError as error:
-            if not self._is_told:
-                log.error("the sign of life cannot be written down: correct SLUICE_ALIVE_FILE", extra={"error": str(error)})
-            self._is_told = True
-
-
-def show(redis: Connection, *shown: tuple[str, str]) -> "asyncio.Future[object]":
-    """Write a sign of life."""
-    return redis.script(scripts.PRESENCE, [layout.WORKERS_KEY], [f"{role}:{name}" for role, name in shown])
+            if not self._is_logged:
+                log.error("the heartbeat file cannot be written: correct SLUICE_ALIVE_FILE", extra={"error": str(error)})
+            self._is_logged = True
 
 
 async def forget_consumers(redis: Connection, keys: Sequence[str], group: str) -> None:
     """Forget the consumers of a group whose processes ended over an hour ago, now and every ten minutes. Runs until cancelled."""
     while True:
         for key in keys:
-            redis.script(scripts.FORGET, [key], [group, FORGET_MS]).add_done_callback(_ignore)
+            redis.quiet(redis.script(scripts.FORGET, [key], [group, FORGET_MS]))
         await asyncio.sleep(FORGET_EVERY_S)
-
-
-async def hide_presence(redis: Connection, role: str, name: str) -> None:
-    """Take the sign of life back: this process is going."""
-    redis.call("HDEL", layout.WORKERS_KEY, f"{role}:{name}").add_done_callback(_ignore)
-    await asyncio.sleep(0)
-
-
-async def present(redis: Connection, role: str) -> list[str]:
-    """Names of the live processes of a role. Raises StreamConnectionLost."""
-    now, shown = await signs(redis)
-    names = []
-    for field, at in shown.items():
-        if now - at > STALE_MS:
-            redis.call("HDEL", layout.WORKERS_KEY, field).add_done_callback(_ignore)
-        elif field.startswith(f"{role}:"):
-            names.append(field.partition(":")[2])
-    return names
-
-
-async def signs(redis: Connection) -> tuple[int, dict[str, int]]:
-    """What time it is, and when each process last showed life, by `role:name`, all on Redis' clock. Raises StreamConnectionLost."""
-    found, clock = await asyncio.gather(redis.call("HGETALL", layout.WORKERS_KEY), redis.call("TIME"))
-    return layout.time_ms(clock), {field.decode(): int(at) for field, at in zip(found[::2], found[1::2], strict=True)}
-
-
-def _ignore(future: "asyncio.Future[object]") -> None:
-    if not future.cancelled():
-        future.exception()

@@ -1,4 +1,4 @@
-"""What a call's end says of the call's record: how much of everything a whole one holds, and what its client got beside releases."""
+"""Sums in a call's end record: how much of everything a whole record holds, and what the client got beside releases."""
 
 from collections.abc import Sequence
 
@@ -18,16 +18,16 @@ def undecided_record(call_id: str, block: int, now_ms: int) -> BlockRecord:
     return BlockRecord(call_id=call_id, block=block, at=now_ms, kind="tool_use", verdict="withheld", reason="undecided", policy="")
 
 
-def relayed_events(call_id: str, told: Relayed, relayed: int, now_ms: int) -> list[Record]:
+def relayed_events(call_id: str, sums: Relayed, relayed: int, now_ms: int) -> list[Record]:
     """What the client got beside releases; `relayed` is the number that its gateway had come to.
 
     keepalive: `number` is the session's output before which `detail` of them were written. frame: `detail` is what the gateway wrote
     itself at the end. late: `detail` was written in place of the payload of release `number`.
     """
     records: list[Record] = [
-        EventRecord(call_id=call_id, kind="keepalive", number=number, at=now_ms, detail=str(times)) for number, times in told.keepalives
+        EventRecord(call_id=call_id, kind="keepalive", number=number, at=now_ms, detail=str(times)) for number, times in sums.keepalives
     ]
-    if told.own:
-        kind, number = ("late", told.late) if told.late >= 0 else ("frame", relayed)
-        records.append(EventRecord(call_id=call_id, kind=kind, number=number, at=now_ms, detail=to_text(told.own)))
+    if sums.own:
+        kind, number = ("late", sums.late) if sums.late >= 0 else ("frame", relayed)
+        records.append(EventRecord(call_id=call_id, kind=kind, number=number, at=now_ms, detail=to_text(sums.own)))
     return records

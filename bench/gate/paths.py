@@ -87,7 +87,7 @@ class Case:
         call.begin(self._body)
         end = _release(call)
         for blob in self._entries:
-            call.take_entry(layout.unpack_entry(blob))
+            call.feed_entry(layout.unpack_entry(blob))
             end = _release(call) or end
         return end
 
@@ -103,9 +103,9 @@ def _release(call: OwnedCall) -> str:
         call.answered()
         asks, call.new_asks, waits, call.new_waits = call.new_asks, [], call.new_waits, []
         for ask in asks:
-            call.take_fact(layout.judgement_field(ask.block, ask.step), _JUDGEMENT, _AT)
+            call.feed_fact(layout.judgement_field(ask.block, ask.step), _JUDGEMENT, _AT)
         for block in waits:
-            call.take_fact(layout.commit_field(block), b"1", _AT)
+            call.feed_fact(layout.commit_field(block), b"1", _AT)
     return end
 
 

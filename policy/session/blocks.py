@@ -91,11 +91,11 @@ class Blocks:
 
     # --- events ---
 
-    def take(self, event: Event, seq: int) -> Mark:
+    def feed(self, event: Event, seq: int) -> Mark:
         """Take an event of a block. Raises RemoteProtocolError."""
         match event:
             case TextDelta():
-                return self._text.take(event)
+                return self._text.feed(event)
             case ArgumentsDelta():
                 return self._arguments(event)
             case BlockStart():
@@ -168,7 +168,7 @@ class Blocks:
             return "allow", event.index
         if slot.kind in _CALLS or slot.result:
             self._held -= slot.size + _CALL_BYTES
-            self._decide(slot)
+            self._start_decision(slot)
             return "hold", event.index
         if not slot.blocked:
             self.slots.put(slot, event)
@@ -229,7 +229,7 @@ class Blocks:
             call.decided = Decided("block", block.reason, who, block.message, None, block.rule, block.detail)
             call.has_denied_result = True
             self._outbox.block_record(call, "withheld", block.reason, who, block.rule)
-        self._fill(call, self._outbox.at)
+        self._release(call, self._outbox.at)
 
     def _late_result(self, slot: Slot, start: BlockStart, call_id: str) -> Mark:
         """The result of a call in an earlier answer: whoever denies the call gets its result withheld."""
@@ -248,7 +248,7 @@ class Blocks:
         """Decide on a call that was found in text."""
         self._first_call = suspect.key if self._first_call < 0 else self._first_call
         suspect.ordinal, self._ledger = self._ledger, self._ledger + 1
-        self._decide(suspect)
+        self._start_decision(suspect)
 
     def _arguments(self, event: ArgumentsDelta) -> Mark:
         slot = self.slots.by_index.get(event.index)
@@ -260,7 +260,8 @@ class Blocks:
             slot.arguments.append(event.text)
         return "hold", event.index
 
-    def _decide(self, slot: Slot) -> None:
+    def _start_decision(self, slot: Slot) -> None:
+        """Decide on a complete call as far as that needs no judge; the next step is `_on_decision`, at once or when one has answered."""
         if slot.ordinal >= MAX_TOOL_CALLS:
             self._leave_out(slot)
             return
@@ -274,14 +275,14 @@ class Blocks:
             slot.decided = self._approved.took(slot.name)
         before = NOTHING_BEFORE if self._answer is None else self._answer.so_far()
         if slot.decided is None:
-            toolcalls.decide(slot, self._chain, tool, self.call.max_arguments_bytes, before)
+            toolcalls.start_decision(slot, self._chain, tool, self.call.max_arguments_bytes, before)
         if self._answer is not None:
             self._answer.call(toolcalls.said(slot))
         if slot.decision is not None and slot.decision.may_ask_next:
             self._to_ask.append(slot)
             self._ask_next()
         else:
-            self._settle(slot, self._outbox.at)
+            self._on_decision(slot, self._outbox.at)
 
     def _leave_out(self, slot: Slot) -> None:
         """A call past the bound: the client is told of the first one only, and past `_LISTED` calls are counted, not listed."""
@@ -290,7 +291,7 @@ class Blocks:
             return
         message = f"an answer may have {MAX_TOOL_CALLS} tool calls, and the others were left out"
         slot.decided = Decided("block", "too_many", "", message, None)
-        self._settle(slot, self._outbox.at)
+        self._on_decision(slot, self._outbox.at)
 
     def _ask_next(self) -> None:
         """Let calls that wait for a judge go on, in their order, as many as may have open questions."""
@@ -299,7 +300,7 @@ class Blocks:
             if slot.done or slot.decision is None:
                 continue
             slot.decision.advance()
-            self._settle(slot, self._outbox.at)
+            self._on_decision(slot, self._outbox.at)
 
     @property
     def unasked(self) -> list[int]:
@@ -314,7 +315,7 @@ class Blocks:
             return
         self._outbox.records.append(toolcalls.judged(self.call, slot, judgement, at))
         decision.advance(judgement)
-        self._settle(slot, at)
+        self._on_decision(slot, at)
         self._ask_next()
 
     def committed(self, key: int, ok: bool, at: int) -> None:
@@ -325,16 +326,17 @@ class Blocks:
         if not ok:
             slot.decided = Decided("block", "audit_unavailable", slot.decided.policy, "", None)
             self._outbox.block_record(slot, "block", "audit_unavailable", "")
-        self._decided(slot, at)
+        self._on_commit(slot, at)
 
-    def _settle(self, slot: Slot, at: int) -> None:
+    def _on_decision(self, slot: Slot, at: int) -> None:
+        """Ask the judge that is wanted, or record the verdict; the next step is `_on_commit`, at once or when the record is durable."""
         decision = slot.decision
         if slot.decided is None and decision is not None and decision.question is not None:
             self._asked.add(slot.key)
             self._outbox.asks.append(Ask(slot.key, decision.step, decision.question))
             return
         self._asked.discard(slot.key)
-        valid = toolcalls.settle(slot, self._schemas)
+        valid = toolcalls.close_decision(slot, self._schemas)
         assert slot.decided is not None
         if slot.kind is BlockKind.TOOL_USE and slot.decided.arguments is not None:
             slot.decided = self._approved.misfit(slot.name, slot.decided.arguments) or slot.decided
@@ -343,12 +345,13 @@ class Blocks:
         if wait:
             self._outbox.waits.append(slot.key)
         else:
-            self._decided(slot, at)
+            self._on_commit(slot, at)
 
-    def _decided(self, slot: Slot, at: int) -> None:
+    def _on_commit(self, slot: Slot, at: int) -> None:
+        """Release a decided call, or cut the turn behind it, unless it waits for its result."""
         assert slot.decided is not None
         if slot.executor != "client" and slot.decided.arguments is None:
-            self._fill(slot, at)
+            self._release(slot, at)
             self._cut(slot)
             return
         for waiting in self._pairs.allowed(slot):
@@ -359,9 +362,9 @@ class Blocks:
         elif slot.kind is BlockKind.SERVER_TOOL_USE and self._chain.reads_other and not self._at_end:
             slot.released = True
         else:
-            self._fill(slot, at)
+            self._release(slot, at)
 
-    def _fill(self, slot: Slot, at: int) -> None:
+    def _release(self, slot: Slot, at: int) -> None:
         """Put what the client gets for a decided call into its slot."""
         assert slot.decided is not None
         if slot.decided.arguments is None:
@@ -443,7 +446,7 @@ class Blocks:
         # calls whose result did not come go out without it: it may come in the next answer
         self._at_end = True
         for slot in self._pairs.without_result():
-            self._fill(slot, self._outbox.at)
+            self._release(slot, self._outbox.at)
         self._add_end(end)
 
     def go_on(self) -> int:

@@ -23,7 +23,7 @@ class Echo:
         """Is something not released yet?"""
         return bool(self.held)
 
-    def take(self, came: str, said: str) -> None:
+    def feed(self, came: str, said: str) -> None:
         """Take what came, and what was released for it and for what came before."""
         if self.has_changed:
             return

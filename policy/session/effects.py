@@ -48,8 +48,10 @@ class Ask(msgspec.Struct, frozen=True):
     question: JudgeQuestion
 
 
-class Taken(msgspec.Struct):
-    """Everything since the last `take`: `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
+class Effects(msgspec.Struct):
+    """What a session wants done since the last `drain`.
+
+    `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
 
     `waits` are blocks whose tool call waits for its commit (the record with `notify` is among `records`).
     `end` is the reason with which the answer is complete, or empty. `lookups`: find the recorded turns with these tool call

@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from policy.session.effects import Ask, CallInfo, Output, Respond, Taken
+from policy.session.effects import Ask, CallInfo, Effects, Output, Respond
 from policy.session.notices import Notices
 from policy.session.slots import Slot
 from protocol import bounds
@@ -37,7 +37,7 @@ class Outbox:
         self._outputs: list[Output] = []
         self._hash = blake2b(digest_size=16)
         self._digest = self._hash.hexdigest()
-        self._number = self._taken = self._notes = 0
+        self._number = self._drained = self._notes = 0
         self._opaque: set[str] = set()
         self.recorded: set[int] = set()
         """Blocks whose verdict is on record: there is one for each."""
@@ -108,11 +108,13 @@ class Outbox:
         number, detail = _BLOCK_NOTES + slot.key, f"block {slot.key}: {reason}"
         self.records.append(EventRecord(call_id=self.call.call_id, kind=kind, number=number, at=self.at, detail=detail))
 
-    def take(self) -> Taken:
+    def drain(self) -> Effects:
         """Return what is wanted since the last time."""
         if self._outputs:
             self._digest = self._hash.hexdigest()
-        taken = Taken(self._taken, self._number, self._digest, self._outputs, self.records, self.asks, self.waits, self.end, self.lookups)
-        self._taken = self._number
+        drained = Effects(
+            self._drained, self._number, self._digest, self._outputs, self.records, self.asks, self.waits, self.end, self.lookups
+        )  # fmt: skip
+        self._drained = self._number
         self._outputs, self.records, self.asks, self.waits, self.lookups = [], [], [], [], ()
-        return taken
+        return drained

@@ -17,7 +17,7 @@ from policy.base import Context, Judgement, Policy
 from policy.session import extras, nonces, opening
 from policy.session.blocks import Blocks
 from policy.session.chain import Chain
-from policy.session.effects import CallInfo, Respond, State, Taken
+from policy.session.effects import CallInfo, Effects, Respond, State
 from policy.session.outbox import Outbox
 from policy.session.slots import Continue, Mark
 from protocol import codecs, errors_wire
@@ -51,7 +51,7 @@ _PAUSES = (StopReason.PAUSE_TURN, StopReason.COMPACTION)
 
 
 class Session:
-    """One call. Feed it, then `take` what it wants done."""
+    """One call. Feed it, then `drain` what it wants done."""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
         self.call, self._policies, self._config = call, policies, config
@@ -140,7 +140,7 @@ class Session:
                 if len(events) == 1 and type(event := events[0]) is TextDelta and self._restorer is None and not self._offset:
                     # nearly every chunk
                     assert self._blocks is not None
-                    marks.append(self._blocks.take(event, seq + offset))
+                    marks.append(self._blocks.feed(event, seq + offset))
                     continue
             except RemoteProtocolError as error:
                 self._fail(error.message, seq + offset)
@@ -217,9 +217,9 @@ class Session:
             self._blocks.committed(block, ok, at)
             self._pump()
 
-    def take(self) -> Taken:
+    def drain(self) -> Effects:
         """Return what is wanted since the last time."""
-        return self._out.take()
+        return self._out.drain()
 
     def anew(self) -> "Session":
         """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""
@@ -336,7 +336,7 @@ class Session:
         if self._stopped:
             return "withheld", -1
         if type(event) is TextDelta and not self._offset:
-            return blocks.take(event, seq)
+            return blocks.feed(event, seq)
         match event:
             case MessageStart():
                 self._count_usage(event.usage)
@@ -357,7 +357,7 @@ class Session:
             case _:
                 if self._offset and event.index >= 0:
                     event = msgspec.structs.replace(event, index=event.index + self._offset)
-                said = blocks.take(event, seq)
+                said = blocks.feed(event, seq)
                 self._pump()
                 return said
         self._pump()

@@ -55,14 +55,14 @@ class TextFlow:
             # with policies that read text the block begins with the first text that they release
             self.begin(slot)
 
-    def take(self, event: TextDelta) -> Mark:
+    def feed(self, event: TextDelta) -> Mark:
         """Take some text. Raises RemoteProtocolError."""
         index, text = event.index, event.text
         slot = self._slots.by_index.get(index)
         if slot is None or (run := slot.run) is None or slot.done:
             raise RemoteProtocolError(f"upstream sent text for block {index}, which is not open for it")
         if len(text) > TEXT_STEP_CHARS:
-            return self._take_in_steps(event)
+            return self._feed_in_steps(event)
         if (heard := run.heard) is not None:
             heard.append(text)
             if len(heard) > MOST_HEARD and self._heard is not None:
@@ -88,7 +88,7 @@ class TextFlow:
 
     def _compare(self, slot: Slot, run: TextRun, text: str, said: str) -> VerdictName:
         """Release what the policies made of text, of which they may hold some."""
-        run.echo.take(text, said)
+        run.echo.feed(text, said)
         self._say(slot, run, said)
         if run.echo.has_changed:
             self._drop_waiting(run)
@@ -104,11 +104,11 @@ class TextFlow:
         run.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         return text[:-1] if run.half else text
 
-    def _take_in_steps(self, event: TextDelta) -> Mark:
+    def _feed_in_steps(self, event: TextDelta) -> Mark:
         """Take long text so that no hook and no search sees all of it at once; once the block is denied, it is only heard."""
         text, marks = event.text, set[VerdictName]()
         for at in range(0, len(text), TEXT_STEP_CHARS):
-            marks.add(self.take(TextDelta(event.index, text[at : at + TEXT_STEP_CHARS]))[0])
+            marks.add(self.feed(TextDelta(event.index, text[at : at + TEXT_STEP_CHARS]))[0])
         return next(verdict for verdict in RANKED if verdict in marks), event.index
 
     def _say(self, slot: Slot, run: TextRun, text: str) -> bool:
@@ -221,7 +221,7 @@ class TextFlow:
             if isinstance(said, Block):
                 self._block_text(slot, run, said, who)
             else:
-                run.echo.take("", said)
+                run.echo.feed("", said)
                 run.echo.finish()
                 self._say(slot, run, said)
         rest: list[Piece] = []
@@ -251,7 +251,7 @@ class TextFlow:
         """What the policies held back, and what they make of half a character that stayed one: it goes out as no half."""
         if not run.half:
             return self._chain.on_text_end(run.about)
-        run.echo.take(run.half, "")
+        run.echo.feed(run.half, "")
         run.half = ""
         said, who = self._chain.on_text("\ufffd", run.about)
         if isinstance(said, Block):

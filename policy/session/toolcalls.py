@@ -19,7 +19,7 @@ _UNCHANGEABLE = "a policy puts other arguments in place of its own, which cannot
 _NOT_ITS_FAULT = "this is a fault of the setup, not of the call: tell the user"
 
 
-def decide(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar) -> None:
+def start_decision(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar) -> None:
     """Begin the decision on a complete call: by rules, not yet by judges.
 
     Arguments that two parsers could read differently are blocked under every policy.
@@ -50,7 +50,7 @@ def said(slot: Slot) -> SaidCall:
     return SaidCall(slot.name, text, slot.executor, blocked)
 
 
-def settle(slot: Slot, schemas: ToolSchemas) -> bool | None:
+def close_decision(slot: Slot, schemas: ToolSchemas) -> bool | None:
     """Take the decision's result into the slot; a replacement must still fit the schema. Returns whether the arguments fit.
 
     None: there is no schema, or it would take too long to say; then no replacement counts as fitting.

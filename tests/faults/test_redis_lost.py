@@ -12,7 +12,7 @@ from streams import layout
 from streams.connection import Connection
 from tests.support.checks.record import NOW, call_record, rows
 from tests.support.waiting import wait_until
-from workers.audit.lost import FAR_EVERY, LostCalls
+from workers.audit.orphaned import FAR_EVERY, OrphanedCalls
 from workers.audit.writer import AuditWriter
 
 
@@ -61,8 +61,8 @@ class Asked:
 
 async def test_calls_of_a_gateway_whose_clock_is_hours_behind_are_looked_for_now_and_then(redis_url: str) -> None:
     hours_ago = f"{int((time.time() - 20 * 3600) * 1000):012x}"
-    inserter, lost = Asked(), LostCalls(Connection(redis_url, name="test"), ended_ttl_s=1)
+    inserter, lost = Asked(), OrphanedCalls(Connection(redis_url, name="test"), ended_ttl_s=1)
     for _ in range(2 * FAR_EVERY):
-        await lost.look(inserter)  # type: ignore[arg-type]
+        await lost.check(inserter)  # type: ignore[arg-type]
     reached = [since < f"{hours_ago[:8]}-{hours_ago[8:]}" for since in inserter.since]
     assert reached.count(True) == 2 and reached[0] and reached[FAR_EVERY]

@@ -338,7 +338,7 @@ def check_error(dialect: Dialect, data: bytes) -> None:
     for client in DIALECTS:
         way = Way(client, rng.random() < 0.5, {}, f"{dialect}-x")
         session = way.session()
-        session.take()
+        session.drain()
         session.error_status(failed.status, data, "")
         _, responses = released(session)
         assert len(responses) == 1 and 400 <= responses[0].status < 600

@@ -188,7 +188,7 @@ class Drive:
 
     def _settle(self, *, everything: bool) -> None:
         while True:
-            taken = self.session.take()
+            taken = self.session.drain()
             self.digest = taken.digest
             self.records += taken.records
             for output in taken.outputs:
@@ -213,7 +213,7 @@ class Drive:
 
 def released(session: Session) -> tuple[list[Event], list[Respond]]:
     """What the session gives the client: events, or one whole answer."""
-    outputs: list[Output] = session.take().outputs
+    outputs: list[Output] = session.drain().outputs
     return [o for o in outputs if not isinstance(o, Dispatch | Respond)], [o for o in outputs if isinstance(o, Respond)]
 
 

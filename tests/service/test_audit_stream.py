@@ -13,7 +13,7 @@ KEY, GROUP = layout.audit_key(0), layout.AUDIT_GROUP
 
 
 async def look(redis: Connection) -> State:
-    return await audit_stream.look(redis, 0)
+    return await audit_stream.read_state(redis, 0)
 
 
 async def take(redis: Connection, count: int) -> None:
@@ -100,5 +100,5 @@ async def test_an_answer_that_cannot_be_read_is_a_fault_of_redis(redis: Connecti
     await redis.call("XGROUP", "CREATE", KEY, GROUP, "0", "MKSTREAM")
     odd = Odd(redis, command, answer)
     with pytest.raises(NotAnAnswer):
-        await audit_stream.look(odd, 0)  # type: ignore[arg-type]
+        await audit_stream.read_state(odd, 0)  # type: ignore[arg-type]
     assert odd.is_cut

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 from workers import process
 from workers.audit import sealing as seal
 from workers.audit.ended import EndedCalls
-from workers.audit.lost import LostCalls
+from workers.audit.orphaned import OrphanedCalls
 from workers.audit.writer import AuditWriter
 
 ODD = [KeyError(b"length"), psycopg.DataError("invalid input syntax"), asyncio.InvalidStateError()]
@@ -47,12 +47,12 @@ async def test_an_answer_that_nobody_foresaw_ends_no_chore(
 ) -> None:
     """Each loop fails, says so, and goes on: a call whose end is lost is marked and sealed all the same."""
     monkeypatch.setattr(EndedCalls, "every_s", 0.05)
-    monkeypatch.setattr(LostCalls, "every_s", 0.05)
+    monkeypatch.setattr(OrphanedCalls, "every_s", 0.05)
     monkeypatch.setattr("workers.audit.ended.FIRST_S", 0.1)
     # what another test left behind is collected now: asyncio tells of it in the log, and it is nothing of this writer's
     gc.collect()
     call = layout.new_call_id()
-    failures = [fails_first(monkeypatch, owner, "look", *ODD) for owner in (EndedCalls, LostCalls)]
+    failures = [fails_first(monkeypatch, owner, "check", *ODD) for owner in (EndedCalls, OrphanedCalls)]
     failures += [fails_first(monkeypatch, seal.SealLoop, name, *ODD) for name in ("_is_behind", "_sweep")]
     failures += [fails_first(monkeypatch, AuditWriter, name, *ODD) for name in ("_partition_loop", "_missing_loop")]
     with caplog.at_level(logging.ERROR):
@@ -128,4 +128,7 @@ async def test_a_chore_that_fails_again_and_again_waits_longer(monkeypatch: pyte
     with pytest.raises(asyncio.CancelledError):
         await process.keep("one", fails)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert {record.message for record in caplog.records} == {"a chore ended: it begins again", "a chore failed: it begins again"}
+    assert {record.message for record in caplog.records} == {
+        "a background task ended: it begins again",
+        "a background task failed: it begins again",
+    }

@@ -12,6 +12,7 @@ from protocol.records import EndRecord, decode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Start
+from tests.support.servers.dispatch import Adopted
 from tests.support.waiting import wait_until
 from workers.policy.claims import CLAIM_BATCH, Claimed, Claims
 from workers.policy.finish import Finisher
@@ -38,15 +39,11 @@ class Worker:
     """What claims need of a worker. Beginning a call takes it a millisecond."""
 
     def __init__(self, redis: Connection, blocking: Connection, limits: Limits | None = None, name: str = "w1") -> None:
-        self.adopted: dict[str, Claimed] = {}
+        self.adopted = Adopted(redis)
         self.turns = 0
         self.adopted_at = list[int]()
-        self.left = list[str]()
-        self.claims = Claims(
-            redis, blocking, limits or Limits(lease_s=2.0), name, ["default@r"], room=lambda: 100, served=list,
-            holds=self.adopted.__contains__, subscribe=lambda call_ids, facts: redis.call("PING"), unsubscribe=self.left.append,
-            adopt=self.adopt,
-        )  # fmt: skip
+        calls: Any = self.adopted
+        self.claims = Claims(redis, blocking, limits or Limits(lease_s=2.0), name, ["default@r"], calls, self.adopt)
 
     def adopt(self, claimed: Claimed) -> None:
         assert claimed.call_id not in self.adopted
@@ -135,8 +132,9 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
     await redis.call("SET", layout.ctl_key(spoilt), "no hash")
     await redis.call("DEL", layout.ctl_key(lost))
     await redis.call("HSET", layout.ctl_key(others), "t", "another", "e", "no id")
-    ended, mine = list[str](), set(ids)
-    finisher = Finisher(redis, ended_ttl_ms=60_000, is_mine=lambda call: call.id in mine, done=lambda call: ended.append(call.id))
+    ended = list[str]()
+    calls: Any = SimpleNamespace(owns=lambda call: call.id in ids, drop=lambda call: ended.append(call.id))
+    finisher = Finisher(redis, calls, ended_ttl_ms=60_000)
     for number, call_id in enumerate(ids):
         end = EndRecord(call_id=call_id, at=1, state="ENDED", reason="complete", status=200)
         owned = time.monotonic() - (100 if call_id == others else 0)

@@ -102,9 +102,7 @@ def test_unmigrated_database_is_not_fit_until_it_is_migrated(database_url: str) 
     with fresh_database(database_url, migrated=False) as url:
         with pytest.raises(NotFit, match="run `sluice migrate`"):
             doctor.check_database(url)
-        assert not doctor.is_migrated(url)
         doctor.migrate_database(url)
-        assert doctor.is_migrated(url)
         assert doctor.check_database(url) == []
 
 

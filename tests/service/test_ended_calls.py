@@ -71,7 +71,7 @@ async def looked_up_twice(ended: EndedCalls, inserter: AuditInserter, redis: Con
     last = {shard: await redis.call("XREVRANGE", layout.ended_key(shard), "+", "-", "COUNT", 1) for shard in range(SHARDS)}
 
     async def is_done() -> bool:
-        marked.extend(await ended.look(inserter))
+        marked.extend(await ended.check(inserter))
         read = all(not found or ended._read_to[shard, 1] == found[0][0].decode() for shard, found in last.items())
         return read and not ended._missed
 
@@ -112,7 +112,7 @@ async def test_a_record_that_is_set_back_is_looked_at_again(
 
 async def read_to(ended: EndedCalls, inserter: AuditInserter, turn: int, entry: str) -> bool:
     """Look once; was this looked up?"""
-    await ended.look(inserter)
+    await ended.check(inserter)
     return ended._read_to[0, turn] == entry
 
 
@@ -125,10 +125,10 @@ async def test_what_waits_for_postgres_is_waited_for(url: str, redis: Connection
     late = layout.new_call_id()
     for then in (("XREADGROUP", "GROUP", layout.AUDIT_GROUP, "w", "STREAMS", key, ">"), ("XTRIM", key, "MAXLEN", 0)):
         await passed(redis, 2.5 * TTL_S)
-        assert await ended.look(inserter) == [] and not ended._missed
+        assert await ended.check(inserter) == [] and not ended._missed
         await redis.call(*then)
     await passed(redis, 2.5 * TTL_S)
-    assert await ended.look(inserter) == [] and not ended._missed
+    assert await ended.check(inserter) == [] and not ended._missed
     await redis.call("XACK", key, layout.AUDIT_GROUP, entry)
     await name(redis, late)
     await put(url, late)
@@ -153,7 +153,7 @@ async def test_a_call_that_goes_on_is_waited_for(url: str, redis: Connection, in
         await name(redis, one, told=closed(3, b"out", b"more"))
     await passed(redis, 3 * TTL_S)
     for _ in range(3):
-        assert await ended.look(inserter) == []
+        assert await ended.check(inserter) == []
         await passed(redis, TTL_S / 2)
     assert set(ended._missed) == {call, other}
     await put(url, call)
@@ -227,7 +227,7 @@ async def test_two_writers_and_one_that_begins_anew_say_it_once(url: str, redis:
         looking = EndedCalls(redis, shards=SHARDS, ended_ttl_s=TTL_S)
         await passed(redis, TTL_S)
         with pytest.raises(AuditUnavailable):
-            await looking.look(away)
+            await looking.check(away)
         assert await looked_up_twice(looking, inserter, redis) == ([] if again else [UUID(call)])
     assert holes(url, call) == [Hole.END]
 
@@ -239,7 +239,7 @@ async def test_the_stream_keeps_an_hour(redis: Connection, inserter: AuditInsert
         await redis.call("XADD", key, f"{now - age_s * 1000}-0", "x", "no call")
     await redis.call("XADD", key, "*", "c", "no id")
     await looked_up_twice(ended, inserter, redis)
-    await ended.look(inserter)
+    await ended.check(inserter)
     assert await redis.call("XLEN", key) == 2
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 from policy.base import AskJudge, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
 from policy.session.effects import CallInfo
@@ -55,16 +57,13 @@ def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000)
     call = OwnedCall(START, "t", "1-0", Session(info, [Slow()], Config()), policy_header="p@r", released=0, digest="", recorded=0)
     call.begin(BODY)
-    feeder = Feeder(
-        redis, redis, Lane(blocked_s=60), Releaser(redis, max_reply=1000, strict=False, on_refused=lambda *_: None),
-        is_mine=lambda _: True, after=lambda _: None, close=lambda *_: None,
-    )  # fmt: skip
-    return call, feeder
+    calls: Any = SimpleNamespace(owns=lambda _: True, is_over=lambda one: one.finishing, after=lambda _: None, close=lambda *_: None)
+    return call, Feeder(redis, redis, Lane(blocked_s=60), Releaser(redis, calls, max_reply=1000, strict=False), calls)
 
 
 async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
     call, feeder = begun(redis)
-    assert call.take_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")]))
+    assert call.feed_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")]))
     [field] = call.open_asks
     await redis.call("XADD", call.call_key, "3-0", layout.BLOB, layout.pack(Entry(3, 1, "eof", [])))
     reading = asyncio.create_task(feeder.read(call))
@@ -86,7 +85,7 @@ async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Conne
     """Its records are being written."""
     call, feeder = begun(redis)
     calls = [chunk({"tool_calls": [CALLED]}), chunk({"tool_calls": [{**CALLED, "index": 1, "id": "d"}]}), chunk({}, "tool_calls")]
-    assert call.take_entry(Entry(1, 1, "chunks", calls))
+    assert call.feed_entry(Entry(1, 1, "chunks", calls))
     first, second = call.open_asks
     async with feeder.lane.turn("other"), feeder.lane.turn("other"):
         feeding = [asyncio.create_task(feeder.feed(call, field, LATE)) for field in (first, second)]

@@ -21,10 +21,11 @@ pytestmark = pytest.mark.skipif(not ON_LINUX, reason="elsewhere nothing is forke
 PARENT = """
 import asyncio, json, os, sys
 from pathlib import Path
+from sluice.cli import main
 from sluice.forks import ForkServer
 from sluice.processes import Spec
 mode, log = sys.argv[1], Path(sys.argv[2])
-forks = ForkServer.start(["sluice.cli", "no.such.module"] if mode == "broken" else ["sluice.cli"])
+forks = ForkServer.start(main, ["no.such.module"] if mode == "broken" else [])
 asyncio.run(forks.ready())
 reading, writing = os.pipe()
 role = ["worker", "policy"]
@@ -75,7 +76,7 @@ def test_with_threads_nothing_is_forked(tmp_path: Path) -> None:
     over = threading.Event()
     other = threading.Thread(target=over.wait)
     other.start()
-    forks = ForkServer.start([])
+    forks = ForkServer.start(lambda: None, [])
     reading, writing = os.pipe()
     spec = Spec("one", [sys.executable], tmp_path / "log", role=("gateway",))
     try:

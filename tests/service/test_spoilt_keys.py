@@ -183,7 +183,7 @@ async def test_a_call_that_waits_for_a_fact_ends_when_its_facts_are_spoilt(redis
     await redis.call("SET", layout.facts_key(call.id), "spoilt", "PX", 600_000)
     call.open_waits.add(0)
     call.new_waits.append(0)
-    worker._after(call)
+    worker.calls.after(call)
     await ends_once(redis, call.id, "stream_lost")
     assert await told(redis, call.id) == ["stream_lost"]
 

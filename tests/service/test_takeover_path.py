@@ -21,7 +21,7 @@ from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Entry
 from tests.support.checks.figures import Figure
-from tests.support.servers.dispatch import BODY, GATEWAY, begin, dispatched, with_gateway, working
+from tests.support.servers.dispatch import BODY, GATEWAY, Adopted, begin, dispatched, with_gateway, working
 from tests.support.waiting import wait_until
 from workers.policy.call import OwnedCall
 from workers.policy.claims import Claimed, Claims
@@ -61,30 +61,24 @@ async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_cal
     orphans = {await begin(redis) for _ in range(2)}
     found = (await redis.call("XREADGROUP", "GROUP", "policy", "dead", "STREAMS", layout.dispatch_key(0), ">"))[0][1]
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "dead", 0, *(e for e, _ in found), "IDLE", 600_000, "JUSTID")
-    adopted: set[str] = set()
+    adopted: Any = Adopted(redis, room=3)
     stopping = asyncio.Event()
 
     def adopt(claimed: Claimed) -> None:
-        adopted.add(claimed.call_id)
+        adopted[claimed.call_id] = claimed
 
-    def subscribed(call_ids: list[str], facts: bool) -> "asyncio.Future[Any]":
-        return redis.call("PING")
-
-    claims = Claims(
-        redis, blocking, Limits(lease_s=lease_s), "w1", [],
-        room=lambda: 3, served=list, holds=adopted.__contains__, subscribe=subscribed, unsubscribe=lambda call_id: None, adopt=adopt,
-    )  # fmt: skip
+    claims = Claims(redis, blocking, Limits(lease_s=lease_s), "w1", [], adopted, adopt)
     running = asyncio.create_task(claims.run(0, stopping))
 
     async def found_all() -> bool:
         await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "living", 0, *living, "IDLE", 0, "JUSTID")
-        return adopted >= orphans
+        return bool(adopted.keys() >= orphans)
 
     try:
         async with asyncio.timeout(10):
             while not await found_all():
                 await asyncio.sleep(0.01)
-        assert adopted == orphans
+        assert adopted.keys() == orphans
     finally:
         stopping.set()
         await running
@@ -105,7 +99,7 @@ async def test_w2_a_call_lost_while_two_commands_are_under_way_is_lost_once(redi
     call = await dispatched(redis, worker)
     await redis.call("HSET", layout.ctl_key(call.id), "t", "another")
     call.ask_keepalive()
-    worker._releaser.add(call)
+    worker.calls.releaser.add(call)
     await worker._renew()
     await wait_until(lambda: call.id not in worker.calls, what="the call is let go of")
     await worker._redis.call("PING")
@@ -129,7 +123,7 @@ async def test_what_is_heard_while_the_stream_is_read_is_read_too(
         return said
 
     monkeypatch.setattr(worker._redis, "call", lambda *args: asyncio.ensure_future(answer_late(*args)))
-    assert await worker.feeder.read(call)
+    assert await worker.calls.feeder.read(call)
     assert call.expected == 3
 
 
@@ -209,7 +203,7 @@ async def test_a_fact_is_heard_of_by_a_call_that_waits_for_it(
     async def look_away(call: OwnedCall) -> None:
         pass
 
-    monkeypatch.setattr(worker._known, "look_after", look_away)
+    monkeypatch.setattr(worker.calls.facts, "look_after", look_away)
     call = await dispatched(redis, worker)
     assert await redis.call("PUBSUB", "NUMSUB", layout.facts_channel(call.id)) == [layout.facts_channel(call.id).encode(), 0]
     for seq, (_, data) in enumerate(list(demo.script("openai", "chat", BODY).steps)[:-1], 1):
@@ -275,7 +269,7 @@ async def test_a_worker_that_slept_before_its_replay_finds_no_stream_and_does_no
         await append(redis, call, 1, next(data for _, data in demo.script("openai", "chat", BODY).steps))
         await wait_until(lambda: call.recorded == 1 and call.sending is None, what="its first chunk")
     async with short_lease(redis_url, database_url, "second") as second:
-        async with second.feeder._one_replay:
+        async with second.calls.feeder._one_replay:
             await wait_until(lambda: call_id in second.calls, what="the takeover")
             await redis.call("DEL", layout.call_key(call_id))
             if ended:
@@ -302,7 +296,7 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: 
             await append(redis, first.calls[call_id], seq, chunk)
         call = first.calls[call_id]
         await wait_until(lambda: call.expected == 3 and call.sending is None and not call.wants_release, what="the text is released")
-        released, digest = call.released, call.session.take().digest
+        released, digest = call.released, call.session.drain().digest
         assert released > 1
     async with short_lease(redis_url, database_url, "second", **judge) as second:
         await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
@@ -336,7 +330,7 @@ async def test_one_key_never_has_all_places_of_a_worker(redis: Connection, redis
         taken = [one for one in many if one in worker.calls]
         assert len(taken) == 16
         for call_id in taken[:10]:
-            worker._close(worker.calls[call_id], "client_gone")
+            worker.calls.close(worker.calls[call_id], "client_gone")
         await wait_until(lambda: sum(one in worker.calls for one in many) >= 14, what="more of it, when there is room")
     finally:
         running.cancel()
@@ -391,7 +385,7 @@ async def test_w8_a_call_with_a_record_that_is_none_ends_like_others(redis: Conn
     call.note("more than msgpack holds", 2**70, "", 1)
     call.note("no text", 1, object(), 1)  # type: ignore[arg-type]
     call.closed = Entry(1, 1, "closed", text="complete", number=1)
-    worker._finish(call, "complete", 1)
+    worker.calls.finish(call, "complete", 1)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     found = await recorded(redis)
     assert [(r.state, r.reason) for r in found if isinstance(r, EndRecord)] == [("FAILED", "unfinished")]
@@ -403,7 +397,7 @@ async def test_w8_a_question_that_cannot_be_put_ends_its_call(redis: Connection,
     call = await dispatched(redis, worker)
     question = JudgeQuestion("demo-judge", "", "", "n", 0.5, "soon", {})  # type: ignore[arg-type]
     call.new_asks.append(Ask(0, 0, question))
-    worker._after(call)
+    worker.calls.after(call)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     assert [(r.state, r.reason) for r in await recorded(redis) if isinstance(r, EndRecord)] == [("FAILED", "policy_failed")]
 
@@ -433,8 +427,8 @@ async def test_the_end_of_a_call_counts_the_release_that_its_last_chunk_led_to(r
 async def test_a_call_that_is_given_up_after_its_gateway_closed_it_says_how_far_that_came(redis: Connection, worker: PolicyWorker) -> None:
     call = await dispatched(redis, worker)
     told = layout.pack(layout.Relayed(1, b"0" * 32, [], b"own"))
-    assert call.take_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
-    worker._close(call, "policy_failed")
+    assert call.feed_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
+    worker.calls.close(call, "policy_failed")
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
     assert (end.reason, end.relayed, end.relayed_sha256) == ("policy_failed", 1, b"0" * 32)
@@ -443,8 +437,8 @@ async def test_a_call_that_is_given_up_after_its_gateway_closed_it_says_how_far_
 async def test_a_call_whose_gateway_does_not_know_how_far_it_came_has_no_sum(redis: Connection, worker: PolicyWorker) -> None:
     call = await dispatched(redis, worker)
     told = layout.pack(layout.Relayed(1, b"0" * 32))
-    assert call.take_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
-    worker._finish(call, "stream_lost", -1, gone=True)
+    assert call.feed_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
+    worker.calls.finish(call, "stream_lost", -1, gone=True)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
     assert (end.reason, end.relayed, end.relayed_sha256) == ("stream_lost", -1, None)

@@ -12,11 +12,11 @@ import pytest
 from protocol.config import Limits
 from streams import layout, scripts
 from streams.connection import Argument, Connection
+from streams.heartbeats import write as show
 from tests.service.test_claims import Worker, begin
 from tests.support.checks.figures import Figure
 from tests.support.waiting import wait_until
-from workers.policy.gone import LOOKS, SILENT_MS, GoneWorkers
-from workers.process import show
+from workers.policy.dead import CHECKS, SILENT_MS, DeadWorkers
 
 LIMITS = Limits(lease_s=60.0, claim_s=60.0)
 """Whatever is taken within a test is taken because a worker is gone, and for no lease."""
@@ -117,7 +117,7 @@ async def test_w1_what_a_dead_worker_had_not_begun_is_taken_at_once_and_the_rest
         figure("until calls that a dead worker had not begun are another's", took_s, "s")
         assert SILENT_MS / 1000 < took_s < 4, took_s
         assert worker.adopted[unclaimed].is_fresh and worker.adopted[claimed].takeovers == 0
-        await looked(redis, LOOKS + 1)
+        await looked(redis, CHECKS + 1)
         assert begun not in worker.adopted and await release(redis, begun, "t1") == b"DUP"
         # should it only have slept: nothing of what it lost can go out
         assert await claim(redis, "dead", unclaimed, given[unclaimed], "t2") == b"LOST"
@@ -130,7 +130,7 @@ async def test_a_worker_that_is_slow_and_lives_keeps_what_it_was_handed(redis: C
         async with claiming(redis, redis_url) as worker:
             # it asks for nothing all that time, as while large bodies come
             await silent(redis, "slow", times=2)
-            await looked(redis, LOOKS + 1)
+            await looked(redis, CHECKS + 1)
             assert not worker.adopted
             assert [await claim(redis, "slow", c, e, "t") for c, e in given.items()] == [b"OK"] * 3
 
@@ -145,12 +145,12 @@ async def test_a_worker_that_was_slow_and_then_died_loses_them(redis: Connection
 
 async def test_a_worker_is_gone_when_two_looks_in_a_row_find_no_sign(redis: Connection) -> None:
     await handed(redis, "other")
-    gone = GoneWorkers(redis, "w1")
-    assert await gone.look(0) == (0, {})
+    gone = DeadWorkers(redis, "w1")
+    assert await gone.check(0) == (0, {})
     await silent(redis, "other")
 
     async def look() -> dict[str, int]:
-        return (await gone.look(0))[1]
+        return (await gone.check(0))[1]
 
     # as after Redis stood still: old signs once, then it shows life
     assert await look() == {}
@@ -158,10 +158,10 @@ async def test_a_worker_is_gone_when_two_looks_in_a_row_find_no_sign(redis: Conn
     assert await look() == {}
     await redis.call("HDEL", layout.WORKERS_KEY, "policy:other")
     assert [await look(), await look()] == [{}, {"other": 1}]
-    gone.look_anew()
+    gone.forget()
     assert [await look(), await look()] == [{}, {"other": 1}]
     # nobody counts itself
-    assert [(await GoneWorkers(redis, "other").look(0))[1] for _ in range(2)] == [{}, {}]
+    assert [(await DeadWorkers(redis, "other").check(0))[1] for _ in range(2)] == [{}, {}]
 
 
 async def test_a_process_that_has_the_name_of_one_that_died_takes_its_deliveries_at_once(redis: Connection, redis_url: str) -> None:

@@ -73,7 +73,7 @@ def test_the_request_is_refused_unless_the_operator_lets_it_pass(number: int, pr
         dialect, messages = parts(url)[number]
         session = Session(CallInfo("c", 1, dialect, ENDPOINTS[dialect], "k", "", "n", "g", "p", "r", False, 1_000), [], config)
         session.begin(json.dumps({"model": MODEL[dialect], "max_tokens": 5, "messages": messages}).encode())
-        [out] = session.take().outputs
+        [out] = session.drain().outputs
         assert isinstance(out, Respond) == is_refused, out
         if isinstance(out, Respond):
             assert out.status == 400 and b"own network" in out.body

@@ -105,14 +105,14 @@ class Said:
         info = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000)
         session = Session(info, policies, CONFIG)
         session.begin(body)
-        taken = session.take()
+        taken = session.drain()
         sent = next((o for o in taken.outputs if isinstance(o, Dispatch)), None)
         assert sent is not None, taken.outputs
         self.sent: dict[str, Any] = json.loads(sent.body if sent.body is not None else body)
         records, outputs = taken.records, taken.outputs
         for number, frame in enumerate(frames, start=1):
             session.chunks(number, [frame])
-            taken = session.take()
+            taken = session.drain()
             records, outputs = records + taken.records, outputs + taken.outputs
         self.verdicts = [(r.name, r.verdict, r.reason) for r in records if isinstance(r, ToolCallRecord)]
         self.names = [o.name for o in outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE]
@@ -290,7 +290,7 @@ def test_a_model_that_a_policy_chose_is_routed_anew() -> None:
         info = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "g", "p", "r", False, 100_000)
         session = Session(info, [policy], CONFIG)
         session.begin(body_of("openai", "openai"))
-        [out] = session.take().outputs
+        [out] = session.drain().outputs
         assert isinstance(out, Dispatch) and (out.upstream, out.dialect) == (upstream, upstream)
         assert json.loads(out.body or body_of("openai", "openai"))["model"] == sent
 
@@ -298,7 +298,7 @@ def test_a_model_that_a_policy_chose_is_routed_anew() -> None:
 def test_a_model_that_nobody_has_is_refused() -> None:
     session = Session(CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 100_000), [replaced(model="nobodys")], CONFIG)
     session.begin(body_of("openai", "openai"))
-    [out] = session.take().outputs
+    [out] = session.drain().outputs
     assert not isinstance(out, Dispatch) and session.status == 404
 
 

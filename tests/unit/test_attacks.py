@@ -313,13 +313,13 @@ def test_a_cut_gives_the_same_however_late_its_verdict_comes() -> None:
 
     def digest(late: int) -> str:
         session = make_session([Ask()], dialect="anthropic", request=request)
-        session.take()
+        session.drain()
         said = ""
         for number, raw in enumerate(chunks, start=1):
             session.chunks(number, [raw])
             if number == late:
                 session.judgement(0, 0, Judgement(probability=1.0), 5)
-            said = session.take().digest
+            said = session.drain().digest
         return said
 
     assert len({digest(late) for late in (3, 4, 5, 6, 7)}) == 1
@@ -379,10 +379,10 @@ def test_a_field_that_the_setting_names_is_shown_to_policies_wherever_it_stands(
 def started(*policies: Policy, event: MessageStart, stop: MessageStop | UpstreamFailed | None = None) -> tuple[list[Any], list[str]]:
     """What a client gets of the ends of a message, and the notes of what is withheld."""
     session = make_session(list(policies))
-    session.take()
+    session.drain()
     for one in (event, stop or MessageStop(StopReason.END_TURN)):
         session._event(one, 1)
-    taken = session.take()
+    taken = session.drain()
     return taken.outputs, [r.detail for r in taken.records if isinstance(r, EventRecord) and r.kind == "withheld"]
 
 
@@ -452,7 +452,7 @@ def test_what_upstream_says_of_an_error_is_text_like_any_other() -> None:
         assert DANGER not in repr(outputs)
     failed = make_session([NoDanger()])
     failed.error_status(400, json.dumps({"error": {"message": f"so {DANGER}"}}).encode(), "")
-    taken = failed.take().outputs
+    taken = failed.drain().outputs
     assert DANGER not in repr(taken)
     assert isinstance(taken[-1], Respond)
 

@@ -110,14 +110,14 @@ class Run:
     def feed(self, *events: Event) -> Self:
         for event in events:
             if not self.blocks.is_cut:
-                self.blocks.take(event, 1)
+                self.blocks.feed(event, 1)
                 self.collect()
         return self
 
     def collect(self) -> None:
         for end in self.blocks.pump():
             self.end = end
-        taken = self.outbox.take()
+        taken = self.outbox.drain()
         self.out += taken.outputs
         self.records += taken.records
         self.asks += taken.asks

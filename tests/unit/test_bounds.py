@@ -221,7 +221,7 @@ def test_past_its_bound_a_request_is_refused_with_a_clear_error(name: str, place
         size = len(body)
         asked = session(dialect)
         seconds = took(lambda: asked.begin(body))  # noqa: B023 - called at once
-        answer = asked.take().outputs[0]
+        answer = asked.drain().outputs[0]
         assert isinstance(answer, Respond)
         error = json.loads(answer.body)["error"]
         assert (answer.status, error["type"]) == (400, "invalid_request_error")
@@ -278,7 +278,7 @@ ANSWERS: dict[str, Callable[[int], bytes]] = {"event_lines": event_of_lines, "ev
 def streamed(chunk: bytes) -> Session:
     one = session("openai")
     one.begin(json.dumps(openai(stream=True)).encode())
-    one.take()
+    one.drain()
     one.chunks(1, [chunk])
     return one
 
@@ -286,7 +286,7 @@ def streamed(chunk: bytes) -> Session:
 def whole(n: int) -> Session:
     one = session("openai")
     one.begin(json.dumps(openai()).encode())
-    one.take()
+    one.drain()
     choice = '{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"a"}}'
     one.body(1, f'{{"id":"a","choices":[{choice}],"x":[{"1," * (n - 30)}1]}}'.encode())
     return one
@@ -301,7 +301,7 @@ def test_past_its_bound_an_answer_ends_with_a_clear_error(name: str, times: int)
     n = min(bound * times, 4_000_000 if name != "whole_values" else 16_000_000)
     failed = make(n)
     assert failed.state == "FAILED"
-    assert re.search(rf"[\d,]+ (lines|JSON values); one may have {bound:,}", repr(failed.take().outputs))
+    assert re.search(rf"[\d,]+ (lines|JSON values); one may have {bound:,}", repr(failed.drain().outputs))
     assert took(lambda: make(n)) < STEP_S
 
 

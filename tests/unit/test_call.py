@@ -34,8 +34,8 @@ def test_what_comes_while_a_release_is_under_way_joins_the_next() -> None:
     call = make()
     first = call.next_release(1)
     assert first is not None and layout.unpack_reply(first.reply).dispatch is not None
-    call.take_entry(Entry(1, 1, "chunks", [chunk("a")]))
-    call.take_entry(Entry(2, 1, "chunks", [chunk("b")]))
+    call.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
+    call.feed_entry(Entry(2, 1, "chunks", [chunk("b")]))
     assert call.next_release(2) is first
     call.answered()
     second = call.next_release(3)
@@ -45,16 +45,16 @@ def test_what_comes_while_a_release_is_under_way_joins_the_next() -> None:
 
 def test_a_gap_is_told_and_a_double_dropped() -> None:
     call = make()
-    assert call.take_entry(Entry(2, 1, "chunks", [chunk("b")])) is False
-    assert call.take_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
-    assert call.take_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
+    assert call.feed_entry(Entry(2, 1, "chunks", [chunk("b")])) is False
+    assert call.feed_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
+    assert call.feed_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
     assert call.expected == 2
 
 
 def test_a_bug_breaks_its_call_and_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     call = make()
     monkeypatch.setattr(call.session, "chunks", lambda *_: 1 / 0)
-    assert call.take_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
+    assert call.feed_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
     assert call.broken
     records = call.end_records("policy_failed", -1, 5)
     assert type(records[-1]).__name__ == "EndRecord"
@@ -64,8 +64,8 @@ def test_a_bug_breaks_its_call_and_is_not_raised(monkeypatch: pytest.MonkeyPatch
 def test_chunks_of_a_broken_step_are_on_record_once(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     call = make()
     # the session took them, and what it wants cannot be had
-    monkeypatch.setattr(call.session, "take", lambda: 1 / 0)
-    assert call.take_entry(entry) and call.broken
+    monkeypatch.setattr(call.session, "drain", lambda: 1 / 0)
+    assert call.feed_entry(entry) and call.broken
     chunks = [r for r in call.end_records("policy_failed", -1, 5) if isinstance(r, ChunksRecord)]
     assert [(r.seq, list(r.raw)) for r in chunks] == [(1, list(entry.chunks))]
 
@@ -89,7 +89,7 @@ def fragment(text: str, *, first: bool = False) -> bytes:
 def holding() -> tuple[OwnedCall, int]:
     """A call of which nothing waits, within a tool call's arguments, and the number of its next chunk."""
     call = make()
-    call.take_entry(Entry(1, 1, "chunks", [fragment('{"a": "', first=True)]))
+    call.feed_entry(Entry(1, 1, "chunks", [fragment('{"a": "', first=True)]))
     assert call.next_release(1) is not None
     call.answered()
     return call, 2
@@ -98,21 +98,21 @@ def holding() -> tuple[OwnedCall, int]:
 def test_fragments_of_a_held_tool_call_are_recorded_together() -> None:
     call, seq = holding()
     while not call.wants_release:
-        call.take_entry(Entry(seq, 1, "chunks", [fragment("x" * 1000)]))
+        call.feed_entry(Entry(seq, 1, "chunks", [fragment("x" * 1000)]))
         seq += 1
     assert HELD_BYTES // 1200 < seq < HELD_BYTES // 1000 + 3
     release = call.next_release(2)
     assert release is not None and release.seq == seq - 1 and not release.reply
     assert sum(len(r.raw) for r in decode_records(release.audit) if isinstance(r, ChunksRecord)) == seq - 2
     call.answered()
-    call.take_entry(Entry(seq, 1, "chunks", [fragment("y")]))
+    call.feed_entry(Entry(seq, 1, "chunks", [fragment("y")]))
     assert not call.wants_release
 
 
 def test_held_fragments_are_recorded_by_the_next_sweep_and_with_the_end() -> None:
     call, seq = holding()
     assert not call.record_held() and not call.wants_release
-    call.take_entry(Entry(seq, 1, "chunks", [fragment("x")]))
+    call.feed_entry(Entry(seq, 1, "chunks", [fragment("x")]))
     assert not call.wants_release
     call.record_held()
     assert _wants(call)
@@ -121,17 +121,17 @@ def test_held_fragments_are_recorded_by_the_next_sweep_and_with_the_end() -> Non
 
 def test_text_and_the_decision_on_a_call_do_not_wait() -> None:
     call, seq = holding()
-    call.take_entry(Entry(seq, 1, "chunks", [fragment('x"}')]))
+    call.feed_entry(Entry(seq, 1, "chunks", [fragment('x"}')]))
     assert not call.wants_release
     end = b'data: {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}\n\n'
-    call.take_entry(Entry(seq + 1, 1, "chunks", [end]))
+    call.feed_entry(Entry(seq + 1, 1, "chunks", [end]))
     assert _wants(call)
     release = call.next_release(2)
     assert release is not None and [r.seq for r in decode_records(release.audit) if isinstance(r, ChunksRecord)] == [seq, seq + 1]
     other = make()
     other.next_release(1)
     other.answered()
-    other.take_entry(Entry(1, 1, "chunks", [chunk("a")]))
+    other.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
     assert other.wants_release
 
 
@@ -139,7 +139,7 @@ def test_a_gateway_hears_how_far_a_held_call_is() -> None:
     call, seq = holding()
     told = []
     for number in range(400):
-        call.take_entry(Entry(seq + number, 1, "chunks", [fragment("x" * 1000)]))
+        call.feed_entry(Entry(seq + number, 1, "chunks", [fragment("x" * 1000)]))
         if call.wants_release:
             release = call.next_release(2)
             assert release is not None
@@ -151,33 +151,33 @@ def test_a_gateway_hears_how_far_a_held_call_is() -> None:
 def test_only_what_a_client_sees_puts_off_the_next_sign_of_life() -> None:
     """Of a long tool call a client sees nothing, however often the gateway hears how far it is."""
     call, seq = holding()
-    begun = call.last_sign = call.last_sign - 100
+    begun = call.last_sent = call.last_sent - 100
     for number in range(200):
-        call.take_entry(Entry(seq + number, 1, "chunks", [fragment("x" * 1000)]))
+        call.feed_entry(Entry(seq + number, 1, "chunks", [fragment("x" * 1000)]))
         if call.wants_release:
             call.next_release(2)
             call.answered()
-    assert call.last_sign == begun
+    assert call.last_sent == begun
     call.ask_keepalive()
     release = call.next_release(2)
     assert release is not None and layout.unpack_reply(release.reply).data == b": keepalive\n\n"
     other = make()
     other.next_release(1)
     other.answered()
-    begun = other.last_sign = other.last_sign - 100
-    other.take_entry(Entry(1, 1, "chunks", [chunk("a")]))
+    begun = other.last_sent = other.last_sent - 100
+    other.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
     other.next_release(2)
-    assert other.last_sign > begun
+    assert other.last_sent > begun
     # nobody knows what the client saw last of a call that another worker had
-    assert make(released=1).last_sign < 0
+    assert make(released=1).last_sent < 0
 
 
 def test_what_was_under_way_at_the_end_is_recorded_but_not_as_released() -> None:
     call = make()
-    call.take_entry(Entry(1, 1, "chunks", [chunk("a")]))
+    call.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
     release = call.next_release(1)
     assert release is not None and any(isinstance(r, ReleaseRecord) for r in decode_records(release.audit))
-    call.take_entry(Entry(2, 1, "chunks", [chunk("b")]))
+    call.feed_entry(Entry(2, 1, "chunks", [chunk("b")]))
     records = call.end_records("gateway_lost", 0, 5)
     assert [r.seq for r in records if isinstance(r, ChunksRecord)] == [1, 2]
     assert not any(isinstance(r, ReleaseRecord) for r in records)

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,21 +61,22 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     """Decide, record, commit and release a call; returns the state in which it ended."""
     nobody: Any = None
     redis = Connection("redis://nobody", name="test")
-    monkeypatch.setattr(redis, "_wire", Wire())
-    releaser = Releaser(redis, max_reply=10, strict=False, on_refused=lambda *_: None)
-    facts = Facts(redis, nobody, nobody, Limits(), is_mine=lambda _: True, feed=nobody, after=nobody, close=nobody, spawn=lambda *_: None)
+    monkeypatch.setattr(redis, "_protocol", Wire())
+    calls: Any = SimpleNamespace(owns=lambda _: True, spawn=lambda *_: None)
+    releaser = Releaser(redis, calls, max_reply=10, strict=False)
+    facts = Facts(redis, nobody, nobody, Limits(), calls, nobody)
     info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2 * SIZE)
     call = OwnedCall(START, "t", "1-0", Session(info, [RULES], Config()), policy_header="p@r", released=0, digest="", recorded=0)
     call.begin(BODY)
     for blob in blobs:
-        call.take_entry(layout.unpack_entry(blob))
+        call.feed_entry(layout.unpack_entry(blob))
         facts.wait_for(call)
         releaser.add(call)
         while call.wants_release or call.sending:
             await asyncio.sleep(0)
     assert call.open_waits
     for block in list(call.open_waits):
-        call.take_fact(layout.commit_field(block), b"1", 1)
+        call.feed_fact(layout.commit_field(block), b"1", 1)
     releaser.add(call)
     while call.wants_release or call.sending:
         await asyncio.sleep(0)

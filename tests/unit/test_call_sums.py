@@ -65,7 +65,7 @@ def end_of(records: list[Record]) -> EndRecord:
 def test_what_is_released_goes_with_the_hash_that_is_on_record() -> None:
     call, records = begun(), list[Record]()
     release(call, records)
-    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
+    call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
     reply = release(call, records)
     [released] = [r for r in records if isinstance(r, ReleaseRecord)]
     assert reply.data and reply.sha256 == released.sha256 == sha256(reply.data).digest() and not reply.late_sha256
@@ -75,8 +75,8 @@ def test_the_first_end_of_a_call_is_the_one_that_counts() -> None:
     """A gateway that hears of a call after its end ends it again, with nothing in it."""
     call, records = begun(), list[Record]()
     release(call, records)
-    call.take_entry(closing(Relayed(1, SUM), 1))
-    call.take_entry(Entry(2, 1, "closed", text="client_gone"))
+    call.feed_entry(closing(Relayed(1, SUM), 1))
+    call.feed_entry(Entry(2, 1, "closed", text="client_gone"))
     assert call.closed is not None and (call.closed.text, call.closed.number) == ("complete", 2)
     end = end_of(call.end_records(call.closed.text, call.closed.number, 5))
     assert (end.relayed, end.relayed_sha256) == (2, SUM)
@@ -96,12 +96,12 @@ def test_a_keepalive_has_no_hash_and_a_refusal_two() -> None:
 def test_the_end_says_how_much_a_whole_record_holds() -> None:
     call, records = begun(), list[Record]()
     release(call, records)
-    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"}), chunk({"content": "b"})]))
+    call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"}), chunk({"content": "b"})]))
     release(call, records)
-    call.take_entry(Entry(3, 1, "chunks", [chunk({}, "stop"), b"data: [DONE]\n\n"]))
-    call.take_entry(Entry(5, 1, "eof"))
+    call.feed_entry(Entry(3, 1, "chunks", [chunk({}, "stop"), b"data: [DONE]\n\n"]))
+    call.feed_entry(Entry(5, 1, "eof"))
     release(call, records)
-    call.take_entry(closing(Relayed(2, SUM), 6))
+    call.feed_entry(closing(Relayed(2, SUM), 6))
     records += call.end_records("complete", 2, 5)
     end = end_of(records)
     blocks = [r for r in records if isinstance(r, BlockRecord)]
@@ -119,13 +119,13 @@ def whole_with_a_call() -> Entry:
 def test_a_whole_answer_is_recorded_with_its_verdict(commit: bytes, verdict: str) -> None:
     call, records = begun(), list[Record]()
     release(call, records)
-    call.take_entry(whole_with_a_call())
+    call.feed_entry(whole_with_a_call())
     [block] = call.open_waits
     release(call, records)
     assert not [r for r in records if isinstance(r, ChunksRecord)] and not call.record_held()
-    call.take_fact(layout.commit_field(block), commit, 2)
+    call.feed_fact(layout.commit_field(block), commit, 2)
     release(call, records)
-    call.take_entry(closing(Relayed(2, SUM), 2))
+    call.feed_entry(closing(Relayed(2, SUM), 2))
     records += call.end_records("complete", 2, 5)
     assert [(r.seq, r.verdicts, r.blocks) for r in records if isinstance(r, ChunksRecord)] == [(1, [verdict], [-1])]
     assert end_of(records).chunks == 1
@@ -134,8 +134,8 @@ def test_a_whole_answer_is_recorded_with_its_verdict(commit: bytes, verdict: str
 def test_a_whole_answer_that_nobody_decided_on_is_recorded_as_held_at_the_end() -> None:
     call, records = begun(), list[Record]()
     release(call, records)
-    call.take_entry(whole_with_a_call())
-    call.take_entry(closing(Relayed(0, SUM), 2, "client_gone"))
+    call.feed_entry(whole_with_a_call())
+    call.feed_entry(closing(Relayed(0, SUM), 2, "client_gone"))
     records += call.end_records("client_gone", 0, 5)
     assert [(r.seq, r.verdicts) for r in records if isinstance(r, ChunksRecord)] == [(1, ["hold"])]
     assert end_of(records).chunks == 1
@@ -145,9 +145,9 @@ def test_tool_calls_that_nobody_decided_on_are_counted_as_they_are_recorded() ->
     call, records = begun(), list[Record]()
     release(call, records)
     tool = {"index": 0, "id": "c", "function": {"name": "bash", "arguments": "{}"}}
-    call.take_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [tool]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]))
+    call.feed_entry(Entry(1, 1, "chunks", [chunk({"tool_calls": [tool]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]))
     assert call.open_waits
-    call.take_entry(closing(Relayed(0, SUM), 4, "client_gone"))
+    call.feed_entry(closing(Relayed(0, SUM), 4, "client_gone"))
     records += call.end_records("client_gone", 0, 5)
     rows = [r for r in records if type(r).__name__ in ("BlockRecord", "ToolCallRecord", "ToolReleaseRecord", "JudgementRecord")]
     assert end_of(records).decisions == len(rows) == 2
@@ -155,14 +155,14 @@ def test_tool_calls_that_nobody_decided_on_are_counted_as_they_are_recorded() ->
 
 def test_a_gateway_that_tells_nothing_leaves_the_hash_unknown() -> None:
     call = begun()
-    call.take_entry(closing(None, 1))
+    call.feed_entry(closing(None, 1))
     assert end_of(call.end_records("client_gone", 0, 5)).relayed_sha256 is None
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\xc1", b"\x91\x01", layout.pack(["x", 1])])
 def test_an_end_that_cannot_be_read_ends_the_call_all_the_same(damaged: bytes) -> None:
     call = begun()
-    assert call.take_entry(closing(damaged, 1))
+    assert call.feed_entry(closing(damaged, 1))
     assert call.closed is not None and call.closed.text == "stream_protocol_error" and not call.broken
     end = end_of(call.end_records(call.closed.text, call.closed.number, 5))
     assert (end.state, end.reason, end.relayed, end.relayed_sha256, end.chunks) == ("FAILED", "stream_protocol_error", 2, None, 0)
@@ -175,7 +175,7 @@ def test_what_the_gateway_says_at_the_end_is_no_chunk_though_the_session_breaks_
         raise RuntimeError
 
     monkeypatch.setattr(call, "collect", breaks)
-    call.take_entry(closing(Relayed(0, SUM), 1))
+    call.feed_entry(closing(Relayed(0, SUM), 1))
     assert call.broken
     records = call.end_records("policy_failed", -1, 5)
     assert not [r for r in records if isinstance(r, ChunksRecord)] and end_of(records).chunks == 0
@@ -183,11 +183,11 @@ def test_what_the_gateway_says_at_the_end_is_no_chunk_though_the_session_breaks_
 
 def test_what_the_client_got_beside_releases_is_on_record() -> None:
     call = begun()
-    call.take_entry(closing(Relayed(1, SUM, [(1, 3), (4, 1)], b"data: gone\n\n"), 1))
+    call.feed_entry(closing(Relayed(1, SUM, [(1, 3), (4, 1)], b"data: gone\n\n"), 1))
     events = [r for r in call.end_records("stream_timeout", 2, 5) if isinstance(r, EventRecord)]
     assert [(e.kind, e.number, e.detail) for e in events] == [("keepalive", 1, "3"), ("keepalive", 4, "1"), ("frame", 2, "data: gone\n\n")]
     other = begun()
-    other.take_entry(closing(Relayed(1, SUM, [], b"frame", 7), 1))
+    other.feed_entry(closing(Relayed(1, SUM, [], b"frame", 7), 1))
     events = [r for r in other.end_records("complete", 2, 5) if isinstance(r, EventRecord)]
     assert [(e.kind, e.number, e.detail) for e in events] == [("late", 7, "frame")]
 
@@ -207,7 +207,7 @@ def test_a_body_that_is_not_the_one_that_the_gateway_took_is_refused() -> None:
 def test_a_release_whose_answer_is_not_there_makes_their_number_unknown() -> None:
     call = begun()
     release(call, [])
-    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
+    call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
     built = call.next_release(1)
     assert built is not None
     assert end_of(call.end_records("x", -1, 5)).releases == 0
@@ -226,7 +226,7 @@ def test_of_a_call_that_was_not_replayed_to_its_end_nothing_is_said() -> None:
     end = end_of(call.end_records("x", -1, 5))
     assert (end.chunks, end.releases, end.decisions) == (None, 2, None)
     assert end_of(make(released=3, written=-1).end_records("x", -1, 5)).releases is None
-    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})] * 5))
+    call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})] * 5))
     assert end_of(call.end_records("x", -1, 5)).chunks == 5
 
 

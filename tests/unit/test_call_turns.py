@@ -58,14 +58,14 @@ def test_a_call_waits_for_its_turns_and_then_sends_them() -> None:
     release = call.next_release(1)
     assert release is not None and not release.reply, "the record of the call goes out, the request not yet"
     call.answered()
-    call.take_fact(layout.TURNS_FIELD, pack_turns(STORED), 2)
+    call.feed_fact(layout.TURNS_FIELD, pack_turns(STORED), 2)
     assert call.open_lookup == ()
     assert sent(call)[0] == [THINKING, USE]
 
 
 def test_a_second_owner_sends_what_the_first_found_without_asking() -> None:
     first, value = make(), pack_turns(STORED)
-    first.take_fact(layout.TURNS_FIELD, value, 2)
+    first.feed_fact(layout.TURNS_FIELD, value, 2)
     second = make({layout.TURNS_FIELD: value})
     assert (second.open_lookup, second.new_lookup) == ((), ())
     assert sent(second) == sent(first)
@@ -73,8 +73,8 @@ def test_a_second_owner_sends_what_the_first_found_without_asking() -> None:
 
 def test_the_first_answer_is_the_only_one() -> None:
     call = make()
-    call.take_fact(layout.TURNS_FIELD, NONE, 2)
-    call.take_fact(layout.TURNS_FIELD, pack_turns(STORED), 3)
+    call.feed_fact(layout.TURNS_FIELD, NONE, 2)
+    call.feed_fact(layout.TURNS_FIELD, pack_turns(STORED), 3)
     assert sent(call)[0] == [USE]
 
 

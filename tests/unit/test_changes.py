@@ -79,7 +79,7 @@ def session_of(client: Dialect, upstream: Dialect, *policies: Policy, body: dict
     call = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000, server_tools=FAMILIES)
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
     session.begin(json.dumps({"model": MODEL[upstream], **(body or BODIES[client])}).encode())
-    if session.take().lookups:
+    if session.drain().lookups:
         session.turns([])
     return session
 
@@ -92,11 +92,11 @@ def sent_by(
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
     asked = {"model": MODEL[upstream], **(body or BODIES[client])}
     session.begin(json.dumps(asked).encode())
-    taken = session.take()
+    taken = session.drain()
     outputs = taken.outputs
     if taken.lookups:
         session.turns([])
-        outputs = session.take().outputs
+        outputs = session.drain().outputs
     [out] = outputs
     if isinstance(out, Respond):
         return out

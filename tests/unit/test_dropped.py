@@ -56,7 +56,7 @@ def test_the_head_of_the_answer_names_what_was_dropped(dropped: tuple[str, ...])
     assert dispatched is not None
     assert HEADER not in layout.unpack_reply(dispatched.reply).headers
     call.answered()
-    call.take_entry(Entry(1, 1, "chunks", [b"data: " + json.dumps(CHUNK).encode() + b"\n\n"]))
+    call.feed_entry(Entry(1, 1, "chunks", [b"data: " + json.dumps(CHUNK).encode() + b"\n\n"]))
     release = call.next_release(2)
     assert release is not None
     headers = layout.unpack_reply(release.reply).headers

@@ -45,10 +45,10 @@ def outputs(*frames: dict[str, Any], policy: Policy) -> list[Output]:
     """What a streaming Messages client gets, the request aside; it must be what its encoder can write."""
     session = Session(CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000), [policy], Config())
     session.begin(b'{"model":"demo","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"x"}]}')
-    session.take()
+    session.drain()
     session.chunks(1, [framed("anthropic", [json.dumps(f)]) for f in frames])
     session.eof()
-    out = session.take().outputs
+    out = session.drain().outputs
     assert session.request is not None
     codecs.make_encoder("anthropic", session.request, call_id="c", created=1).encode(out)  # type: ignore[arg-type]
     return out
@@ -125,7 +125,7 @@ def test_what_comes_out_does_not_depend_on_when_a_judgement_came(probability: fl
                 session.judgement(0, 0, Judgement(probability=probability), 1)
         session.eof()
         session.judgement(0, 0, Judgement(probability=probability), 1)
-        taken = session.take()
+        taken = session.drain()
         assert isinstance(taken.outputs[-1], MessageStop | UpstreamFailed)
         digests.add((taken.digest, taken.next))
     assert len(digests) == 1
@@ -224,5 +224,5 @@ def test_a_legacy_client_gets_one_call_though_both_end_at_the_end() -> None:
     chunk = {"id": "x", "choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": calls}, "finish_reason": "tool_calls"}]}
     session.chunks(1, [b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"])
     session.eof()
-    out = session.take().outputs
+    out = session.drain().outputs
     assert [o.id for o in out if isinstance(o, BlockStart) and o.id] == ["c0"]

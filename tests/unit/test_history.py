@@ -60,7 +60,7 @@ def held_bytes(make: Callable[[], Session]) -> int:
     tracemalloc.start()
     try:
         session = make()
-        assert any(isinstance(o, Dispatch) for o in session.take().outputs)
+        assert any(isinstance(o, Dispatch) for o in session.drain().outputs)
         return tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
@@ -103,7 +103,7 @@ class Shortens(Policy):
 
 def said(session: Session) -> str:
     session.chunks(1, [chunk(role="assistant", content="x")])
-    return "".join(o.text for o in session.take().outputs if hasattr(o, "text"))
+    return "".join(o.text for o in session.drain().outputs if hasattr(o, "text"))
 
 
 def test_a_sent_request_of_a_megabyte_leaves_some_kilobytes() -> None:
@@ -124,20 +124,20 @@ def test_a_policy_that_does_not_say_otherwise_has_all_of_it(policy: Policy) -> N
 def test_request_hooks_see_all_of_it_and_what_they_say_is_sent() -> None:
     turns = len(begun([Looks()])._chain.context.request.turns)  # type: ignore[union-attr]
     session = begun([Shortens()])
-    [sent] = [o for o in session.take().outputs if isinstance(o, Dispatch)]
+    [sent] = [o for o in session.drain().outputs if isinstance(o, Dispatch)]
     messages = json.loads(sent.body or b"")["messages"]
     assert messages[0] == MESSAGES[0], "the system prompt"
     assert (messages[-1], messages[-2]) == ({"role": "user", "content": f"{turns} turns"}, MESSAGES[-1])
     assert said(session) == f"x {turns} 0"
     refused = json.dumps(json.loads(BODY) | {"messages": [{"role": "user", "content": "no"}, *MESSAGES[1:]]}).encode()
-    assert [getattr(o, "status", 0) for o in begun([Shortens()], refused).take().outputs] == [403]
+    assert [getattr(o, "status", 0) for o in begun([Shortens()], refused).drain().outputs] == [403]
 
 
 def test_the_judge_of_a_long_call_sees_its_end_and_how_much_there_was() -> None:
     session = begun(series(*JUDGED))
-    session.take()
+    session.drain()
     session.chunks(1, use('{"command": "ls"}'))
-    [ask] = session.take().asks
+    [ask] = session.drain().asks
     shown = json.loads(ask.question.prompt.split("\n")[1])
     (first, *before), tail = shown["conversation"][:-6], shown["conversation"][-6:]
     assert first == {"role": "user", "parts": [{"text": MESSAGES[1]["content"]}]}
@@ -153,21 +153,21 @@ def test_a_second_owner_of_a_long_call_comes_out_where_the_first_stood() -> None
     first, second = begun(series(*JUDGED)), begun(series(*JUDGED))
     digests = []
     for session in (first, second):
-        session.take()
+        session.drain()
         session.chunks(1, use('{"command": "ls"}'))
-        [ask] = session.take().asks
+        [ask] = session.drain().asks
         session.judgement(ask.block, ask.step, allowed, 5)
         session.eof()
-        digests.append(session.take().digest)
+        digests.append(session.drain().digest)
     assert digests[0] == digests[1]
     assert first.state == second.state == "ENDED"
 
 
 def test_arguments_are_held_against_the_schema_of_a_long_call() -> None:
     session = begun(series({"use": "tool_rules", "validate_schema": True}))
-    session.take()
+    session.drain()
     session.chunks(1, use('{"timeout": 1}'))
-    taken = session.take()
+    taken = session.drain()
     assert [getattr(r, "reason", "") for r in taken.records if getattr(r, "verdict", "") == "block"] == ["schema"]
 
 

@@ -346,10 +346,10 @@ def test_an_echo_tells_the_same_text_from_another() -> None:
         echo, came, said = Echo(), 0, 0
         while came < len(text):
             more, out = chance.randint(0, 4), chance.randint(0, 3)
-            echo.take(text[came : came + more], other[said : said + out] if said < min(came + more, len(text)) else "")
+            echo.feed(text[came : came + more], other[said : said + out] if said < min(came + more, len(text)) else "")
             said += out if said < min(came + more, len(text)) else 0
             came += more
-        echo.take("", other[said:])
+        echo.feed("", other[said:])
         echo.finish()
         if other == text and not echo.has_changed:
             assert not echo.is_behind

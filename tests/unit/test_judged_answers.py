@@ -11,7 +11,7 @@ from policy.answer import Answer
 from policy.base import AskJudge, Judgement, Policy, SaidCall, SaidText, ToolCall, Verdict
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
-from policy.session.effects import Ask, CallInfo, Dispatch, Taken
+from policy.session.effects import Ask, CallInfo, Dispatch, Effects
 from policy.session.session import Session
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
 from protocol.config import Config
@@ -29,12 +29,12 @@ def judged(*more: Policy, config: Config | None = None, request: dict[str, Any] 
     return session
 
 
-def feed(session: Session, *chunks: bytes) -> Taken:
+def feed(session: Session, *chunks: bytes) -> Effects:
     """Feed chunks; gives what is wanted, the first included."""
-    taken = session.take()
+    taken = session.drain()
     for number, raw in enumerate(chunks, start=1):
         session.chunks(number, [raw])
-        later = session.take()
+        later = session.drain()
         later.asks[:0], later.records[:0], later.outputs[:0] = taken.asks, taken.records, taken.outputs
         taken = later
     return taken
@@ -96,19 +96,19 @@ def test_the_same_questions_come_again_whenever_the_answers_came(seed: int) -> N
         for number, raw in enumerate([*chunks, *[b""] * 200], start=1):
             if raw:
                 session.chunks(number, [raw])
-            taken = session.take()
+            taken = session.drain()
             outputs += taken.outputs
             asks += taken.asks
             asked |= {(a.block, a.step): a for a in taken.asks}
             while asks and (not raw or draw.random() < patience):
                 ask = asks.pop(draw.randrange(len(asks)))
                 session.judgement(ask.block, ask.step, Judgement(probability=0.9 if ask.block % 5 == 3 else 0.0), 1)
-                taken = session.take()
+                taken = session.drain()
                 outputs += taken.outputs
                 asks += taken.asks
                 asked |= {(a.block, a.step): a for a in taken.asks}
         assert session.state == "ENDED"
-        runs.append((asked, session.take().digest))
+        runs.append((asked, session.drain().digest))
     assert len(runs[0][0]) == 25
     assert runs[0] == runs[1] == runs[2]
 
@@ -126,7 +126,7 @@ def test_only_so_many_questions_of_a_call_are_open(count: int) -> None:
         ask = asks.pop()
         session.judgement(ask.block, ask.step, HARMLESS, 1)
         done += 1
-        asks += session.take().asks
+        asks += session.drain().asks
         assert len(asks) == min(MAX_OPEN_ASKS, count - done)
     assert (done, session.state, session.unasked) == (count, "ENDED", [])
 
@@ -149,11 +149,11 @@ def test_a_second_question_about_a_call_keeps_its_place_and_has_its_own_mark() -
     asks = feed(session, *calls, chunk(finish="tool_calls"), DONE).asks
     marks = {ask.question.nonce for ask in asks}
     session.judgement(asks[0].block, 0, Judgement(probability=0.5, explanation="unsure"), 1)
-    [again] = session.take().asks
+    [again] = session.drain().asks
     assert (again.block, again.step) == (asks[0].block, 1)
     session.judgement(again.block, 1, HARMLESS, 1)
     # the second policy of the series asks about the same call
-    [third] = session.take().asks
+    [third] = session.drain().asks
     assert (third.block, third.step) == (again.block, 2)
     assert len(marks | {again.question.nonce, third.question.nonce}) == MAX_OPEN_ASKS + 2
 
@@ -174,7 +174,7 @@ def test_a_denied_call_of_the_provider_ends_what_waits_for_a_judge() -> None:
     assert len(asks) == MAX_OPEN_ASKS
     while asks:
         session.judgement(asks[0].block, asks[0].step, HARMLESS, 1)
-        asks = [*asks[1:], *session.take().asks]
+        asks = [*asks[1:], *session.drain().asks]
     assert (session.state, session.unasked) == ("ENDED", [])
 
 
@@ -290,13 +290,13 @@ def test_an_answer_of_the_most_calls_is_asked_about_step_by_step() -> None:
     began = time.process_time()
     session.body(1, body)
     session.eof()
-    taken = session.take()
+    taken = session.drain()
     steps.append(time.process_time() - began)
     asks, records = taken.asks, taken.records
     while asks:
         began = time.process_time()
         session.judgement(asks[0].block, asks[0].step, HARMLESS, 1)
-        taken = session.take()
+        taken = session.drain()
         steps.append(time.process_time() - began)
         asks, records = [*asks[1:], *taken.asks], records + taken.records
     print("longest step", max(steps))

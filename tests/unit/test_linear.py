@@ -66,7 +66,7 @@ def test_an_answer_twice_as_long_takes_twice_the_calls(kind: str) -> None:
         def feed() -> None:
             for seq, chunk in enumerate(given, 1):
                 one.chunks(seq, [chunk])
-                one.take()
+                one.drain()
 
         return feed
 

@@ -222,7 +222,7 @@ def test_the_error_for_a_refused_request_says_as_much_as_notices_do(form: Notice
         CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "strict", "r", True, 100), [Refuses(message)], Config(notices=form)
     )
     session.begin(json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}]}).encode())
-    taken = session.take()
+    taken = session.drain()
     [out] = taken.outputs
     assert isinstance(out, Respond) and json.loads(out.body)["error"]["message"] == told
     assert [r.detail for r in taken.records if isinstance(r, EventRecord)] == noted

@@ -21,7 +21,7 @@ def asked(
     info = CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1_000, server_tools=families)
     session = Session(info, [], config)
     session.begin(json.dumps(body).encode())
-    [out] = session.take().outputs
+    [out] = session.drain().outputs
     if isinstance(out, Respond):
         return out, session.dropped
     assert isinstance(out, Dispatch)

@@ -182,10 +182,10 @@ def test_ctrl_c_is_no_fault() -> None:
 
 def test_a_call_blocked_by_nonsense_is_on_record_whole() -> None:
     session = make([Says(lambda: Block(5))])  # type: ignore[arg-type]
-    records = session.take().records
+    records = session.drain().records
     for number, raw in enumerate([call_chunk(0, "bash", '{"command":"ls"}'), chunk(finish="tool_calls"), DONE], start=1):
         session.chunks(number, [raw])
-        records += session.take().records
+        records += session.drain().records
     [row] = [r for r in records if isinstance(r, ToolCallRecord)]
     assert (row.verdict, row.reason, row.released_arguments) == ("block", "fault", None)
     for record in records:
@@ -362,4 +362,4 @@ def test_a_fault_is_told_from_the_verdict_of_the_block_on_record() -> None:
     session = make([Says(lambda: Block(None))])  # type: ignore[arg-type]
     run(session, [chunk({"content": "hi"})])
     session.chunks(2, [chunk(finish="stop"), DONE])
-    assert not [r for r in session.take().records if isinstance(r, BlockRecord) and r.verdict == "allow"]
+    assert not [r for r in session.drain().records if isinstance(r, BlockRecord) and r.verdict == "allow"]

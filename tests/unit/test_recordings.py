@@ -118,7 +118,7 @@ def test_session_without_policies_releases_the_same(name: str, client: Dialect, 
         session.error_status(400, recording.body, "")
     else:
         session.body(1, recording.body)
-    outputs = session.take().outputs
+    outputs = session.drain().outputs
     events: list[Any] = [o for o in outputs if not isinstance(o, Dispatch | Respond)]
     assert session.request is not None
     data = codecs.make_encoder(client, session.request, call_id=CALL, created=1).encode(events)

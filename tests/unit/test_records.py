@@ -82,7 +82,7 @@ def test_what_came_with_a_lone_surrogate_is_on_record(name: str, identity: str, 
     raw = [chunk({"content": "I will "} | ({field: 1} if field else {})), chunk(first), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
     records: list[Record] = []
     for seq, one in enumerate(raw, 1):
-        call.take_entry(Entry(seq, 1, "chunks", [one]))
+        call.feed_entry(Entry(seq, 1, "chunks", [one]))
         release = call.next_release(2)
         if release is not None:
             records += decode_records(release.audit) if release.audit else []
@@ -97,7 +97,7 @@ def test_what_came_with_a_lone_surrogate_is_on_record(name: str, identity: str, 
 
 def test_a_release_that_cannot_be_built_leaves_what_it_held_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     call = owned()
-    call.take_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
+    call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
     monkeypatch.setattr(worker_call, "encode_records", lambda records: 1 / 0)
     assert call.next_release(2) is None and call.broken
     chunks = [r for r in call.end_records("policy_failed", -1, 3) if isinstance(r, ChunksRecord)]

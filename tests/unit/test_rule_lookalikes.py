@@ -140,5 +140,5 @@ def test_a_session_blocks_what_programs_read_differently_but_for_tools_that_are_
         session.begin(json.dumps(body).encode())
         for seq, choice in enumerate(chunks, 1):
             session.chunks(seq, [b"data: " + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0} | choice]}).encode() + b"\n\n"])
-        reasons += [record.reason for record in session.take().records if isinstance(record, ToolCallRecord)]
+        reasons += [record.reason for record in session.drain().records if isinstance(record, ToolCallRecord)]
     assert reasons == ["ambiguous_json", "", "ambiguous_json"]

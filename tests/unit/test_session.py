@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, Policy, Replace, TextBlock, ToolCall, Verdict
-from policy.session.effects import CallInfo, Dispatch, Output, Respond, Taken
+from policy.session.effects import CallInfo, Dispatch, Effects, Output, Respond
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.errors import NotFound
@@ -73,10 +73,10 @@ DONE = b"data: [DONE]\n\n"
 
 
 def run(session: Session, chunks: Sequence[bytes]) -> list[Output]:
-    outputs = session.take().outputs
+    outputs = session.drain().outputs
     for number, raw in enumerate(chunks, start=1):
         session.chunks(number, [raw])
-        outputs += session.take().outputs
+        outputs += session.drain().outputs
     return outputs
 
 
@@ -101,7 +101,7 @@ def test_text_passes_as_it_comes() -> None:
 
 
 def test_unknown_model_is_refused_before_anything_is_sent() -> None:
-    outputs = make(request=REQUEST | {"model": "nope"}).take().outputs
+    outputs = make(request=REQUEST | {"model": "nope"}).drain().outputs
     assert len(outputs) == 1 and isinstance(outputs[0], Respond)
     assert outputs[0].status == 404 and b"model_not_found" in outputs[0].body
 
@@ -110,16 +110,16 @@ def test_a_refused_call_is_on_record_too() -> None:
     call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "nope", "", False, 1_000)
     session = Session(call, [], Config())
     session.refuse(NotFound("there is no policy 'nope'", code="policy_not_found"))
-    taken = session.take()
+    taken = session.drain()
     assert [type(r) for r in taken.records] == [CallRecord]
     assert isinstance(taken.outputs[0], Respond) and taken.end == "policy_not_found"
 
 
 def test_an_allowed_call_is_released_whole_and_only_once_complete() -> None:
     session = make([Deny()])
-    session.take()
+    session.drain()
     session.chunks(1, [call_chunk(0, "bash", '{"comm'), chunk({"tool_calls": [{"index": 0, "function": {"arguments": 'and":"ls"}'}}]})])
-    assert [type(o) for o in session.take().outputs] == [MessageStart]
+    assert [type(o) for o in session.drain().outputs] == [MessageStart]
     outputs = run(session, [chunk(finish="tool_calls"), DONE])
     assert [o.text for o in outputs if isinstance(o, ArgumentsDelta)] == ['{"command":"ls"}']
     assert end(outputs).stop_reason is StopReason.TOOL_USE
@@ -148,9 +148,9 @@ def test_the_survivor_of_two_calls_keeps_the_stop_reason() -> None:
 )
 def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(arguments: str) -> None:
     session = make()
-    session.take()
+    session.drain()
     session.chunks(1, [call_chunk(0, "bash", arguments), chunk(finish="tool_calls")])
-    records = [r for r in session.take().records if isinstance(r, ToolCallRecord)]
+    records = [r for r in session.drain().records if isinstance(r, ToolCallRecord)]
     assert [(r.verdict, r.reason) for r in records] == [("block", "ambiguous_json")]
 
 
@@ -162,36 +162,36 @@ def test_arguments_past_the_bound_are_blocked() -> None:
 
 def test_a_durable_call_waits_for_its_commit() -> None:
     session = make(durable=True)
-    session.take()
+    session.drain()
     session.chunks(1, [call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
-    taken = session.take()
+    taken = session.drain()
     assert taken.waits == [0] and not [o for o in taken.outputs if isinstance(o, BlockStart)]
     assert [r.notify for r in taken.records if isinstance(r, ToolCallRecord)] == [True]
     session.committed(0, True, 5)
-    outputs = session.take().outputs
+    outputs = session.drain().outputs
     assert [type(o) for o in outputs][:2] == [BlockStart, ArgumentsDelta]
     assert end(outputs).stop_reason is StopReason.TOOL_USE
 
 
 def test_a_call_whose_commit_does_not_come_is_blocked() -> None:
     session = make(durable=True)
-    session.take()
+    session.drain()
     session.chunks(1, [call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
-    session.take()
+    session.drain()
     session.committed(0, False, 5)
-    taken = session.take()
+    taken = session.drain()
     assert "it could not be recorded in time" in texts(taken.outputs)
     assert [r.reason for r in taken.records if isinstance(r, BlockRecord)] == ["audit_unavailable"]
 
 
-def judged(probability: float | None) -> Taken:
+def judged(probability: float | None) -> Effects:
     session = make([Ask()])
-    session.take()
+    session.drain()
     session.chunks(1, [chunk({"content": "first"}), call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
-    taken = session.take()
+    taken = session.drain()
     assert texts(taken.outputs) == "first" and [(a.block, a.step) for a in taken.asks] == [(1, 0)]
     session.judgement(1, 0, Judgement(probability=probability, reply="r"), 7)
-    return session.take()
+    return session.drain()
 
 
 def test_a_judge_decides_and_is_recorded_for_allows_too() -> None:
@@ -208,7 +208,7 @@ def test_what_follows_a_held_block_waits_behind_it() -> None:
         request={"model": "demo-anthropic", "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "x"}]},
         dialect="anthropic",
     )
-    session.take()
+    session.drain()
 
     def frame(kind: str, **body: Any) -> bytes:
         return f"event: {kind}\ndata: {json.dumps({'type': kind, **body})}\n\n".encode()
@@ -223,9 +223,9 @@ def test_what_follows_a_held_block_waits_behind_it() -> None:
             frame("content_block_delta", index=1, delta={"type": "text_delta", "text": "after"}),
         ],
     )
-    assert texts(session.take().outputs) == ""
+    assert texts(session.drain().outputs) == ""
     session.judgement(0, 0, Judgement(probability=0.0), 7)
-    assert texts(session.take().outputs) == "after"
+    assert texts(session.drain().outputs) == "after"
 
 
 def test_text_policies_see_text_and_change_it() -> None:
@@ -257,7 +257,7 @@ def test_a_cut_stream_ends_in_an_error_and_never_releases_half_a_call() -> None:
     session = make()
     outputs = run(session, [chunk({"content": "so far"}), call_chunk(0, "bash", '{"comm')])
     session.eof()
-    outputs += session.take().outputs
+    outputs += session.drain().outputs
     assert texts(outputs) == "so far"
     assert isinstance(outputs[-1], UpstreamFailed)
     assert not [o for o in outputs if isinstance(o, ArgumentsDelta)]
@@ -266,9 +266,9 @@ def test_a_cut_stream_ends_in_an_error_and_never_releases_half_a_call() -> None:
 
 def test_an_error_before_the_first_byte_keeps_its_status() -> None:
     session = make()
-    session.take()
+    session.drain()
     session.error_status(429, b'{"error":{"message":"slow down"}}', "7")
-    (answer,) = session.take().outputs
+    (answer,) = session.drain().outputs
     assert isinstance(answer, Respond)
     assert (answer.status, answer.headers["retry-after"]) == (429, "7")
 
@@ -276,9 +276,9 @@ def test_an_error_before_the_first_byte_keeps_its_status() -> None:
 @pytest.mark.case("U5")
 def test_unmodelled_fields_are_withheld_and_recorded() -> None:
     session = make()
-    session.take()
+    session.drain()
     session.chunks(1, [chunk({"content": "x", "audio": {"transcript": "covert"}}), chunk(finish="stop"), DONE])
-    taken = session.take()
+    taken = session.drain()
     assert "covert" not in repr(taken.outputs)
     assert [r.kind for r in taken.records if isinstance(r, EventRecord)] == ["withheld"]
 
@@ -289,11 +289,11 @@ def test_a_replay_gives_the_same_numbers_and_hash_however_chunks_came_together()
     for number, raw in enumerate(chunks, start=1):
         one.chunks(number, [raw])
     other.chunks(1, chunks)
-    first, second = one.take(), other.take()
+    first, second = one.drain(), other.drain()
     assert (first.next, first.digest) == (second.next, second.digest)
     third = make([Shout()])
     third.chunks(1, chunks)
-    assert third.take().digest != first.digest
+    assert third.drain().digest != first.digest
 
 
 def answer(*commands: str, text: str = "") -> bytes:
@@ -322,9 +322,9 @@ def test_the_chunk_of_a_whole_answer_says_what_was_decided(policies: list[Policy
 
 def test_the_chunk_of_a_whole_answer_is_held_until_the_last_call_is_decided() -> None:
     session = make([Ask()], durable=True, request=REQUEST | {"stream": False})
-    session.take()
+    session.drain()
     assert session.body(1, answer("ls", "pwd")) == ("hold", -1)
-    asks = session.take().asks
+    asks = session.drain().asks
     for ask in asks:
         assert session.whole_verdict == "hold"
         session.judgement(ask.block, ask.step, Judgement(model="m", probability=0.1), 2)
@@ -334,7 +334,7 @@ def test_the_chunk_of_a_whole_answer_is_held_until_the_last_call_is_decided() ->
     assert session.whole_verdict == "allow"
     denied = make([Ask()], request=REQUEST | {"stream": False})
     denied.body(1, answer("ls", "pwd"))
-    ask = denied.take().asks[0]
+    ask = denied.drain().asks[0]
     denied.judgement(ask.block, ask.step, Judgement(model="m", probability=0.9), 2)
     assert denied.whole_verdict == "block"
 
@@ -346,5 +346,5 @@ def test_a_key_that_somebody_put_in_the_place_of_its_variable_is_not_repeated(va
     session = Session(CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000), [], config)
     session.begin(json.dumps(REQUEST | {"model": "gpt-x"}).encode())
     session.error_status(401, b'{"error":{"message":"no"}}', "")
-    (noted,) = [r for r in session.take().records if isinstance(r, EventRecord) and r.kind == "upstream_authentication"]
+    (noted,) = [r for r in session.drain().records if isinstance(r, EventRecord) and r.kind == "upstream_authentication"]
     assert f"the provider refused the key in {said};" in noted.detail and ("gsk" not in noted.detail)

@@ -77,7 +77,7 @@ class Owner:
         self.end = ""
 
     def collect(self) -> None:
-        taken = self.session.take()
+        taken = self.session.drain()
         self.outputs += taken.outputs
         self.records += taken.records
         self.end = taken.end or self.end

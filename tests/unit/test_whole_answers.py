@@ -62,7 +62,7 @@ def release(call: OwnedCall) -> list[Record]:
 
 def end(call: OwnedCall, seq: int | None) -> list[Record]:
     if seq is not None:
-        call.take_entry(Entry(seq, 1, "closed", [layout.pack(Relayed(9, b"x" * 32))], 2, "complete"))
+        call.feed_entry(Entry(seq, 1, "closed", [layout.pack(Relayed(9, b"x" * 32))], 2, "complete"))
     return call.end_records("complete", 9, 5)
 
 
@@ -78,11 +78,11 @@ def test_a_paused_answer_keeps_its_verdict_though_the_turn_goes_on() -> None:
     """The next segment's blocks are not what it is about."""
     call = make()
     records = release(call)
-    call.take_entry(PAUSED)
+    call.feed_entry(PAUSED)
     [block] = call.open_waits
-    call.take_fact(layout.commit_field(block), b"1", 2)
+    call.feed_fact(layout.commit_field(block), b"1", 2)
     records += release(call)
-    call.take_entry(REST)
+    call.feed_entry(REST)
     records += release(call) + end(call, 3)
     assert chunks(records) == [(1, ["replace"]), (2, ["allow"])]
 
@@ -94,8 +94,8 @@ def test_who_takes_a_call_over_records_what_is_missing_and_nothing_twice(recorde
     call = make(recorded=recorded)
     call.facts = {layout.commit_field(1): b"1"}
     call.replaying = True
-    call.take_entry(PAUSED)
-    call.take_entry(REST)
+    call.feed_entry(PAUSED)
+    call.feed_entry(REST)
     call.replaying = False
     records = release(call) + end(call, 3 if is_closed else None)
     assert chunks(records) == [(1, ["replace"]), (2, ["allow"])][recorded:]
@@ -104,7 +104,7 @@ def test_who_takes_a_call_over_records_what_is_missing_and_nothing_twice(recorde
 def test_a_session_that_breaks_while_an_answer_waits_leaves_it_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
     call = make()
     records = release(call)
-    call.take_entry(body(1, "tool_use", USE))
+    call.feed_entry(body(1, "tool_use", USE))
 
     def breaks(*args: object) -> None:
         raise RuntimeError
@@ -112,7 +112,7 @@ def test_a_session_that_breaks_while_an_answer_waits_leaves_it_on_record(monkeyp
     monkeypatch.setattr(call.session, "committed", breaks)
     monkeypatch.setattr(Session, "whole_verdict", property(breaks))
     [block] = call.open_waits
-    call.take_fact(layout.commit_field(block), b"1", 2)
+    call.feed_fact(layout.commit_field(block), b"1", 2)
     assert call.broken
     assert chunks(records + end(call, 2)) == [(1, ["withheld"])]
 
@@ -124,6 +124,6 @@ def test_a_session_that_breaks_as_an_answer_begins_to_wait_has_it_on_record_once
     def breaks() -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(call.session, "take", breaks)
-    call.take_entry(body(1, "tool_use", USE))
+    monkeypatch.setattr(call.session, "drain", breaks)
+    call.feed_entry(body(1, "tool_use", USE))
     assert call.broken and chunks(records + call.end_records("policy_failed", -1, 5)) == [(1, ["withheld"])]

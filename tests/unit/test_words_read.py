@@ -93,7 +93,7 @@ def test_the_code_of_an_error_is_read_too() -> None:
     answer = Answer("openai", "openai", policies=[TextReplace(**KEYS)])
     error = {"message": "no", "type": "invalid_request_error", "code": SECRET, "param": SECRET}
     answer.session.error_status(400, json.dumps({"error": error}).encode(), "")
-    [refused] = [o for o in answer.session.take().outputs if isinstance(o, Respond)]
+    [refused] = [o for o in answer.session.drain().outputs if isinstance(o, Respond)]
     assert SECRET.encode() not in refused.body and b"no" in refused.body
 
 

@@ -62,14 +62,14 @@ class Bodies:
         return {c: self._recorded(c, body) for c, body in zip(call_ids, found, strict=True) if body is not None}
 
     def _recorded(self, call_id: str, body: bytes) -> bytes:
-        """The body as it goes into the record. Whether it is the one that came, only the whole of it tells."""
+        """The body as it goes into the record. Only the whole of it can be compared with the one that came."""
         expected = self._expected.pop(call_id, None)
         if expected is not None and sha256(body).digest() != expected:
             self._altered.append(Found(UUID(call_id), Hole.BODY, "the request body came to the record as another than the gateway took"))
         return without_tokens(body)
 
     def expect(self, hashes: Mapping[str, bytes]) -> None:
-        """The SHA-256 of bodies, by call, as their gateways said."""
+        """The SHA-256 of bodies, by call, as their gateways sent it."""
         self._expected.update(hashes)
         while len(self._expected) > KEPT:
             self._expected.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Calls that ended, by what Redis and gateways say, and what the record holds of them: what it lost of them is marked as incomplete.
+"""Calls that ended, as Redis and gateways report, and what the record holds of them: those that are not whole are marked as incomplete.
 
 A PostgreSQL that was set back to an older copy, or an audit stream that somebody cut, loses calls without a trace in the record. Redis
 names each call that ended on a stream of its own, in the step that writes its end onto the audit stream; a gateway adds those of which
@@ -6,7 +6,7 @@ Redis lost the stream, and those that had just ended when Redis came back withou
 the audit stream up to its end must be on record, and once more later, because a record that is set back loses what was seen in it before.
 
 No call is marked as long as something of it may still come: entries that wait for PostgreSQL or that a writer holds, and a call that
-goes on in Redis. What is missing must be missing twice. Every writer looks at every call: two that find the same write the same event.
+goes on in Redis. What is missing must be missing twice. Every writer checks every call: two that find the same write the same event.
 """
 
 import logging
@@ -30,7 +30,7 @@ FIRST_S = 10.0
 LATER = 2
 """How many times the time for which ended calls stay in Redis until it is looked up again."""
 KEPT_S = 3600.0
-"""How long the stream keeps what was looked up twice: for a writer that looks for the first time."""
+"""How long the stream keeps what was looked up twice: for a writer that checks for the first time."""
 PAGE = 100
 """Entries of the stream; one of a gateway names up to 200 calls, in 64 KiB."""
 MAX_MISSED = 10_000
@@ -49,19 +49,19 @@ class EndedCalls:
         """Calls without an end, and since when they can have none any more."""
         self._found: list[Found] = []
         self._grown: list[UUID] = []
-        """Calls of which something was recorded since the last look."""
+        """Calls of which something was recorded since the last check."""
 
     @property
     def every_s(self) -> float:
-        """How often to look."""
+        """How often to check."""
         return self._first_s
 
-    async def look(self, inserter: AuditInserter) -> list[UUID]:
-        """Look once; returns the calls whose record grew. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
-        await self._look_again(inserter)
+    async def check(self, inserter: AuditInserter) -> list[UUID]:
+        """Check once; returns the calls whose record grew. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
+        await self._check_missed(inserter)
         now_ms = layout.time_ms(await self._redis.call("TIME"))
         for shard in range(self._shards):
-            first_open = (await audit_stream.look(self._redis, shard)).first_open
+            first_open = (await audit_stream.read_state(self._redis, shard)).first_open
             until_ms = first_open[0] - 1 if first_open else now_ms
             await self._begin_anew(shard)
             for turn, age_s in enumerate(self._ages_s):
@@ -83,26 +83,26 @@ class EndedCalls:
                 self._read_to[shard, turn] = "0-0"
 
     async def _read(self, inserter: AuditInserter, shard: int, turn: int, until_ms: int) -> None:
-        """Look up what ended since the last look, up to a time."""
+        """Look up what ended since the last check, up to a time."""
         is_last = turn == len(self._ages_s) - 1
         entries: list[Any] = [None] * PAGE
         while len(entries) == PAGE:
             after = self._read_to[shard, turn]
             entries = await self._redis.call("XRANGE", layout.ended_key(shard), f"({after}", str(max(until_ms, 0)), "COUNT", PAGE)
             calls: list[str] = []
-            told: list[tuple[str, bytes]] = []
+            reported: list[tuple[str, bytes]] = []
             for call_id, blob in (named for _, fields in entries for named in _take_apart(fields)):
                 if blob is not None:
-                    told.append((call_id, blob))
-                # what a gateway tells of may still be ended by a worker, or by who looks for lost calls
+                    reported.append((call_id, blob))
+                # what a gateway reports may still be ended by a worker, or as an orphaned call
                 if is_last or blob is None:
                     calls.append(call_id)
             missing = set(await inserter.without_end(calls))
             for call_id in missing:
                 self._note_missing(call_id)
-            for call_id, blob in told:
+            for call_id, blob in reported:
                 if call_id not in missing:
-                    await self._take_told(inserter, call_id, blob, is_last=is_last)
+                    await self._take_reported(inserter, call_id, blob, is_last=is_last)
             if entries:
                 self._read_to[shard, turn] = entries[-1][0].decode()
 
@@ -112,7 +112,7 @@ class EndedCalls:
         elif call_id not in self._missed:
             self._found.append(_without_end(call_id))
 
-    async def _look_again(self, inserter: AuditInserter) -> None:
+    async def _check_missed(self, inserter: AuditInserter) -> None:
         """Mark what is missing still."""
         missing = await inserter.without_end(list(self._missed))
         known = [await self._redis.call("EXISTS", layout.call_key(call_id)) for call_id in missing]
@@ -129,23 +129,23 @@ class EndedCalls:
             else:
                 self._missed[call_id] = missed[call_id]
 
-    async def _take_told(self, inserter: AuditInserter, call_id: str, blob: bytes, *, is_last: bool) -> None:
-        """Take what a gateway says it relayed of a call: what nobody recorded goes on record, and its releases are compared."""
+    async def _take_reported(self, inserter: AuditInserter, call_id: str, blob: bytes, *, is_last: bool) -> None:
+        """Take what a gateway reports to have relayed of a call: what nobody recorded goes on record, and its releases are compared."""
         try:
             closed = layout.unpack_entry(blob)
-            told = layout.unpack_relayed(closed.chunks[0]) if closed.chunks else None
+            sums = layout.unpack_relayed(closed.chunks[0]) if closed.chunks else None
         except StreamProtocolError:
-            log.error("what a gateway says of a call cannot be read", extra={"call_id": call_id})
+            log.error("what a gateway reports of a call cannot be read", extra={"call_id": call_id})
             return
-        if told is None:
+        if sums is None:
             return
         known = await inserter.relayed(call_id, closed.number)
         if known.is_redacted:
             return
         if known.given_up_at is not None:
             # a worker that gives a call up reads no end of its gateway: the time is that of its own, the same for whoever writes this
-            records = relayed_events(call_id, told, closed.number, known.given_up_at)
-            detail = f"said by its gateway, of {told.releases:,} releases"
+            records = relayed_events(call_id, sums, closed.number, known.given_up_at)
+            detail = f"said by its gateway, of {sums.releases:,} releases"
             records.append(EventRecord(call_id=call_id, kind="relayed", number=closed.number, at=known.given_up_at, detail=detail))
             if not known.is_said:
                 await inserter.insert(records, {})
@@ -153,13 +153,13 @@ class EndedCalls:
             elif known.is_uncovered:
                 # who wrote it died before it was sealed again
                 self._grown.append(UUID(call_id))
-        if is_last and known.chain != told.sha256:
-            detail = f"the gateway relayed {told.releases:,} releases, the {known.releases:,} on record up to there are not those"
+        if is_last and known.chain != sums.sha256:
+            detail = f"the gateway relayed {sums.releases:,} releases, the {known.releases:,} on record up to there are not those"
             self._found.append(Found(UUID(call_id), Hole.RELAYED, detail))
 
 
 def _take_apart(fields: Sequence[bytes]) -> list[tuple[str, bytes | None]]:
-    """The calls that an entry names, each with what a gateway says of it, if one does."""
+    """The calls that an entry names, each with what a gateway reports of it, if one does."""
     found: list[tuple[str, bytes | None]] = []
     for name, value in zip(fields[::2], fields[1::2], strict=False):
         if name == b"c":

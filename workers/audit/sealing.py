@@ -2,7 +2,7 @@
 
 A call is sealed when its end is in Postgres and every entry of its audit stream up to that end is acked, by whichever writer: then
 all that was recorded before the end is in. A sweep finds what a process that died had still to seal. What comes later (a worker
-that lost its call says so) was seen by the writer that inserted it, which adds a part to the seal before it acks the entry.
+that lost its call records that) was seen by the writer that inserted it, which adds a part to the seal before it acks the entry.
 
 What is sealed at once has so long; where that is not enough, less is sealed at once, down to single calls. A call that takes too long alone
 is put off, and no other waits for it.
@@ -27,7 +27,7 @@ from streams.connection import Connection, RedisError
 log = logging.getLogger(__name__)
 SWEEP_S = 60.0
 OVERLAP_S = 2 * 86_400
-"""How far back sweeps after the first look: an end is recorded late when Postgres was away for long."""
+"""How far back sweeps after the first go: an end is recorded late when Postgres was away for long."""
 BEHIND_MS = 100
 """While the oldest record that nobody took yet is older, the records go first: sealing was a tenth of all CPU in a saturated run."""
 YIELD_S = 30.0
@@ -98,7 +98,7 @@ class SealLoop:
                     if now - swept >= SWEEP_S:
                         await self._sweep()
                         swept = now
-                    # a checkpoint says that every older call has its seal: not before the first sweep is through
+                    # a checkpoint promises that every older call has its seal: not before the first sweep is through
                     if self._is_swept and now - written >= self._limits.checkpoint_s and not self._has_old_put_off():
                         await self._checkpoint()
                         written = now
@@ -122,10 +122,13 @@ class SealLoop:
             try:
                 in_time, _ = await asyncio.wait({task}, timeout=SILENT_S)
             finally:
-                # a server that stopped says nothing, and no thread can be cancelled: without its connection the work fails
+                # a stopped server sends nothing, and no thread can be cancelled: without its connection the work fails
                 while not task.done():
                     self._sealer.cut()
                     await asyncio.wait({task}, timeout=0.1)
+                if not task.cancelled():
+                    # where this is cancelled nobody asks for it, and asyncio would log that
+                    task.exception()
             try:
                 return await task
             except AuditUnavailable as error:
@@ -196,7 +199,7 @@ class SealLoop:
         stale = _id_at(time.time() - self._stale_s)
         while True:
             found = await self._with_sealer(self._sealer.find_unsealed, self._swept_to, stale)
-            states = [await audit_stream.look(self._redis, shard) for shard in range(self._shards)]
+            states = [await audit_stream.read_state(self._redis, shard) for shard in range(self._shards)]
             for call in found:
                 if call not in self._waiting and call not in self._later and len(self._waiting) < MAX_WAITING:
                     shard = layout.shard_of(str(call)) % self._shards
@@ -226,14 +229,14 @@ class SealLoop:
         """Do records wait for longer than they do where there is time for all?"""
         for shard in range(self._shards):
             with contextlib.suppress(RedisError):
-                if (await audit_stream.look(self._redis, shard)).behind_ms > BEHIND_MS:
+                if (await audit_stream.read_state(self._redis, shard)).behind_ms > BEHIND_MS:
                     return True
         return False
 
     async def _seal_settled(self) -> None:
         """Seal those whose records are all in, and what is due of the others."""
         if self._waiting:
-            states = [await audit_stream.look(self._redis, shard) for shard in range(self._shards)]
+            states = [await audit_stream.read_state(self._redis, shard) for shard in range(self._shards)]
             await self._seal(sorted(call for call, (shard, entry) in self._waiting.items() if states[shard].is_recorded(entry)))
         await self._seal(self._due(self._later))
 

@@ -26,14 +26,14 @@ from db.write.insert import AuditInserter
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
-from streams import layout, lifecycle, scripts
+from streams import heartbeats, layout, lifecycle, scripts
 from streams.audit_stream import entry_id
-from streams.connection import Connection, RedisError
+from streams.connection import Argument, Connection, RedisError
 from streams.identity import Identity
 from workers import process
 from workers.audit.bodies import BATCH_BYTES, LARGE, Bodies
 from workers.audit.ended import EndedCalls
-from workers.audit.lost import LostCalls
+from workers.audit.orphaned import OrphanedCalls
 from workers.audit.sealing import SealLoop
 
 log = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ LATE_S = 0.5
 MAX_LATE = 256
 """Batches whose rest waits; past it nothing is put off."""
 STOP_S = 2.0
-"""How long a writer that was told to stop goes on with what is there."""
+"""How long a writer goes on with what is there after its stop signal."""
 RECLAIM_MS = 5_000
 RETRY_S = 0.25
-START_LOOK_S = 3.0
+START_CHECK_S = 3.0
 """How long the start waits to know whose records Redis holds."""
 PARTITION_DAYS = 7
 PARTITIONS_EVERY_S, PARTITIONS_RETRY_S = 3600.0, 5.0
@@ -77,11 +77,11 @@ class AuditWriter:
     def __init__(self, settings: Runtime) -> None:
         self.settings, self.limits, self.shards = settings, settings.config.limits, settings.config.shards
         self.name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
-        silent_s = self.limits.redis_silent_s
-        self._redis = Connection(settings.redis_url, name="audit", silent_s=silent_s)
-        self._blocking = [Connection(settings.redis_url, name="audit-read", silent_s=silent_s) for _ in range(self.shards)]
-        self._bell = Connection(settings.redis_url, name="audit-bell", silent_s=silent_s, on_push=self._on_push, on_connect=self._subscribe)
-        self._rung = {layout.waiting_channel(shard).encode(): asyncio.Event() for shard in range(self.shards)}
+        url, silent_s = settings.redis_url, self.limits.redis_silent_s
+        self._redis = Connection(url, name="audit", silent_s=silent_s)
+        self._blocking = [Connection(url, name="audit-read", silent_s=silent_s) for _ in range(self.shards)]
+        self._wake_ups = Connection(url, name="audit-bell", silent_s=silent_s, on_push=self._on_push, on_connect=self._subscribe)
+        self._woken = {layout.waiting_channel(shard).encode(): asyncio.Event() for shard in range(self.shards)}
         """By channel: a call of the shard began to wait for its commit."""
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
         self._late_inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]
@@ -101,57 +101,59 @@ class AuditWriter:
         """Begin to stop: what is there already still comes into the record, if that can be soon."""
         self._stop_by = time.monotonic() + STOP_S
         self._stopping.set()
-        for waited_for in (self._rest_came, *self._rung.values()):
+        for waited_for in (self._rest_came, *self._woken.values()):
             waited_for.set()
 
     async def run(self) -> None:
         """Work until `stop`."""
-        await asyncio.gather(self._redis.open(), self._bell.open(), *(c.open() for c in self._blocking))
+        await asyncio.gather(self._redis.open(), self._wake_ups.open(), *(c.open() for c in self._blocking))
         # a database that is away is asked before anything is written to it
         with contextlib.suppress(AuditUnavailable, StreamConnectionLost, RedisError, TimeoutError):
-            async with asyncio.timeout(START_LOOK_S):
+            async with asyncio.timeout(START_CHECK_S):
                 await asyncio.gather(*(identity.holds() for identity in self._identities))
         self._identities[0].check()
         for shard in range(self.shards):
             await self._make_group(shard)
         process.tell_ready(self.settings)
         log.info("audit writer ready", extra={"writer": self.name})
-        chores = [asyncio.create_task(process.keep(name, chore), name=name) for name, chore in self._chores().items()]
+        background = [asyncio.create_task(process.keep(name, task), name=name) for name, task in self._background().items()]
         drains = [asyncio.create_task(loop(s)) for s in range(self.shards) for loop in (self._drain_loop, self._rest_loop)]
         try:
             draining = asyncio.gather(*drains)
-            waited: list[asyncio.Future[Any]] = [draining, *chores]
+            waited: list[asyncio.Future[Any]] = [draining, *background]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            for chore in chores:
-                if chore.done():
-                    # a writer that looks alive and does half of its work is worse than none: another takes its place
-                    log.error("a chore is over: this writer ends", extra={"action": chore.get_name()})
-                    raise RuntimeError(f"the chore {chore.get_name()} is over") from (None if chore.cancelled() else chore.exception())
+            for task in background:
+                if task.done():
+                    # a writer that sends heartbeats and does half of its work is worse than none: another takes its place
+                    log.error("a background task ended: this writer ends", extra={"action": task.get_name()})
+                    cause = None if task.cancelled() else task.exception()
+                    raise RuntimeError(f"the background task {task.get_name()} ended") from cause
             await draining
         finally:
             # each by itself: a group of which one failed takes no cancelling, and the others would go on without their connections
-            tasks = [*drains, *chores]
+            tasks = [*drains, *background]
             for task in tasks:
                 task.cancel()
             with contextlib.suppress(StreamConnectionLost, RedisError):
-                await process.hide_presence(self._redis, "audit", self.name)
+                await heartbeats.withdraw(self._redis, "audit", self.name)
             await asyncio.gather(*tasks, return_exceptions=True)
-            of_redis, of_postgres = (self._redis, self._bell, *self._blocking), (*self._inserters, *self._late_inserters)
+            of_redis, of_postgres = (self._redis, self._wake_ups, *self._blocking), (*self._inserters, *self._late_inserters)
             await asyncio.gather(*(c.close() for c in of_redis), *(i.close() for i in of_postgres))
             await self._seals.close()
 
-    def _chores(self) -> dict[str, Callable[[], Awaitable[None]]]:
+    def _background(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """What is done beside the draining, by name."""
         streams, ended_ttl_s = [layout.audit_key(shard) for shard in range(self.shards)], self.limits.ended_ttl_s
         # made once: what they know outlives a failure
-        lost, ended = LostCalls(self._redis, ended_ttl_s=ended_ttl_s), EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
+        orphaned = OrphanedCalls(self._redis, ended_ttl_s=ended_ttl_s)
+        ended = EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
         shown = ("audit", self.name)
         return {
-            "presence": partial(process.show_presence, self._redis, shown, alive_file=self.settings.alive_file),
+            "heartbeats": partial(process.send_heartbeats, self._redis, shown, alive_file=self.settings.alive_file),
             "forget": partial(process.forget_consumers, self._redis, streams, layout.AUDIT_GROUP),
             "partitions": self._partition_loop,
-            "lost calls": partial(self._look_loop, lost),
-            "ended calls": partial(self._look_loop, ended),
+            "lost calls": partial(self._check_loop, orphaned),
+            "ended calls": partial(self._check_loop, ended),
             "seals": self._seals.run,
             "missing": self._missing_loop,
         }
@@ -172,7 +174,7 @@ class AuditWriter:
                     pause_s = PARTITIONS_EVERY_S
                 await asyncio.sleep(pause_s)
 
-    async def _look_loop(self, calls: LostCalls | EndedCalls) -> None:
+    async def _check_loop(self, calls: OrphanedCalls | EndedCalls) -> None:
         refused = ""
         async with AuditInserter(self.settings.database_url) as inserter:
             while True:
@@ -180,14 +182,14 @@ class AuditWriter:
                 if any(identity.fault for identity in self._identities):
                     continue
                 try:
-                    if late := await calls.look(inserter):
+                    if late := await calls.check(inserter):
                         await self._seals.seal_late(late)
                     refused = ""
                 except (AuditUnavailable, StreamConnectionLost):
                     pass
                 except RedisError as error:
                     if str(error) != refused:
-                        log.warning("calls cannot be looked after", extra={"error": str(error)[:80]})
+                        log.warning("ended and orphaned calls cannot be checked", extra={"error": str(error)[:80]})
                     refused = str(error)
 
     async def _missing_loop(self) -> None:
@@ -203,10 +205,10 @@ class AuditWriter:
             await asyncio.sleep(MISSING_EVERY_S)
 
     async def _drain_loop(self, shard: int) -> None:
-        rung, identity = self._rung[layout.waiting_channel(shard).encode()], self._identities[shard]
+        woken, identity = self._woken[layout.waiting_channel(shard).encode()], self._identities[shard]
         reclaimed = trimmed = 0.0
         is_empty = False
-        told: asyncio.Future[Any] | None = None
+        trimming: asyncio.Future[Any] | None = None
         while not self._stopping.is_set() or (not is_empty and time.monotonic() < self._stop_by):
             try:
                 if identity.is_due and not await self._until_stored(identity.holds):
@@ -216,13 +218,13 @@ class AuditWriter:
                     await asyncio.sleep(RETRY_S)
                     continue
                 now = time.monotonic()
-                rung.clear()
+                woken.clear()
                 reclaims, again = now - reclaimed > RECLAIM_MS / 2000, shard in self._again
                 entries = await self._read_again(shard) if again else await self._read(shard, reclaims=reclaims)
-                if told is not None:
+                if trimming is not None:
                     # sent in one write with the read, and answered before it: a round trip less
-                    await told
-                    told = None
+                    await trimming
+                    trimming = None
                 is_empty = not entries and not again
                 reclaimed = now if reclaims and not again else reclaimed
                 if again and not entries:
@@ -231,18 +233,18 @@ class AuditWriter:
                 pause_s = NAP_S * (1 - 2 * _count(entries) / BATCH_BLOBS)
                 waited, done = await self._store(shard, entries, at_once=again) if entries else (False, [])
                 if done or now - trimmed > 5:
-                    told, trimmed = self._trim(self._blocking[shard], shard, done), now
+                    trimming, trimmed = self._trim(self._blocking[shard], shard, done), now
                 if entries and not waited and pause_s > 0 and not self._stopping.is_set():
-                    # what was rung since this batch was read ends the pause at once
+                    # a wake-up since this batch was read ends the pause at once
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(pause_s):
-                            await rung.wait()
+                            await woken.wait()
             except (RedisError, StreamConnectionLost) as error:
                 if self._stopping.is_set():
                     return
-                if told is not None:
-                    Connection.quiet(told)
-                trimmed, told = 0.0, None
+                if trimming is not None:
+                    Connection.quiet(trimming)
+                trimmed, trimming = 0.0, None
                 identity.look_anew()
                 self._read_all_again(shard)
                 if "NOGROUP" in str(error):
@@ -250,23 +252,23 @@ class AuditWriter:
                 elif isinstance(error, RedisError):
                     log.warning("audit stream refused", extra={"error": str(error)[:80]})
                 await asyncio.sleep(RETRY_S)
-        if told is not None:
+        if trimming is not None:
             with contextlib.suppress(RedisError, StreamConnectionLost):
-                await told
+                await trimming
 
     def _on_push(self, message: list[Any]) -> None:
-        self._rung[message[1]].set()
+        self._woken[message[1]].set()
 
     async def _subscribe(self) -> None:
-        for channel in self._rung:
-            self._bell.send_quiet("SUBSCRIBE", channel)
+        for channel in self._woken:
+            self._wake_ups.send_quiet("SUBSCRIBE", channel)
 
     async def _read_again(self, shard: int) -> list[Any]:
         """Return some of what was delivered to this writer and is not acknowledged: the answer, or what came after it, was lost."""
-        said = await self._blocking[shard].call(
+        found = await self._blocking[shard].call(
             "XREADGROUP", "GROUP", layout.AUDIT_GROUP, self.name, "COUNT", FEW, "STREAMS", layout.audit_key(shard), "0"
         )
-        return [e for e in said[0][1] if e[1]]
+        return [e for e in found[0][1] if e[1]]
 
     async def _read(self, shard: int, *, reclaims: bool) -> list[Any]:
         """Return a batch of what waits, of the first that comes, or nothing. `reclaims`: what another writer left behind, first."""
@@ -313,9 +315,8 @@ class AuditWriter:
         if found.conflicts:
             self.conflicts += len(found.conflicts)
             first = found.conflicts[0]
-            log.error(
-                "audit conflict: same key, other content", extra={"count": len(found.conflicts), "table": first.table, "key": first.key}
-            )
+            extra = {"count": len(found.conflicts), "table": first.table, "key": first.key}
+            log.error("audit conflict: same key, other content", extra=extra)
         waited_for = [r for r in found.held(records) if r.notify]
         await self._announce(waited_for)
         self._bodies.note_kept(bodies)
@@ -395,15 +396,13 @@ class AuditWriter:
                 await asyncio.sleep(RETRY_S)
 
     async def _announce(self, committed: list[ToolCallRecord]) -> None:
-        ttl = int(self.limits.call_ttl_s * 1000)
-        await asyncio.gather(
-            *(
-                self._redis.script(
-                    scripts.FACT, [layout.facts_key(r.call_id)], [layout.facts_channel(r.call_id), ttl, layout.commit_field(r.block), "1"]
-                )
-                for r in committed
-            )
-        )
+        ttl_ms = int(self.limits.call_ttl_s * 1000)
+
+        def announce(one: ToolCallRecord) -> "asyncio.Future[Any]":
+            args: list[Argument] = [layout.facts_channel(one.call_id), ttl_ms, layout.commit_field(one.block), "1"]
+            return self._redis.script(scripts.FACT, [layout.facts_key(one.call_id)], args)
+
+        await asyncio.gather(*map(announce, committed))
 
 
 def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, bytes]]]:

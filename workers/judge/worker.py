@@ -27,7 +27,7 @@ from policy.judging import JudgementInvalid, parse_reply
 from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.config import DEMO_JUDGE, Runtime
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
-from streams import judge_scripts, layout, lifecycle
+from streams import heartbeats, judge_scripts, layout, lifecycle
 from streams.connection import Argument, Connection, RedisError
 from workers import process
 from workers.judge import demo as demo_judge
@@ -197,7 +197,7 @@ class JudgeWorker(Worker):
     async def _turn(self, answered: Answered | None, was_rung: bool) -> Taken | None:
         """Store an answer and take the next job. Repeated until it is known to have been done; an answer, for `_STORE_S` at most."""
         mine, until, is_first = secrets.token_hex(8), time.monotonic() + _STORE_S, True
-        last, keys = list[Argument](), [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
+        last, keys = list[Argument](), [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
         if answered is not None:
             ask = answered.ask
             job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
@@ -273,7 +273,7 @@ class JudgeWorker(Worker):
         self._resting.add(me)
         try:
             async with self._listening:
-                rung = await self._bell.call("BLPOP", layout.JUDGE_BELL, str(self._bell.block_ms / 1000)) is not None
+                rung = await self._bell.call("BLPOP", layout.JUDGE_WAKE_UPS, str(self._bell.block_ms / 1000)) is not None
                 self._found(UNHEARD)
                 return rung
         except (StreamConnectionLost, RedisError) as error:
@@ -370,7 +370,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     worker = JudgeWorker(judge, pool, redis, bell, ttl_ms=ttl_ms, concurrency=settings.concurrency)
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
-        asyncio.create_task(process.show_presence(redis, ("judge", name), alive_file=settings.alive_file), name="presence"),
+        asyncio.create_task(process.send_heartbeats(redis, ("judge", name), alive_file=settings.alive_file), name="heartbeats"),
         asyncio.create_task(stopping.wait(), name="stop"),
     ]
     process.tell_ready(settings)
@@ -378,7 +378,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     try:
         done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
         await worker.drain(settings.config.limits.drain_s)
-        await process.hide_presence(redis, "judge", name)
+        await heartbeats.withdraw(redis, "judge", name)
         for task in done:
             task.result()
     finally:

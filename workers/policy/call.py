@@ -66,7 +66,7 @@ class OwnedCall:
         """The number that comes next, and the one after the newest heard of but not taken: more comes while the stream is read."""
         self.released, self.recorded, self._digest, self.written = released, recorded, digest, written
         self._decisions = self._chunkless = 0
-        """Decisions that the session made, and entries without chunks: what the end says of the record."""
+        """Decisions that the session made, and entries without chunks: the end record counts both."""
         session.checkpoint = released
         self.facts: dict[str, bytes] = {}
         self.open_asks: dict[str, Ask] = {}
@@ -81,20 +81,20 @@ class OwnedCall:
         self.sending: Release | None = None
         self.closed: Entry | None = None
         self.relayed: Relayed | None = None
-        """What its gateway says of the end."""
-        self.last_sign = -math.inf if released else time.monotonic()
-        """When the client was last sent something, or the call was begun. Whoever takes one over knows not, and shows life at once."""
+        """What its gateway reports with the end."""
+        self.last_sent = -math.inf if released else time.monotonic()
+        """When the client was last sent something, or the call began. Not known of a call taken over: it gets a keepalive at once."""
         self.last_heard = time.monotonic()
-        self.last_looked = time.monotonic()
-        """When what the call waits for was last looked after."""
+        self.last_checked = time.monotonic()
+        """When what the call waits for was last read again."""
         self.last_owned = time.monotonic()
-        """When Redis last said that this worker has the call."""
+        """When Redis last confirmed that this worker has the call."""
         self.finishing = False
         self.replaying = False
         self.from_stream = False
         """What is pushed is not taken, but read from the stream: the call is replayed, has not begun, or its steps are large."""
         self.missed = False
-        """Something was pushed since the stream was read, and not taken."""
+        """Something was pushed since the stream was read, and not wanted."""
         self.is_heavy = False
         """It holds so much that its next step may be large."""
         self.has_begun = False
@@ -168,7 +168,7 @@ class OwnedCall:
         log.error("call broken", extra={"call_id": self.id, "error": type(error).__name__}, exc_info=error)
         self.broken = True
 
-    def take_entry(self, entry: Entry) -> bool:
+    def feed_entry(self, entry: Entry) -> bool:
         """Take one entry of the call's stream; False when one before it is missing. What came before is dropped."""
         if entry.seq < self.expected:
             return True
@@ -178,9 +178,9 @@ class OwnedCall:
         self.expected = entry.next_seq
         self.last_heard = time.monotonic()
         if entry.kind == "closed":
-            self._take_closed(entry)
+            self._feed_closed(entry)
         try:
-            self._take(entry)
+            self._feed(entry)
             self.collect()
         except Exception as error:  # noqa: BLE001 - as `contained`, which costs 1.5 us a chunk more
             self._break(error)
@@ -189,9 +189,9 @@ class OwnedCall:
             self.give_up(entry)
         return True
 
-    def _take_closed(self, entry: Entry) -> None:
+    def _feed_closed(self, entry: Entry) -> None:
         if self.closed is not None:
-            # a gateway that hears of a call after its end ends it again, and knows nothing of it any more
+            # a gateway that hears of a call after its end ends it again, without knowing how far it came
             return
         self.closed = entry
         if not entry.chunks:
@@ -202,7 +202,7 @@ class OwnedCall:
             log.error("what the gateway relayed cannot be read", extra={"call_id": self.id})
             self.closed = msgspec.structs.replace(entry, text=error.code)
 
-    def _take(self, entry: Entry) -> None:
+    def _feed(self, entry: Entry) -> None:
         session = self.session
         session.at(entry.at)
         if entry.kind == "chunks":
@@ -263,7 +263,7 @@ class OwnedCall:
         """Record the chunks of an entry at which the session broke: whatever came is on record."""
         last = self._chunks[-1] if self._chunks else None
         noted = last.seq + len(last.raw) - 1 if last is not None else self.sending.seq if self.sending is not None else self.recorded
-        # what a gateway says itself is no chunk
+        # what a gateway reports itself is no chunk
         if not entry.chunks or entry.kind in ("closed", "failed") or entry.next_seq <= noted + 1:
             return
         verdicts: list[VerdictName] = ["withheld"] * len(entry.chunks)
@@ -271,14 +271,14 @@ class OwnedCall:
             ChunksRecord(call_id=self.id, seq=entry.seq, at=entry.at, raw=entry.chunks, verdicts=verdicts, blocks=[-1] * len(verdicts))
         )
 
-    def take_fact(self, field: str, value: bytes, at: int) -> None:
+    def feed_fact(self, field: str, value: bytes, at: int) -> None:
         """Take a judgement, a commit or recorded turns; the first value of a field is the only one there is."""
         if field in self.facts:
             return
         self.facts[field] = value
         try:
             with self.contained():
-                self._take_fact(field, value, at)
+                self._feed_fact(field, value, at)
                 self.collect()
                 if self._whole is not None:
                     self._note_whole()
@@ -290,7 +290,7 @@ class OwnedCall:
         while self.busy is not None:
             await asyncio.wait([self.busy])
 
-    def _take_fact(self, field: str, value: bytes, at: int) -> None:
+    def _feed_fact(self, field: str, value: bytes, at: int) -> None:
         if field in self.open_asks:
             self._judge(self.open_asks.pop(field), value, at)
         elif (block := next((b for b in self.open_waits if layout.commit_field(b) == field), None)) is not None:
@@ -310,27 +310,27 @@ class OwnedCall:
     def collect(self) -> None:
         """Move what the session wants into this call; facts that are already known are fed at once."""
         while True:
-            taken = self.session.take()
-            self._outputs += taken.outputs
-            if taken.records:
-                self._records += taken.records
-                self._decisions += count_decisions(taken.records)
-            self._digest = taken.digest
-            self._end = taken.end or self._end
-            if not taken.asks and not taken.waits and not taken.lookups:
+            wanted = self.session.drain()
+            self._outputs += wanted.outputs
+            if wanted.records:
+                self._records += wanted.records
+                self._decisions += count_decisions(wanted.records)
+            self._digest = wanted.digest
+            self._end = wanted.end or self._end
+            if not wanted.asks and not wanted.waits and not wanted.lookups:
                 return
-            if taken.lookups:
+            if wanted.lookups:
                 if value := self.facts.get(layout.TURNS_FIELD):
                     self.session.turns(unpack_fact(value))
                 else:
-                    self.open_lookup = self.new_lookup = taken.lookups
-            for block in taken.waits:
+                    self.open_lookup = self.new_lookup = wanted.lookups
+            for block in wanted.waits:
                 if value := self.facts.get(layout.commit_field(block)):
                     self.session.committed(block, value == b"1", self.start.at)
                 else:
                     self.open_waits.add(block)
                     self.new_waits.append(block)
-            for ask in taken.asks:
+            for ask in wanted.asks:
                 field = layout.judgement_field(ask.block, ask.step)
                 if value := self.facts.get(field):
                     self._judge(ask, value, self.start.at)
@@ -353,7 +353,7 @@ class OwnedCall:
         return bool(self._chunks)
 
     def ask_keepalive(self) -> None:
-        """Show life with the next release."""
+        """Send a keepalive with the next release."""
         self._keepalive = True
 
     def next_release(self, now_ms: int) -> Release | None:
@@ -380,8 +380,8 @@ class OwnedCall:
         all_records: list[Record] = [*chunks, *self._records]
         written = self.written
         if payload and reply is not None:
-            # a dispatch, or how far this worker is, shows a client nothing; heard of the call was just now, or in the last sweeps
-            self.last_sign = self.last_heard
+            # a dispatch or a position sends the client nothing; an entry of the call came just now, or in the last sweeps
+            self.last_sent = self.last_heard
             if written >= 0:
                 written += 1
             all_records.append(
@@ -390,15 +390,8 @@ class OwnedCall:
                     sha256=reply.sha256,
                 )
             )  # fmt: skip
-        built = Release(
-            number,
-            following,
-            self._digest,
-            recorded,
-            layout.pack(reply) if reply else b"",
-            encode_records(all_records) if all_records else b"",
-            written,
-        )
+        packed, audit = layout.pack(reply) if reply else b"", encode_records(all_records) if all_records else b""
+        built = Release(number, following, self._digest, recorded, packed, audit, written)
         # not before: what went wrong until here leaves all of it to be recorded with the call's end
         self._records, self._chunks, self._held_bytes = [], [], 0
         self._base, self._outputs = following, []
@@ -470,9 +463,9 @@ class OwnedCall:
         undecided = {*(ask.block for ask in self.open_asks.values()), *self.open_waits, *session.unasked}
         withheld = [undecided_record(self.id, block, now_ms) for block in undecided if not session.has_verdict(block)] if undecided else []
         records += withheld
-        told = self.relayed
-        if told is not None and self.closed is not None and (told.keepalives or told.own):
-            records += relayed_events(self.id, told, self.closed.number, now_ms)
+        sums = self.relayed
+        if sums is not None and self.closed is not None and (sums.keepalives or sums.own):
+            records += relayed_events(self.id, sums, self.closed.number, now_ms)
         if reason == "complete":
             reason = self._end or "unfinished"
         records.append(
@@ -484,12 +477,12 @@ class OwnedCall:
                 status=session.status,
                 stop_reason=session.stop_reason,
                 relayed=relayed,
-                # of a stream that was not read as far as the owner before had read it nobody knows how much came
+                # not known where this worker did not read the stream as far as the owner before
                 chunks=self.expected - 1 - self._chunkless if self.expected > self.recorded else None,
                 releases=self.written if self.written >= 0 and (self.sending is None or self.sending.is_out is False) else None,
                 # what the owner before decided is known when the replay has come to its end
                 decisions=None if self.replaying else self._decisions + len(withheld),
-                relayed_sha256=told.sha256 if told is not None and relayed >= 0 else None,
+                relayed_sha256=sums.sha256 if sums is not None and relayed >= 0 else None,
                 **msgspec.structs.asdict(session.usage),
             )
         )

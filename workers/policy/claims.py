@@ -1,13 +1,13 @@
-"""Claiming calls: new ones by consumer group, those whose owner is gone by the idle time of their entry.
+"""Claiming calls: new ones by consumer group, orphaned ones by the idle time of their entry.
 
 A call that its worker had not begun cannot wait for that: its gateway refuses it after `claim_s`, by default no longer than a lease. It
-is taken as soon as that worker shows life no more; should it live after all, the claim script says whose the call is.
+is taken as soon as that worker's heartbeat stops; should the worker live after all, the claim script decides whose the call is.
 
 One script checks and touches both truths of a lease. A call begins under a policy set that its START names, or not here. It stays with
 the policy revision that it began with: a worker that does not have it leaves the call to those that do, and only when nobody came for it
 in time closes it.
 
-A call may kill the workers that take it, and with each of them others lose theirs. Workers say so before a step that may be their end
+A call may kill the workers that take it, and each takes others down. So a worker marks the call before a step that may be its end
 (INSIDE). A call whose owner died in one is replayed after the rest, alone; the second owner in a row that dies in it is the last.
 """
 
@@ -25,13 +25,15 @@ from protocol.config import Limits
 from protocol.errors import StreamConnectionLost, StreamProtocolError
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from workers.policy.gone import LOOK_S, SILENT_MS, GoneWorkers
+from streams.scripts import Outcome
+from workers.policy.calls import Calls
+from workers.policy.dead import CHECK_S, SILENT_MS, DeadWorkers
 
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32
 SLICE_S = 0.002
 """How long calls that were claimed together begin, each 0.3 ms, before other calls' chunks and what these release have their turn."""
-MOST_TOLD = 64
+MOST_WARNED = 64
 MAX_TAKEOVERS = 4
 """A call taken over so often without an output in between ends, whatever its owners died of."""
 
@@ -54,13 +56,13 @@ class Claimed(msgspec.Struct):
     digest: str
     recorded: int
     written: int
-    """How many releases with bytes there are; below 0: its last owner was of a version that does not say."""
+    """How many releases with bytes there are; below 0: its last owner was of a version that does not count them."""
     policy: str
     revision: str
     takeovers: int
     """How often before this takeover it was taken over without an output since; -1: nobody had it before."""
     died_in_it: bool
-    """Did its last owner say that it was in a step of it, and no more?"""
+    """Did its last owner mark that it was in a step of it, and nothing after that?"""
     entries: list[Any]
     body: bytes | None
     facts: list[bytes]
@@ -83,11 +85,7 @@ class Claimed(msgspec.Struct):
 
 
 class Claims:
-    """The claiming of one worker.
-
-    `room` says how many more calls it takes now, `served` which API keys have their share; `adopt` takes each call it is given, and
-    returns its replay.
-    """
+    """The claiming of one worker. `adopt` takes each call it is given, and returns its replay."""
 
     def __init__(
         self,
@@ -96,29 +94,22 @@ class Claims:
         limits: Limits,
         name: str,
         pins: list[str],
-        *,
-        room: Callable[[], int],
-        served: Callable[[], list[str]],
-        holds: Callable[[str], bool],
-        subscribe: Callable[[list[str], bool], "asyncio.Future[Any]"],
-        unsubscribe: Callable[[str], None],
+        calls: Calls,
         adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
     ) -> None:
-        self._redis, self._blocking = redis, blocking
+        self._redis, self._blocking, self._calls, self._adopt = redis, blocking, calls, adopt
         self._limits, self._name, self._pins = limits, name, pins
-        self._served = served
-        self._room, self._holds, self._subscribe, self._unsubscribe, self._adopt = room, holds, subscribe, unsubscribe, adopt
         self._reclaim_after = 0.0
         self._unanswered = set[int]()
         """Shards on which a delivery or a claim was not answered."""
-        self._gone = GoneWorkers(redis, name)
-        self._told = set[str]()
+        self._dead = DeadWorkers(redis, name)
+        self._warned = set[str]()
         """Policy sets of calls that were left to others."""
 
     def pause_reclaiming(self, leases: float = 0.25) -> None:
         """After a reconnect: others may not have renewed yet, so take nothing over for a quarter lease."""
         self._reclaim_after = time.monotonic() + self._limits.lease_s * leases
-        self._gone.look_anew()
+        self._dead.forget()
 
     async def make_group(self, shard: int) -> None:
         """Make the consumer group unless it is there."""
@@ -126,27 +117,27 @@ class Claims:
             await self._redis.call("XGROUP", "CREATE", layout.dispatch_key(shard), layout.POLICY_GROUP, "0", "MKSTREAM")
 
     async def run(self, shard: int, stopping: asyncio.Event) -> None:
-        """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that is going."""
-        swept = looked = 0.0
-        # a container that is started again has the name of the process before, and nobody else looks for what that one was handed
+        """Claim until `stopping`; a read that is under way returns first, so that nothing is delivered to a worker that stops."""
+        swept = checked = 0.0
+        # a restarted container has the name of the process before, whose deliveries nobody else looks for
         self._unanswered.add(shard)
         while not stopping.is_set():
-            room = self._room()
+            room = self._calls.room()
             if room <= 0:
                 await asyncio.sleep(0.05)
                 continue
             try:
                 if shard in self._unanswered:
                     self._unanswered.discard(shard)
-                    await self._take_over(shard, await self._left(shard))
+                    await self._take_over(shard, await self._unanswered_deliveries(shard))
                 await self._claim_all(shard, await self._read(shard, room), takeover=False)
                 now = time.monotonic()
                 if now - swept > self._limits.lease_s / 4 and now > self._reclaim_after:
                     swept = now
-                    await self._take_over(shard, await self._orphans(shard, max(1, self._room())))
-                if now - looked > LOOK_S and now > self._reclaim_after:
-                    looked = now
-                    await self._take_over(shard, await self._unbegun(shard, max(1, self._room())))
+                    await self._take_over(shard, await self._orphans(shard, max(1, self._calls.room())))
+                if now - checked > CHECK_S and now > self._reclaim_after:
+                    checked = now
+                    await self._take_over(shard, await self._orphans_not_begun(shard, max(1, self._calls.room())))
                 if shard in self._unanswered:
                     await asyncio.sleep(0.1)
             except (StreamConnectionLost, RedisError) as error:
@@ -184,8 +175,8 @@ class Claims:
         self._redis.send_quiet("XACK", layout.dispatch_key(shard), layout.POLICY_GROUP, entry)
         self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
 
-    async def _left(self, shard: int) -> list[Delivery]:
-        """What was delivered to this worker and is not in its hands: the delivery, or a claim, was not answered.
+    async def _unanswered_deliveries(self, shard: int) -> list[Delivery]:
+        """What was delivered to this worker and is not among its calls: the delivery, or a claim, was not answered.
 
         Nobody else looks for it before a lease is over, and then it may be too late to claim it.
         """
@@ -193,10 +184,10 @@ class Claims:
         found = await self._blocking.call(
             "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", count, "STREAMS", layout.dispatch_key(shard), "0"
         )
-        return [d for d in self._deliveries(shard, found[0][1]) if not self._holds(d.call_id)]
+        return [d for d in self._deliveries(shard, found[0][1]) if d.call_id not in self._calls]
 
     async def _orphans(self, shard: int, count: int) -> list[Delivery]:
-        """What nobody renewed for a lease. All pending entries are looked at: one step skips at most ten times `count` of the living."""
+        """Orphaned calls: nobody renewed them for a lease. All pending entries are searched, of which one step skips ten times `count`."""
         lease_ms = int(self._limits.lease_s * 1000)
         found: list[Delivery] = []
         cursor = b"0-0"
@@ -209,12 +200,12 @@ class Claims:
                 break
         return found
 
-    async def _unbegun(self, shard: int, count: int) -> list[Delivery]:
-        """What workers that are gone were handed in the last `claim_s` and had not begun; what they had begun waits for its lease."""
+    async def _orphans_not_begun(self, shard: int, count: int) -> list[Delivery]:
+        """Calls that were delivered to dead workers in the last `claim_s` and not begun; those that were begun wait for their lease."""
         try:
-            now, gone = await self._gone.look(shard)
+            now, dead = await self._dead.check(shard)
             since, found = now - int(self._limits.claim_s * 1000), list[Delivery]()
-            for name, held in gone.items():
+            for name, held in dead.items():
                 found += await self._pending(shard, name, since, held)
             begun = await asyncio.gather(*(self._has_begun(d.call_id) for d in found))
             wanted = {d.entry: d for d, has_begun in zip(found, begun, strict=True) if not has_begun}
@@ -225,10 +216,10 @@ class Claims:
                 "XCLAIM", layout.dispatch_key(shard), layout.POLICY_GROUP, self._name, SILENT_MS, *list(wanted)[:count], "JUSTID"
             )
         except RedisError as error:
-            log.error("calls of a worker that is gone wait for their leases", extra={"error": str(error)})
+            log.error("calls of a dead worker wait for their leases", extra={"error": str(error)})
             return []
         if taken:
-            log.warning("calls that workers had not begun are taken", extra={"workers": ", ".join(gone), "calls": len(taken)})
+            log.warning("orphaned calls that were not begun are taken over", extra={"workers": ", ".join(dead), "calls": len(taken)})
         return [wanted[entry.decode()] for entry in taken]
 
     async def _has_begun(self, call_id: str) -> bool:
@@ -236,7 +227,7 @@ class Claims:
         try:
             token, number = await self._redis.call("HMGET", layout.ctl_key(call_id), "t", "n")
         except RedisError:
-            # its keys are spoilt; claiming says so
+            # its keys are spoilt; the claim reports it
             return False
         return bool(token) and number != b"0"
 
@@ -263,7 +254,7 @@ class Claims:
         try:
             number, before, inside = await self._redis.call("HMGET", layout.ctl_key(call_id), "n", "kn", "i")
         except RedisError:
-            # its keys are spoilt; claiming says so
+            # its keys are spoilt; the claim reports it
             return False
         return inside is not None or (number is not None and number == before)
 
@@ -272,7 +263,7 @@ class Claims:
         # its own, after it was too slow to renew: that it was moved here is a renewal. Another's by now, the next one drops it
         wanted: dict[str, Delivery] = {}
         for delivery in entries:
-            if not self._holds(delivery.call_id):
+            if delivery.call_id not in self._calls:
                 wanted.setdefault(delivery.call_id, delivery)
         replays: list[asyncio.Task[Any]] = []
         deliveries = list(wanted.values())
@@ -283,7 +274,7 @@ class Claims:
             except Exception as error:  # noqa: BLE001 - whatever it was, they may be this worker's now
                 self._failed(shard, error)
                 for one in batch:  # whoever claims them next subscribes to them then
-                    self._unsubscribe(one.call_id)
+                    self._calls.unsubscribe(one.call_id)
                 continue
             await self._adopt_all(shard, claimed, replays)
         return replays
@@ -312,36 +303,40 @@ class Claims:
     async def _claim(self, shard: int, entries: list[Delivery], *, takeover: bool) -> list[Claimed]:
         """Return the calls that are this worker's now. Raises StreamConnectionLost, RedisError."""
         tokens = {d.call_id: secrets.token_hex(8) for d in entries}
-        subscribed = self._subscribe([d.call_id for d in entries], takeover)
+        subscribed = self._calls.hears.begin([d.call_id for d in entries], takeover)
         if takeover:
             await subscribed
-        said = await self._run_script(shard, entries, tokens, takeover=takeover, late=False)
-        late = [d for d in entries if said[d.call_id][0] == b"EXPIRED"]
+        answers = await self._run_script(shard, entries, tokens, takeover=takeover, late=False)
+        late = [d for d in entries if answers[d.call_id][0] == Outcome.EXPIRED]
         if late:
-            said |= await self._run_script(shard, late, tokens, takeover=takeover, late=True)
+            answers |= await self._run_script(shard, late, tokens, takeover=takeover, late=True)
         await subscribed
         expired = {d.call_id for d in late}
         claimed = []
         for entry, call_id, _ in entries:
-            word, *told = said[call_id]
-            if word == b"OK" or (word == b"ERROR" and told[0].startswith(b"WRONGTYPE")):
-                claimed.append(_read(call_id, tokens[call_id], entry, told if word == b"OK" else [], expired=call_id in expired))
-                continue
-            if word == b"SET":
-                self._tell_of(told[0].decode(errors="replace"))
-            elif word == b"OTHER":
-                log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
-            elif word == b"CLOSED":
-                self._forget(shard, entry)
-            elif word == b"ERROR":
-                self._failed(shard, RedisError(told[0].decode(errors="replace")))
-            self._unsubscribe(call_id)
+            outcome, *values = answers[call_id]
+            match outcome:
+                case Outcome.OK:
+                    claimed.append(_read(call_id, tokens[call_id], entry, values, expired=call_id in expired))
+                    continue
+                case Outcome.ERROR if values[0].startswith(b"WRONGTYPE"):
+                    claimed.append(_read(call_id, tokens[call_id], entry, [], expired=call_id in expired))
+                    continue
+                case Outcome.ERROR:
+                    self._failed(shard, RedisError(values[0].decode(errors="replace")))
+                case Outcome.SET:
+                    self._warn_of(values[0].decode(errors="replace"))
+                case Outcome.OTHER:
+                    log.info("a call of another policy revision is left to others", extra={"call_id": call_id})
+                case Outcome.CLOSED:
+                    self._forget(shard, entry)
+            self._calls.unsubscribe(call_id)
         return claimed
 
-    def _tell_of(self, sets: str) -> None:
-        if sets not in self._told:
+    def _warn_of(self, sets: str) -> None:
+        if sets not in self._warned:
             # once: it is the same for every call of those gateways
-            self._told = {*self._told, sets} if len(self._told) < MOST_TOLD else {sets}
+            self._warned = {*self._warned, sets} if len(self._warned) < MOST_WARNED else {sets}
             log.warning(
                 "calls of another policy set are left to others; where no worker has that set they are refused after limits.claim_s: "
                 "`sluice doctor` says which processes have which",
@@ -353,7 +348,7 @@ class Claims:
     ) -> dict[str, list[Any]]:
         keys = [layout.dispatch_key(shard)]
         limits = self._limits
-        pins = [*self._pins, *(f"!{key}" for key in self._served())]
+        pins = [*self._pins, *(f"!{key}" for key in self._calls.served())]
         args: list[Argument] = [
             self._name, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
             int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(pins), *pins,
@@ -361,27 +356,27 @@ class Claims:
         for entry, call_id, due in entries:
             keys += (layout.ctl_key(call_id), layout.call_key(call_id), layout.body_key(call_id), layout.facts_key(call_id))
             args += (tokens[call_id], entry, due)
-        said = await self._redis.script(scripts.CLAIM, keys, args)
-        return {d.call_id: told for d, told in zip(entries, said, strict=True)}
+        answers = await self._redis.script(scripts.CLAIM, keys, args)
+        return {d.call_id: answer for d, answer in zip(entries, answers, strict=True)}
 
 
-def _written(told: bytes, released: int) -> int:
-    """Read how many releases there are, `NUMBER:COUNT`: said at another number, it is of an owner that is not the last."""
-    number, _, count = told.partition(b":")
+def _written(value: bytes, released: int) -> int:
+    """Read how many releases there are, `NUMBER:COUNT`: written at another number, it is of an owner that is not the last."""
+    number, _, count = value.partition(b":")
     if not released:
         return 0
     return int(count) if number == b"%d" % released and count.isdigit() else -1
 
 
-def _read(call_id: str, token: str, entry: str, told: list[Any], *, expired: bool) -> Claimed:
-    """What the claim script told of a call; without it, or where it cannot be read, all but its name is left out."""
+def _read(call_id: str, token: str, entry: str, values: list[Any], *, expired: bool) -> Claimed:
+    """What the claim script returned of a call; without it, or where it cannot be read, all but its name is left out."""
     try:
-        released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = told
+        released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = values
         return Claimed(
             call_id, token, entry, int(released), digest.decode(), int(recorded), _written(written, int(released)),
             policy.decode(), revision.decode(), int(takeovers), inside == b"1", found,
             None if isinstance(body, int) else body, facts, expired, isinstance(body, int),
         )  # fmt: skip
     except ValueError:
-        entries = told[6] if told else []
+        entries = values[6] if values else []
         return Claimed(call_id, token, entry, 0, "", 0, -1, "", "", 0, False, entries, None, [], expired, is_spoilt=True)

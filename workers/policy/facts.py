@@ -1,13 +1,10 @@
-"""What a call waits for, and what it then gets: judgements, commits and recorded turns, each set once in Redis.
+"""Facts, the write-once values of a call in Redis: judgements, commits and recorded turns that it waits for.
 
-A deadline that passed is set by the same set-once as a judgement or a commit, so a second owner cannot reach another
-answer: the session acts on nothing but facts.
+A deadline that passed is written the same way, so a second owner cannot reach another answer: the session acts on facts alone.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
 from weakref import ref
 
 import msgspec
@@ -21,6 +18,8 @@ from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from workers.judge_queue import JudgeQueue
 from workers.policy.call import OwnedCall
+from workers.policy.calls import Calls
+from workers.policy.feeding import Feeder
 from workers.policy.turns import TurnLookup
 
 log = logging.getLogger(__name__)
@@ -29,29 +28,16 @@ _pack_judgement = msgspec.json.Encoder().encode
 
 
 class Facts:
-    """Asks judges, watches deadlines, fetches facts for the calls of one worker: `feed` gives it one, `after` does what it then wants."""
+    """Asks judges, watches deadlines, fetches facts for the calls of one worker."""
 
-    def __init__(
-        self,
-        redis: Connection,
-        judges: JudgeQueue,
-        turns: TurnLookup,
-        limits: Limits,
-        *,
-        is_mine: Callable[[OwnedCall], bool],
-        feed: Callable[[OwnedCall, str, bytes], Coroutine[Any, Any, None]],
-        after: Callable[[OwnedCall], None],
-        close: Callable[[OwnedCall, str], None],
-        spawn: Callable[[Coroutine[Any, Any, Any], str], None],
-    ) -> None:
-        self._redis, self._judges, self._turns, self._limits = redis, judges, turns, limits
-        self._is_mine, self._feed, self._after, self._close, self._spawn = is_mine, feed, after, close, spawn
+    def __init__(self, redis: Connection, judges: JudgeQueue, turns: TurnLookup, limits: Limits, calls: Calls, feeder: Feeder) -> None:
+        self._redis, self._judges, self._turns, self._limits, self._calls, self._feeder = redis, judges, turns, limits, calls, feeder
 
     def _failed(self, call: OwnedCall, error: StreamConnectionLost | RedisError) -> None:
         """What Redis was asked is asked again later; a call whose facts cannot be read is ended, for nobody could decide it."""
         if isinstance(error, RedisError) and error.is_spoilt_key:
             log.error("the facts of a call cannot be read", extra={"call_id": call.id})
-            self._close(call, STREAM_LOST)
+            self._calls.close(call, STREAM_LOST)
 
     def wait_for(self, call: OwnedCall) -> None:
         """Begin to wait for everything the call newly waits for."""
@@ -61,12 +47,12 @@ class Facts:
         loop, of_call = asyncio.get_running_loop(), ref(call)
         for ask in asks:
             loop.call_later(self._deadline_s(ask), self._judge_late, of_call, layout.judgement_field(ask.block, ask.step))
-            self._spawn(self._ask(call, ask, 0), "ask")
+            self._calls.spawn(self._ask(call, ask, 0), "ask")
         for block in waits:
             loop.call_later(self._limits.commit_s, self._commit_late, of_call, block)
         if call.new_lookup:
             call.new_lookup = ()
-            self._spawn(self._look_up(call), "lookup")
+            self._calls.spawn(self._look_up(call), "lookup")
 
     def _deadline_s(self, ask: Ask) -> float:
         return self._limits.judge_s if ask.question.deadline_s is None else ask.question.deadline_s
@@ -81,14 +67,14 @@ class Facts:
 
     def _judge_late(self, of_call: "ref[OwnedCall]", field: str) -> None:
         call = of_call()
-        if call is not None and self._is_mine(call) and (ask := call.open_asks.get(field)) is not None:
+        if call is not None and self._calls.owns(call) and (ask := call.open_asks.get(field)) is not None:
             judgement = Judgement(model=ask.question.model, error="deadline")
-            self._spawn(self._set(call, field, _pack_judgement(judgement)), "judge late")
+            self._calls.spawn(self._set(call, field, _pack_judgement(judgement)), "judge late")
 
     def _commit_late(self, of_call: "ref[OwnedCall]", block: int) -> None:
         call = of_call()
-        if call is not None and self._is_mine(call) and block in call.open_waits:
-            self._spawn(self._set(call, layout.commit_field(block), b"late"), "commit late")
+        if call is not None and self._calls.owns(call) and block in call.open_waits:
+            self._calls.spawn(self._set(call, layout.commit_field(block), b"late"), "commit late")
 
     async def _look_up(self, call: OwnedCall) -> None:
         """Look up the turns that a call wants; what comes of it is a fact, so that nobody looks a second time."""
@@ -104,7 +90,7 @@ class Facts:
     async def _set(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Set a fact once; whoever was first is what the session gets."""
         ttl_ms = int(self._limits.call_ttl_s * 1000)
-        while self._is_mine(call) and not call.finishing and field not in call.facts:
+        while not self._calls.is_over(call) and field not in call.facts:
             try:
                 await self._redis.script(scripts.FACT, [layout.facts_key(call.id)], [layout.facts_channel(call.id), ttl_ms, field, value])
                 await self.fetch(call, field)
@@ -115,27 +101,27 @@ class Facts:
 
     async def fetch(self, call: OwnedCall, field: str) -> None:
         """Read one fact, however often it takes, and feed it to its call."""
-        while self._is_mine(call) and not call.finishing and field not in call.facts:
+        while not self._calls.is_over(call) and field not in call.facts:
             try:
                 value = await self._redis.call("HGET", layout.facts_key(call.id), field)
-                if value is not None and self._is_mine(call):
-                    await self._feed(call, field, value)
+                if value is not None and self._calls.owns(call):
+                    await self._feeder.feed(call, field, value)
                     if not call.replaying:
-                        self._after(call)
+                        self._calls.after(call)
                 return
             except (StreamConnectionLost, RedisError) as error:
                 self._failed(call, error)
             await asyncio.sleep(RETRY_S)
 
     async def look_after(self, call: OwnedCall) -> None:
-        """Read all facts of a call that waits (a hint may be lost), and ask again where a judge died or a lookup got lost."""
+        """Read all facts of a call that waits, as a notification may be lost, and ask again where a judge died or a lookup got lost."""
         if not call.open_asks and not call.open_waits and not call.open_lookup:
             return
         try:
             found = await self._redis.call("HGETALL", layout.facts_key(call.id))
             for field, value in zip(found[::2], found[1::2], strict=True):
-                await self._feed(call, field.decode(errors="replace"), value)
-            self._after(call)
+                await self._feeder.feed(call, field.decode(errors="replace"), value)
+            self._calls.after(call)
             for ask in list(call.open_asks.values()):
                 attempt = await self._judges.died(call.id, ask.block, ask.step)
                 if attempt is not None:

@@ -21,6 +21,7 @@ from streams.connection import Connection, RedisError
 from streams.layout import Entry
 from workers.lane import Lane
 from workers.policy.call import OwnedCall, now_ms
+from workers.policy.calls import Calls
 from workers.policy.claims import Claimed
 from workers.policy.release import Releaser
 
@@ -41,25 +42,14 @@ def moment() -> int:
 
 
 class Feeder:
-    """Feeds the calls of one worker. `after` does what a fed call wants; `close` ends one for a reason.
+    """Feeds the calls of one worker.
 
     Bodies come on a connection of their own. Beside the releases, the answer to a call's first release came behind the bodies of all calls
     claimed with it, and its first token waited for that.
     """
 
-    def __init__(
-        self,
-        redis: Connection,
-        bodies: Connection,
-        lane: Lane,
-        releaser: Releaser,
-        *,
-        is_mine: Callable[[OwnedCall], bool],
-        after: Callable[[OwnedCall], None],
-        close: Callable[[OwnedCall, str], None],
-    ) -> None:
-        self._redis, self._bodies, self.lane, self._releaser = redis, bodies, lane, releaser
-        self._is_mine, self._after, self._close = is_mine, after, close
+    def __init__(self, redis: Connection, bodies: Connection, lane: Lane, releaser: Releaser, calls: Calls) -> None:
+        self._redis, self._bodies, self.lane, self._releaser, self._calls = redis, bodies, lane, releaser, calls
         self._reading: set[str] = set()
         self._one_replay = asyncio.Lock()
 
@@ -69,13 +59,13 @@ class Feeder:
         """Begin a call with a large body, when the turn is its key's; not if its gateway gave it up meanwhile."""
         async with self.lane.turn(call.start.key):
             await self._fetch_and_begin(call)
-        if self._is_mine(call):
+        if self._calls.owns(call):
             call.from_stream = call.is_heavy
-            self._after(call)
+            self._calls.after(call)
             await self._read_all(call)
 
     async def _fetch_and_begin(self, call: OwnedCall) -> None:
-        while self._is_mine(call) and not call.finishing:
+        while not self._calls.is_over(call):
             with contextlib.suppress(StreamConnectionLost, RedisError):
                 if time.monotonic() - call.last_owned > WAITED_S and await self._is_given_up(call):
                     call.refuse(PolicyFailed("the gateway gave this call up before a worker began it"))
@@ -102,34 +92,34 @@ class Feeder:
             await self._read_all(call)
         if claimed.policy:
             call.forget_own_record()
-        if not self._is_mine(call) or call.finishing:
+        if self._calls.is_over(call):
             return
         if call.expected <= claimed.recorded and not call.broken:
-            # another ended the call while this worker slept, and says so now, or Redis has lost its stream
-            self._close(call, STREAM_LOST)
+            # another worker ended the call while this one was stopped, or Redis has lost its stream
+            self._calls.close(call, STREAM_LOST)
             return
         if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
             log.error("replay came out differently", extra={"call_id": call.id})
             call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())
-            self._close(call, "stream_protocol_error")
+            self._calls.close(call, "stream_protocol_error")
             return
         call.replaying, call.from_stream = False, call.is_heavy
         self._redis.quiet(self._redis.script(scripts.REPLAYED, [call.ctl_key], [call.token]))
-        self._after(call)
+        self._calls.after(call)
         await self.read(call)
 
     async def _begin_again(self, call: OwnedCall, claimed: Claimed) -> None:
         if claimed.is_large:
             async with self.lane.turn(call.start.key):
                 await self._fetch_and_begin(call)
-        elif self._is_mine(call):
+        elif self._calls.owns(call):
             with self._inside(call):
                 call.begin(claimed.body)
 
     # --- streams ---
 
     async def _read_all(self, call: OwnedCall) -> None:
-        while self._is_mine(call) and not await self.read(call):
+        while self._calls.owns(call) and not await self.read(call):
             await asyncio.sleep(RETRY_S)
 
     async def read(self, call: OwnedCall) -> bool:
@@ -138,39 +128,36 @@ class Feeder:
             return False
         self._reading.add(call.id)
         try:
-            while self._is_mine(call):
+            while self._calls.owns(call):
                 await call.until_free()
                 call.missed = False
                 found = await self._redis.call("XRANGE", call.call_key, f"{call.expected}-0", "+", "COUNT", READ_BATCH)
-                if not await self._take_all(call, found):
-                    self._close(call, StreamProtocolError.code)
+                if not await self._feed_all(call, found):
+                    self._calls.close(call, StreamProtocolError.code)
                     return True
                 if call.broken or not found or (len(found) < READ_BATCH and call.expected >= call.heard_of and not call.missed):
                     break
-            if self._is_mine(call):
-                self._after(call)
+            if self._calls.owns(call):
+                self._calls.after(call)
             return True
         except StreamConnectionLost:
             return False
         except RedisError as error:
             if error.is_spoilt_key:
-                self._close(call, STREAM_LOST)
+                self._calls.close(call, STREAM_LOST)
             return error.is_spoilt_key
         finally:
             self._reading.discard(call.id)
 
     async def sweep(self, call: OwnedCall) -> None:
-        """Read what may have been missed; a call whose stream is gone is ended: its gateway can say nothing of it any more."""
+        """Read what may have been missed; a call whose stream is lost is ended: its gateway can report nothing of it any more."""
         await self.read(call)
         with contextlib.suppress(StreamConnectionLost, RedisError):
-            if not self._is_over(call) and not await self._redis.call("EXISTS", call.call_key):
-                log.error("the stream of a call is gone", extra={"call_id": call.id})
-                self._close(call, STREAM_LOST)
+            if not self._calls.is_over(call) and not await self._redis.call("EXISTS", call.call_key):
+                log.error("Redis has lost the stream of a call", extra={"call_id": call.id})
+                self._calls.close(call, STREAM_LOST)
 
-    def _is_over(self, call: OwnedCall) -> bool:
-        return call.finishing or not self._is_mine(call)
-
-    async def _take_all(self, call: OwnedCall, entries: list[Any]) -> bool:
+    async def _feed_all(self, call: OwnedCall, entries: list[Any]) -> bool:
         """Feed entries of the stream; False where one before is missing, or where one cannot be read.
 
         In slices: a call taken over may have 32 MiB of them, and other calls, leases and the watchdog must not wait for it.
@@ -180,7 +167,7 @@ class Feeder:
             entry = None
             # a fact may be on the lane since this was read, or since the last slice
             await call.until_free()
-            if self._is_over(call):
+            if self._calls.is_over(call):
                 return True
             with self._inside(call) if call.replaying else contextlib.nullcontext():
                 until = time.monotonic() + SLICE_S
@@ -192,7 +179,7 @@ class Feeder:
                         return False
                     if (call.is_heavy or len(fields[1]) > LARGE_STEP_BYTES) and entry.seq == call.expected:
                         break
-                    if not _take(call, entry):
+                    if not _feed(call, entry):
                         return False
                     entry = None
                     if time.monotonic() > until:
@@ -203,10 +190,10 @@ class Feeder:
                 await asyncio.sleep(0)
                 continue
             async with self.lane.turn(call.start.key):
-                if self._is_over(call):
+                if self._calls.is_over(call):
                     return True
                 more = [fields[1] for _, fields in itertools.islice(left, TOGETHER)] if call.is_heavy else []
-                await self._apart(call, partial(_take_together, call, entry, more), entry)
+                await self._apart(call, partial(_feed_together, call, entry, more), entry)
             if call.broken:
                 return True
 
@@ -215,12 +202,12 @@ class Feeder:
     async def feed(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Give a call a fact that it waits for."""
         await call.until_free()
-        step = partial(call.take_fact, field, value, now_ms())
+        step = partial(call.feed_fact, field, value, now_ms())
         if not call.is_heavy and len(value) <= LARGE_STEP_BYTES:
             step()
             return
         async with self.lane.turn(call.start.key):
-            if self._is_mine(call) and not call.finishing:
+            if not self._calls.is_over(call):
                 await self._apart(call, step)
 
     # --- steps that may be the worker's end ---
@@ -228,7 +215,7 @@ class Feeder:
     async def _apart(self, call: OwnedCall, step: Callable[[], object], entry: Entry | None = None) -> None:
         """Take a step of a call on the lane, with what it gives to be released. One that takes too long ends the call."""
         await call.until_free()
-        if self._is_over(call):
+        if self._calls.is_over(call):
             # its end is written meanwhile, or another has it
             return
         call.busy, was = asyncio.get_running_loop().create_future(), call.from_stream
@@ -246,33 +233,33 @@ class Feeder:
 
     @contextlib.contextmanager
     def _inside(self, call: OwnedCall) -> Iterator[None]:
-        """Say that this worker is in a step of the call, before that begins: should it be the last, the next owner knows."""
-        self._say_inside(call, "1")
+        """Mark in Redis that this worker is in a step of the call, before that begins: should it be the last, the next owner knows."""
+        self._mark_inside(call, "1")
         self._redis.flush()
         try:
             yield
         finally:
-            self._say_inside(call, "0")
+            self._mark_inside(call, "0")
 
-    def _say_inside(self, call: OwnedCall, inside: str) -> None:
+    def _mark_inside(self, call: OwnedCall, inside: str) -> None:
         self._redis.quiet(self._redis.script(scripts.INSIDE, [call.ctl_key], [call.token, inside]))
 
 
-def _take(call: OwnedCall, entry: Entry) -> bool:
-    taken = call.take_entry(entry)
+def _feed(call: OwnedCall, entry: Entry) -> bool:
+    taken = call.feed_entry(entry)
     if call.replaying:
         # by and by: all of it at once would take long
         call.skip_released()
     return taken
 
 
-def _take_together(call: OwnedCall, entry: Entry, more: list[bytes]) -> None:
+def _feed_together(call: OwnedCall, entry: Entry, more: list[bytes]) -> None:
     """Take an entry and those behind it; what does not follow is read again."""
-    taken = _take(call, entry)
+    taken = _feed(call, entry)
     for blob in more:
         if not taken or call.broken:
             return
-        taken = _take(call, layout.unpack_entry(blob))
+        taken = _feed(call, layout.unpack_entry(blob))
 
 
 def _whole(call: OwnedCall, step: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ What ends in one turn of the loop, of a shard and a gateway, goes in one script 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from protocol.errors import PolicyFailed, StreamConnectionLost
@@ -14,7 +14,10 @@ from protocol.records import UNCLAIMED, EndRecord, encode_records
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Reply
+from streams.scripts import Outcome
+from streams.tick import Tick
 from workers.policy.call import OwnedCall, now_ms
+from workers.policy.calls import Calls
 from workers.policy.release import BATCH_BYTES, MAX_BATCH, REPLY_TTL_MS
 
 log = logging.getLogger(__name__)
@@ -25,6 +28,7 @@ Place = tuple[int, str]
 class _End(NamedTuple):
     call: OwnedCall | None
     """None where nothing could be read of the call but its lease."""
+    place: Place
     call_id: str
     token: str
     audit: bytes
@@ -32,26 +36,27 @@ class _End(NamedTuple):
     gone: bool
 
 
-class Finisher:
-    """Writes the ends of one worker's calls; `done` gets each once Redis has its end, or another has the call."""
+def _prepare(end: _End, _: int) -> tuple[Place, int, _End]:
+    return end.place, len(end.audit), end
 
-    def __init__(
-        self, redis: Connection, *, ended_ttl_ms: int, is_mine: Callable[[OwnedCall], bool], done: Callable[[OwnedCall], None]
-    ) -> None:
-        self._redis, self._ended_ttl_ms, self._is_mine, self._done = redis, ended_ttl_ms, is_mine, done
-        self._waiting: dict[Place, list[_End]] = {}
-        self._scheduled = False
+
+class Finisher:
+    """Writes the ends of one worker's calls, and drops each once Redis has its end, or another has the call."""
+
+    def __init__(self, redis: Connection, calls: Calls, *, ended_ttl_ms: int) -> None:
+        self._redis, self._calls, self._ended_ttl_ms = redis, calls, ended_ttl_ms
+        self._tick = Tick(_prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES)
 
     def end(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool = False) -> None:
         """Write the end of `call` until Redis has it or the call is another's. `gone`: though Redis has lost it.
 
-        `relayed` is the last number the gateway relayed, below 0 where the worker gives the call up: then the gateway is told.
+        `relayed` is the last number the gateway relayed, below 0 where the worker gives the call up: then the gateway gets an error.
         """
         # behind the releases of this turn, which take the records that belong to them
         asyncio.get_running_loop().call_soon(self._prepare, call, reason, relayed, gone)
 
     def _prepare(self, call: OwnedCall, reason: str, relayed: int, gone: bool) -> None:
-        if not self._is_mine(call):
+        if not self._calls.owns(call):
             return
         try:
             audit = encode_records(call.end_records(reason, relayed, now_ms()))
@@ -62,36 +67,15 @@ class Finisher:
         # the gateway knows when it closed the call itself, and when nobody claimed it
         given_up = relayed < 0 and reason != UNCLAIMED
         reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
-        self._push((call.shard, call.gateway), _End(call, call.id, call.token, audit, reply, gone))
+        self._tick.add(call.id, _End(call, (call.shard, call.gateway), call.id, call.token, audit, reply, gone))
 
     def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:
-        """End a claimed call of which at most its `gateway` can be read, which is told. The next takeover makes good a lost connection."""
+        """End a claimed call of which at most its `gateway` can be read, which gets an error. The next takeover repeats what got lost."""
         end = EndRecord(call_id=call_id, at=now_ms(), state="FAILED", reason=reason, status=0, relayed=-1)
         reply = layout.pack(Reply(call_id, 0, 0, failed=reason)) if gateway else b""
-        self._push((layout.shard_of(call_id), gateway), _End(None, call_id, token, encode_records([end]), reply, gone=True))
+        self._tick.add(call_id, _End(None, (layout.shard_of(call_id), gateway), call_id, token, encode_records([end]), reply, gone=True))
 
-    def _push(self, place: Place, end: _End) -> None:
-        self._waiting.setdefault(place, []).append(end)
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._scheduled = False
-        waiting, self._waiting = self._waiting, {}
-        for place, ends in waiting.items():
-            batch: list[_End] = []
-            size = 0
-            for end in ends:
-                batch.append(end)
-                size += len(end.audit)
-                if len(batch) == MAX_BATCH or size > BATCH_BYTES:
-                    self._send(place, batch)
-                    batch, size = [], 0
-            if batch:
-                self._send(place, batch)
-
-    def _send(self, place: Place, batch: Sequence[_End]) -> None:
+    def _send(self, place: Place, batch: Sequence[_End], size: int = 0) -> None:
         shard, gateway = place
         keys = [layout.dispatch_key(shard), layout.audit_key(shard), layout.reply_key(shard, gateway)]
         args: list[Argument] = [self._ended_ttl_ms, REPLY_TTL_MS]
@@ -105,14 +89,14 @@ class Finisher:
         if done.cancelled():
             return
         if (error := done.exception()) is None:
-            for end, word in zip(batch, done.result(), strict=True):
+            for end, outcome in zip(batch, done.result(), strict=True):
                 if end.call is None:
                     continue
-                if word == b"GONE" and time.monotonic() - end.call.last_owned < self._ended_ttl_ms / 1000:
-                    # had another ended it since, that would still be there: Redis has lost its lease, and only this worker can say so
+                if outcome == Outcome.GONE and time.monotonic() - end.call.last_owned < self._ended_ttl_ms / 1000:
+                    # had another ended it since, that would still be there: Redis has lost its lease, and only this worker can end it
                     self._send(place, [end._replace(gone=True)])
                 else:
-                    self._done(end.call)
+                    self._calls.drop(end.call)
             return
         # what Redis refuses of one call (its keys are spoilt) must not keep the others from their ends
         apart = isinstance(error, RedisError) and len(batch) > 1
@@ -122,5 +106,5 @@ class Finisher:
             asyncio.get_running_loop().call_later(RETRY_S, self._repeat, place, again)
 
     def _repeat(self, place: Place, batch: Sequence[_End]) -> None:
-        if mine := [end for end in batch if end.call is not None and self._is_mine(end.call)]:
+        if mine := [end for end in batch if end.call is not None and self._calls.owns(end.call)]:
             self._send(place, mine)

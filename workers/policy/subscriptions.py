@@ -1,4 +1,4 @@
-"""What a worker hears of its calls by Pub/Sub: of each the entries of its stream, of some the facts that they wait for."""
+"""What a worker gets by Pub/Sub: the entries of each call's stream, and for some calls the write-once values that they wait for."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ from workers.policy.call import OwnedCall
 
 
 class Subscriptions:
-    """The channels of one worker's calls; `entries` and `facts` say whose each is."""
+    """The channels of one worker's calls; `entries` and `facts` map each to its call."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

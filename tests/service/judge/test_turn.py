@@ -21,14 +21,14 @@ def in_ms(seconds: float) -> int:
     return int((time.time() + seconds) * 1000)
 
 
-async def test_asking_twice_is_one_job(queue: JudgeQueue) -> None:
+async def test_asking_twice_is_one_job(queue: JudgeQueue, redis: Client) -> None:
     call_id = layout.new_call_id()
     for _ in range(2):
         await queue.ask(call_id, 0, 0, 0, QUESTION, 10)
-    assert (await queue.stats())["depth"] == 1
+    assert await redis.zcard(layout.JUDGE_QUEUE) == 1
 
 
-QUEUE = [layout.JUDGE_QUEUE, layout.JUDGE_BELL, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
+QUEUE = [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
 TAKE: list[Any] = ["1", "0", 670_000, 3_000, 5, 88_400, 4_000]
 
 
@@ -98,10 +98,10 @@ async def test_a_turn_looks_past_all_that_others_work_on(queue: JudgeQueue, conn
 async def test_a_judge_that_is_busy_leaves_no_bell_behind(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
     for _ in range(3):
         await queue.ask(layout.new_call_id(), 0, 0, 0, QUESTION, 20)
-    assert await redis.llen(layout.JUDGE_BELL) == 3
+    assert await redis.llen(layout.JUDGE_WAKE_UPS) == 3
     for name in "abc":
         assert await turn(connection, name)
-    assert await redis.llen(layout.JUDGE_BELL) == 0
+    assert await redis.llen(layout.JUDGE_WAKE_UPS) == 0
 
 
 async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:
@@ -114,7 +114,7 @@ async def test_a_late_answer_is_told_so_and_changes_nothing(queue: JudgeQueue, c
     said = await connection.script(judge_scripts.JUDGE_TURN, keys, ["me", *TAKE, *last])
     assert said == [0]
     assert await redis.hget(layout.facts_key(call_id), field) == b"first"
-    assert (await queue.stats())["depth"] == 0
+    assert await redis.zcard(layout.JUDGE_QUEUE) == 0
 
 
 async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(queue: JudgeQueue, connection: Connection, redis: Client) -> None:

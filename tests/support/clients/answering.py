@@ -92,7 +92,7 @@ class Answer:
             self._take()
 
     def _take(self) -> tuple[str, ...]:
-        taken = self.session.take()
+        taken = self.session.drain()
         self.outputs += taken.outputs
         self.records += taken.records
         return taken.lookups

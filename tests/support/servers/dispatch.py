@@ -5,6 +5,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from protocol.config import Config, Runtime
@@ -41,6 +42,19 @@ async def with_gateway(redis_url: str) -> AsyncIterator[Connection]:
     async with empty(redis_url) as connection:
         await connection.call("SET", layout.gateway_key(0, GATEWAY), "0-0", "PX", 600_000)
         yield connection
+
+
+class Adopted(dict[str, Any]):
+    """What claims need of a worker's calls: here each is what was claimed, or anything."""
+
+    def __init__(self, redis: Connection, room: int = 100) -> None:
+        super().__init__()
+        self.room, self.unsubscribe = (lambda: room), (lambda call_id: None)
+        self.hears = SimpleNamespace(begin=lambda call_ids, facts: redis.call("PING"))
+
+    def served(self) -> list[str]:
+        """No key has its share."""
+        return []
 
 
 async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: str = "k") -> str:

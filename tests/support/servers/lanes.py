@@ -136,7 +136,7 @@ class Role:
         if self.policy is not None:
             # what is under way for calls belongs to no loop
             self.policy.calls.clear()
-            spawned = list(self.policy._tasks)
+            spawned = list(self.policy.calls._tasks)
         for task in spawned:
             task.cancel()
         if ending := {*self._tasks, *spawned}:

@@ -1,9 +1,8 @@
-"""Calls that are on record without an end, which nobody can write any more: Redis has lost them, or says that they are closed.
+"""Orphaned calls: they are on record without an end, and no worker can write one, as Redis has lost them or has them as closed.
 
-A Redis that comes back without its last writes may have taken a call's terminal record with it, and with the lease nobody is left
-who would write another. Nor is anybody where the lease was made to say `closed`. Audit writers look for such calls. One is ended only
-when its lease has been so for as long as a worker may still end it by itself, and when everything on the audit stream at the moment it
-was first missed is on record.
+A Redis that comes back without its last writes may have lost a call's end record, and with the lease no worker is left that would write
+another. Audit writers look for such calls. One is ended only when its lease has been lost or closed for as long as a worker may still end
+the call by itself, and when everything that was on the audit stream when the call was first missed is on record.
 """
 
 import asyncio
@@ -21,9 +20,9 @@ from streams.connection import Connection, RedisError
 log = logging.getLogger(__name__)
 EVERY_S = 60.0
 FAR_S, NEAR_S = 86_400, 3_600
-"""How far back looks go: a call's beginning may come onto record long after it was."""
+"""How far back a check goes: a call's beginning may come onto record long after it was."""
 FAR_EVERY = 60
-"""The first of so many looks goes far: ids of calls are of their gateways' clocks, which may be behind this process' own."""
+"""The first of so many checks goes far: call ids have their gateways' clocks, which may be behind this process' own."""
 
 
 class _Missed(NamedTuple):
@@ -33,27 +32,27 @@ class _Missed(NamedTuple):
     last: EntryId
 
 
-class LostCalls:
-    """Looks for lost calls, for one audit writer. A call ended twice by two writers is a no-op."""
+class OrphanedCalls:
+    """Looks for orphaned calls, for one audit writer. A call ended twice by two writers is a no-op."""
 
     def __init__(self, redis: Connection, *, ended_ttl_s: float) -> None:
         self._redis, self._ended_ttl_s = redis, ended_ttl_s
-        self._looks, self._oldest = 0, ""
+        self._checks, self._oldest = 0, ""
         self._missed: dict[str, _Missed] = {}
         self._ended: list[str] = []
         """Calls that were ended, until it is known which of them have a seal."""
 
     @property
     def every_s(self) -> float:
-        """How often to look."""
+        """How often to check."""
         return min(EVERY_S, self._ended_ttl_s)
 
-    async def look(self, inserter: AuditInserter) -> list[UUID]:
-        """Look once; returns those of the ended calls that had a seal. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
+    async def check(self, inserter: AuditInserter) -> list[UUID]:
+        """Check once; returns those of the ended calls that had a seal. Raises AuditUnavailable, StreamConnectionLost, RedisError."""
         now = time.time()
         # before what is open is asked: an end that comes onto record in between would be taken for none
         firsts = {shard: (await self._edges(shard))[0] for shard in {layout.shard_of(c) for c in self._missed}}
-        is_far, self._looks = self._looks % FAR_EVERY == 0, self._looks + 1
+        is_far, self._checks = self._checks % FAR_EVERY == 0, self._checks + 1
         since = _first_id(now - (FAR_S if is_far else NEAR_S))
         found = await inserter.open_calls(since if is_far or not self._oldest else min(since, self._oldest))
         self._oldest = found[0] if found else ""
@@ -67,7 +66,7 @@ class LostCalls:
             if call_id not in before or time.monotonic() - missed.at <= self._ended_ttl_s:
                 continue
             if (first := firsts[shard]) is None or first > missed.last:
-                log.warning("a call that Redis has lost is ended", extra={"call_id": call_id})
+                log.warning("an orphaned call is ended", extra={"call_id": call_id})
                 at = time.time_ns() // 1_000_000
                 end = EndRecord(call_id=call_id, at=at, state="FAILED", reason=STREAM_LOST, status=0, relayed=-1)
                 await inserter.insert([end], {})
@@ -91,7 +90,7 @@ class LostCalls:
 
     async def _edges(self, shard: int) -> tuple[EntryId | None, EntryId]:
         """Before which entry of the audit stream all is on record (None: all is), and the newest id that it has given out."""
-        state = await audit_stream.look(self._redis, shard)
+        state = await audit_stream.read_state(self._redis, shard)
         return state.first_open, state.newest
 
 
