@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from db.columns import BY_NAME
 from db.write.fit import fit
-from db.write.rows import MAX_CHARS, pack
+from db.write.rows import pack
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
@@ -124,8 +125,9 @@ def test_any_text_and_any_number_comes_back_and_fits_a_row(values: list[tuple[st
         fitted = fit(record)
         pack(fitted, {})
         assert all(fit(one) == [one] for one in fitted[:1]), "what was made to fit fits"
-        for (table, column), most in MAX_CHARS.items():
-            assert table != "tool_calls" or not isinstance(fitted[0], ToolCallRecord) or len(getattr(fitted[0], column)) <= most
+        for column in BY_NAME["tool_calls"].columns:
+            most = column.most_chars
+            assert most is None or not isinstance(fitted[0], ToolCallRecord) or len(getattr(fitted[0], column.name)) <= most
 
 
 class _Odd:
