@@ -73,6 +73,11 @@ class CallTable:
         """Those that a redaction empties."""
         return tuple(column for column in self.columns if column.mark.is_content)
 
+    @property
+    def facts(self) -> tuple[Stored, ...]:
+        """Those of the record's `facts`, which are shown as they are."""
+        return tuple(column for column in self.columns if column.path.startswith("facts."))
+
 
 def columns_of(record: type[Any], path: str = "") -> Iterator[Stored]:
     """Yield the columns that a record declares, in the order of its fields; those of a value within it as its own."""

@@ -42,6 +42,15 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=Tr
     call_id: str
 
 
+class CallFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What a gateway notes of a request for the record alone: one value from START to the row. Each field is a column of `calls`, shown
+    with the call. What is new stands last and has a default, and a `since` of its own; what is empty at the end of START is not sent."""
+
+
+class JudgementFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What a judge notes of an answer for the record alone, likewise: one value from the judge to the row of `judgements`."""
+
+
 class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_only=True, omit_defaults=False):
     """A call was claimed. Key: call_id. The request body is read from Redis by the audit writer (`body` key of the layout).
 
@@ -67,6 +76,7 @@ class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_on
     """The set of policies of the worker that began the call; empty from a worker of a version without it."""
     body_sha256: Annotated[bytes | None, Column(since=3, is_content=True)] = None
     """Of the request body, as the gateway took it."""
+    facts: CallFacts = CallFacts()
 
 
 class ChunksRecord(_Record, frozen=True, tag="chunks"):
@@ -151,10 +161,11 @@ class ToolReleaseRecord(_Record, frozen=True, tag="tool_release"):
     at: At
 
 
-class JudgementRecord(_Record, frozen=True, tag="judgement"):
+class JudgementRecord(msgspec.Struct, frozen=True, array_like=True, tag="judgement", kw_only=True, omit_defaults=False):
     """A judge's answer, for allows too. Key: (call_id, block, step): `step` counts the asks on that block from 0.
 
-    `error` names why there is no probability (`deadline`, `invalid`, `unavailable`, ...), else it is empty.
+    `error` names why there is no probability (`deadline`, `invalid`, `unavailable`, ...), else it is empty. Inherits nothing, as
+    `CallRecord`.
     """
 
     table: ClassVar[str] = "judgements"
@@ -171,6 +182,8 @@ class JudgementRecord(_Record, frozen=True, tag="judgement"):
     latency_ms: int
     attempts: int
     error: str = ""
+    call_id: str
+    facts: JudgementFacts = JudgementFacts()
 
 
 class EndRecord(msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only=True, omit_defaults=False):
@@ -287,6 +300,8 @@ def _packable_value(value: object) -> object:
             return msgspec.msgpack.Ext(_LARGE_INT, b"%x" % value)
         case list() | tuple():
             return list(map(_packable_value, value))
+        case CallFacts() | JudgementFacts():
+            return list(map(_packable_value, msgspec.structs.astuple(value)))
         case None | str() | int() | float() | bytes():
             return value
         case _:

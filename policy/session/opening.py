@@ -153,5 +153,5 @@ def record(call: CallInfo, request: ChatRequest | None, model: str, upstream: st
         call_id=call.call_id, at=call.at, dialect=call.dialect, endpoint=call.endpoint, key=call.key, session=call.session,
         model=model, upstream=upstream, policy=call.policy, policy_revision=call.revision,
         stream=request is not None and request.stream, gateway=call.gateway, key_id=call.key_id,
-        policy_set=call.policy_set, body_sha256=call.body_sha256,
+        policy_set=call.policy_set, body_sha256=call.body_sha256, facts=call.facts,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from policy.base import JudgeQuestion
 from policy.judging import JudgementInvalid
 from protocol.config import DEMO, Config, Upstream
 from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
+from protocol.records import JudgementFacts
 from providers.http1 import Line, Origin, Pool
 from workers.judge import forms as judge_forms
 from workers.judge.forms import Asking, Forms
@@ -35,10 +36,11 @@ _PATHS = {"openai": "/chat/completions", "anthropic": "/v1/messages"}
 
 
 class Trial(msgspec.Struct):
-    """What came of asking, also where it ended in an error: requests sent and the last raw reply."""
+    """What came of asking, also where it ended in an error: requests sent, the last raw reply, and what is noted of it for the record."""
 
     attempts: int = 0
     reply: str = ""
+    facts: JudgementFacts = JudgementFacts()
 
 
 class _Again(Exception):
