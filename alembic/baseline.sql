@@ -1,4 +1,4 @@
--- Migrations: ada6930e4e5c08506eaff66d0086e8e5c3b28a7fbbba149cbcf7780d366b9037
+-- Migrations: b905af2dd186c6c32df8428925f9f1c3ec3e2561bf596ecd8ceba09d28bb5396
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -206,16 +206,16 @@ BEGIN
     UPDATE public.judgements t SET explanation = CASE WHEN t.explanation IS NOT NULL THEN ''::text END, prompt = CASE WHEN t.prompt IS NOT NULL THEN ''::bytea END, reply = CASE WHEN t.reply IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'events', int4send(octet_length(convert_to(t.kind, 'UTF8'))) || convert_to(t.kind, 'UTF8') || int4send(octet_length(int8send(t.number))) || int8send(t.number), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(convert_to(t.kind, 'UTF8'))) || convert_to(t.kind, 'UTF8') || int4send(octet_length(int8send(t.number))) || int8send(t.number) || convert_to(t.detail, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.events t WHERE t.call_id = given AND t.kind <> 'redacted' ON CONFLICT DO NOTHING;
-    GET DIAGNOSTICS n = ROW_COUNT;
-    total := total + n;
-    UPDATE public.events t SET detail = CASE WHEN t.detail IS NOT NULL THEN ''::text END WHERE t.call_id = given AND t.kind <> 'redacted';
-
-    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
         SELECT t.call_id, 'ends', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t.relayed_sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.ends t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
     UPDATE public.ends t SET relayed_sha256 = CASE WHEN t.relayed_sha256 IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'events', int4send(octet_length(convert_to(t.kind, 'UTF8'))) || convert_to(t.kind, 'UTF8') || int4send(octet_length(int8send(t.number))) || int8send(t.number), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(convert_to(t.kind, 'UTF8'))) || convert_to(t.kind, 'UTF8') || int4send(octet_length(int8send(t.number))) || int8send(t.number) || convert_to(t.detail, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.events t WHERE t.call_id = given AND t.kind <> 'redacted' ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.events t SET detail = CASE WHEN t.detail IS NOT NULL THEN ''::text END WHERE t.call_id = given AND t.kind <> 'redacted';
 
     DELETE FROM public.dead_letters WHERE call_id = given::text;
     UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;

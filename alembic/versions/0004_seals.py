@@ -2,6 +2,8 @@
 
 from alembic import op
 
+from db.migrations.sealed import SEAL_LOCK, make_redaction
+
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
@@ -23,8 +25,6 @@ PLAIN_TABLES = (
         size bigint NOT NULL, text text NOT NULL, peaks bytea NOT NULL, sha256 bytea NOT NULL, PRIMARY KEY (size))""",
 )
 PARTITIONS_LOCK = 7_310_581_202
-SEAL_LOCK = 7_310_581_203
-"""Advisory lock of whoever adds a seal, redacts or drops."""
 ENSURE_PARTITIONS = """
 CREATE OR REPLACE FUNCTION sluice_ensure_partitions(first date, days integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
@@ -58,58 +58,6 @@ BEGIN
     RETURN made;
 END
 $$
-"""
-# What a redaction empties: the key's columns and the content's, with the form in which they are hashed (db/canonical.py, version 1).
-CONTENT = {
-    "calls": ((), {"session": "text"}),
-    "request_bodies": ((), {"body": "bytea"}),
-    "chunks": (("int4 seq",), {"raw": "bytea"}),
-    "releases": (("int4 number",), {"payload": "bytea", "sha256": "bytea"}),
-    "blocks": (("int4 block",), {"reason": "text"}),
-    "tool_calls": (
-        ("int4 block",),
-        {"name": "text", "arguments": "bytea", "released_arguments": "bytea", "reason": "text", "search": "tsvector"},
-    ),
-    "judgements": (("int4 block", "int4 step"), {"explanation": "text", "prompt": "bytea", "reply": "bytea"}),
-    "events": (("text kind", "int8 number"), {"detail": "text"}),
-}
-SEND = {
-    "int4": "int4send({})", "int8": "int8send({})", "text": "convert_to({}, 'UTF8')", "bytea": "{}", "tsvector": "tsvectorsend({})",
-}  # fmt: skip
-# Hashes first, then the content goes, then the salt: with it goes the way to try out what a hash may be of.
-# -1: no such call; -2: the call is still open.
-REDACT = """
-CREATE FUNCTION sluice_redact(given uuid, why text) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    salt bytea;
-    n bigint;
-    total bigint := 0;
-BEGIN
-    PERFORM pg_advisory_xact_lock({lock});
-    IF NOT EXISTS (SELECT 1 FROM {schema}.calls WHERE call_id = given UNION ALL SELECT 1 FROM {schema}.ends WHERE call_id = given) THEN
-        RETURN -1;
-    END IF;
-    IF NOT EXISTS (SELECT 1 FROM {schema}.ends WHERE call_id = given) AND {schema}.sluice_call_at(given) > now() - interval '2 hours' THEN
-        RETURN -2;
-    END IF;
-    SELECT r.salt INTO salt FROM {schema}.seal_rows r WHERE r.call_id = given AND r.salt IS NOT NULL ORDER BY r.part DESC LIMIT 1;
-    salt := coalesce(salt, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
-{steps}
-    DELETE FROM {schema}.dead_letters WHERE call_id = given::text;
-    UPDATE {schema}.seal_rows SET salt = NULL WHERE call_id = given;
-    SELECT count(*) INTO n FROM {schema}.events WHERE call_id = given AND kind = 'redacted';
-    INSERT INTO {schema}.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);
-    RETURN total;
-END
-$$
-"""
-REDACT_STEP = """
-    INSERT INTO {schema}.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, '{table}', {key}, {hashes} FROM {schema}.{table} t WHERE t.call_id = given{but} ON CONFLICT DO NOTHING;
-    GET DIAGNOSTICS n = ROW_COUNT;
-    total := total + n;
-    UPDATE {schema}.{table} t SET {emptied} WHERE t.call_id = given{but};
 """
 # Heads of calls (seals) stay, so that the tree can still be computed; that calls were dropped becomes a leaf of it (part -1).
 # -1: a call before that day has no seal yet; -2: a seal of it is under no checkpoint yet.
@@ -155,24 +103,6 @@ $$
 """
 
 
-def _field(column: str) -> str:
-    kind, name = column.split()
-    value = SEND[kind].format(f"t.{name}")
-    return f"int4send(octet_length({value})) || {value}"
-
-
-def _redact_step(schema: str, table: str) -> str:
-    columns, content = CONTENT[table]
-    key = " || ".join(_field(column) for column in columns) or "''::bytea"
-    salted = [
-        f"coalesce(sha256(salt || '\\x{place:02x}'::bytea || {key} || {SEND[kind].format('t.' + name)}), '\\x{'00' * 32}'::bytea)"
-        for place, (name, kind) in enumerate(content.items())
-    ]
-    emptied = ", ".join(f"{name} = CASE WHEN t.{name} IS NOT NULL THEN ''::{kind} END" for name, kind in content.items())
-    but = " AND t.kind <> 'redacted'" if table == "events" else ""
-    return REDACT_STEP.format(schema=schema, table=table, key=key, hashes=" || ".join(salted), emptied=emptied, but=but)
-
-
 def upgrade() -> None:
     """Create the tables and functions; partitions of the new tables follow those of the others."""
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
@@ -182,8 +112,7 @@ def upgrade() -> None:
     for statement in PLAIN_TABLES:
         op.execute(statement)
     _make_partition_function(schema, (*OLD_TABLES, *NEW_TABLES))
-    steps = "".join(_redact_step(schema, table) for table in CONTENT)
-    op.execute(REDACT.format(schema=schema, lock=SEAL_LOCK, steps=steps))
+    make_redaction(op, 1)
     tables = ", ".join(f"'{name}'" for name in (*OLD_TABLES, *NEW_TABLES))
     drop = DROP_BEFORE.format(schema=schema, seal_lock=SEAL_LOCK, partitions_lock=PARTITIONS_LOCK, tables=tables)
     op.execute(drop)
