@@ -1,4 +1,4 @@
--- Migrations: b905af2dd186c6c32df8428925f9f1c3ec3e2561bf596ecd8ceba09d28bb5396
+-- Migrations: dbe014214f1c9214d05fed44692c15ed2d4d82bf7eeda0c57e9e56ae01bfc3c7
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -164,10 +164,10 @@ BEGIN
     salt := coalesce(salt, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'calls', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || convert_to(t.session, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || ''::bytea || t.body_sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'calls', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || convert_to(t.session, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || ''::bytea || t.body_sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || ''::bytea || convert_to(t.user_agent, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
-    UPDATE public.calls t SET session = CASE WHEN t.session IS NOT NULL THEN ''::text END, body_sha256 = CASE WHEN t.body_sha256 IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
+    UPDATE public.calls t SET session = CASE WHEN t.session IS NOT NULL THEN ''::text END, body_sha256 = CASE WHEN t.body_sha256 IS NOT NULL THEN ''::bytea END, user_agent = CASE WHEN t.user_agent IS NOT NULL THEN ''::text END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
         SELECT t.call_id, 'request_bodies', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t.body), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.request_bodies t WHERE t.call_id = given ON CONFLICT DO NOTHING;
@@ -278,7 +278,8 @@ CREATE TABLE public.calls (
     gateway text NOT NULL,
     key_id text DEFAULT ''::text NOT NULL,
     policy_set text DEFAULT ''::text NOT NULL,
-    body_sha256 bytea
+    body_sha256 bytea,
+    user_agent text DEFAULT ''::text NOT NULL
 )
 PARTITION BY RANGE (call_id);
 
@@ -457,7 +458,9 @@ CREATE TABLE public.judgements (
     reply bytea NOT NULL,
     latency_ms integer NOT NULL,
     attempts integer NOT NULL,
-    error text NOT NULL
+    error text NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint
 )
 PARTITION BY RANGE (call_id);
 
@@ -742,7 +745,7 @@ CREATE TABLE public.seals (
     sha256 bytea NOT NULL,
     note text NOT NULL,
     form integer DEFAULT 0 NOT NULL,
-    made_for integer DEFAULT 4
+    made_for integer DEFAULT 5
 );
 
 
@@ -845,7 +848,8 @@ CREATE TABLE sluice_parts.calls_default (
     gateway text CONSTRAINT calls_gateway_not_null NOT NULL,
     key_id text DEFAULT ''::text CONSTRAINT calls_key_id_not_null NOT NULL,
     policy_set text DEFAULT ''::text CONSTRAINT calls_policy_set_not_null NOT NULL,
-    body_sha256 bytea
+    body_sha256 bytea,
+    user_agent text DEFAULT ''::text CONSTRAINT calls_user_agent_not_null NOT NULL
 );
 
 
@@ -906,7 +910,9 @@ CREATE TABLE sluice_parts.judgements_default (
     reply bytea CONSTRAINT judgements_reply_not_null NOT NULL,
     latency_ms integer CONSTRAINT judgements_latency_ms_not_null NOT NULL,
     attempts integer CONSTRAINT judgements_attempts_not_null NOT NULL,
-    error text CONSTRAINT judgements_error_not_null NOT NULL
+    error text CONSTRAINT judgements_error_not_null NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint
 );
 
 
@@ -1593,4 +1599,4 @@ GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0011');
+INSERT INTO public.alembic_version (version_num) VALUES ('0012');

@@ -23,6 +23,7 @@ UNCLAIMED = "unclaimed"
 """The reason of a call that no worker began: nothing of it but its end is on record. What is missing of a call is judged by these two."""
 STREAM_LOST = "stream_lost"
 """The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
+MAX_USER_AGENT_CHARS = 200
 
 
 def to_bytes(text: str) -> bytes:
@@ -46,9 +47,16 @@ class CallFacts(msgspec.Struct, frozen=True, array_like=True):
     """What a gateway notes of a request for the record alone: one value from START to the row. Each field is a column of `calls`, shown
     with the call. What is new stands last and has a default, and a `since` of its own; what is empty at the end of START is not sent."""
 
+    user_agent: Annotated[str, Column(since=5, is_content=True)] = ""
+    """The header of that name, up to 200 characters; empty: none, or the gateway was of a version without it."""
+
 
 class JudgementFacts(msgspec.Struct, frozen=True, array_like=True):
     """What a judge notes of an answer for the record alone, likewise: one value from the judge to the row of `judgements`."""
+
+    input_tokens: Annotated[int | None, Column("int8", since=5)] = None
+    """What the judge's model counted of the last answer; None: it did not say, or no model was asked."""
+    output_tokens: Annotated[int | None, Column("int8", since=5)] = None
 
 
 class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_only=True, omit_defaults=False):

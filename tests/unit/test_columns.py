@@ -2,13 +2,17 @@
 
 import inspect
 
+import msgspec
 import pytest
 
 from db.columns import TABLES, VERSION, CallTable, columns_of
 from db.models import Base
-from db.write.rows import KINDS
-from protocol.records import Record
+from db.write.fit import fit
+from db.write.rows import KINDS, pack
+from protocol.records import CallFacts, EventRecord, JudgementFacts, JudgementRecord, Record, decode_records, encode_records
 from scripts.columns import PAGE, page
+from streams.layout import Start, pack_start, unpack_start
+from tests.support.checks.record import call_id, judgement_record
 
 WITH_RECORD = [table for table in TABLES if table.record is not None]
 
@@ -38,6 +42,27 @@ def test_every_kind_of_record_has_a_table() -> None:
     assert set(KINDS) == set(Record.__args__)
     assert {table.name for table in TABLES} - {kind.table for kind in KINDS.values()} == {"request_bodies"}
     assert [column.name for table in TABLES for column in table.columns if column.mark.since > VERSION] == []
+
+
+def test_a_fact_that_fits_no_column_is_kept_in_an_event() -> None:
+    """Columns of a value within a record are made to fit, and packed, like its own."""
+    made = judgement_record(call_id(), facts=JudgementFacts(input_tokens=2**70, output_tokens=5))
+    fitted, event = fit(made)
+    assert isinstance(fitted, JudgementRecord) and fitted.facts == JudgementFacts(None, 5)
+    assert isinstance(event, EventRecord) and str(2**70) in event.detail
+    assert decode_records(encode_records([made])) == [made], "msgpack has no such number"
+    pack([fitted, event], {})
+
+
+def test_start_is_not_longer_where_nothing_is_noted() -> None:
+    start = Start(
+        call_id="c", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="", nonce="n",
+        deadline=2, body_sha256=bytes(32),
+    )  # fmt: skip
+    assert len(msgspec.msgpack.decode(pack_start(start))) == 16
+    assert unpack_start(pack_start(start)) == start
+    noted = msgspec.structs.replace(start, facts=CallFacts(user_agent="curl/8.5"))
+    assert unpack_start(pack_start(noted)) == noted
 
 
 def test_the_page_is_what_the_records_say() -> None:
