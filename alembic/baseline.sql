@@ -1,4 +1,4 @@
--- Migrations: dbe014214f1c9214d05fed44692c15ed2d4d82bf7eeda0c57e9e56ae01bfc3c7
+-- Migrations: 5ec1474fd31e6a4f4e1019748badcaff9f4b4115d7dadb1f653e104c949f2f90
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -164,10 +164,10 @@ BEGIN
     salt := coalesce(salt, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'calls', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || convert_to(t.session, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || ''::bytea || t.body_sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || ''::bytea || convert_to(t.user_agent, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'calls', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || convert_to(t.session, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || ''::bytea || t.body_sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || ''::bytea || convert_to(t.user_agent, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x03'::bytea || ''::bytea || convert_to(t.start, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
-    UPDATE public.calls t SET session = CASE WHEN t.session IS NOT NULL THEN ''::text END, body_sha256 = CASE WHEN t.body_sha256 IS NOT NULL THEN ''::bytea END, user_agent = CASE WHEN t.user_agent IS NOT NULL THEN ''::text END WHERE t.call_id = given;
+    UPDATE public.calls t SET session = CASE WHEN t.session IS NOT NULL THEN ''::text END, body_sha256 = CASE WHEN t.body_sha256 IS NOT NULL THEN ''::bytea END, user_agent = CASE WHEN t.user_agent IS NOT NULL THEN ''::text END, start = CASE WHEN t.start IS NOT NULL THEN ''::text END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
         SELECT t.call_id, 'request_bodies', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t.body), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.request_bodies t WHERE t.call_id = given ON CONFLICT DO NOTHING;
@@ -279,7 +279,8 @@ CREATE TABLE public.calls (
     key_id text DEFAULT ''::text NOT NULL,
     policy_set text DEFAULT ''::text NOT NULL,
     body_sha256 bytea,
-    user_agent text DEFAULT ''::text NOT NULL
+    user_agent text DEFAULT ''::text NOT NULL,
+    start text DEFAULT ''::text NOT NULL
 )
 PARTITION BY RANGE (call_id);
 
@@ -745,7 +746,7 @@ CREATE TABLE public.seals (
     sha256 bytea NOT NULL,
     note text NOT NULL,
     form integer DEFAULT 0 NOT NULL,
-    made_for integer DEFAULT 5
+    made_for integer DEFAULT 6
 );
 
 
@@ -849,7 +850,8 @@ CREATE TABLE sluice_parts.calls_default (
     key_id text DEFAULT ''::text CONSTRAINT calls_key_id_not_null NOT NULL,
     policy_set text DEFAULT ''::text CONSTRAINT calls_policy_set_not_null NOT NULL,
     body_sha256 bytea,
-    user_agent text DEFAULT ''::text CONSTRAINT calls_user_agent_not_null NOT NULL
+    user_agent text DEFAULT ''::text CONSTRAINT calls_user_agent_not_null NOT NULL,
+    start text DEFAULT ''::text CONSTRAINT calls_start_not_null NOT NULL
 );
 
 
@@ -1599,4 +1601,4 @@ GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0012');
+INSERT INTO public.alembic_version (version_num) VALUES ('0013');

@@ -51,6 +51,15 @@ class CallFacts(msgspec.Struct, frozen=True, array_like=True):
     """The header of that name, up to 200 characters; empty: none, or the gateway was of a version without it."""
 
 
+class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a policy worker knew of START beside the columns: with it and the body a call can be gone through again. In `calls.start` as
+    JSON, because it is read as one, and what START says later then needs no column."""
+
+    nonce: str
+    betas: tuple[str, ...] = ()
+    server_tools: tuple[str, ...] = ()
+
+
 class JudgementFacts(msgspec.Struct, frozen=True, array_like=True):
     """What a judge notes of an answer for the record alone, likewise: one value from the judge to the row of `judgements`."""
 
@@ -85,6 +94,8 @@ class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_on
     body_sha256: Annotated[bytes | None, Column(since=3, is_content=True)] = None
     """Of the request body, as the gateway took it."""
     facts: CallFacts = CallFacts()
+    start: Annotated[str, Column(since=6, is_content=True)] = ""
+    """`CallStart`; empty from a worker of a version without it."""
 
 
 class ChunksRecord(_Record, frozen=True, tag="chunks"):
