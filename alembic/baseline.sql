@@ -1,4 +1,4 @@
--- Migrations: 5ec1474fd31e6a4f4e1019748badcaff9f4b4115d7dadb1f653e104c949f2f90
+-- Migrations: 3f2671dea04493862ee20951bf43aa4cb5edda62dcc4bb0bf8adb7482a8209e4
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -244,7 +244,8 @@ CREATE TABLE public.api_keys (
     policies text[] NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     revoked_at timestamp with time zone,
-    server_tools text[] DEFAULT '{}'::text[] NOT NULL
+    server_tools text[] DEFAULT '{}'::text[] NOT NULL,
+    calls integer
 );
 
 
@@ -1601,4 +1602,4 @@ GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0013');
+INSERT INTO public.alembic_version (version_num) VALUES ('0014');

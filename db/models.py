@@ -15,6 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mappe
 from sqlalchemy.orm.decl_api import DeclarativeAttributeIntercept
 
 from db.columns import BY_NAME, VERSION
+from protocol.config import SETTING_KINDS
 
 PARTITIONED = {"postgresql_partition_by": "RANGE (call_id)"}
 REFUSED = text("verdict NOT IN ('allow', 'replace')")
@@ -219,19 +220,19 @@ class Identity(Base):
     id: Mapped[UUID] = mapped_column(server_default=text("gen_random_uuid()"))
 
 
-class ApiKey(Base):
-    """An API key by the SHA-256 of its text; the text itself is nowhere."""
+class ApiKey(Base, metaclass=_Columns):
+    """An API key by the SHA-256 of its text; the text itself is nowhere. A setting that is a list is an array, a number may be null."""
 
-    __tablename__ = "api_keys"
-    __table_args__ = (Index("api_keys_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),)
-
-    sha256: Mapped[bytes] = mapped_column(primary_key=True)
-    name: Mapped[str]
-    roles: Mapped[list[str]] = mapped_column(ARRAY(Text))
-    policies: Mapped[list[str]] = mapped_column(ARRAY(Text))
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
-    revoked_at: Mapped[datetime | None]
-    server_tools: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default=text("'{}'"))
+    __table__ = Table(
+        "api_keys",
+        Base.metadata,
+        Column("sha256", LargeBinary, primary_key=True),
+        Column("name", Text, nullable=False),
+        Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        Column("revoked_at", DateTime(timezone=True)),
+        *(Column(name, ARRAY(Text), nullable=False) if is_list else Column(name, Integer) for name, is_list in SETTING_KINDS.items()),
+        Index("api_keys_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
+    )
 
 
 CALL_TABLES = tuple(name for name, table in Base.metadata.tables.items() if "call_id" in table.primary_key.columns)
