@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 
 import msgspec
 
-from policy.session import call_state
+from policy import call_state
 from protocol.events import BlockKind
 from protocol.records import JudgementFacts
 from protocol.request import ChatRequest, Tool

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from policy.answer import size_of
 from policy.base import AnswerSoFar, Executor, SaidCall, SaidText
-from policy.session.answer import size_of
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
 

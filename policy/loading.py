@@ -18,8 +18,8 @@ from types import ModuleType
 
 from pydantic import ValidationError
 
+from policy import call_state
 from policy.base import HOOKS, Context, Policy, is_built_in
-from policy.session import call_state
 from protocol.bounds import MAX_NAME_CHARS
 from protocol.config import Config, PolicyStep, did_you_mean
 from protocol.errors import PolicyFailed

@@ -158,7 +158,7 @@ _ANSWERS: tuple[Bound, ...] = (
     Bound(
         "answer_carried", "upstream", "text that may be a call over the border of two texts, searched once more at each",
         b.MAX_CARRIED_CHARS,
-        "characters", "policy.builtin.searching", "the answer ends with an error",
+        "characters", "policy.session.searching", "the answer ends with an error",
         _TESTS + "test_what_is_searched_again_at_each_border_has_an_end",
     ),
     Bound(
@@ -184,7 +184,7 @@ _JSON_TEST, _RULES_TEST = "tests/unit/test_json_strict.py", "tests/unit/test_rul
 _POLICIES: tuple[Bound, ...] = (
     Bound(
         "policy_state", "policy", "objects that a policy holds and each call copies", b.MAX_STATE_OBJECTS, "objects in an attribute",
-        "policy/session/call_state.py", "the policy is not loaded: the start stops with a sentence that names the attribute",
+        "policy/call_state.py", "the policy is not loaded: the start stops with a sentence that names the attribute",
         "tests/unit/test_policy_state.py::test_what_cannot_be_copied_is_refused_at_load",
     ),
     Bound(
@@ -246,11 +246,11 @@ _JUDGES: tuple[Bound, ...] = (
     ),
     Bound(
         "judge_answer_calls", "upstream", "calls before in an answer that a judge is shown", b.MAX_TOOL_CALLS, "calls",
-        "policy/session/answer.py",
+        "policy/answer.py",
         "later calls are blocked (answer_too_large)", "tests/unit/test_judged_answers.py::test_an_answer_of_any_size_is_kept_in_bounds",
     ),
     Bound(
-        "judge_answer_bytes", "upstream", "names and arguments of those calls", b.MAX_ANSWER_BYTES, "bytes", "policy/session/answer.py",
+        "judge_answer_bytes", "upstream", "names and arguments of those calls", b.MAX_ANSWER_BYTES, "bytes", "policy/answer.py",
         "later calls are blocked (answer_too_large); tool_judge does so at its option answer_bytes",
         "tests/unit/test_judged_answers.py::test_an_answer_of_any_size_is_kept_in_bounds",
     ),

@@ -5,9 +5,9 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy import judge_view, judging
+from policy.answer import size_of
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
 from policy.patterns import NamePattern, Names
-from policy.session.answer import size_of
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_BYTES
 from protocol.request import ChatRequest, Tool
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 from weakref import proxy
 
+from policy.answer import Answer
 from policy.base import NOTHING_BEFORE, Block, Judgement, OtherBlock
 from policy.schemas import AnswerCheck, ToolSchemas
 from policy.session import extras, toolcalls
-from policy.session.answer import Answer
 from policy.session.approved import Approved
 from policy.session.chain import Chain, Decided
 from policy.session.effects import Ask

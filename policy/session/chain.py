@@ -46,7 +46,7 @@ _VERDICTS = Allow, Block, Replace, AskJudge
 class Decided(msgspec.Struct, frozen=True):
     """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy` names who decided, `rule` by which rule.
 
-    `message` is the cause as the notice says it, `detail` and `advice` what it says besides (`policy.notices`).
+    `message` is the cause as the notice says it, `detail` and `advice` what it says besides (`policy.session.notices`).
     """
 
     verdict: VerdictName

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from policy.base import Block, OtherBlock
-from policy.builtin.searching import holds_call
 from policy.session.chain import Chain
+from policy.session.searching import holds_call
 from protocol.bounds import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS
 from protocol.events import AttachmentDelta, BlockKind, BlockStart, MessageStart, RawDelta, SignatureDelta
 from protocol.records import to_bytes

@@ -5,8 +5,8 @@ from hashlib import blake2b
 
 import msgspec
 
-from policy.notices import Notices
 from policy.session.effects import Ask, CallInfo, Output, Respond, Taken
+from policy.session.notices import Notices
 from policy.session.slots import Slot
 from protocol import bounds
 from protocol.config import NoticeForm

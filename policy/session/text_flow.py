@@ -7,14 +7,14 @@ citations, log probabilities) goes only where the text goes unchanged.
 
 from collections.abc import Callable
 
+from policy.answer import MOST_HEARD, Answer
 from policy.base import Block, OtherBlock
-from policy.builtin.searching import Search, raw_of
 from policy.schemas import AnswerCheck
 from policy.session import extras
-from policy.session.answer import MOST_HEARD, Answer
 from policy.session.chain import Chain, Decided
 from policy.session.echo import joined
 from policy.session.outbox import Outbox
+from policy.session.searching import Search, raw_of
 from policy.session.slots import RANKED, Mark, Slot, Slots, TextRun
 from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
 from protocol.errors import RemoteProtocolError

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from policy.answer import Answer
 from policy.base import AskJudge, Judgement, Policy, SaidCall, SaidText, ToolCall, Verdict
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
-from policy.session.answer import Answer
 from policy.session.effects import Ask, CallInfo, Dispatch, Taken
 from policy.session.session import Session
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEXT_STEP_CHARS

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from policy.base import ALLOW, Block, Context, Judgement, OtherBlock, Policy, Replace, TextBlock, ToolCall, Verdict
-from policy.builtin.searching import holds_call
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
@@ -15,6 +14,7 @@ from policy.session.blocks import Blocks
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Respond
 from policy.session.outbox import Outbox
+from policy.session.searching import holds_call
 from policy.session.session import Session
 from protocol.config import Config, NoticeForm
 from protocol.events import BlockKind, Event, TextDelta

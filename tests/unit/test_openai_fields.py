@@ -200,10 +200,10 @@ def test_escaping_free_form_text_is_linear() -> None:
         chunks = [b"data: " + json.dumps(c).encode() + b"\n\n" for c in custom(*['"\\' * 20] * pieces)]
         best = 9.0
         for _ in range(3):
-            decoder, before = codecs.make_decoder("openai"), time.perf_counter()
+            decoder, before = codecs.make_decoder("openai"), time.process_time()
             for piece in chunks:
                 decoder.feed(piece)
-            best = min(best, time.perf_counter() - before)
+            best = min(best, time.process_time() - before)
         return best
 
     assert cost(8_000) < 20 * cost(1_000)

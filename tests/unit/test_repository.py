@@ -60,3 +60,11 @@ def test_folders_of_tests_are_packages_and_alembic_is_none() -> None:
 def test_the_version_is_told_as_the_package_has_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == VERSION
+
+
+def test_every_folder_of_the_product_is_in_the_package() -> None:
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    named = set(setup["packages"]) - set(setup["package-dir"])
+    roots = {name for name in named if "." not in name}
+    found = {".".join(path.relative_to(ROOT).parent.parts) for name in roots for path in (ROOT / name).rglob("*.py")}
+    assert found == named
