@@ -1,4 +1,4 @@
--- Migrations: 3f2671dea04493862ee20951bf43aa4cb5edda62dcc4bb0bf8adb7482a8209e4
+-- Migrations: faa5e80dc32452ce2eb6d822cf8281c7a9e174341b45a18cc542265ed0e68d3b
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;

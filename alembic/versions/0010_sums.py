@@ -8,7 +8,7 @@ what they insert has no sums, and their seals, which are of version 2, cover non
 from alembic import op
 
 from db.migrations.indexing import change_briefly, create_index, drop_index
-from db.migrations.sealed import are_seals_from, make_redaction
+from db.migrations.sealed import add_columns, drop_columns
 from db.migrations.views import first_views, grant_views
 
 revision = "0010"
@@ -16,11 +16,6 @@ down_revision = "0009"
 branch_labels = None
 depends_on = None
 
-CALLS = "ALTER TABLE calls ADD COLUMN IF NOT EXISTS policy_set text NOT NULL DEFAULT '', ADD COLUMN IF NOT EXISTS body_sha256 bytea"
-ENDS = (
-    "ALTER TABLE ends ADD COLUMN IF NOT EXISTS chunks integer, ADD COLUMN IF NOT EXISTS releases integer, "
-    "ADD COLUMN IF NOT EXISTS decisions integer, ADD COLUMN IF NOT EXISTS relayed_sha256 bytea"
-)
 IDENTITY = """
 CREATE TABLE IF NOT EXISTS identity (
     is_only boolean NOT NULL DEFAULT true CONSTRAINT identity_is_only_check CHECK (is_only), id uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -33,13 +28,11 @@ SHOWN = ", c.key_id, c.policy_set, EXISTS (SELECT FROM events v WHERE v.call_id 
 
 def upgrade() -> None:
     """Add the columns and the id; a redaction empties the hashes too: that of a short body gives it away as well as the body."""
-    change_briefly(op, CALLS)
-    change_briefly(op, ENDS)
+    add_columns(op, 3)
     change_briefly(op, IDENTITY)
     op.execute(FIRST)
     create_index(op, *INCOMPLETE)
     change_briefly(op, _call_log(SHOWN).replace("CREATE VIEW", "CREATE OR REPLACE VIEW"))
-    make_redaction(op, 3)
 
 
 def downgrade() -> None:
@@ -51,11 +44,7 @@ def downgrade() -> None:
     op.execute("DROP VIEW call_log")
     op.execute(_call_log(", c.key_id\nFROM "))
     grant_views(op, ["call_log"])
-    if are_seals_from(op, 3):
-        return
-    make_redaction(op, 2)
-    op.execute("ALTER TABLE calls DROP COLUMN policy_set, DROP COLUMN body_sha256")
-    op.execute("ALTER TABLE ends DROP COLUMN chunks, DROP COLUMN releases, DROP COLUMN decisions, DROP COLUMN relayed_sha256")
+    drop_columns(op, 3)
 
 
 def _call_log(shown: str) -> str:

@@ -8,7 +8,7 @@ version, whoever made it knew fewer columns: the next writer of now adds a part.
 from alembic import op
 
 from db.migrations.indexing import change_briefly
-from db.migrations.sealed import are_seals_from, make_redaction
+from db.migrations.sealed import add_columns, drop_columns
 from db.migrations.views import first_views, grant_views
 
 revision = "0011"
@@ -16,9 +16,8 @@ down_revision = "0010"
 branch_labels = None
 depends_on = None
 
-TABLES = ("tool_calls", "blocks")
 # seals of before were made for the tables that they knew
-MADE_FOR = "ALTER TABLE seals ADD COLUMN IF NOT EXISTS made_for integer, ALTER COLUMN made_for SET DEFAULT 4"
+MADE_FOR = "ALTER TABLE seals ADD COLUMN IF NOT EXISTS made_for integer"
 BESIDE = "CREATE INDEX IF NOT EXISTS seals_beside_idx ON seals (call_id) WHERE form = 0 OR form < made_for"
 BESIDE_BEFORE = "CREATE INDEX IF NOT EXISTS seals_form_idx ON seals (call_id) WHERE form = 0"
 OF_CALL = "CASE WHEN b.call_id IS NULL THEN t.rule ELSE b.rule END AS rule"
@@ -28,14 +27,12 @@ ALL_OF_THEM = "judge_block_log"
 
 def upgrade() -> None:
     """Add the columns, and show the rule in the views; a redaction empties it with the reason, for a policy may quote the model in it."""
-    for table in TABLES:
-        change_briefly(op, f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS rule text")
     change_briefly(op, MADE_FOR)
+    add_columns(op, 4)
     change_briefly(op, BESIDE)
     change_briefly(op, "DROP INDEX IF EXISTS seals_form_idx")
     for view in (*(_view(name, f", {shown}") for name, shown in SHOWN.items()), first_views()[ALL_OF_THEM]):
         change_briefly(op, view.replace("CREATE VIEW", "CREATE OR REPLACE VIEW"))
-    make_redaction(op, 4)
 
 
 def downgrade() -> None:
@@ -48,12 +45,8 @@ def downgrade() -> None:
     op.execute(BESIDE_BEFORE)
     op.execute("DROP INDEX seals_beside_idx")
     op.execute("ALTER TABLE seals ALTER COLUMN made_for DROP DEFAULT")
-    if are_seals_from(op, 4):
-        return
-    make_redaction(op, 3)
-    op.execute("ALTER TABLE seals DROP COLUMN made_for")
-    for table in TABLES:
-        op.execute(f"ALTER TABLE {table} DROP COLUMN rule")
+    if drop_columns(op, 4):
+        op.execute("ALTER TABLE seals DROP COLUMN made_for")
 
 
 def _view(name: str, shown: str) -> str:

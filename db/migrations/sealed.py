@@ -11,6 +11,8 @@ from db.migrations.indexing import change_briefly
 
 SEAL_LOCK = 7_310_581_203
 """Advisory lock of whoever adds a seal, redacts or drops."""
+_WITH_MADE_FOR = 4
+"""The version with which seals began to say for which version the tables were."""
 _SEND = {
     "int4": "int4send({})", "int8": "int8send({})", "text": "convert_to({}, 'UTF8')", "bytea": "{}", "tsvector": "tsvectorsend({})",
 }  # fmt: skip
@@ -52,23 +54,35 @@ _STEP = """
 _LATER = "SELECT EXISTS (SELECT FROM seals WHERE form >= %s)"
 
 
+def first_columns() -> dict[str, str]:
+    """Return the columns behind `call_id` of each table, and its key, as the first migration made them."""
+    found = {}
+    for table in TABLES:
+        columns = [f"{column.name} {column.kind}{_default(column)}" for column in table.columns if column.mark.since == 1]
+        found[table.name] = ", ".join([*columns, f"PRIMARY KEY ({', '.join(['call_id', *(column.name for column in table.key)])})"])
+    return found
+
+
 def add_columns(op: Operations, version: int) -> None:
     """Add the columns that this version of the form covers first."""
     for table, columns in _of_version(version):
         added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column.name} {column.kind}{_default(column)}" for column in columns)
         change_briefly(op, f"ALTER TABLE {table.name} {added}")
-    change_briefly(op, f"ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT {version}")
+    if version >= _WITH_MADE_FOR:
+        change_briefly(op, f"ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT {version}")
     make_redaction(op, version)
 
 
-def drop_columns(op: Operations, version: int) -> None:
+def drop_columns(op: Operations, version: int) -> bool:
     """Drop them, unless there are seals over them: without what they cover they would never hold again. Nobody is in their way."""
-    op.execute(f"ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT {version - 1}")
+    if version > _WITH_MADE_FOR:
+        op.execute(f"ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT {version - 1}")
     if are_seals_from(op, version):
-        return
+        return False
     make_redaction(op, version - 1)
     for table, columns in _of_version(version):
         op.execute(f"ALTER TABLE {table.name} {', '.join(f'DROP COLUMN {column.name}' for column in columns)}")
+    return True
 
 
 def are_seals_from(op: Operations, version: int) -> bool:
@@ -89,7 +103,9 @@ def _of_version(version: int) -> list[tuple[CallTable, list[Stored]]]:
 
 
 def _default(column: Stored) -> str:
-    return "" if column.is_nullable else f" NOT NULL DEFAULT '{column.default}'"
+    if column.is_nullable:
+        return ""
+    return " NOT NULL" if column.default is None else f" NOT NULL DEFAULT '{column.default}'"
 
 
 def _step(schema: str, table: CallTable, version: int) -> str:
