@@ -63,10 +63,6 @@ class Form:
     content: tuple[tuple[str, str], ...]
     counts: tuple[tuple[int, int], ...]
 
-    def is_same(self, one: int, other: int) -> bool:
-        """Do two versions hash rows of this table alike?"""
-        return self.counts[one] == self.counts[other]
-
     def later(self, version: int) -> tuple[tuple[str, str], ...]:
         """The columns that this version does not cover."""
         stays, content = self.counts[version]
@@ -87,20 +83,16 @@ class Form:
         """The key's columns as bytes, of a row `t`."""
         return " || ".join(_field(column) for column in self.key) or "''::bytea"
 
-    def contents_sql(self, version: int = VERSION) -> str:
-        """The hashes of the content columns of a row `t`, one after the other, with the salt of `s`."""
+    def contents_sql(self, version: int = VERSION, *, salt: str = "s.salt") -> str:
+        """The hashes of the content columns of a row `t`, one after the other."""
+        if self.table == "events":
+            salt = f"CASE WHEN t.\"kind\" = '{REDACTED}' THEN ''::bytea ELSE {salt} END"
         parts = []
         for place, (name, kind) in enumerate(self.content[: self.counts[version][1]]):
             value = _SEND[kind].format(f't."{name}"')
-            salted = f"sha256({self._salt_sql} || '\\x{place:02x}'::bytea || {self.key_sql} || {value})"
+            salted = f"sha256({salt} || '\\x{place:02x}'::bytea || {self.key_sql} || {value})"
             parts.append(f"coalesce({salted}, '\\x{_NO_VALUE.hex()}'::bytea)")
         return " || ".join(parts) or "''::bytea"
-
-    @property
-    def _salt_sql(self) -> str:
-        if self.table != "events":
-            return "s.salt"
-        return f"CASE WHEN t.\"kind\" = '{REDACTED}' THEN ''::bytea ELSE s.salt END"
 
     def redacted_sql(self, version: int = VERSION) -> str:
         """The same of a row that may be redacted, `r` holding what the redaction kept: of the columns that there were then."""
@@ -128,14 +120,8 @@ def _field(column: tuple[str, str]) -> str:
 
 
 def _form(table: CallTable) -> Form:
-    counts = []
-    for version in (1, *range(1, VERSION + 1)):  # beside is version 1
-        counts.append((_covered(table.stays, version), _covered(table.content, version)))
+    counts = [table.covered(max(version, 1)) for version in range(BESIDE, VERSION + 1)]
     return Form(table.name, _pairs(table.key), _pairs(table.stays), _pairs(table.content), tuple(counts))
-
-
-def _covered(stored: Sequence[Stored], version: int) -> int:
-    return sum(column.mark.since <= version for column in stored)
 
 
 def _pairs(stored: Sequence[Stored]) -> tuple[tuple[str, str], ...]:

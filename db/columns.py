@@ -73,6 +73,11 @@ class CallTable:
         """Those that a redaction empties."""
         return tuple(column for column in self.columns if column.mark.is_content)
 
+    def covered(self, version: int) -> tuple[int, int]:
+        """How many of those that stay, and of those that a redaction empties, a version of the sealed form covers."""
+        stays, content = (sum(column.mark.since <= version for column in columns) for columns in (self.stays, self.content))
+        return stays, content
+
     @property
     def facts(self) -> tuple[Stored, ...]:
         """Those of the record's `facts`, which are shown as they are."""

@@ -37,7 +37,7 @@ $$
 # Names are qualified and search_path is fixed, so that a caller's temporary table cannot stand in for one of ours.
 # A day whose rows already lie in the default partition stays there: moving them would lock the table under traffic.
 ENSURE_PARTITIONS = """
-CREATE FUNCTION sluice_ensure_partitions(first date, days integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
+CREATE OR REPLACE FUNCTION sluice_ensure_partitions(first date, days integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
 DECLARE
     made integer := 0;

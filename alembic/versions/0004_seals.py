@@ -1,7 +1,11 @@
 """Seals of ended calls, checkpoints over them, and the two functions that take content away: redaction and retention."""
 
+from collections.abc import Iterable
+
 from alembic import op
 
+from db.columns import BY_NAME
+from db.migrations.first import first
 from db.migrations.sealed import SEAL_LOCK, make_redaction
 
 revision = "0004"
@@ -9,9 +13,6 @@ down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-OLD_TABLES = (
-    "calls", "request_bodies", "chunks", "releases", "blocks", "tool_calls", "tool_releases", "judgements", "ends", "events",
-)  # fmt: skip
 NEW_TABLES = {
     "seal_rows": "part integer NOT NULL, salt bytea, marks bytea NOT NULL, PRIMARY KEY (call_id, part)",
     "redactions": "table_name text NOT NULL, row_key bytea NOT NULL, hashes bytea NOT NULL, PRIMARY KEY (call_id, table_name, row_key)",
@@ -25,40 +26,6 @@ PLAIN_TABLES = (
         size bigint NOT NULL, text text NOT NULL, peaks bytea NOT NULL, sha256 bytea NOT NULL, PRIMARY KEY (size))""",
 )
 PARTITIONS_LOCK = 7_310_581_202
-ENSURE_PARTITIONS = """
-CREATE OR REPLACE FUNCTION sluice_ensure_partitions(first date, days integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
-DECLARE
-    made integer := 0;
-    parent text;
-    day date;
-    part text;
-    low uuid;
-    high uuid;
-    taken boolean;
-BEGIN
-    IF days NOT BETWEEN 0 AND 400 THEN
-        RAISE EXCEPTION 'days must be from 0 to 400' USING ERRCODE = '22023';
-    END IF;
-    PERFORM pg_advisory_xact_lock({lock});
-    FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
-        FOR step IN 0 .. days - 1 LOOP
-            day := first + step;
-            part := parent || '_' || to_char(day, 'YYYYMMDD');
-            CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
-            low := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-            high := (lpad(to_hex((extract(epoch FROM (day + 1)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-            EXECUTE format('SELECT EXISTS (SELECT 1 FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2)', parent || '_default')
-                INTO taken USING low, high;
-            CONTINUE WHEN taken;
-            EXECUTE format('CREATE TABLE sluice_parts.%I PARTITION OF {schema}.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
-            made := made + 1;
-        END LOOP;
-    END LOOP;
-    RETURN made;
-END
-$$
-"""
 # Heads of calls (seals) stay, so that the tree can still be computed; that calls were dropped becomes a leaf of it (part -1).
 # -1: a call before that day has no seal yet; -2: a seal of it is under no checkpoint yet.
 DROP_BEFORE = """
@@ -111,9 +78,9 @@ def upgrade() -> None:
         op.execute(f"CREATE TABLE sluice_parts.{name}_default PARTITION OF {name} DEFAULT")
     for statement in PLAIN_TABLES:
         op.execute(statement)
-    _make_partition_function(schema, (*OLD_TABLES, *NEW_TABLES))
+    _make_partition_function(schema, (*BY_NAME, *NEW_TABLES))
     make_redaction(op, 1)
-    tables = ", ".join(f"'{name}'" for name in (*OLD_TABLES, *NEW_TABLES))
+    tables = ", ".join(f"'{name}'" for name in (*BY_NAME, *NEW_TABLES))
     drop = DROP_BEFORE.format(schema=schema, seal_lock=SEAL_LOCK, partitions_lock=PARTITIONS_LOCK, tables=tables)
     op.execute(drop)
     for function in ("sluice_redact(uuid, text)", "sluice_drop_before(date, text)"):
@@ -125,11 +92,11 @@ def downgrade() -> None:
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
     op.execute("DROP FUNCTION sluice_redact(uuid, text)")
     op.execute("DROP FUNCTION sluice_drop_before(date, text)")
-    _make_partition_function(schema, OLD_TABLES)
+    _make_partition_function(schema, BY_NAME)
     for name in (*NEW_TABLES, "seals", "checkpoints"):
         op.execute(f"DROP TABLE {name}")
 
 
-def _make_partition_function(schema: str, tables: tuple[str, ...]) -> None:
+def _make_partition_function(schema: str, tables: Iterable[str]) -> None:
     named = ", ".join(f"'{name}'" for name in tables)
-    op.execute(ENSURE_PARTITIONS.format(lock=PARTITIONS_LOCK, tables=named, schema=schema))
+    op.execute(first()["ENSURE_PARTITIONS"].format(lock=PARTITIONS_LOCK, tables=named, schema=schema))

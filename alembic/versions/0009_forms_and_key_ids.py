@@ -6,9 +6,9 @@ insert has no key id.
 
 from alembic import op
 
+from db.migrations.first import first_views, grant_views
 from db.migrations.indexing import change_briefly, create_index, drop_index
 from db.migrations.sealed import are_seals_from
-from db.migrations.views import first_views, grant_views
 
 revision = "0009"
 down_revision = "0008"

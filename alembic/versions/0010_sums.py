@@ -7,9 +7,9 @@ what they insert has no sums, and their seals, which are of version 2, cover non
 
 from alembic import op
 
+from db.migrations.first import first_views, grant_views
 from db.migrations.indexing import change_briefly, create_index, drop_index
 from db.migrations.sealed import add_columns, drop_columns
-from db.migrations.views import first_views, grant_views
 
 revision = "0010"
 down_revision = "0009"

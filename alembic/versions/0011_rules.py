@@ -7,9 +7,9 @@ version, whoever made it knew fewer columns: the next writer of now adds a part.
 
 from alembic import op
 
+from db.migrations.first import first_views, grant_views
 from db.migrations.indexing import change_briefly
 from db.migrations.sealed import add_columns, drop_columns
-from db.migrations.views import first_views, grant_views
 
 revision = "0011"
 down_revision = "0010"

@@ -6,6 +6,7 @@ A version is for ever, so a migration that names one does the same whatever came
 
 from alembic.operations import Operations
 
+from db.canonical import FORMS, REDACTED, Form
 from db.columns import TABLES, CallTable, Stored
 from db.migrations.indexing import change_briefly
 
@@ -13,9 +14,6 @@ SEAL_LOCK = 7_310_581_203
 """Advisory lock of whoever adds a seal, redacts or drops."""
 _WITH_MADE_FOR = 4
 """The version with which seals began to say for which version the tables were."""
-_SEND = {
-    "int4": "int4send({})", "int8": "int8send({})", "text": "convert_to({}, 'UTF8')", "bytea": "{}", "tsvector": "tsvectorsend({})",
-}  # fmt: skip
 # Hashes first, then the content goes, then the salt: with it goes the way to try out what a hash may be of.
 # -1: no such call; -2: the call is still open.
 _REDACT = """
@@ -93,7 +91,7 @@ def are_seals_from(op: Operations, version: int) -> bool:
 def make_redaction(op: Operations, version: int) -> None:
     """Make the function that empties what this version covers, and keeps the hashes of it."""
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
-    steps = "".join(_step(schema, table, version) for table in TABLES)
+    steps = "".join(_step(schema, form, version) for form in FORMS)
     op.execute(_REDACT.format(schema=schema, lock=SEAL_LOCK, steps=steps))
 
 
@@ -108,22 +106,10 @@ def _default(column: Stored) -> str:
     return " NOT NULL" if column.default is None else f" NOT NULL DEFAULT '{column.default}'"
 
 
-def _step(schema: str, table: CallTable, version: int) -> str:
-    content = [column for column in table.content if column.mark.since <= version]
-    key = " || ".join(map(_field, table.key)) or "''::bytea"
-    salted = [
-        f"coalesce(sha256(salt || '\\x{place:02x}'::bytea || {key} || {_sent(column)}), '\\x{'00' * 32}'::bytea)"
-        for place, column in enumerate(content)
-    ]
-    emptied = ", ".join(f"{column.name} = CASE WHEN t.{column.name} IS NOT NULL THEN ''::{column.kind} END" for column in content)
-    but = " AND t.kind <> 'redacted'" if table.name == "events" else ""
-    made = _STEP.format(schema=schema, table=table.name, key=key, hashes=" || ".join(salted), emptied=emptied, but=but)
+def _step(schema: str, form: Form, version: int) -> str:
+    content = form.content[: form.counts[version][1]]
+    emptied = ", ".join(f"{name} = CASE WHEN t.{name} IS NOT NULL THEN ''::{kind} END" for name, kind in content)
+    but = f" AND t.kind <> '{REDACTED}'" if form.table == "events" else ""
+    hashes = form.contents_sql(version, salt="salt")
+    made = _STEP.format(schema=schema, table=form.table, key=form.key_sql, hashes=hashes, emptied=emptied, but=but)
     return made if content else ""
-
-
-def _sent(column: Stored) -> str:
-    return _SEND[column.kind].format(f"t.{column.name}")
-
-
-def _field(column: Stored) -> str:
-    return f"int4send(octet_length({_sent(column)})) || {_sent(column)}"

@@ -1,7 +1,8 @@
-"""The views as the first migration made them, for those that make them anew with columns behind those."""
+"""What the first migration made, for those that make it anew with something behind it."""
 
 import runpy
 from collections.abc import Iterable
+from typing import Any
 
 from alembic.operations import Operations
 
@@ -10,10 +11,14 @@ from db.migrations.place import SCRIPTS
 _READERS = "SELECT rolname FROM pg_roles WHERE rolname IN ('sluice_reader', 'sluice_writer')"
 
 
+def first() -> dict[str, Any]:
+    """Return the names of the first migration's module."""
+    return runpy.run_path(str(SCRIPTS / "versions" / "0001_record.py"))
+
+
 def first_views() -> dict[str, str]:
-    """Return their statements by name."""
-    views: Iterable[str] = runpy.run_path(str(SCRIPTS / "versions" / "0001_record.py"))["VIEWS"]
-    return {view.split()[2]: view for view in views}
+    """Return the statements of its views by name."""
+    return {view.split()[2]: view for view in first()["VIEWS"]}
 
 
 def grant_views(op: Operations, names: Iterable[str]) -> None:
