@@ -1,4 +1,4 @@
--- Migrations: 7f91769f5ae96bf60e478045c6db387c5b6f9d6ccad76484450094a1ffc4b060
+-- Migrations: 547f4e86a39a68c0fe92ee64697c35b69a4d44f8468a75681a6b3416f723ca99
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -164,58 +164,58 @@ BEGIN
     salt := coalesce(salt, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'calls', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || convert_to(t.session, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || ''::bytea || t.body_sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'calls', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || convert_to(t."session", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || ''::bytea || t."body_sha256"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || ''::bytea || convert_to(t."user_agent", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x03'::bytea || ''::bytea || convert_to(t."start", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
-    UPDATE public.calls t SET session = CASE WHEN t.session IS NOT NULL THEN ''::text END, body_sha256 = CASE WHEN t.body_sha256 IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
+    UPDATE public.calls t SET session = CASE WHEN t.session IS NOT NULL THEN ''::text END, body_sha256 = CASE WHEN t.body_sha256 IS NOT NULL THEN ''::bytea END, user_agent = CASE WHEN t.user_agent IS NOT NULL THEN ''::text END, start = CASE WHEN t.start IS NOT NULL THEN ''::text END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'request_bodies', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t.body), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.request_bodies t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'request_bodies', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t."body"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.request_bodies t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
     UPDATE public.request_bodies t SET body = CASE WHEN t.body IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'chunks', int4send(octet_length(int4send(t.seq))) || int4send(t.seq), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.seq))) || int4send(t.seq) || t.raw), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.chunks t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'chunks', coalesce(int4send(octet_length(int4send(t."seq"))) || int4send(t."seq"), '\xffffffff'::bytea), coalesce(sha256(salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."seq"))) || int4send(t."seq"), '\xffffffff'::bytea) || t."raw"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.chunks t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
     UPDATE public.chunks t SET raw = CASE WHEN t.raw IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'releases', int4send(octet_length(int4send(t.number))) || int4send(t.number), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.number))) || int4send(t.number) || t.payload), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.number))) || int4send(t.number) || t.sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.releases t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'releases', coalesce(int4send(octet_length(int4send(t."number"))) || int4send(t."number"), '\xffffffff'::bytea), coalesce(sha256(salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."number"))) || int4send(t."number"), '\xffffffff'::bytea) || t."payload"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || coalesce(int4send(octet_length(int4send(t."number"))) || int4send(t."number"), '\xffffffff'::bytea) || t."sha256"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.releases t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
     UPDATE public.releases t SET payload = CASE WHEN t.payload IS NOT NULL THEN ''::bytea END, sha256 = CASE WHEN t.sha256 IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'blocks', int4send(octet_length(int4send(t.block))) || int4send(t.block), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.reason, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.rule, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.blocks t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'blocks', coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea), coalesce(sha256(salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || convert_to(t."reason", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || convert_to(t."rule", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.blocks t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
     UPDATE public.blocks t SET reason = CASE WHEN t.reason IS NOT NULL THEN ''::text END, rule = CASE WHEN t.rule IS NOT NULL THEN ''::text END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'tool_calls', int4send(octet_length(int4send(t.block))) || int4send(t.block), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.name, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || t.arguments), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || t.released_arguments), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x03'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.reason, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x04'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || tsvectorsend(t.search)), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x05'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || convert_to(t.rule, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.tool_calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'tool_calls', coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea), coalesce(sha256(salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || convert_to(t."name", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || t."arguments"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || t."released_arguments"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x03'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || convert_to(t."reason", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x04'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || tsvectorsend(t."search")), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x05'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || convert_to(t."rule", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.tool_calls t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
     UPDATE public.tool_calls t SET name = CASE WHEN t.name IS NOT NULL THEN ''::text END, arguments = CASE WHEN t.arguments IS NOT NULL THEN ''::bytea END, released_arguments = CASE WHEN t.released_arguments IS NOT NULL THEN ''::bytea END, reason = CASE WHEN t.reason IS NOT NULL THEN ''::text END, search = CASE WHEN t.search IS NOT NULL THEN ''::tsvector END, rule = CASE WHEN t.rule IS NOT NULL THEN ''::text END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'judgements', int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step) || convert_to(t.explanation, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step) || t.prompt), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || int4send(octet_length(int4send(t.block))) || int4send(t.block) || int4send(octet_length(int4send(t.step))) || int4send(t.step) || t.reply), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.judgements t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'judgements', coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."step"))) || int4send(t."step"), '\xffffffff'::bytea), coalesce(sha256(salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."step"))) || int4send(t."step"), '\xffffffff'::bytea) || convert_to(t."explanation", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."step"))) || int4send(t."step"), '\xffffffff'::bytea) || t."prompt"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x02'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."step"))) || int4send(t."step"), '\xffffffff'::bytea) || t."reply"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.judgements t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
     UPDATE public.judgements t SET explanation = CASE WHEN t.explanation IS NOT NULL THEN ''::text END, prompt = CASE WHEN t.prompt IS NOT NULL THEN ''::bytea END, reply = CASE WHEN t.reply IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
 
     INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'events', int4send(octet_length(convert_to(t.kind, 'UTF8'))) || convert_to(t.kind, 'UTF8') || int4send(octet_length(int8send(t.number))) || int8send(t.number), coalesce(sha256(salt || '\x00'::bytea || int4send(octet_length(convert_to(t.kind, 'UTF8'))) || convert_to(t.kind, 'UTF8') || int4send(octet_length(int8send(t.number))) || int8send(t.number) || convert_to(t.detail, 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.events t WHERE t.call_id = given AND t.kind <> 'redacted' ON CONFLICT DO NOTHING;
-    GET DIAGNOSTICS n = ROW_COUNT;
-    total := total + n;
-    UPDATE public.events t SET detail = CASE WHEN t.detail IS NOT NULL THEN ''::text END WHERE t.call_id = given AND t.kind <> 'redacted';
-
-    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, 'ends', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t.relayed_sha256), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.ends t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+        SELECT t.call_id, 'ends', ''::bytea, coalesce(sha256(salt || '\x00'::bytea || ''::bytea || t."relayed_sha256"), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.ends t WHERE t.call_id = given ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
     UPDATE public.ends t SET relayed_sha256 = CASE WHEN t.relayed_sha256 IS NOT NULL THEN ''::bytea END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'events', coalesce(int4send(octet_length(convert_to(t."kind", 'UTF8'))) || convert_to(t."kind", 'UTF8'), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int8send(t."number"))) || int8send(t."number"), '\xffffffff'::bytea), coalesce(sha256(CASE WHEN t."kind" = 'redacted' THEN ''::bytea ELSE salt END || '\x00'::bytea || coalesce(int4send(octet_length(convert_to(t."kind", 'UTF8'))) || convert_to(t."kind", 'UTF8'), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int8send(t."number"))) || int8send(t."number"), '\xffffffff'::bytea) || convert_to(t."detail", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.events t WHERE t.call_id = given AND t.kind <> 'redacted' ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.events t SET detail = CASE WHEN t.detail IS NOT NULL THEN ''::text END WHERE t.call_id = given AND t.kind <> 'redacted';
 
     DELETE FROM public.dead_letters WHERE call_id = given::text;
     UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;
@@ -244,7 +244,8 @@ CREATE TABLE public.api_keys (
     policies text[] NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     revoked_at timestamp with time zone,
-    server_tools text[] DEFAULT '{}'::text[] NOT NULL
+    server_tools text[] DEFAULT '{}'::text[] NOT NULL,
+    calls integer
 );
 
 
@@ -278,7 +279,9 @@ CREATE TABLE public.calls (
     gateway text NOT NULL,
     key_id text DEFAULT ''::text NOT NULL,
     policy_set text DEFAULT ''::text NOT NULL,
-    body_sha256 bytea
+    body_sha256 bytea,
+    user_agent text DEFAULT ''::text NOT NULL,
+    start text DEFAULT ''::text NOT NULL
 )
 PARTITION BY RANGE (call_id);
 
@@ -457,7 +460,9 @@ CREATE TABLE public.judgements (
     reply bytea NOT NULL,
     latency_ms integer NOT NULL,
     attempts integer NOT NULL,
-    error text NOT NULL
+    error text NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint
 )
 PARTITION BY RANGE (call_id);
 
@@ -742,7 +747,7 @@ CREATE TABLE public.seals (
     sha256 bytea NOT NULL,
     note text NOT NULL,
     form integer DEFAULT 0 NOT NULL,
-    made_for integer DEFAULT 4
+    made_for integer DEFAULT 6
 );
 
 
@@ -845,7 +850,9 @@ CREATE TABLE sluice_parts.calls_default (
     gateway text CONSTRAINT calls_gateway_not_null NOT NULL,
     key_id text DEFAULT ''::text CONSTRAINT calls_key_id_not_null NOT NULL,
     policy_set text DEFAULT ''::text CONSTRAINT calls_policy_set_not_null NOT NULL,
-    body_sha256 bytea
+    body_sha256 bytea,
+    user_agent text DEFAULT ''::text CONSTRAINT calls_user_agent_not_null NOT NULL,
+    start text DEFAULT ''::text CONSTRAINT calls_start_not_null NOT NULL
 );
 
 
@@ -906,7 +913,9 @@ CREATE TABLE sluice_parts.judgements_default (
     reply bytea CONSTRAINT judgements_reply_not_null NOT NULL,
     latency_ms integer CONSTRAINT judgements_latency_ms_not_null NOT NULL,
     attempts integer CONSTRAINT judgements_attempts_not_null NOT NULL,
-    error text CONSTRAINT judgements_error_not_null NOT NULL
+    error text CONSTRAINT judgements_error_not_null NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint
 );
 
 
@@ -1593,4 +1602,4 @@ GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0011');
+INSERT INTO public.alembic_version (version_num) VALUES ('0014');

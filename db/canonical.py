@@ -5,25 +5,28 @@ NULL is the length -1). Its hash covers the table's name, the columns that stay,
 only a hash salted with the call's salt, the column's place and the row's key. So a redaction, which deletes content and salt
 and keeps those hashes, breaks no seal, and a hash that stays cannot be tried out against short secrets.
 
-The form has versions, and a seal says in which it was made. A version is for ever: a new column comes with a new version, as a
-line `later` of its table, after all columns before it; then older seals hold as they are, and verification hashes each row in the
+Columns, their order and the version of each are those of the records (`db.columns`).
+
+The form has versions, and a seal says in which it was made. A version is for ever: a new column comes with a new version (`since`),
+after all columns before it; then older seals hold as they are, and verification hashes each row in the
 version of each seal over it. A column that stays is hashed behind those of the versions before, one that a redaction empties has
 the next place. A value in a column that came after a seal's version is covered by no such seal, and verification says so.
 
 Must not know: connections.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from struct import Struct
-from types import MappingProxyType
 from typing import LiteralString
 from uuid import UUID
 
-VERSION = 4
-"""The version in which seals are made now. Version 2 covers `calls.key_id` too, version 3 a call's policy set, body hash and sums,
-version 4 the rule of blocks and tool calls."""
+from db import columns
+from db.columns import CallTable, Stored
+
+VERSION = columns.VERSION
+"""The version in which seals are made now."""
 BESIDE = 0
 """What `seals.form` says of a seal made in version 1 by a process that knew no other, beside tables of a newer one: such processes name
 no version, and this is the column's default. Those from before the column say 1. Processes that know the column, and a version below that
@@ -60,10 +63,6 @@ class Form:
     content: tuple[tuple[str, str], ...]
     counts: tuple[tuple[int, int], ...]
 
-    def is_same(self, one: int, other: int) -> bool:
-        """Do two versions hash rows of this table alike?"""
-        return self.counts[one] == self.counts[other]
-
     def later(self, version: int) -> tuple[tuple[str, str], ...]:
         """The columns that this version does not cover."""
         stays, content = self.counts[version]
@@ -84,20 +83,16 @@ class Form:
         """The key's columns as bytes, of a row `t`."""
         return " || ".join(_field(column) for column in self.key) or "''::bytea"
 
-    def contents_sql(self, version: int = VERSION) -> str:
-        """The hashes of the content columns of a row `t`, one after the other, with the salt of `s`."""
+    def contents_sql(self, version: int = VERSION, *, salt: str = "s.salt") -> str:
+        """The hashes of the content columns of a row `t`, one after the other."""
+        if self.table == "events":
+            salt = f"CASE WHEN t.\"kind\" = '{REDACTED}' THEN ''::bytea ELSE {salt} END"
         parts = []
         for place, (name, kind) in enumerate(self.content[: self.counts[version][1]]):
             value = _SEND[kind].format(f't."{name}"')
-            salted = f"sha256({self._salt_sql} || '\\x{place:02x}'::bytea || {self.key_sql} || {value})"
+            salted = f"sha256({salt} || '\\x{place:02x}'::bytea || {self.key_sql} || {value})"
             parts.append(f"coalesce({salted}, '\\x{_NO_VALUE.hex()}'::bytea)")
         return " || ".join(parts) or "''::bytea"
-
-    @property
-    def _salt_sql(self) -> str:
-        if self.table != "events":
-            return "s.salt"
-        return f"CASE WHEN t.\"kind\" = '{REDACTED}' THEN ''::bytea ELSE s.salt END"
 
     def redacted_sql(self, version: int = VERSION) -> str:
         """The same of a row that may be redacted, `r` holding what the redaction kept: of the columns that there were then."""
@@ -124,65 +119,16 @@ def _field(column: tuple[str, str]) -> str:
     return f"coalesce(int4send(octet_length({value})) || {value}, '\\xffffffff'::bytea)"
 
 
-def _form(
-    table: str,
-    key: dict[str, str],
-    stays: dict[str, str],
-    content: dict[str, str],
-    *,
-    later: Mapping[int, tuple[dict[str, str], dict[str, str]]] = MappingProxyType({}),
-) -> Form:
-    """`later`: the columns that stay, and those that a redaction empties, which came with a version. NULL or empty is their default."""
-    counts = [(len(stays), len(content))] * 2  # of version 1, and beside it
-    for version in range(2, VERSION + 1):
-        new_stays, new_content = later.get(version, ({}, {}))
-        stays, content = stays | new_stays, content | new_content
-        counts.append((len(stays), len(content)))
-    return Form(table, tuple(key.items()), tuple(stays.items()), tuple(content.items()), tuple(counts))
+def _form(table: CallTable) -> Form:
+    counts = [table.covered(max(version, 1)) for version in range(BESIDE, VERSION + 1)]
+    return Form(table.name, _pairs(table.key), _pairs(table.stays), _pairs(table.content), tuple(counts))
 
 
-_INT, _BIG, _TEXT, _BYTES, _AT = "int4", "int8", "text", "bytea", "timestamptz"
-FORMS = (
-    _form(
-        "calls", {},
-        {"at": _AT, "dialect": _TEXT, "endpoint": _TEXT, "key": _TEXT, "model": _TEXT, "upstream": _TEXT, "policy": _TEXT,
-         "policy_revision": _TEXT, "stream": "bool", "gateway": _TEXT},
-        {"session": _TEXT},
-        later={2: ({"key_id": _TEXT}, {}), 3: ({"policy_set": _TEXT}, {"body_sha256": _BYTES})},
-    ),
-    _form("request_bodies", {}, {}, {"body": _BYTES}),
-    _form("chunks", {"seq": _INT}, {"at": _AT, "verdict": _TEXT, "block": _INT}, {"raw": _BYTES}),
-    # the plain hash of a short payload gives it away as well as the payload
-    _form("releases", {"number": _INT}, {"number_next": _INT, "at": _AT, "seq": _INT}, {"payload": _BYTES, "sha256": _BYTES}),
-    # a policy of somebody's own may quote the model in a rule's name, as in a reason
-    _form(
-        "blocks", {"block": _INT}, {"at": _AT, "kind": _TEXT, "verdict": _TEXT, "policy": _TEXT}, {"reason": _TEXT},
-        later={4: ({}, {"rule": _TEXT})},
-    ),
-    # the model writes a tool's name, and a whole call can stand in it
-    _form(
-        "tool_calls", {"block": _INT},
-        {"index": _INT, "choice": _INT, "at": _AT, "tool_call_id": _TEXT, "executor": _TEXT, "form": _TEXT, "verdict": _TEXT,
-         "policy": _TEXT, "schema_valid": "bool"},
-        {"name": _TEXT, "arguments": _BYTES, "released_arguments": _BYTES, "reason": _TEXT, "search": "tsvector"},
-        later={4: ({}, {"rule": _TEXT})},
-    ),
-    _form("tool_releases", {"block": _INT}, {"at": _AT}, {}),
-    _form(
-        "judgements", {"block": _INT, "step": _INT},
-        {"at": _AT, "model": _TEXT, "policy": _TEXT, "probability": "float8", "threshold": "float8", "latency_ms": _INT,
-         "attempts": _INT, "error": _TEXT},
-        {"explanation": _TEXT, "prompt": _BYTES, "reply": _BYTES},
-    ),
-    _form(
-        "ends", {},
-        {"at": _AT, "state": _TEXT, "reason": _TEXT, "status": _INT, "stop_reason": _TEXT, "relayed": _INT, "input_tokens": _BIG,
-         "output_tokens": _BIG, "cache_read_tokens": _BIG, "cache_write_tokens": _BIG, "thinking_tokens": _BIG},
-        {},
-        later={3: ({"chunks": _INT, "releases": _INT, "decisions": _INT}, {"relayed_sha256": _BYTES})},
-    ),
-    _form("events", {"kind": _TEXT, "number": _BIG}, {"at": _AT}, {"detail": _TEXT}),
-)  # fmt: skip
+def _pairs(stored: Sequence[Stored]) -> tuple[tuple[str, str], ...]:
+    return tuple((column.name, column.kind) for column in stored)
+
+
+FORMS = tuple(map(_form, columns.TABLES))
 """Every table of a call, in the order in which a seal counts and hashes them."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 from pydantic import ValidationError
 from sqlalchemy import Row, exists, func, insert, select, update
@@ -15,19 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from db.engine import open_engine
 from db.models import ApiKey
 from db.read.queries import reading
-from protocol.config import Key, Role
+from protocol.config import RIGHT_NAME, SETTINGS, Key
 from protocol.errors import InvalidRequest, NotFound
 from protocol.server_tools.added import check_families
 
 PREFIX = "sk-sluice-"
-_NAME = "is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"
-_WRONG = {
-    "name": ("name", f"a key's name {_NAME}"),
-    "roles": ("role", f"a role is one of {', '.join(get_args(Role))}"),
-    "policies": ("policy", f"a policy's name {_NAME}"),
-    "server_tools": ("server_tool", f"the name of a family of tools {_NAME}"),
-}
-"""By the field of a key: the option at fault, and what is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +56,24 @@ class KeyStore:
         """Close all connections."""
         await self._engine.dispose()
 
-    async def create(
-        self,
-        name: str,
-        *,
-        roles: tuple[str, ...] = ("client",),
-        policies: tuple[str, ...] = ("default",),
-        server_tools: tuple[str, ...] = (),
-        reuse: bool = False,
-    ) -> str:
-        """Store a new key and return its text. Raises InvalidRequest on a bad name, role, policy or family of tools, or a name in use.
+    async def create(self, name: str, *, reuse: bool = False, **settings: object) -> str:
+        """Store a new key and return its text. Raises InvalidRequest on a bad name or setting (`protocol.config.SETTINGS`; what is not
+        given has its default), or a name in use.
 
         A name that a revoked key had is refused too, unless `reuse` says that both may be taken for one where only names are shown.
         """
         text = new_key_text()
-        given = {"name": name, "sha256": digest(text), "roles": roles, "policies": policies, "server_tools": server_tools}
         try:
-            key = Key.model_validate(given)
+            key = Key.model_validate({"name": name, "sha256": digest(text), **settings})
         except ValidationError as error:
             field = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
-            param, said = _WRONG[field]
-            raise InvalidRequest(said, param=param) from None
+            param, right = (SETTINGS[field].param, SETTINGS[field].right) if field in SETTINGS else ("name", f"a key's name {RIGHT_NAME}")
+            raise InvalidRequest(right, param=param) from None
         try:
             check_families(key.server_tools)
         except ValueError as error:
             raise InvalidRequest(str(error), param="server_tool") from None
-        row = {
-            "sha256": bytes.fromhex(key.sha256), "name": key.name, "roles": list(key.roles), "policies": list(key.policies),
-            "server_tools": list(key.server_tools),
-        }  # fmt: skip
+        row = {**key.model_dump(), "sha256": bytes.fromhex(key.sha256)}
         async with reading(self._engine) as connection:
             had = exists().where(ApiKey.name == key.name, ApiKey.revoked_at.is_not(None))
             if not reuse and await connection.scalar(select(had)):
@@ -141,6 +122,4 @@ async def tell_apart(engine: AsyncEngine, items: Iterable[dict[str, Any]]) -> No
 
 
 def _key(row: Row[Any]) -> Key:
-    return Key(
-        name=row.name, sha256=row.sha256.hex(), roles=tuple(row.roles), policies=tuple(row.policies), server_tools=tuple(row.server_tools)
-    )
+    return Key(name=row.name, sha256=row.sha256.hex(), **{name: getattr(row, name) for name in SETTINGS})

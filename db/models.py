@@ -2,19 +2,27 @@
 
 Every table of a call is partitioned by RANGE of `call_id`, a UUIDv7 and so ordered by time: the partition key is
 part of each primary key, and a lookup by call reads one partition. Model output is bytea (`protocol.records.to_bytes`),
-shorter text is escaped (`db.text`). Column names are the fields of `protocol.records`.
+shorter text is escaped (`db.text`). The columns of a call's tables are those that its records declare (`protocol.records`).
 """
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
-from sqlalchemy import BigInteger, DateTime, Index, LargeBinary, Text, func, text
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, Float, FromClause, Index, Integer, LargeBinary, Table, Text, Uuid, func, text
 from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mapped_column
+from sqlalchemy.orm.decl_api import DeclarativeAttributeIntercept
+
+from db.columns import BY_NAME, VERSION
+from protocol.config import SETTING_KINDS
 
 PARTITIONED = {"postgresql_partition_by": "RANGE (call_id)"}
 REFUSED = text("verdict NOT IN ('allow', 'replace')")
+_TYPES: dict[str, Any] = {
+    "text": Text, "bytea": LargeBinary, "int4": Integer, "int8": BigInteger, "bool": Boolean, "float8": Float, "tsvector": TSVECTOR,
+    "timestamptz": DateTime(timezone=True),
+}  # fmt: skip
 
 
 class Base(DeclarativeBase):
@@ -23,80 +31,64 @@ class Base(DeclarativeBase):
     type_annotation_map: ClassVar[dict[Any, Any]] = {str: Text, bytes: LargeBinary, datetime: DateTime(timezone=True)}
 
 
-class Call(Base):
+class _Columns(DeclarativeAttributeIntercept):
+    """For the type checker, which does not see columns that a record declares."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> InstrumentedAttribute[Any]: ...
+
+
+def _table(name: str, *indexes: Index) -> FromClause:
+    """A table with the columns that its record declares (`db.columns`)."""
+    columns: list[Column[Any]] = [Column("call_id", Uuid, primary_key=True)]
+    for stored in BY_NAME[name].columns:
+        is_key = stored.mark.is_key
+        columns.append(
+            Column(
+                stored.name, _TYPES[stored.kind], primary_key=is_key, autoincrement=False, nullable=stored.is_nullable,
+                server_default=stored.default,
+            )
+        )  # fmt: skip
+    return Table(name, Base.metadata, *columns, *indexes, postgresql_partition_by="RANGE (call_id)")
+
+
+class Call(Base, metaclass=_Columns):
     """A call that a worker claimed."""
 
-    __tablename__ = "calls"
-    __table_args__ = (
+    __table__ = _table(
+        "calls",
         Index("calls_session_idx", "session", "call_id"),
         Index("calls_key_idx", "key", "call_id"),
         Index("calls_key_id_idx", "key_id", "call_id"),
         Index("calls_model_idx", "model", "call_id"),
         Index("calls_policy_idx", "policy", "call_id"),
-        PARTITIONED,
     )
 
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    at: Mapped[datetime]
-    dialect: Mapped[str]
-    endpoint: Mapped[str]
-    key: Mapped[str]
-    session: Mapped[str]
-    model: Mapped[str]
-    upstream: Mapped[str]
-    policy: Mapped[str]
-    policy_revision: Mapped[str]
-    stream: Mapped[bool]
-    gateway: Mapped[str]
-    key_id: Mapped[str] = mapped_column(server_default="")
-    policy_set: Mapped[str] = mapped_column(server_default="")
-    body_sha256: Mapped[bytes | None]
 
-
-class RequestBody(Base):
+class RequestBody(Base, metaclass=_Columns):
     """The request as the client sent it."""
 
-    __tablename__ = "request_bodies"
-    __table_args__ = (PARTITIONED,)
-
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    body: Mapped[bytes]
+    __table__ = _table("request_bodies")
 
 
-class Chunk(Base):
+class Chunk(Base, metaclass=_Columns):
     """One upstream event as it came, with what was known of its verdict when it was processed."""
 
-    __tablename__ = "chunks"
-    __table_args__ = (PARTITIONED,)
-
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    seq: Mapped[int] = mapped_column(primary_key=True)
-    at: Mapped[datetime]
-    raw: Mapped[bytes]
-    verdict: Mapped[str]
-    block: Mapped[int]
+    __table__ = _table("chunks")
 
 
-class Release(Base):
+class Release(Base, metaclass=_Columns):
     """Bytes handed to the client: session outputs `number` to `number_next` - 1, covering chunks up to `seq`."""
 
-    __tablename__ = "releases"
-    __table_args__ = (PARTITIONED,)
-
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True)
-    number_next: Mapped[int]
-    at: Mapped[datetime]
-    seq: Mapped[int]
-    payload: Mapped[bytes]
-    sha256: Mapped[bytes]
+    __table__ = _table("releases")
 
 
-class Block(Base):
+class Block(Base, metaclass=_Columns):
     """The verdict on a content block that is not a tool call, or the later word on one that is."""
 
-    __tablename__ = "blocks"
-    __table_args__ = (
+    __table__ = _table(
+        "blocks",
         Index("blocks_verdict_idx", "verdict", "call_id"),
         Index("blocks_refused_idx", "call_id", "block", postgresql_where=REFUSED),
         Index(
@@ -104,24 +96,14 @@ class Block(Base):
             postgresql_where=text("kind NOT IN ('text', 'thinking')"),
         ),
         Index("blocks_reason_idx", text("to_tsvector('simple', reason)"), postgresql_using="gin", postgresql_where=REFUSED),
-        PARTITIONED,
     )  # fmt: skip
 
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    block: Mapped[int] = mapped_column(primary_key=True)
-    at: Mapped[datetime]
-    kind: Mapped[str]
-    verdict: Mapped[str]
-    reason: Mapped[str]
-    policy: Mapped[str]
-    rule: Mapped[str | None]
 
-
-class ToolCall(Base):
+class ToolCall(Base, metaclass=_Columns):
     """A complete tool call with its verdict. `search` holds the words of name, arguments and reason (`db.text.search_text`)."""
 
-    __tablename__ = "tool_calls"
-    __table_args__ = (
+    __table__ = _table(
+        "tool_calls",
         Index("tool_calls_name_idx", "name", "call_id"),
         Index("tool_calls_search_idx", "search", postgresql_using="gin"),
         Index("tool_calls_tool_call_id_idx", "tool_call_id", "call_id"),
@@ -129,96 +111,31 @@ class ToolCall(Base):
         Index("tool_calls_policy_idx", "policy", "call_id"),
         Index("tool_calls_refused_idx", "call_id", "block", postgresql_where=REFUSED),
         Index("tool_calls_search_refused_idx", "search", postgresql_using="gin", postgresql_where=REFUSED),
-        PARTITIONED,
     )
 
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    block: Mapped[int] = mapped_column(primary_key=True)
-    index: Mapped[int]
-    choice: Mapped[int]
-    at: Mapped[datetime]
-    tool_call_id: Mapped[str]
-    name: Mapped[str]
-    arguments: Mapped[bytes]
-    released_arguments: Mapped[bytes | None]
-    executor: Mapped[str]
-    form: Mapped[str]
-    verdict: Mapped[str]
-    reason: Mapped[str]
-    policy: Mapped[str]
-    schema_valid: Mapped[bool | None]
-    search: Mapped[str] = mapped_column(TSVECTOR)
-    rule: Mapped[str | None]
 
-
-class ToolRelease(Base):
+class ToolRelease(Base, metaclass=_Columns):
     """A tool call, or the text in its place, was released."""
 
-    __tablename__ = "tool_releases"
-    __table_args__ = (PARTITIONED,)
-
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    block: Mapped[int] = mapped_column(primary_key=True)
-    at: Mapped[datetime]
+    __table__ = _table("tool_releases")
 
 
-class Judgement(Base):
+class Judgement(Base, metaclass=_Columns):
     """A judge's answer, for allows too; the highest `step` of a block is the last one asked."""
 
-    __tablename__ = "judgements"
-    __table_args__ = (Index("judgements_policy_idx", "policy", "call_id"), PARTITIONED)
-
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    block: Mapped[int] = mapped_column(primary_key=True)
-    step: Mapped[int] = mapped_column(primary_key=True)
-    at: Mapped[datetime]
-    model: Mapped[str]
-    policy: Mapped[str]
-    probability: Mapped[float | None]
-    threshold: Mapped[float]
-    explanation: Mapped[str]
-    prompt: Mapped[bytes]
-    reply: Mapped[bytes]
-    latency_ms: Mapped[int]
-    attempts: Mapped[int]
-    error: Mapped[str]
+    __table__ = _table("judgements", Index("judgements_policy_idx", "policy", "call_id"))
 
 
-class End(Base):
+class End(Base, metaclass=_Columns):
     """The one terminal record of a call."""
 
-    __tablename__ = "ends"
-    __table_args__ = (PARTITIONED,)
-
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    at: Mapped[datetime]
-    state: Mapped[str]
-    reason: Mapped[str]
-    status: Mapped[int]
-    stop_reason: Mapped[str]
-    relayed: Mapped[int]
-    input_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    output_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    cache_read_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    cache_write_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    thinking_tokens: Mapped[int | None] = mapped_column(BigInteger)
-    chunks: Mapped[int | None]
-    releases: Mapped[int | None]
-    decisions: Mapped[int | None]
-    relayed_sha256: Mapped[bytes | None]
+    __table__ = _table("ends")
 
 
-class Event(Base):
+class Event(Base, metaclass=_Columns):
     """Something worth knowing about a call: takeover, fenced, withheld, fault, incomplete."""
 
-    __tablename__ = "events"
-    __table_args__ = (Index("events_incomplete_idx", "call_id", postgresql_where=text("kind = 'incomplete'")), PARTITIONED)
-
-    call_id: Mapped[UUID] = mapped_column(primary_key=True)
-    kind: Mapped[str] = mapped_column(primary_key=True)
-    number: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    at: Mapped[datetime]
-    detail: Mapped[str]
+    __table__ = _table("events", Index("events_incomplete_idx", "call_id", postgresql_where=text("kind = 'incomplete'")))
 
 
 class SealRows(Base):
@@ -266,7 +183,7 @@ class Seal(Base):
     sha256: Mapped[bytes]
     note: Mapped[str]
     form: Mapped[int] = mapped_column(server_default=text("0"))
-    made_for: Mapped[int | None] = mapped_column(server_default=text("4"))
+    made_for: Mapped[int | None] = mapped_column(server_default=text(str(VERSION)))
 
 
 class StoredCheckpoint(Base):
@@ -303,19 +220,19 @@ class Identity(Base):
     id: Mapped[UUID] = mapped_column(server_default=text("gen_random_uuid()"))
 
 
-class ApiKey(Base):
-    """An API key by the SHA-256 of its text; the text itself is nowhere."""
+class ApiKey(Base, metaclass=_Columns):
+    """An API key by the SHA-256 of its text; the text itself is nowhere. A setting that is a list is an array, a number may be null."""
 
-    __tablename__ = "api_keys"
-    __table_args__ = (Index("api_keys_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),)
-
-    sha256: Mapped[bytes] = mapped_column(primary_key=True)
-    name: Mapped[str]
-    roles: Mapped[list[str]] = mapped_column(ARRAY(Text))
-    policies: Mapped[list[str]] = mapped_column(ARRAY(Text))
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
-    revoked_at: Mapped[datetime | None]
-    server_tools: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default=text("'{}'"))
+    __table__ = Table(
+        "api_keys",
+        Base.metadata,
+        Column("sha256", LargeBinary, primary_key=True),
+        Column("name", Text, nullable=False),
+        Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        Column("revoked_at", DateTime(timezone=True)),
+        *(Column(name, ARRAY(Text), nullable=False) if is_list else Column(name, Integer) for name, is_list in SETTING_KINDS.items()),
+        Index("api_keys_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
+    )
 
 
 CALL_TABLES = tuple(name for name, table in Base.metadata.tables.items() if "call_id" in table.primary_key.columns)

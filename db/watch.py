@@ -16,15 +16,13 @@ from pydantic import ValidationError
 from db import holes, letters
 from db.link import TimedConnection, conninfo, statement_timeout_ms
 from db.migrations.place import IDENTITY
-from protocol.config import Key
+from protocol.config import SETTINGS, Key
 from protocol.errors import AuditUnavailable
 
 ANSWER_S = 3.0
 _log = logging.getLogger(__name__)
-_KEYS: LiteralString = """
-SELECT name, encode(sha256, 'hex') AS sha256, roles, policies, server_tools FROM api_keys WHERE revoked_at IS NULL
-"""
-_KEYS_OF: LiteralString = f"{_KEYS} AND sha256 = ANY(%s)"
+_KEYS = f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(SETTINGS)} FROM api_keys WHERE revoked_at IS NULL".encode()
+_KEYS_OF = _KEYS + b" AND sha256 = ANY(%s)"
 _LACKING: LiteralString = f"SELECT ({letters.COUNT}) AS dead_letters, ({holes.COUNT}) AS incomplete_calls"
 """In one: what a gateway asks every few seconds is most of what it does when it has little to do."""
 _REVISION: LiteralString = "SELECT version_num FROM alembic_version"
@@ -78,7 +76,7 @@ class Watch:
         if connection is not None:
             await connection.close()
 
-    async def _ask(self, statement: LiteralString, *values: object) -> list[dict[str, Any]]:
+    async def _ask(self, statement: LiteralString | bytes, *values: object) -> list[dict[str, Any]]:
         async with self._turn:
             kept = self._connection is not None
             try:
@@ -94,7 +92,7 @@ class Watch:
             except (psycopg.Error, OSError) as error:
                 raise AuditUnavailable("the record cannot be read now") from error
 
-    async def _run(self, statement: LiteralString, *values: object) -> list[dict[str, Any]]:
+    async def _run(self, statement: LiteralString | bytes, *values: object) -> list[dict[str, Any]]:
         if self._connection is None:
             self._connection = await self._connect()
         try:

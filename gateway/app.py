@@ -39,6 +39,7 @@ from protocol.errors import (
     TooLarge,
     TooSlow,
 )
+from protocol.records import MAX_USER_AGENT_CHARS, CallFacts
 from protocol.request import Dialect, Endpoint
 from streams import layout
 from streams.identity import Identity
@@ -153,7 +154,8 @@ class Gateway:
         try:
             body, digest = await self._body(named, receive, link, place)
             await place.begin()
-            start = self._start(key, dialect, endpoint, named, client_betas(headers), digest)
+            facts = CallFacts(user_agent=_user_agent(headers))
+            start = self._start(key, dialect, endpoint, named, client_betas(headers), digest, facts)
             deadline = time.monotonic() + self.limits.call_s
             call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=deadline, key=key.name)
             call.when_begun = place.begun
@@ -236,15 +238,16 @@ class Gateway:
             raise TooSlow("the request body did not come in time", retry_after_s=1) from None
 
     def _start(
-        self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...], digest: bytes
-    ) -> Start:
+        self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...], digest: bytes,
+        facts: CallFacts,
+    ) -> Start:  # fmt: skip
         at = time.time_ns() // 1_000_000
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect, endpoint=endpoint, key=key.name,
             policies=key.policies, policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
             session=_text(named, b"x-sluice-session", MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
-            key_id=key.id, policy_sets=self._sets.named, body_sha256=digest,
+            key_id=key.id, policy_sets=self._sets.named, body_sha256=digest, facts=facts,
         )  # fmt: skip
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:
@@ -388,6 +391,11 @@ def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
                 raise InvalidRequest(f"{said} is there more than once", code="repeated_header", param=said)
             named[name] = value
     return named
+
+
+def _user_agent(headers: list[tuple[bytes, bytes]]) -> str:
+    """What the client says it is, the first time that it says it."""
+    return next((value for name, value in headers if name == b"user-agent"), b"")[:MAX_USER_AGENT_CHARS].decode("latin-1")
 
 
 def _timeout(value: bytes | None, default: float) -> float:

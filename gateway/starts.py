@@ -38,7 +38,7 @@ class Starts:
         keys, args = self._common(shard)
         for start, body, _ in batch:
             keys += (layout.call_key(start.call_id), layout.body_key(start.call_id))
-            args += (layout.pack(start), body, start.call_id)
+            args += (layout.pack_start(start), body, start.call_id)
         self._redis.script(scripts.START, keys, args).add_done_callback(lambda done: _answered(batch, done))
 
     def _common(self, shard: int, *, is_there: bool = False) -> tuple[list[str], list[Argument]]:
@@ -53,7 +53,7 @@ class Starts:
         call_id = start.call_id
         keys, args = self._common(layout.shard_of(call_id), is_there=True)
         keys += (layout.call_key(call_id), layout.body_key(call_id))
-        args += (layout.pack(start), b"", call_id)
+        args += (layout.pack_start(start), b"", call_id)
         run = pack("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args)
         ttl_ms = int(self._limits.body_ttl_s * 1000)
         said: Any = (await self._bodies.transaction([*pack_large("SET", layout.body_key(call_id), body, "PX", ttl_ms), run], 2))[1]
@@ -61,7 +61,7 @@ class Starts:
             # it has forgotten the script: the ordinary way loads it again
             keys, args = self._common(layout.shard_of(call_id))
             keys += (layout.call_key(call_id), layout.body_key(call_id))
-            said = await self._redis.script(scripts.START, keys, [*args, layout.pack(start), body, call_id])
+            said = await self._redis.script(scripts.START, keys, [*args, layout.pack_start(start), body, call_id])
         return _word(said[0])
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from policy import call_state
 from protocol.events import BlockKind
+from protocol.records import JudgementFacts
 from protocol.request import ChatRequest, Tool
 
 
@@ -168,6 +169,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: int = 0
     attempts: int = 0
     error: str = ""
+    facts: JudgementFacts = JudgementFacts()
+    """For the record."""
 
 
 class Allow(msgspec.Struct, frozen=True):

@@ -8,9 +8,10 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -171,6 +172,23 @@ class PolicyStep(BaseModel):
 _SHIPPED = {name: tuple(map(PolicyStep.model_validate, steps)) for name, steps in shipped.POLICIES.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of a key, as `Annotated` says it: its option of `sluice keys create`, the help of that, and what is right of its values."""
+
+    option: str
+    help: str
+    right: str
+
+    @property
+    def param(self) -> str:
+        """What an error calls it."""
+        return self.option.replace("-", "_")
+
+
+RIGHT_NAME = "is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"
+
+
 class Key(_Strict):
     """An API key. `sluice keys create` makes keys in the database instead."""
 
@@ -178,13 +196,24 @@ class Key(_Strict):
     """What the record calls it. It wins over a key of that name in the database."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 of the key's text, in hexadecimal: the key itself never stands in the file."""
-    roles: tuple[Role, ...] = ("client",)
+    roles: Annotated[
+        tuple[Role, ...],
+        Setting("role", "client, auditor or monitor; may be repeated.", f"a role is one of {', '.join(get_args(Role))}"),
+    ] = ("client",)
     """`client` makes calls, `auditor` reads the record and `/metrics`, `monitor` reads `/metrics`."""
-    policies: tuple[Name, ...] = ("default",)
+    policies: Annotated[tuple[Name, ...], Setting("policy", "Policy it may use; first is default.", f"a policy's name {RIGHT_NAME}")] = (
+        "default",
+    )
     """Series of policies that it may use; the first is its default."""
-    server_tools: tuple[Name, ...] = ()
+    server_tools: Annotated[
+        tuple[Name, ...],
+        Setting("server-tool", "Family of tools run by the provider that it may use.", f"the name of a family of tools {RIGHT_NAME}"),
+    ] = ()
     """Families of tools run by the provider that its requests may use: `web_search`, `code_execution`, `mcp` and others (docs/tools.md)."""
-    calls: Annotated[int, Field(ge=1)] | None = None
+    calls: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Setting("calls", "Open calls on one gateway, instead of limits.key_calls.", "a number of open calls is at least 1"),
+    ] = None
     """Its open calls on one gateway, instead of `limits.key_calls`."""
 
     @property
@@ -192,6 +221,12 @@ class Key(_Strict):
         """What the record knows the key by, 16 hex digits: a name may get another holder. It says nothing of the key but whether two are
         one: a digest of the digest, so that who reads the record does not hold what gateways compare."""
         return hashlib.sha256(bytes.fromhex(self.sha256)).hexdigest()[:16]
+
+
+SETTINGS = {name: setting for name, field in Key.model_fields.items() for setting in field.metadata if isinstance(setting, Setting)}
+"""What a key has beside its name and its digest: the table of keys, the command line and who watches the table read the same."""
+SETTING_KINDS = {name: get_origin(Key.model_fields[name].annotation) is tuple for name in SETTINGS}
+"""Is it a list of names? Else it is a number, or None."""
 
 
 class Limits(_Strict):

@@ -6,14 +6,16 @@ content is a conflict that is never silent. Times are Unix milliseconds. Text th
 as bytes: UTF-8 with surrogates passed through (`to_bytes`), because PostgreSQL's text can hold neither
 U+0000 nor a lone surrogate.
 
+Each field is a column of the record's table, declared here and nowhere else (`protocol.columns`, `db.columns`).
 Must not know: Redis, SQL.
 """
 
 import json
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 import msgspec
 
+from protocol.columns import At, Column, Content, Name, Number, Tokens, Words
 from protocol.errors import StreamProtocolError
 
 VerdictName = Literal["allow", "block", "replace", "hold", "withheld"]
@@ -21,6 +23,7 @@ UNCLAIMED = "unclaimed"
 """The reason of a call that no worker began: nothing of it but its end is on record. What is missing of a call is judged by these two."""
 STREAM_LOST = "stream_lost"
 """The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
+MAX_USER_AGENT_CHARS = 200
 
 
 def to_bytes(text: str) -> bytes:
@@ -40,30 +43,59 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=Tr
     call_id: str
 
 
+class CallFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What a gateway notes of a request for the record alone: one value from START to the row. Each field is a column of `calls`, shown
+    with the call. What is new stands last and has a default, and a `since` of its own; what is empty at the end of START is not sent."""
+
+    user_agent: Annotated[str, Column(since=5, is_content=True)] = ""
+    """The header of that name, up to 200 characters; empty: none, or the gateway was of a version without it."""
+
+
+class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a policy worker knew of START beside the columns: with it and the body a call can be gone through again. In `calls.start` as
+    JSON, because it is read as one, and what START says later then needs no column."""
+
+    nonce: str
+    betas: tuple[str, ...] = ()
+    server_tools: tuple[str, ...] = ()
+
+
+class JudgementFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What a judge notes of an answer for the record alone, likewise: one value from the judge to the row of `judgements`."""
+
+    input_tokens: Annotated[int | None, Column("int8", since=5)] = None
+    """What the judge's model counted of the last answer; None: it did not say, or no model was asked."""
+    output_tokens: Annotated[int | None, Column("int8", since=5)] = None
+
+
 class CallRecord(msgspec.Struct, frozen=True, array_like=True, tag="call", kw_only=True, omit_defaults=False):
     """A call was claimed. Key: call_id. The request body is read from Redis by the audit writer (`body` key of the layout).
 
     Inherits nothing: inherited fields are the last on the wire, and so must be those that came later. Processes of two versions meet.
     """
 
-    at: int
+    table: ClassVar[str] = "calls"
+    at: At
     dialect: str
     endpoint: str
-    key: str
-    session: str
-    model: str
+    key: Name
+    session: Annotated[str, Column(is_content=True, is_indexed=True)]
+    model: Name
     upstream: str
-    policy: str
+    policy: Name
     policy_revision: str
     stream: bool
     gateway: str
     call_id: str
-    key_id: str = ""
+    key_id: Annotated[str, Column(since=2, is_indexed=True)] = ""
     """`Key.id`; empty where the gateway that took the call was of a version without it."""
-    policy_set: str = ""
+    policy_set: Annotated[str, Column(since=3, is_indexed=True)] = ""
     """The set of policies of the worker that began the call; empty from a worker of a version without it."""
-    body_sha256: bytes | None = None
+    body_sha256: Annotated[bytes | None, Column(since=3, is_content=True)] = None
     """Of the request body, as the gateway took it."""
+    facts: CallFacts = CallFacts()
+    start: Annotated[str, Column(since=6, is_content=True)] = ""
+    """`CallStart`; empty from a worker of a version without it."""
 
 
 class ChunksRecord(_Record, frozen=True, tag="chunks"):
@@ -73,36 +105,41 @@ class ChunksRecord(_Record, frozen=True, tag="chunks"):
     `blocks[i]` is the index of the content block the chunk belongs to, -1 for none.
     """
 
-    seq: int
-    at: int
-    raw: list[bytes]
-    verdicts: list[VerdictName]
-    blocks: list[int]
+    table: ClassVar[str] = "chunks"
+    seq: Number
+    at: At
+    raw: Annotated[list[bytes], Column(is_content=True)]
+    verdicts: Annotated[list[VerdictName], Column(name="verdict")]
+    blocks: Annotated[list[int], Column(name="block")]
 
 
 class ReleaseRecord(_Record, frozen=True, tag="release"):
     """Bytes handed to the client. Key: (call_id, number). Covers session outputs up to `number_next` and upstream chunks up to `seq`."""
 
-    number: int
+    table: ClassVar[str] = "releases"
+    number: Number
     number_next: int
-    at: int
+    at: At
     seq: int
-    payload: bytes
-    sha256: bytes
+    payload: Content
+    sha256: Content
+    """Of `payload`. The plain hash of a short payload gives it away as well as the payload."""
 
 
 class BlockRecord(msgspec.Struct, frozen=True, array_like=True, tag="block", kw_only=True, omit_defaults=False):
     """The verdict on a content block that is not a tool call. Key: (call_id, block). Inherits nothing, as `CallRecord`."""
 
-    block: int
-    at: int
+    table: ClassVar[str] = "blocks"
+    block: Number
+    at: At
     kind: str
     verdict: VerdictName
-    reason: str
-    policy: str
+    reason: Annotated[str, Column(is_content=True, is_searched=True)]
+    policy: Name
     call_id: str
-    rule: str | None = None
-    """Which rule of the policy decided; None: none, or the worker was of a version without it."""
+    rule: Annotated[str | None, Column(since=4, is_content=True)] = None
+    """Which rule of the policy decided; None: none, or the worker was of a version without it. A policy of somebody's own may quote the
+    model in it, as in a reason."""
 
 
 class ToolCallRecord(msgspec.Struct, frozen=True, array_like=True, tag="tool_call", kw_only=True, omit_defaults=False):
@@ -113,52 +150,59 @@ class ToolCallRecord(msgspec.Struct, frozen=True, array_like=True, tag="tool_cal
     `CallRecord`.
     """
 
-    block: int
+    table: ClassVar[str] = "tool_calls"
+    block: Number
     index: int
-    at: int
-    tool_call_id: str
-    name: str
-    arguments: bytes
-    released_arguments: bytes | None
+    at: At
+    tool_call_id: Name
+    name: Annotated[str, Column(is_content=True, is_indexed=True)]
+    """The model writes it, and a whole call can stand in it."""
+    arguments: Content
+    released_arguments: Annotated[bytes | None, Column(is_content=True)]
     executor: Literal["client", "provider", "mcp", "nested"]
     form: Literal["native", "legacy", "prompt"]
     verdict: VerdictName
-    reason: str
-    policy: str
-    choice: int = 0
+    reason: Words
+    policy: Name
+    choice: Annotated[int, Column(before="at")] = 0
     schema_valid: bool | None = None
-    notify: bool = False
+    notify: Annotated[bool, Column(is_stored=False)] = False
     call_id: str
-    rule: str | None = None
+    rule: Annotated[str | None, Column(since=4, is_content=True)] = None
     """Which rule of the policy decided, as of `BlockRecord`."""
 
 
 class ToolReleaseRecord(_Record, frozen=True, tag="tool_release"):
     """A tool call (or the text in its place) was released. Key: (call_id, block)."""
 
-    block: int
-    at: int
+    table: ClassVar[str] = "tool_releases"
+    block: Number
+    at: At
 
 
-class JudgementRecord(_Record, frozen=True, tag="judgement"):
+class JudgementRecord(msgspec.Struct, frozen=True, array_like=True, tag="judgement", kw_only=True, omit_defaults=False):
     """A judge's answer, for allows too. Key: (call_id, block, step): `step` counts the asks on that block from 0.
 
-    `error` names why there is no probability (`deadline`, `invalid`, `unavailable`, ...), else it is empty.
+    `error` names why there is no probability (`deadline`, `invalid`, `unavailable`, ...), else it is empty. Inherits nothing, as
+    `CallRecord`.
     """
 
-    block: int
-    step: int
-    at: int
+    table: ClassVar[str] = "judgements"
+    block: Number
+    step: Number
+    at: At
     model: str
-    policy: str
+    policy: Name
     probability: float | None
     threshold: float
-    explanation: str
-    prompt: bytes
-    reply: bytes
+    explanation: Words
+    prompt: Content
+    reply: Content
     latency_ms: int
     attempts: int
     error: str = ""
+    call_id: str
+    facts: JudgementFacts = JudgementFacts()
 
 
 class EndRecord(msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only=True, omit_defaults=False):
@@ -170,35 +214,37 @@ class EndRecord(msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only
     The sums say what the record of a whole call holds; None: whoever wrote the end did not know.
     """
 
-    at: int
+    table: ClassVar[str] = "ends"
+    at: At
     state: Literal["ENDED", "FAILED"]
     reason: str
     status: int
     stop_reason: str = ""
     relayed: int = 0
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    thinking_tokens: int | None = None
+    input_tokens: Tokens = None
+    output_tokens: Tokens = None
+    cache_read_tokens: Tokens = None
+    cache_write_tokens: Tokens = None
+    thinking_tokens: Tokens = None
     call_id: str
-    chunks: int | None = None
+    chunks: Annotated[int | None, Column(since=3)] = None
     """How many chunks came."""
-    releases: int | None = None
+    releases: Annotated[int | None, Column(since=3)] = None
     """How many releases with bytes went out to the gateway."""
-    decisions: int | None = None
+    decisions: Annotated[int | None, Column(since=3)] = None
     """How many rows tell of content blocks and tool calls: of `blocks`, `tool_calls`, `tool_releases` and `judgements`."""
-    relayed_sha256: bytes | None = None
+    relayed_sha256: Annotated[bytes | None, Column(since=3, is_content=True)] = None
     """What the gateway itself says it relayed: SHA-256 over `ReleaseRecord.sha256` of each release up to `relayed`, in order."""
 
 
 class EventRecord(_Record, frozen=True, tag="event"):
     """Something worth knowing about a call: takeover, fenced, withheld, fault, ... Key: (call_id, kind, number)."""
 
-    kind: str
-    number: int
-    at: int
-    detail: str
+    table: ClassVar[str] = "events"
+    kind: Annotated[str, Column(is_key=True, is_indexed=True)]
+    number: Annotated[int, Column("int8", is_key=True)]
+    at: At
+    detail: Words
 
 
 Record = (
@@ -273,6 +319,8 @@ def _packable_value(value: object) -> object:
             return msgspec.msgpack.Ext(_LARGE_INT, b"%x" % value)
         case list() | tuple():
             return list(map(_packable_value, value))
+        case CallFacts() | JudgementFacts():
+            return list(map(_packable_value, msgspec.structs.astuple(value)))
         case None | str() | int() | float() | bytes():
             return value
         case _:

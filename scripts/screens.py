@@ -150,7 +150,9 @@ def _ask(url: str, key: str, endpoint: str, words: str, headers: dict[str, str],
         body["messages"].insert(0, {"role": "system", "content": "You look after a build server."})
     else:
         path, body["tools"], body["max_tokens"] = "/v1/messages", [_WEATHER], 200
-    httpx.post(url + path, json=body, headers={"authorization": f"Bearer {KEYS[key]}", **headers}, timeout=WAIT_S)
+    httpx.post(
+        url + path, json=body, headers={"authorization": f"Bearer {KEYS[key]}", "user-agent": "agent/1.0", **headers}, timeout=WAIT_S
+    )
 
 
 def _wait(data_dir: Path) -> list[dict[str, Any]]:

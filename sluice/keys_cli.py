@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 no such key, 2 wrong use, 3 the database is away.
 """
 
 import asyncio
+import inspect
 import json
 import sys
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ import typer
 
 from db.keys import KeyStore
 from db.read.items import time
-from protocol.config import Key
+from protocol.config import SETTING_KINDS, SETTINGS, Key, Setting
 from protocol.errors import NotFound, PipelineError
 from sluice.audit_run import fail
 from sluice.errors import StartError
@@ -36,47 +37,60 @@ ConfigFile = Annotated[
 
 _COLUMNS = (
     Column(heading="name", value="name", least=8), Column(heading="id", value="id"), Column(heading="source", value="source"),
-    Column(heading="roles", value="roles", least=8),
-    Column(heading="policies", value="policies", least=8), Column(heading="server tools", value="server_tools", is_extra=True),
+    *(Column(heading=name.replace("_", " "), value=name, least=8 if name in ("roles", "policies") else 0,
+             is_extra=name not in ("roles", "policies")) for name in SETTINGS),
     Column(heading="created", value=lambda item: minute(item["created_at"]), is_extra=True),
     Column(heading="revoked", value=lambda item: minute(item["revoked_at"])),
 )  # fmt: skip
-_VALUES = ("name", "id", "source", "roles", "policies", "server_tools", "created_at", "revoked_at")
-_LISTS = ("roles", "policies", "server_tools")
+_LISTS = [name for name, is_list in SETTING_KINDS.items() if is_list]
+_VALUES = ("name", "id", "source", *_LISTS, "created_at", "revoked_at", *(name for name in SETTINGS if name not in _LISTS))
+
+
+def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `settings` an option for each setting of a key, behind its first."""
+    first, *others = (p for p in inspect.signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD)
+    options = [_option(name, setting) for name, setting in SETTINGS.items()]
+    command.__signature__ = inspect.Signature([first, *options, *others])  # type: ignore[attr-defined]
+    return command
+
+
+def _option(name: str, setting: Setting) -> inspect.Parameter:
+    kind: Any = list[str] if SETTING_KINDS[name] else int
+    default = Key.model_fields[name].default
+    default = ", ".join(default or ["none"]) if SETTING_KINDS[name] else default or "that of the configuration"
+    said = typer.Option(f"--{setting.option}", help=f"{setting.help} (default: {default})")
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Annotated[kind | None, said])
 
 
 @app.command("create")
+@_with_settings
 def create(
     name: Annotated[str, typer.Option("--name", help="Name of the key, as the record shows it.")],
-    role: Annotated[list[str] | None, typer.Option("--role", help="client, auditor or monitor; may be repeated. (default: client)")] = None,
-    policy: Annotated[list[str] | None, typer.Option("--policy", help="Policy it may use; first is default. (default: default)")] = None,
-    server_tool: Annotated[
-        list[str] | None, typer.Option("--server-tool", help="Family of tools run by the provider that it may use. (default: none)")
-    ] = None,
     reuse: Annotated[
         bool, typer.Option("--reuse", help="Also where a revoked key had this name; the record tells them apart by id.")
     ] = False,
     config: ConfigFile = None,
     as_json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Make a key. Its text is shown once and kept nowhere; it works at once."""
-    roles, policies, families = tuple(role or ["client"]), tuple(policy or ["default"]), tuple(server_tool or [])
+    given = {name: Key.model_fields[name].default if settings[name] in (None, []) else settings[name] for name in SETTINGS}
 
     async def make(store: KeyStore, known: KeyConfig) -> str:
         known.check_name(name)
-        known.check_policies(policies)
-        return await store.create(name, roles=roles, policies=policies, server_tools=families, reuse=reuse)
+        known.check_policies(given["policies"])
+        return await store.create(name, reuse=reuse, **given)
 
     text, known = _run(make, config, as_json)
     if as_json:
-        made = {"name": name, "key": text, "roles": roles, "policies": policies, "server_tools": families}
+        made = {"name": name, "key": text, **given}
         typer.echo(json.dumps(made | {"base_urls": base_urls(known.url)}))
         return
     typer.echo("The key, shown this once:", err=True)
     typer.echo(text)
     # who keeps standard output in a file or a variable must not find the key in a log as well
     shown = text if sys.stdout.isatty() else "$SLUICE_KEY"
-    typer.echo(usage(known.url, shown, roles, known.config), err=True)
+    typer.echo(usage(known.url, shown, given["roles"], known.config), err=True)
     if known.config is None:
         note(f"Not checked: {known.place}")
 
@@ -114,10 +128,9 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the key.")], config
 
 
 def _item(key: Key, source: str, created_at: datetime | None = None, revoked_at: datetime | None = None) -> dict[str, Any]:
-    return {
-        "name": key.name, "id": key.id, "source": source, "roles": list(key.roles), "policies": list(key.policies),
-        "server_tools": list(key.server_tools), "sha256": key.sha256, "created_at": time(created_at), "revoked_at": time(revoked_at),
-    }  # fmt: skip
+    settings = key.model_dump(mode="json", include=set(SETTINGS))
+    times = {"created_at": time(created_at), "revoked_at": time(revoked_at)}
+    return {"name": key.name, "id": key.id, "source": source, **settings, "sha256": key.sha256, **times}
 
 
 def _run(use: Callable[[KeyStore, KeyConfig], Awaitable[T]], config: Path | None, as_json: bool) -> tuple[T, KeyConfig]:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from db.columns import BY_NAME
 from db.filters import CHUNK_FILTERS, parse_filters
 from db.read.queries import AuditReader
 from protocol.errors import NotFound
@@ -77,6 +78,10 @@ def _show_words(found: Item, *, full: bool) -> None:
     at = found["created_at"]
     facts = [f"{day(at)} {clock(at)}", *(f"{name} {found[name]}" for name in ("key", "model", "policy", "session") if found[name])]
     out.line("  ".join([*facts, f"{found['state']} {found['reason'] or ''}".rstrip()]))
+    names = [column.name for column in BY_NAME["calls"].facts]
+    noted = [f"{name.replace('_', ' ')} {found[name]}" for name in names if found.get(name)]
+    if noted:
+        out.line("  ".join(noted))
     if found["incomplete"]:
         out.line("the record of this call is incomplete: see the events (--raw)")
     for event in found["events"]:

@@ -41,6 +41,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from protocol.errors import StreamProtocolError
+from protocol.records import CallFacts
 from protocol.request import Dialect, Endpoint
 
 T = TypeVar("T")
@@ -275,6 +276,8 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Under which sets of policies the call may begin: first the gateway's own. Empty: any (gateways of the version before)."""
     body_sha256: bytes = b""
     """Of the request body; gateways of the version before send none. After what the claim script reads: Lua cannot unpack bytes."""
+    facts: CallFacts = CallFacts()
+    """For the record. The last, so that it is left out where there are none (`pack_start`)."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -363,6 +366,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What the decoder raises: also UnicodeDecodeError, and where bytes nest too deep."""
+_NO_FACTS = CallFacts()
 _encoder = msgspec.msgpack.Encoder()
 _entry = msgspec.msgpack.Decoder(Entry)
 _start = msgspec.msgpack.Decoder(Start)
@@ -371,8 +375,13 @@ _relayed = msgspec.msgpack.Decoder(Relayed)
 
 
 def pack(value: Any) -> bytes:
-    """Pack an entry, a reply or a START."""
+    """Pack an entry or a reply."""
     return _encoder.encode(value)
+
+
+def pack_start(start: Start) -> bytes:
+    """Pack a START, without facts where there are none."""
+    return _encoder.encode(start if start.facts != _NO_FACTS else msgspec.structs.astuple(start)[:-1])
 
 
 def unpack_entry(blob: bytes) -> Entry:

@@ -2,45 +2,13 @@
 
 from alembic import op
 
+from db.migrations.sealed import first_columns
+
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-CALL_TABLES = {
-    "calls": """
-        at timestamptz NOT NULL, dialect text NOT NULL, endpoint text NOT NULL, key text NOT NULL, session text NOT NULL,
-        model text NOT NULL, upstream text NOT NULL, policy text NOT NULL, policy_revision text NOT NULL, stream boolean NOT NULL,
-        gateway text NOT NULL, PRIMARY KEY (call_id)""",
-    "request_bodies": "body bytea NOT NULL, PRIMARY KEY (call_id)",
-    "chunks": """
-        seq integer NOT NULL, at timestamptz NOT NULL, raw bytea NOT NULL, verdict text NOT NULL, block integer NOT NULL,
-        PRIMARY KEY (call_id, seq)""",
-    "releases": """
-        number integer NOT NULL, number_next integer NOT NULL, at timestamptz NOT NULL, seq integer NOT NULL, payload bytea NOT NULL,
-        sha256 bytea NOT NULL, PRIMARY KEY (call_id, number)""",
-    "blocks": """
-        block integer NOT NULL, at timestamptz NOT NULL, kind text NOT NULL, verdict text NOT NULL, reason text NOT NULL,
-        policy text NOT NULL, PRIMARY KEY (call_id, block)""",
-    "tool_calls": """
-        block integer NOT NULL, index integer NOT NULL, choice integer NOT NULL, at timestamptz NOT NULL, tool_call_id text NOT NULL,
-        name text NOT NULL, arguments bytea NOT NULL, released_arguments bytea, executor text NOT NULL, form text NOT NULL,
-        verdict text NOT NULL, reason text NOT NULL, policy text NOT NULL, schema_valid boolean, search tsvector NOT NULL,
-        PRIMARY KEY (call_id, block)""",
-    "tool_releases": "block integer NOT NULL, at timestamptz NOT NULL, PRIMARY KEY (call_id, block)",
-    "judgements": """
-        block integer NOT NULL, step integer NOT NULL, at timestamptz NOT NULL, model text NOT NULL, policy text NOT NULL,
-        probability double precision, threshold double precision NOT NULL, explanation text NOT NULL, prompt bytea NOT NULL,
-        reply bytea NOT NULL, latency_ms integer NOT NULL, attempts integer NOT NULL, error text NOT NULL,
-        PRIMARY KEY (call_id, block, step)""",
-    "ends": """
-        at timestamptz NOT NULL, state text NOT NULL, reason text NOT NULL, status integer NOT NULL, stop_reason text NOT NULL,
-        relayed integer NOT NULL, input_tokens bigint, output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint,
-        thinking_tokens bigint, PRIMARY KEY (call_id)""",
-    "events": """
-        kind text NOT NULL, number bigint NOT NULL, at timestamptz NOT NULL, detail text NOT NULL,
-        PRIMARY KEY (call_id, kind, number)""",
-}
 PAYLOADS = {
     "request_bodies": ("body",),
     "chunks": ("raw",),
@@ -69,7 +37,7 @@ $$
 # Names are qualified and search_path is fixed, so that a caller's temporary table cannot stand in for one of ours.
 # A day whose rows already lie in the default partition stays there: moving them would lock the table under traffic.
 ENSURE_PARTITIONS = """
-CREATE FUNCTION sluice_ensure_partitions(first date, days integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
+CREATE OR REPLACE FUNCTION sluice_ensure_partitions(first date, days integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
 DECLARE
     made integer := 0;
@@ -195,14 +163,14 @@ def upgrade() -> None:
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
     lz4 = op.get_bind().exec_driver_sql("SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'").scalar()
     op.execute("CREATE SCHEMA sluice_parts")
-    for name, columns in CALL_TABLES.items():
+    for name, columns in first_columns().items():
         op.execute(f"CREATE TABLE {name} (call_id uuid NOT NULL, {columns}) PARTITION BY RANGE (call_id)")
         for payload in PAYLOADS.get(name, ()) if lz4 else ():
             op.execute(f"ALTER TABLE {name} ALTER COLUMN {payload} SET COMPRESSION lz4")
         op.execute(f"CREATE TABLE sluice_parts.{name}_default PARTITION OF {name} DEFAULT")
     for statement in PLAIN_TABLES:
         op.execute(statement)
-    tables = ", ".join(f"'{name}'" for name in CALL_TABLES)
+    tables = ", ".join(f"'{name}'" for name in first_columns())
     op.execute(CALL_AT)
     op.execute(ENSURE_PARTITIONS.format(lock=PARTITIONS_LOCK, tables=tables, schema=schema))
     op.execute("REVOKE ALL ON FUNCTION sluice_ensure_partitions(date, integer) FROM PUBLIC")
@@ -216,7 +184,7 @@ def downgrade() -> None:
         op.execute(f"DROP VIEW {view}")
     op.execute("DROP FUNCTION sluice_ensure_partitions(date, integer)")
     op.execute("DROP FUNCTION sluice_call_at(uuid)")
-    for name in (*CALL_TABLES, "dead_letters", "api_keys"):
+    for name in (*first_columns(), "dead_letters", "api_keys"):
         op.execute(f"DROP TABLE {name}")
     # of 0010, which leaves it
     op.execute("DROP TABLE IF EXISTS identity")

@@ -1,15 +1,18 @@
 """Seals of ended calls, checkpoints over them, and the two functions that take content away: redaction and retention."""
 
+from collections.abc import Iterable
+
 from alembic import op
+
+from db.columns import BY_NAME
+from db.migrations.first import first
+from db.migrations.sealed import SEAL_LOCK, make_redaction
 
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-OLD_TABLES = (
-    "calls", "request_bodies", "chunks", "releases", "blocks", "tool_calls", "tool_releases", "judgements", "ends", "events",
-)  # fmt: skip
 NEW_TABLES = {
     "seal_rows": "part integer NOT NULL, salt bytea, marks bytea NOT NULL, PRIMARY KEY (call_id, part)",
     "redactions": "table_name text NOT NULL, row_key bytea NOT NULL, hashes bytea NOT NULL, PRIMARY KEY (call_id, table_name, row_key)",
@@ -23,94 +26,6 @@ PLAIN_TABLES = (
         size bigint NOT NULL, text text NOT NULL, peaks bytea NOT NULL, sha256 bytea NOT NULL, PRIMARY KEY (size))""",
 )
 PARTITIONS_LOCK = 7_310_581_202
-SEAL_LOCK = 7_310_581_203
-"""Advisory lock of whoever adds a seal, redacts or drops."""
-ENSURE_PARTITIONS = """
-CREATE OR REPLACE FUNCTION sluice_ensure_partitions(first date, days integer) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $$
-DECLARE
-    made integer := 0;
-    parent text;
-    day date;
-    part text;
-    low uuid;
-    high uuid;
-    taken boolean;
-BEGIN
-    IF days NOT BETWEEN 0 AND 400 THEN
-        RAISE EXCEPTION 'days must be from 0 to 400' USING ERRCODE = '22023';
-    END IF;
-    PERFORM pg_advisory_xact_lock({lock});
-    FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
-        FOR step IN 0 .. days - 1 LOOP
-            day := first + step;
-            part := parent || '_' || to_char(day, 'YYYYMMDD');
-            CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
-            low := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-            high := (lpad(to_hex((extract(epoch FROM (day + 1)::timestamp) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid;
-            EXECUTE format('SELECT EXISTS (SELECT 1 FROM sluice_parts.%I WHERE call_id >= $1 AND call_id < $2)', parent || '_default')
-                INTO taken USING low, high;
-            CONTINUE WHEN taken;
-            EXECUTE format('CREATE TABLE sluice_parts.%I PARTITION OF {schema}.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
-            made := made + 1;
-        END LOOP;
-    END LOOP;
-    RETURN made;
-END
-$$
-"""
-# What a redaction empties: the key's columns and the content's, with the form in which they are hashed (db/canonical.py, version 1).
-CONTENT = {
-    "calls": ((), {"session": "text"}),
-    "request_bodies": ((), {"body": "bytea"}),
-    "chunks": (("int4 seq",), {"raw": "bytea"}),
-    "releases": (("int4 number",), {"payload": "bytea", "sha256": "bytea"}),
-    "blocks": (("int4 block",), {"reason": "text"}),
-    "tool_calls": (
-        ("int4 block",),
-        {"name": "text", "arguments": "bytea", "released_arguments": "bytea", "reason": "text", "search": "tsvector"},
-    ),
-    "judgements": (("int4 block", "int4 step"), {"explanation": "text", "prompt": "bytea", "reply": "bytea"}),
-    "events": (("text kind", "int8 number"), {"detail": "text"}),
-}
-SEND = {
-    "int4": "int4send({})", "int8": "int8send({})", "text": "convert_to({}, 'UTF8')", "bytea": "{}", "tsvector": "tsvectorsend({})",
-}  # fmt: skip
-# Hashes first, then the content goes, then the salt: with it goes the way to try out what a hash may be of.
-# -1: no such call; -2: the call is still open.
-REDACT = """
-CREATE FUNCTION sluice_redact(given uuid, why text) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    salt bytea;
-    n bigint;
-    total bigint := 0;
-BEGIN
-    PERFORM pg_advisory_xact_lock({lock});
-    IF NOT EXISTS (SELECT 1 FROM {schema}.calls WHERE call_id = given UNION ALL SELECT 1 FROM {schema}.ends WHERE call_id = given) THEN
-        RETURN -1;
-    END IF;
-    IF NOT EXISTS (SELECT 1 FROM {schema}.ends WHERE call_id = given) AND {schema}.sluice_call_at(given) > now() - interval '2 hours' THEN
-        RETURN -2;
-    END IF;
-    SELECT r.salt INTO salt FROM {schema}.seal_rows r WHERE r.call_id = given AND r.salt IS NOT NULL ORDER BY r.part DESC LIMIT 1;
-    salt := coalesce(salt, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
-{steps}
-    DELETE FROM {schema}.dead_letters WHERE call_id = given::text;
-    UPDATE {schema}.seal_rows SET salt = NULL WHERE call_id = given;
-    SELECT count(*) INTO n FROM {schema}.events WHERE call_id = given AND kind = 'redacted';
-    INSERT INTO {schema}.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);
-    RETURN total;
-END
-$$
-"""
-REDACT_STEP = """
-    INSERT INTO {schema}.redactions (call_id, table_name, row_key, hashes)
-        SELECT t.call_id, '{table}', {key}, {hashes} FROM {schema}.{table} t WHERE t.call_id = given{but} ON CONFLICT DO NOTHING;
-    GET DIAGNOSTICS n = ROW_COUNT;
-    total := total + n;
-    UPDATE {schema}.{table} t SET {emptied} WHERE t.call_id = given{but};
-"""
 # Heads of calls (seals) stay, so that the tree can still be computed; that calls were dropped becomes a leaf of it (part -1).
 # -1: a call before that day has no seal yet; -2: a seal of it is under no checkpoint yet.
 DROP_BEFORE = """
@@ -155,24 +70,6 @@ $$
 """
 
 
-def _field(column: str) -> str:
-    kind, name = column.split()
-    value = SEND[kind].format(f"t.{name}")
-    return f"int4send(octet_length({value})) || {value}"
-
-
-def _redact_step(schema: str, table: str) -> str:
-    columns, content = CONTENT[table]
-    key = " || ".join(_field(column) for column in columns) or "''::bytea"
-    salted = [
-        f"coalesce(sha256(salt || '\\x{place:02x}'::bytea || {key} || {SEND[kind].format('t.' + name)}), '\\x{'00' * 32}'::bytea)"
-        for place, (name, kind) in enumerate(content.items())
-    ]
-    emptied = ", ".join(f"{name} = CASE WHEN t.{name} IS NOT NULL THEN ''::{kind} END" for name, kind in content.items())
-    but = " AND t.kind <> 'redacted'" if table == "events" else ""
-    return REDACT_STEP.format(schema=schema, table=table, key=key, hashes=" || ".join(salted), emptied=emptied, but=but)
-
-
 def upgrade() -> None:
     """Create the tables and functions; partitions of the new tables follow those of the others."""
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
@@ -181,10 +78,9 @@ def upgrade() -> None:
         op.execute(f"CREATE TABLE sluice_parts.{name}_default PARTITION OF {name} DEFAULT")
     for statement in PLAIN_TABLES:
         op.execute(statement)
-    _make_partition_function(schema, (*OLD_TABLES, *NEW_TABLES))
-    steps = "".join(_redact_step(schema, table) for table in CONTENT)
-    op.execute(REDACT.format(schema=schema, lock=SEAL_LOCK, steps=steps))
-    tables = ", ".join(f"'{name}'" for name in (*OLD_TABLES, *NEW_TABLES))
+    _make_partition_function(schema, (*BY_NAME, *NEW_TABLES))
+    make_redaction(op, 1)
+    tables = ", ".join(f"'{name}'" for name in (*BY_NAME, *NEW_TABLES))
     drop = DROP_BEFORE.format(schema=schema, seal_lock=SEAL_LOCK, partitions_lock=PARTITIONS_LOCK, tables=tables)
     op.execute(drop)
     for function in ("sluice_redact(uuid, text)", "sluice_drop_before(date, text)"):
@@ -196,11 +92,11 @@ def downgrade() -> None:
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
     op.execute("DROP FUNCTION sluice_redact(uuid, text)")
     op.execute("DROP FUNCTION sluice_drop_before(date, text)")
-    _make_partition_function(schema, OLD_TABLES)
+    _make_partition_function(schema, BY_NAME)
     for name in (*NEW_TABLES, "seals", "checkpoints"):
         op.execute(f"DROP TABLE {name}")
 
 
-def _make_partition_function(schema: str, tables: tuple[str, ...]) -> None:
+def _make_partition_function(schema: str, tables: Iterable[str]) -> None:
     named = ", ".join(f"'{name}'" for name in tables)
-    op.execute(ENSURE_PARTITIONS.format(lock=PARTITIONS_LOCK, tables=named, schema=schema))
+    op.execute(first()["ENSURE_PARTITIONS"].format(lock=PARTITIONS_LOCK, tables=named, schema=schema))

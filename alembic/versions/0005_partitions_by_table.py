@@ -2,15 +2,14 @@
 
 from alembic import op
 
+from db.columns import BY_NAME
+
 revision = "0005"
 down_revision = "0004"
 branch_labels = None
 depends_on = None
 
-CALL_TABLES = (
-    "calls", "request_bodies", "chunks", "releases", "blocks", "tool_calls", "tool_releases", "judgements", "ends", "events",
-    "seal_rows", "redactions",
-)  # fmt: skip
+CALL_TABLES = (*BY_NAME, "seal_rows", "redactions")
 PARTITIONS_LOCK = 7_310_581_202
 # The function of all tables stays for writers of the version before. This one locks its table before it looks into the default
 # partition, so that both are locked in the order in which readers lock them.

@@ -4,12 +4,11 @@ Processes of the version before go on beside it: their seals are of version 1, a
 insert has no key id.
 """
 
-from importlib import util
-from pathlib import Path
-
 from alembic import op
 
+from db.migrations.first import first_views, grant_views
 from db.migrations.indexing import change_briefly, create_index, drop_index
+from db.migrations.sealed import are_seals_from
 
 revision = "0009"
 down_revision = "0008"
@@ -21,10 +20,8 @@ FORM = "ALTER TABLE seals ADD COLUMN IF NOT EXISTS form integer NOT NULL DEFAULT
 BESIDE = "CREATE INDEX IF NOT EXISTS seals_form_idx ON seals (call_id) WHERE form = 0"
 # what should be a call's id can be any text
 LETTERS = "CREATE INDEX IF NOT EXISTS dead_letters_call_id_idx ON dead_letters (left(call_id, 36))"
-LATER = "SELECT EXISTS (SELECT FROM seals WHERE form > 1)"
 WITH_KEY = ("call_log", "tool_call_log", "judged_tool_call_log", "judged_block_log")
 ALL_OF_THEM = "judge_block_log"
-READERS = "SELECT rolname FROM pg_roles WHERE rolname IN ('sluice_reader', 'sluice_writer')"
 
 
 def upgrade() -> None:
@@ -34,7 +31,7 @@ def upgrade() -> None:
     change_briefly(op, FORM)
     change_briefly(op, BESIDE)
     change_briefly(op, LETTERS)
-    views = _views()
+    views = first_views()
     for name in WITH_KEY:
         change_briefly(op, views[name].replace("CREATE VIEW", "CREATE OR REPLACE VIEW").replace("\nFROM ", ", c.key_id\nFROM ", 1))
     change_briefly(op, views[ALL_OF_THEM].replace("CREATE VIEW", "CREATE OR REPLACE VIEW"))
@@ -44,22 +41,12 @@ def downgrade() -> None:
     """Drop the columns, unless there are seals over them: without what they cover they would never hold again. Nobody is in their way."""
     drop_index(op, "calls_key_id_idx")
     op.execute("DROP INDEX dead_letters_call_id_idx")
-    if op.get_bind().exec_driver_sql(LATER).scalar_one():
+    if are_seals_from(op, 2):
         return
-    views = _views()
+    views = first_views()
     op.execute(f"DROP VIEW {', '.join((ALL_OF_THEM, *WITH_KEY))}")
     op.execute("ALTER TABLE calls DROP COLUMN key_id")
     op.execute("ALTER TABLE seals DROP COLUMN form")
     for name in (*WITH_KEY, ALL_OF_THEM):
         op.execute(views[name])
-        for (role,) in op.get_bind().exec_driver_sql(READERS).all():
-            op.execute(f"GRANT SELECT ON {name} TO {role}")
-
-
-def _views() -> dict[str, str]:
-    """The views of the first migration by name, each as it was made there."""
-    spec = util.spec_from_file_location("first", Path(__file__).with_name("0001_record.py"))
-    assert spec is not None and spec.loader is not None
-    first = util.module_from_spec(spec)
-    spec.loader.exec_module(first)
-    return {view.split()[2]: view for view in first.VIEWS}
+    grant_views(op, (*WITH_KEY, ALL_OF_THEM))

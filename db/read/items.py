@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from db.columns import BY_NAME
 from db.text import from_column
 from protocol.records import to_text
 
@@ -150,12 +151,19 @@ def judgement_item(row: Any) -> JsonObject:
         "latency_ms": row.latency_ms,
         "attempts": row.attempts,
         "error": row.error,
+        **facts(row, "judgements"),
     }
 
 
 def event_item(row: Any) -> JsonObject:
     """A row of `events`."""
     return {"kind": from_column(row.kind), "number": row.number, "at": time(row.at), "detail": from_column(row.detail)}
+
+
+def facts(row: Any, table: str) -> JsonObject:
+    """What a row of a table holds of the record's `facts`; null where there is no row."""
+    found = {column.name: getattr(row, column.name, None) for column in BY_NAME[table].facts}
+    return {name: from_column(value) if isinstance(value, str) else value for name, value in found.items()}
 
 
 def payload(name: str, data: bytes) -> JsonObject:

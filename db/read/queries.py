@@ -34,6 +34,7 @@ from db.read.items import (
     call_item,
     chunk_item,
     event_item,
+    facts,
     judge_block_item,
     judgement_item,
     payload,
@@ -174,8 +175,17 @@ class AuditReader:
                 ],
                 "events": [event_item(r) for r in await connection.execute(_of_call(Event, call_id, Event.at, Event.kind, Event.number))],
             }
+            begun = (await connection.execute(_of_call(Call, call_id))).one_or_none()
         request = {"request": None, "request_base64": None} if body is None else payload("request", body)
-        return {**call_item(row), **request, "chunks": chunks, "releases": released[0], "released_bytes": int(released[1]), **parts}
+        return {
+            **call_item(row),
+            **facts(begun, "calls"),
+            **request,
+            "chunks": chunks,
+            "releases": released[0],
+            "released_bytes": int(released[1]),
+            **parts,
+        }
 
     async def find_call(self, text: str) -> UUID:
         """Return the call id that a text is, or is the only one on record to begin with. Raises InvalidRequest, NotFound."""

@@ -8,12 +8,15 @@ Must not know: connections.
 """
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 
 from db.text import to_short
-from db.write.rows import KINDS, MAX_CHARS, Kind
+from db.write.rows import KINDS, Kind
 from protocol.records import ChunksRecord, EventRecord, Record
 
 UNFIT = "unfit"
@@ -31,16 +34,25 @@ def fit(record: Record) -> list[Record]:
     kind = KINDS[type(record)]
     changes: dict[str, object] = {}
     whole: dict[str, str] = {}
-    for name, of in kind.columns:
-        value = getattr(record, name, None)
-        if of in _BITS and isinstance(value, int):
-            most = 1 << _BITS[of]
+    for column in kind.columns:
+        name, value = column.name, attrgetter(column.path)(record) if column.path else None
+        if column.kind in _BITS and isinstance(value, int):
+            most = 1 << _BITS[column.kind]
             if not -most <= value < most:
                 lost = None if name.endswith("_tokens") else max(-most, min(most - 1, value))
-                changes[name], whole[name] = _place(value, _BITS[of]) if name in kind.key else lost, _digits(value)
-        elif isinstance(value, str) and len(value) > (most := MAX_CHARS.get((kind.table, name), len(value))):
-            changes[name], whole[name] = to_short(value, most), value
-    return [msgspec.structs.replace(record, **changes), _event(record, kind, whole)] if changes else [record]
+                changes[column.path], whole[name] = _place(value, _BITS[column.kind]) if name in kind.key else lost, _digits(value)
+        elif isinstance(value, str) and len(value) > (column.most_chars or len(value)):
+            changes[column.path], whole[name] = to_short(value, column.most_chars or 0), value
+    fitted = record
+    for path, value in changes.items():
+        fitted = _changed(fitted, path.split("."), value)
+    return [fitted, _event(record, kind, whole)] if changes else [record]
+
+
+def _changed(value: Any, path: Sequence[str], to: object) -> Any:
+    """A record in which the field at `path` has another value."""
+    name, *within = path
+    return msgspec.structs.replace(value, **{name: _changed(getattr(value, name), within, to) if within else to})
 
 
 def _digits(value: int) -> str:

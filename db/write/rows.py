@@ -1,4 +1,4 @@
-"""Records as rows: which table and columns a record becomes, packed by the column for one INSERT per table.
+"""Records as rows: the columns that a record declares (`db.columns`), packed by the column for one INSERT per table.
 
 Must not know: connections, transactions.
 """
@@ -10,30 +10,21 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from db.text import INDEXED, SEARCH_LIMIT, search_text, to_column
-from db.write.packing import array, column, int4s, item, sized, timestamp
-from protocol.records import (
-    BlockRecord,
-    CallRecord,
-    ChunksRecord,
-    EndRecord,
-    EventRecord,
-    JudgementRecord,
-    Record,
-    ReleaseRecord,
-    ToolCallRecord,
-    ToolReleaseRecord,
-    to_text,
-)
+from db.columns import BY_NAME, CALL_ID, TABLES, CallTable, Stored
+from db.text import search_text, to_column
+from db.write.packing import array, int4s, item, sized, timestamp
+from db.write.packing import column as pack_column
+from protocol.columns import Column
+from protocol.records import ChunksRecord, Record, to_text
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A table, its key and its columns with their types, in the order of the statement's parameters."""
+    """A table, its key and its columns, in the order of the statement's parameters."""
 
     table: str
     key: tuple[str, ...]
-    columns: tuple[tuple[str, str], ...]
+    columns: tuple[Stored, ...]
 
     @property
     def insert(self) -> str:
@@ -42,12 +33,15 @@ class Kind:
         0.6x of the server's CPU of one that leaves such rows alone: that writes each row as a guess and then confirms it, for which
         PostgreSQL logs two changes, and looks into the index twice. Arrays in FROM would be copied once more, 0.95x.
         """
-        names = ", ".join(f'"{name}"' for name, _ in self.columns)
-        given = [f"unnest(${i}::{kind}[])" for i, (_, kind) in enumerate(self.columns, 1)]
         values = ", ".join(
-            f"to_tsvector('simple', {value})" if name == "search" else value for (name, _), value in zip(self.columns, given, strict=True)
+            f"to_tsvector('simple', unnest(${i}::text[]))" if column.kind == "tsvector" else f"unnest(${i}::{column.kind}[])"
+            for i, column in enumerate(self.columns, 1)
         )
-        return f"INSERT INTO {self.table} ({names}) SELECT {values}"
+        return f"INSERT INTO {self.table} ({self._names}) SELECT {values}"
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(f'"{column.name}"' for column in self.columns)
 
     @property
     def insert_new(self) -> str:
@@ -60,71 +54,27 @@ class Kind:
 
         Times are left out: the same content seen at another moment is the same record.
         """
-        names = ", ".join(f'"{name}"' for name, _ in self.columns)
-        given = ", ".join(f"%b::{kind}[]" for _, kind in self.columns)
-        content = [f'"{name}"' for name, _ in self.columns if name not in {*self.key, "at", "search"}]
+        given = ", ".join(f"%b::{'text' if column.kind == 'tsvector' else column.kind}[]" for column in self.columns)
+        content = [f'"{column.name}"' for column in self.columns if column.name not in {*self.key, "at", "search"}]
         ours, theirs = (", ".join(f"{side}.{name}" for name in content) for side in ("v", "t"))
         differs = f"({theirs}) IS DISTINCT FROM ({ours})" if len(content) > 1 else f"{theirs} IS DISTINCT FROM {ours}"
         same_key = " AND ".join(f't."{name}" = v."{name}"' for name in self.key)
         key = "concat_ws('/', " + ", ".join(f'v."{name}"' for name in self.key) + ")"
-        return f"SELECT {key} FROM unnest({given}) AS v ({names}) JOIN {self.table} t ON {same_key} WHERE {differs if content else 'false'}"
+        where = differs if content else "false"
+        return f"SELECT {key} FROM unnest({given}) AS v ({self._names}) JOIN {self.table} t ON {same_key} WHERE {where}"
 
 
-CHUNKS = Kind(
-    "chunks",
-    ("call_id", "seq"),
-    (("call_id", "uuid"), ("seq", "int4"), ("at", "timestamptz"), ("raw", "bytea"), ("verdict", "text"), ("block", "int4")),
-)
-BODIES = Kind("request_bodies", ("call_id",), (("call_id", "uuid"), ("body", "bytea")))
-_TEXT, _BYTES, _INT, _AT = "text", "bytea", "int4", "timestamptz"
+def _kind(table: CallTable) -> Kind:
+    key = (CALL_ID, *(column.name for column in table.key))
+    return Kind(table.name, key, (_CALL_ID, *table.columns))
 
 
-def _kind(table: str, key: tuple[str, ...], /, **columns: str) -> Kind:
-    return Kind(table, key, (("call_id", "uuid"), *columns.items()))
-
-
-KINDS: Mapping[type[Any], Kind] = {
-    CallRecord: _kind(
-        "calls", ("call_id",), at=_AT, dialect=_TEXT, endpoint=_TEXT, key=_TEXT, session=_TEXT, model=_TEXT, upstream=_TEXT,
-        policy=_TEXT, policy_revision=_TEXT, stream="bool", gateway=_TEXT, key_id=_TEXT, policy_set=_TEXT, body_sha256=_BYTES,
-    ),
-    ReleaseRecord: _kind(
-        "releases", ("call_id", "number"), number=_INT, number_next=_INT, at=_AT, seq=_INT, payload=_BYTES, sha256=_BYTES
-    ),
-    BlockRecord: _kind(
-        "blocks", ("call_id", "block"), block=_INT, at=_AT, kind=_TEXT, verdict=_TEXT, reason=_TEXT, policy=_TEXT, rule=_TEXT
-    ),
-    ToolCallRecord: _kind(
-        "tool_calls", ("call_id", "block"), block=_INT, index=_INT, choice=_INT, at=_AT, tool_call_id=_TEXT, name=_TEXT,
-        arguments=_BYTES, released_arguments=_BYTES, executor=_TEXT, form=_TEXT, verdict=_TEXT, reason=_TEXT, policy=_TEXT,
-        schema_valid="bool", search=_TEXT, rule=_TEXT,
-    ),
-    ToolReleaseRecord: _kind("tool_releases", ("call_id", "block"), block=_INT, at=_AT),
-    JudgementRecord: _kind(
-        "judgements", ("call_id", "block", "step"), block=_INT, step=_INT, at=_AT, model=_TEXT, policy=_TEXT, probability="float8",
-        threshold="float8", explanation=_TEXT, prompt=_BYTES, reply=_BYTES, latency_ms=_INT, attempts=_INT, error=_TEXT,
-    ),
-    EndRecord: _kind(
-        "ends", ("call_id",), at=_AT, state=_TEXT, reason=_TEXT, status=_INT, stop_reason=_TEXT, relayed=_INT, input_tokens="int8",
-        output_tokens="int8", cache_read_tokens="int8", cache_write_tokens="int8", thinking_tokens="int8", chunks=_INT, releases=_INT,
-        decisions=_INT, relayed_sha256=_BYTES,
-    ),
-    EventRecord: _kind("events", ("call_id", "kind", "number"), kind=_TEXT, number="int8", at=_AT, detail=_TEXT),
-}  # fmt: skip
-"""Every kind of record that is one row. Chunks have a packing of their own."""
-MAX_CHARS: Mapping[tuple[str, str], int] = {
-    ("blocks", "reason"): SEARCH_LIMIT,
-    **dict.fromkeys(
-        [
-            ("calls", "key"), ("calls", "key_id"), ("calls", "session"), ("calls", "model"), ("calls", "policy"), ("calls", "policy_set"),
-            ("tool_calls", "tool_call_id"), ("tool_calls", "name"), ("tool_calls", "policy"), ("blocks", "policy"),
-            ("judgements", "policy"), ("events", "kind"),
-        ],
-        INDEXED,
-    ),
-}  # fmt: skip
-"""Table and column of what an index holds, and how long it may be (`db.write.fit`)."""
-PARTITIONED = (*(kind.table for kind in KINDS.values()), CHUNKS.table, BODIES.table, "seal_rows", "redactions")
+_CALL_ID = Stored(CALL_ID, "uuid", False, CALL_ID, Column(is_key=True))
+KINDS: Mapping[type[Any], Kind] = {table.record: _kind(table) for table in TABLES if table.record is not None}
+"""Every kind of record. Chunks have a packing of their own: a record of theirs is many rows."""
+CHUNKS = KINDS[ChunksRecord]
+BODIES = _kind(BY_NAME["request_bodies"])
+PARTITIONED = (*BY_NAME, "seal_rows", "redactions")
 """The tables of calls, each in daily partitions."""
 
 
@@ -151,7 +101,7 @@ def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
     if chunks:
         packed.append(_pack_chunks(chunks))
     if bodies:
-        columns = (column("uuid", [_uuid(call_id) for call_id in bodies]), column("bytea", list(bodies.values())))
+        columns = (pack_column("uuid", [_uuid(call_id) for call_id in bodies]), pack_column("bytea", list(bodies.values())))
         packed.append(Rows(BODIES, len(bodies), columns))
     return packed
 
@@ -162,21 +112,23 @@ def _uuid(call_id: str) -> bytes:
     return UUID(call_id).bytes
 
 
-def _values(table: str, name: str, kind: str, records: Sequence[Any]) -> Sequence[Any]:
-    if name == "search":
+def _values(column: Stored, records: Sequence[Any]) -> Sequence[Any]:
+    if column.kind == "tsvector":
         return [search_text(r.name, to_text(r.arguments), r.reason) for r in records]
-    if name == "call_id":
+    if column.name == CALL_ID:
         return [_uuid(r.call_id) for r in records]
-    values = list(map(attrgetter(name), records))
-    if name == "rule":
+    values = list(map(attrgetter(column.path), records))
+    if column.kind != "text":
+        return values
+    if column.is_nullable:
         return [None if value is None else to_column(value) for value in values]
-    if (most := MAX_CHARS.get((table, name))) and max(map(len, values)) > most:
-        raise ValueError(f"{name} is longer than its index takes")
-    return list(map(to_column, values)) if kind == "text" else values
+    if (most := column.most_chars) is not None and max(map(len, values)) > most:
+        raise ValueError(f"{column.name} is longer than its index takes")
+    return list(map(to_column, values))
 
 
 def _pack_kind(kind: Kind, records: Sequence[Any]) -> Rows:
-    columns = tuple(column(of, _values(kind.table, name, of, records)) for name, of in kind.columns)
+    columns = tuple(pack_column("text" if of.kind == "tsvector" else of.kind, _values(of, records)) for of in kind.columns)
     return Rows(kind, len(records), columns)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from policy.base import JudgeQuestion
 from protocol.events import Event
-from protocol.records import Record
+from protocol.records import CallFacts, Record
 from protocol.request import Dialect, Endpoint
 
 SESSION_VERSION = "5"
@@ -89,6 +89,7 @@ class CallInfo(msgspec.Struct, frozen=True):
     key_id: str = ""
     policy_set: str = ""
     body_sha256: bytes | None = None
+    facts: CallFacts = CallFacts()
 
 
 State = Literal["ACTIVE", "ENDED", "FAILED"]

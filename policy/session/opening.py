@@ -16,9 +16,11 @@ from protocol.anthropic import turn as anthropic_turn
 from protocol.config import DEMO, DEMO_MODELS, Config
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
 from protocol.events import UpstreamFailed
-from protocol.records import CallRecord
+from protocol.records import CallRecord, CallStart
 from protocol.request import ChatRequest, Dialect, Endpoint
 from protocol.target import Target, Translated
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Upstream(msgspec.Struct, frozen=True):
@@ -153,5 +155,6 @@ def record(call: CallInfo, request: ChatRequest | None, model: str, upstream: st
         call_id=call.call_id, at=call.at, dialect=call.dialect, endpoint=call.endpoint, key=call.key, session=call.session,
         model=model, upstream=upstream, policy=call.policy, policy_revision=call.revision,
         stream=request is not None and request.stream, gateway=call.gateway, key_id=call.key_id,
-        policy_set=call.policy_set, body_sha256=call.body_sha256,
+        policy_set=call.policy_set, body_sha256=call.body_sha256, facts=call.facts,
+        start=_encode(CallStart(call.nonce, call.betas, call.server_tools)).decode(),
     )  # fmt: skip

@@ -163,5 +163,5 @@ def judged(call: CallInfo, slot: Slot, judgement: Judgement, at: int) -> Judgeme
         call_id=call.call_id, block=slot.key, step=decision.step, at=at, model=question.model, policy=decision.asker,
         probability=judgement.probability, threshold=question.threshold, explanation=judgement.explanation,
         prompt=to_bytes(judgement.prompt or question.prompt), reply=to_bytes(judgement.reply),
-        latency_ms=judgement.latency_ms, attempts=judgement.attempts, error=judgement.error,
+        latency_ms=judgement.latency_ms, attempts=judgement.attempts, error=judgement.error, facts=judgement.facts,
     )  # fmt: skip

@@ -202,6 +202,13 @@ def test_what_was_left_out_is_in_a_header_and_on_record(place: tuple[Product, Re
     assert "seed" in json.dumps(events)
 
 
+@pytest.mark.parametrize(("says", "kept"), [("my-agent/1.0 (linux)", "my-agent/1.0 (linux)"), ("a" * 300, "a" * 200)])
+def test_what_the_client_says_it_is_is_on_record(place: tuple[Product, Replay], gpt: openai.OpenAI, says: str, kept: str) -> None:
+    place[1].answer(completion({"role": "assistant", "content": "ok"}))
+    raw = gpt.chat.completions.with_raw_response.create(model=GPT, messages=USER, extra_headers={"user-agent": says})
+    assert place[0].audit(f"calls/{raw.headers['x-sluice-call-id']}")["user_agent"] == kept
+
+
 @pytest.mark.parametrize(
     ("param", "value"),
     [("n", 2), ("logprobs", True), ("modalities", ["text", "audio"]), ("prediction", {"type": "content", "content": "x"})],

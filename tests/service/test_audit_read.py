@@ -22,7 +22,7 @@ from db.read.views import VIEWS
 from db.watch import Watch
 from db.write.insert import AuditInserter
 from gateway.audit import Audit, make_audit
-from protocol.config import Config, Key, Runtime
+from protocol.config import SETTINGS, Config, Key, Runtime
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 from protocol.records import BlockRecord, EndRecord, JudgementRecord, Record
 from tests.support.checks.record import (
@@ -388,16 +388,18 @@ async def test_an_absent_database_is_unavailable() -> None:
 
 async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: AuditReader) -> None:
     store, watch = KeyStore.open(url), Watch(url)
-    text = await store.create("dev", roles=("client", "auditor"), policies=("default", "strict"))
+    text = await store.create("dev", roles=("client", "auditor"), policies=("default", "strict"), server_tools=["mcp"], calls=7)
     assert text.startswith(PREFIX)
     assert len(text) == len(PREFIX) + 43
     assert text not in str(rows(url, "SELECT * FROM api_keys"))
     [key] = await store.load()
-    assert key == Key(name="dev", sha256=digest(text), roles=("client", "auditor"), policies=("default", "strict"))
+    given = {"roles": ("client", "auditor"), "policies": ("default", "strict"), "server_tools": ("mcp",), "calls": 7}
+    assert key == Key.model_validate({"name": "dev", "sha256": digest(text), **given})
+    assert given.keys() == SETTINGS.keys(), "every setting goes there and back"
     assert await watch.keys() == [key]
     with pytest.raises(InvalidRequest):
         await store.create("dev")
-    for bad in ({"name": "no spaces"}, {"name": "x", "roles": ("root",)}):
+    for bad in ({"name": "no spaces"}, {"name": "x", "roles": ("root",)}, {"name": "x", "calls": 0}):
         with pytest.raises(InvalidRequest):
             await store.create(**bad)
     await store.revoke("dev")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from db.columns import TABLES
 from db.link import conninfo
 from db.migrations import migrate
 from db.migrations.place import newest
@@ -27,12 +28,10 @@ def behind(database_url: str) -> Iterator[str]:
 async def test_writers_go_on_while_indexes_wait_for_one_of_them(behind: str) -> None:
     held, late = call_id(), call_id()
     # writers of today know them; their own migrations leave them where they are
-    rows(behind, "ALTER TABLE calls ADD COLUMN key_id text NOT NULL DEFAULT ''")
-    rows(behind, "ALTER TABLE calls ADD COLUMN policy_set text NOT NULL DEFAULT '', ADD COLUMN body_sha256 bytea")
-    sums = "ADD COLUMN chunks integer, ADD COLUMN releases integer, ADD COLUMN decisions integer, ADD COLUMN relayed_sha256 bytea"
-    rows(behind, f"ALTER TABLE ends {sums}")
-    rows(behind, "ALTER TABLE tool_calls ADD COLUMN rule text")
-    rows(behind, "ALTER TABLE blocks ADD COLUMN rule text")
+    for table in TABLES:
+        for column in (column for column in table.columns if column.mark.since > 1):
+            default = "" if column.is_nullable else " NOT NULL DEFAULT ''"
+            rows(behind, f"ALTER TABLE {table.name} ADD COLUMN {column.name} {column.kind}{default}")
     with psycopg.connect(conninfo(behind)) as slow:
         # a transaction that wrote and does not end: every index has to wait for it
         slow.execute("INSERT INTO request_bodies (call_id, body) VALUES (%s, '')", (held,))

@@ -13,6 +13,7 @@ import httpx2 as httpx
 import pytest
 import yaml
 
+from protocol.config import SETTINGS
 from tests.support.checks.record import fresh_database
 from tests.support.servers.product import KEY, ROOT, Product, base_config, digest, running
 from tests.support.waiting import wait_for
@@ -75,6 +76,17 @@ def test_a_key_in_the_table_with_a_name_of_the_configuration_can_go(place: Place
     assert (gone.returncode, gone.stdout) == (0, "revoked dev\n")
     assert f"The one in {place.file} goes on working." in gone.stderr
     assert place.keys("revoke", "dev").returncode == 2
+
+
+def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
+    given = ("--role", "client", "--role", "auditor", "--policy", "strict", "--server-tool", "mcp", "--calls", "7")
+    settings = {"roles": ["client", "auditor"], "policies": ["strict"], "server_tools": ["mcp"], "calls": 7}
+    assert settings.keys() == SETTINGS.keys()
+    made = json.loads(place.keys("create", "--name", "ci", *given, "--json").stdout)
+    [_, listed] = json.loads(place.keys("list", "--json").stdout)["items"]
+    assert {name: made[name] for name in settings} == {name: listed[name] for name in settings} == settings
+    wrong = place.keys("create", "--name", "other", "--policy", "strict", "--calls", "0")
+    assert (wrong.returncode, wrong.stdout) == (2, "") and "a number of open calls is at least 1" in wrong.stderr
 
 
 def test_a_policy_that_the_configuration_has_not_is_refused(place: Place) -> None:

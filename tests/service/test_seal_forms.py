@@ -16,7 +16,7 @@ from db.migrations import migrate
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.seals.verify import verify
-from protocol.records import BlockRecord, CallRecord, EventRecord, Record, ToolCallRecord
+from protocol.records import BlockRecord, CallFacts, CallRecord, EventRecord, JudgementFacts, JudgementRecord, Record, ToolCallRecord
 from tests.conftest import SEED
 from tests.support.checks.record import NOW, call_id, fresh_database, rows
 from tests.support.checks.sealed import fill, insert, keep, many_rows, put_back, seal_as_before
@@ -49,10 +49,12 @@ def found(url: str) -> list[tuple[str, str]]:
 
 
 def make(url: str, *, key_id: str = "0123456789abcdef", rule: str | None = "no-deletes", sealed: bool = True) -> UUID:
-    """A call of today."""
+    """A call of today; without a rule, of a worker and a gateway of before version 4."""
     made = call_id()
+    noted = (CallFacts("curl/8.5"), JudgementFacts(300, 20)) if rule else (CallFacts(), JudgementFacts())
     records: list[Record] = [
-        msgspec.structs.replace(r, key_id=key_id) if isinstance(r, CallRecord)
+        msgspec.structs.replace(r, key_id=key_id, facts=noted[0]) if isinstance(r, CallRecord)
+        else msgspec.structs.replace(r, facts=noted[1]) if isinstance(r, JudgementRecord)
         else msgspec.structs.replace(r, rule=rule) if isinstance(r, ToolCallRecord | BlockRecord) else r
         for r in many_rows(made, random.Random(SEED))
     ]  # fmt: skip
@@ -131,7 +133,7 @@ def test_writers_of_before_go_on_beside_the_new_tables(database_url: str) -> Non
         assert rows(url, "SELECT form FROM seals ORDER BY position") == [(0,), (0,), (VERSION,), (VERSION,)]
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 def test_writers_that_name_their_version_go_on_beside_the_new_tables(database_url: str, version: int) -> None:
     """The column's default says for which tables a seal was made, whatever its maker knew."""
     with fresh_database(database_url) as url:
@@ -156,6 +158,10 @@ OLD_ROWS = (
     "search) VALUES (%s, 1, 0, 0, now(), 't', 'bash', '{}', 'client', 'native', 'block', 'rule', 'tool_rules', '')",
     "INSERT INTO blocks (call_id, block, at, kind, verdict, reason, policy) VALUES (%s, 2, now(), 'text', 'block', 'x', 'p')",
     "INSERT INTO ends (call_id, at, state, reason, status, stop_reason, relayed) VALUES (%s, now(), 'ENDED', 'complete', 200, '', 1)",
+)
+OF_VERSION_5 = (
+    "SELECT count(*) FROM information_schema.columns WHERE table_name IN ('calls', 'judgements') "
+    "AND column_name IN ('user_agent', 'input_tokens', 'output_tokens')"
 )
 OF_VERSION_4 = "SELECT count(*) FROM information_schema.columns WHERE column_name IN ('made_for', 'rule')"
 
@@ -202,6 +208,50 @@ def test_without_seals_of_version_4_the_rule_goes_and_comes_back(third: tuple[st
     rows(url, "SELECT sluice_redact(%s, 'by the function of before')", made)
     migrate.upgrade(url)
     assert migrate.schema_diff(url) == []
+
+
+def test_a_record_of_version_4_takes_the_columns_of_version_5(database_url: str) -> None:
+    """Sealed before them and after them, in one tree; redacted, and down and up again."""
+    with fresh_database(database_url, migrated=False) as url:
+        migrate.upgrade(url, "0011")
+        before = UUID(call_id())
+        for statement in OLD_ROWS:
+            rows(url, statement, before)
+        seal_as_before(url, before, 4)
+        migrate.upgrade(url)
+        assert migrate.schema_diff(url) == []
+        assert rows(url, "SELECT form, made_for FROM seals") == [(4, 4)]
+        after = make(url)
+        assert rows(url, "SELECT user_agent FROM calls ORDER BY 1") == [("",), ("curl/8.5",)]
+        assert rows(url, "SELECT DISTINCT input_tokens, output_tokens FROM judgements") == [(300, 20)]
+        assert rows(url, "SELECT form, made_for FROM seals ORDER BY position") == [(4, 4), (VERSION, VERSION)]
+        assert said(url) == (True, 2, 0, 0, 0)
+        for call, of in ((before, "of version 4, does not cover"), (after, "others than were sealed")):
+            had = rows(url, "SELECT user_agent FROM calls WHERE call_id = %s", call)[0][0]
+            rows(url, "UPDATE calls SET user_agent = 'another' WHERE call_id = %s", call)
+            assert [(kind, of in detail) for kind, detail in found(url)] == [("altered", True)]
+            rows(url, "UPDATE calls SET user_agent = %s WHERE call_id = %s", had, call)
+        rows(url, "UPDATE judgements SET output_tokens = 1 WHERE call_id = %s", after)
+        assert [kind for kind, _ in found(url)] == ["altered"]
+        rows(url, "UPDATE judgements SET output_tokens = 20 WHERE call_id = %s", after)
+        assert redact(url, after, "the client said who it is") > 0
+        assert rows(url, "SELECT DISTINCT user_agent FROM calls") == [("",)]
+        assert said(url) == (True, 2, 1, 1, 0)
+        migrate.downgrade(url, "0011")
+        assert rows(url, OF_VERSION_5) == [(3,)], "a seal is over them"
+        migrate.upgrade(url)
+        assert migrate.schema_diff(url) == []
+        assert said(url) == (True, 2, 1, 1, 0)
+
+
+def test_without_seals_of_version_5_its_columns_go_and_come_back(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        made = make(url, sealed=False)
+        migrate.downgrade(url, "0011")
+        assert rows(url, OF_VERSION_5) == [(0,)]
+        assert rows(url, "SELECT sluice_redact(%s, 'by the function of before') > 0", made) == [(True,)]
+        migrate.upgrade(url)
+        assert migrate.schema_diff(url) == []
 
 
 def test_a_redaction_takes_the_rule_and_its_seal_holds(database_url: str) -> None:

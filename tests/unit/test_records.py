@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from db.columns import BY_NAME
 from db.write.fit import fit
-from db.write.rows import MAX_CHARS, pack
+from db.write.rows import pack
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
@@ -18,6 +19,7 @@ from protocol.errors import StreamProtocolError
 from protocol.records import (
     BlockRecord,
     CallRecord,
+    CallStart,
     ChunksRecord,
     EndRecord,
     EventRecord,
@@ -124,8 +126,9 @@ def test_any_text_and_any_number_comes_back_and_fits_a_row(values: list[tuple[st
         fitted = fit(record)
         pack(fitted, {})
         assert all(fit(one) == [one] for one in fitted[:1]), "what was made to fit fits"
-        for (table, column), most in MAX_CHARS.items():
-            assert table != "tool_calls" or not isinstance(fitted[0], ToolCallRecord) or len(getattr(fitted[0], column)) <= most
+        for column in BY_NAME["tool_calls"].columns:
+            most = column.most_chars
+            assert most is None or not isinstance(fitted[0], ToolCallRecord) or len(getattr(fitted[0], column.name)) <= most
 
 
 class _Odd:
@@ -166,17 +169,43 @@ def test_what_is_no_record_is_told_apart_from_those_that_are() -> None:
 def test_processes_of_two_versions_read_each_others_calls() -> None:
     """What came later is last on the wire, and may be left out: a writer of the versions before takes a call's record for its own."""
     made = call_record(call_id(), key_id="0123456789abcdef", policy_set="0123456789ab", body_sha256=bytes(32))
-    assert CallRecord.__struct_fields__[-4:] == ("call_id", "key_id", "policy_set", "body_sha256")
+    assert CallRecord.__struct_fields__[-6:] == ("call_id", "key_id", "policy_set", "body_sha256", "facts", "start")
     end = EndRecord(call_id=call_id(), at=1, state="ENDED", reason="complete", status=200, chunks=3, relayed_sha256=bytes(32))
     assert EndRecord.__struct_fields__[-5:] == ("call_id", "chunks", "releases", "decisions", "relayed_sha256")
-    for record, later in ((made, ("key_id", "policy_set", "body_sha256")), (end, ("chunks", "releases", "decisions", "relayed_sha256"))):
+    for record, later in (
+        (made, ("key_id", "policy_set", "body_sha256", "facts", "start")),
+        (end, ("chunks", "releases", "decisions", "relayed_sha256")),
+    ):
         item = msgspec.msgpack.decode(encode_records([record]))[0]
         before = decode_records(msgspec.msgpack.encode([item[: -len(later)]]))
         defaults = type(record)(**{name: getattr(record, name) for name in record.__struct_fields__ if name not in later})
         assert before == [defaults]
     for count in range(1, 4):
-        old_start = msgspec.msgpack.decode(layout.pack(START))[:-count]
+        old_start = msgspec.msgpack.decode(layout.pack_start(START))[:-count]
         assert msgspec.convert(old_start, Start) == START
+
+
+@pytest.mark.parametrize(
+    ("start", "kept"),
+    [
+        (START, '{"nonce":"n"}'),
+        (
+            msgspec.structs.replace(START, betas=("a-1", "b-2"), server_tools=("web_search",)),
+            '{"nonce":"n","betas":["a-1","b-2"],"server_tools":["web_search"]}',
+        ),
+    ],
+)
+def test_what_start_says_is_on_record(start: Start, kept: str) -> None:
+    """With the columns and the body it is all that a call is gone through with."""
+    info = CallInfo(
+        start.call_id, 1, "openai", "chat", "k", "", start.nonce, "g", "p", "r", True, 1 << 20, betas=start.betas,
+        server_tools=start.server_tools,
+    )  # fmt: skip
+    session = Session(info, [], Config(demo=True))
+    session.begin(BODY)
+    [record] = [record for record in session.take().records if isinstance(record, CallRecord)]
+    assert record.start == kept
+    assert msgspec.json.decode(kept, type=CallStart) == CallStart(start.nonce, start.betas, start.server_tools)
 
 
 def test_the_ordinary_way_is_not_left_for_ordinary_records(monkeypatch: pytest.MonkeyPatch) -> None:

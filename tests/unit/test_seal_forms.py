@@ -32,6 +32,38 @@ LATER_VERSIONS = {
         "9aff2fe3f26c7688564ac26403d78af003fe37c7f7004e9652a0e1575649a461",
         91,
     ),
+    4: (
+        {
+            "calls": "6918b08f70c5402e4887e9ac328425f1",
+            "blocks": "10ec85b9e9d94da3e39566c6cf315ba2",
+            "tool_calls": "8b92298089cfe8a4f29ba4c65ab6e85e",
+            "ends": "cd447a91d5003a2bf307c9d0f69c8cee",
+        },
+        "7aa732fe9ae6a98cc2ce4d3488d93dd932da941f83c9f9865fca6fd16cfdde9f",
+        93,
+    ),
+    5: (
+        {
+            "calls": "343f637a7501a22310fafa46120bf3c6",
+            "blocks": "10ec85b9e9d94da3e39566c6cf315ba2",
+            "tool_calls": "8b92298089cfe8a4f29ba4c65ab6e85e",
+            "judgements": "3ab416e0015e4969119a27f295c95d1b",
+            "ends": "cd447a91d5003a2bf307c9d0f69c8cee",
+        },
+        "9622d00709de50e3eba374aad9632db44c61404b2e812d22a76e60ad7a7f28a3",
+        96,
+    ),
+    6: (
+        {
+            "calls": "727c36f5521680069b6c7be097c670e6",
+            "blocks": "10ec85b9e9d94da3e39566c6cf315ba2",
+            "tool_calls": "8b92298089cfe8a4f29ba4c65ab6e85e",
+            "judgements": "3ab416e0015e4969119a27f295c95d1b",
+            "ends": "cd447a91d5003a2bf307c9d0f69c8cee",
+        },
+        "a7e8625af37eb1a1df7cf85c3fa12ad9037dae33253902d055a678a43567ee47",
+        97,
+    ),
 }
 """What the code that knew no later version made of them: of the tables that are not as in version 1, and of the call; how many columns."""
 

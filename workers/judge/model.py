@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -17,6 +18,7 @@ from policy.base import JudgeQuestion
 from policy.judging import JudgementInvalid
 from protocol.config import DEMO, Config, Upstream
 from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
+from protocol.records import JudgementFacts
 from providers.http1 import Line, Origin, Pool
 from workers.judge import forms as judge_forms
 from workers.judge.forms import Asking, Forms
@@ -35,10 +37,28 @@ _PATHS = {"openai": "/chat/completions", "anthropic": "/v1/messages"}
 
 
 class Trial(msgspec.Struct):
-    """What came of asking, also where it ended in an error: requests sent and the last raw reply."""
+    """What came of asking, also where it ended in an error: requests sent, the last raw reply, and what is noted of it for the record."""
 
     attempts: int = 0
     reply: str = ""
+    facts: JudgementFacts = JudgementFacts()
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None
+"""Past it no column holds it, and no JSON of ours."""
+
+
+class _Usage(msgspec.Struct):
+    """What an answer says it took, under the names of either dialect."""
+
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    input_tokens: _Count = None
+    output_tokens: _Count = None
+
+
+class _Counted(msgspec.Struct):
+    usage: _Usage | None = None
 
 
 class _Again(Exception):
@@ -174,6 +194,7 @@ class JudgeModels:
                 await asyncio.sleep(max(error.after_s, _BACKOFF_S * 2 ** (failed - 1)))
                 continue
             if status == 200:
+                trial.facts = _facts(answer)
                 trial.reply = judge_forms.reply_text(upstream.dialect, asking.form, answer)
                 asking.taken()
                 return
@@ -198,6 +219,16 @@ class JudgeModels:
             origin = Origin(_base(upstream))
             self._heads[name] = headers, origin, origin.head(_PATHS[upstream.dialect], headers)
         return self._heads[name][1:]
+
+
+def _facts(answer: bytes) -> JudgementFacts:
+    """What is noted of an answer; one that counts in another way has no numbers, and may be a reply all the same."""
+    try:
+        used = msgspec.json.decode(answer, type=_Counted).usage or _Usage()
+    except (ValueError, RecursionError):
+        return JudgementFacts()
+    counts = ((used.input_tokens, used.prompt_tokens), (used.output_tokens, used.completion_tokens))
+    return JudgementFacts(*(one if one is not None else other for one, other in counts))
 
 
 def _in_forms(asking: Asking) -> str:

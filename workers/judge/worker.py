@@ -118,6 +118,7 @@ class Judge:
         return Judgement(
             probability=probability, explanation=explanation, model=question.model, prompt=question.prompt, reply=trial.reply,
             latency_ms=int((time.monotonic() - started) * 1000), attempts=ask.attempt + trial.attempts, error=error,
+            facts=trial.facts,
         )  # fmt: skip
 
 

@@ -173,7 +173,7 @@ class PolicyWorker:
             call_id=start.call_id, at=start.at, dialect=start.dialect, endpoint=start.endpoint, key=start.key, session=start.session,
             nonce=start.nonce, gateway=start.gateway, policy=policy, revision=revision, durable=self.config.durability != "relaxed",
             max_arguments_bytes=self.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
-            key_id=start.key_id, policy_set=self._set, body_sha256=start.body_sha256 or None,
+            key_id=start.key_id, policy_set=self._set, body_sha256=start.body_sha256 or None, facts=start.facts,
         )  # fmt: skip
 
     # --- entries and facts ---

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from policy.base import Judgement
+from protocol.records import JudgementFacts
 from streams import layout
 from tests.support.upstreams.judging import GOOD, NONCE, Upstream, anthropic_answer, in_ms, openai_answer, question, runtime
 from workers.judge import forms as judge_forms
@@ -194,6 +195,27 @@ async def test_a_server_that_ignores_a_forced_tool_is_read_as_strictly(upstream:
     asked = Asked(upstream, "tool")
     upstream.answers = [(200, openai_answer(GOOD)), (200, openai_answer("It is harmless.")), (200, openai_call(GOOD, "another"))]
     assert [((s := await asked()).probability, s.error) for _ in range(3)] == [(0.25, ""), (None, "invalid"), (None, "invalid")]
+    await asked.close()
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        ({"prompt_tokens": 300, "completion_tokens": 20, "total_tokens": 320}, (300, 20)),
+        ({"input_tokens": 300, "output_tokens": 0}, (300, 0)),
+        ({"input_tokens": 7}, (7, None)), ({"prompt_tokens": "many"}, (None, None)), ({"prompt_tokens": -1}, (None, None)),
+        ({"prompt_tokens": 2**70}, (None, None)), (None, (None, None)), ([], (None, None)),
+    ],
+)  # fmt: skip
+async def test_what_the_model_counted_is_noted_and_what_it_says_of_it_decides_nothing(
+    upstream: Upstream, usage: Any, counted: tuple[int | None, int | None]
+) -> None:
+    upstream.answers = [(200, openai_answer(GOOD) | {"usage": usage}), (200, openai_answer("no object") | {"usage": usage})]
+    asked = Asked(upstream)
+    assert [((s := await asked()).error, s.facts) for _ in range(2)] == [
+        ("", JudgementFacts(*counted)),
+        ("invalid", JudgementFacts(*counted)),
+    ]
     await asked.close()
 
 

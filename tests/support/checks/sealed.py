@@ -19,7 +19,7 @@ from db.engine import engine_url
 from db.link import conninfo
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
-from protocol.records import Record
+from protocol.records import CallFacts, Record
 from sluice import seal_cli
 from tests.support.checks.record import (
     NOW,
@@ -51,7 +51,7 @@ def many_rows(call: str, chance: random.Random, *, secret: str = "") -> list[Rec
         call, block=2, index=1, name=f"tool{secret}", arguments=words[0], released_arguments=words[1], reason=secret, rule=secret or None
     )
     return [
-        *whole_call(call, session=f"s{secret}"),
+        *whole_call(call, session=f"s{secret}", facts=CallFacts(f"agent{secret}") if secret else CallFacts(), start=secret),
         chunks_record(call, [b"data: " + word + b"\n\n" for word in words[2:8]], seq=4),
         release_record(call, words[8], number=2, seq=5),
         release_record(call, words[9], number=3, seq=6),

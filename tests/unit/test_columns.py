@@ -1,0 +1,69 @@
+"""Columns are declared once, by the records; what came later can be left out by whoever does not know it."""
+
+import inspect
+
+import msgspec
+import pytest
+
+from db.columns import TABLES, VERSION, CallTable, columns_of
+from db.models import Base
+from db.write.fit import fit
+from db.write.rows import KINDS, pack
+from protocol.records import CallFacts, EventRecord, JudgementFacts, JudgementRecord, Record, decode_records, encode_records
+from scripts.columns import PAGE, page
+from streams.layout import Start, pack_start, unpack_start
+from tests.support.checks.record import call_id, judgement_record
+
+WITH_RECORD = [table for table in TABLES if table.record is not None]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_the_table_has_the_columns_of_its_record(table: CallTable) -> None:
+    made = Base.metadata.tables[table.name]
+    assert {column.name for column in made.columns} == {"call_id", *(column.name for column in table.columns)}
+    assert {column.name for column in made.primary_key} == {"call_id", *(column.name for column in table.key)}
+    assert all(column.is_nullable or column.default == "" for column in table.columns if column.mark.since > 1)
+
+
+@pytest.mark.parametrize("table", WITH_RECORD, ids=lambda table: table.name)
+def test_what_came_later_is_last_on_the_wire_and_has_a_default(table: CallTable) -> None:
+    assert table.record is not None
+    later = [column for column in columns_of(table.record) if column.mark.since > 1]
+    versions = [column.mark.since for column in later if not column.path.startswith("facts.")]
+    assert versions == sorted(versions)
+    places = [place for place, column in enumerate(columns_of(table.record)) if column.mark.since > 1]
+    assert places == list(range(places[0], places[0] + len(places)) if places else [])
+    parameters = inspect.signature(table.record).parameters
+    for column in later:
+        assert parameters[column.path.partition(".")[0]].default is not inspect.Parameter.empty
+
+
+def test_every_kind_of_record_has_a_table() -> None:
+    assert set(KINDS) == set(Record.__args__)
+    assert {table.name for table in TABLES} - {kind.table for kind in KINDS.values()} == {"request_bodies"}
+    assert [column.name for table in TABLES for column in table.columns if column.mark.since > VERSION] == []
+
+
+def test_a_fact_that_fits_no_column_is_kept_in_an_event() -> None:
+    """Columns of a value within a record are made to fit, and packed, like its own."""
+    made = judgement_record(call_id(), facts=JudgementFacts(input_tokens=2**70, output_tokens=5))
+    fitted, event = fit(made)
+    assert isinstance(fitted, JudgementRecord) and fitted.facts == JudgementFacts(None, 5)
+    assert isinstance(event, EventRecord) and str(2**70) in event.detail
+    assert decode_records(encode_records([made])) == [made], "msgpack has no such number"
+    pack([fitted, event], {})
+
+
+def test_start_is_not_longer_where_nothing_is_noted() -> None:
+    start = Start(
+        call_id="c", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="", nonce="n",
+        deadline=2, body_sha256=bytes(32),
+    )  # fmt: skip
+    assert len(msgspec.msgpack.decode(pack_start(start))) == 16
+    assert unpack_start(pack_start(start)) == start
+    noted = msgspec.structs.replace(start, facts=CallFacts(user_agent="curl/8.5"))
+    assert unpack_start(pack_start(noted)) == noted
+
+
+def test_the_page_is_what_the_records_say() -> None:
+    assert PAGE.read_text() == page(), "run python -m scripts.columns"
