@@ -34,7 +34,7 @@ def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size:
     patience_s = min(CONNECT_TIMEOUT_S, max(2, round(answer_s)))
     # what is read through a cursor is read to its end: by default PostgreSQL plans for a tenth of it, and walks whole tables in their order
     options = f"-c statement_timeout={statement_timeout_ms(answer_s)} -c timezone=UTC -c cursor_tuple_fraction=1"
-    # rare and common values need plans of their own; `db.read.windows` relies on days being read one after the other
+    # rare and common values need plans of their own; `db.read.lists` relies on days being read one after the other
     options += " -c plan_cache_mode=force_custom_plan -c max_parallel_workers_per_gather=0"
     # a key that was revoked or a redaction is on disk when that is said, whatever the server's default
     options += " -c default_transaction_read_only=on" if read_only else " -c synchronous_commit=on"

@@ -13,7 +13,7 @@ import pytest
 import db.read.counts
 import db.read.lookups
 import db.read.queries
-from db.filters import CHUNK_FILTERS, parse_filters
+from db.filters import parse_filters
 from db.keys import PREFIX, KeyStore, digest
 from db.migrations.place import newest
 from db.read.export import Progress, export_lines
@@ -124,7 +124,7 @@ async def test_a_later_block_of_a_tool_call_is_the_last_word(url: str, reader: A
     page = await reader.calls(parse_filters(given(verdict="block", name="bash"), of="calls"))
     assert [i["tool_calls_blocked"] for i in page["items"]] == [1]
     assert not (await reader.calls(parse_filters(given(verdict="allow"), of="calls")))["items"]
-    page = await reader.chunks(UUID(call), parse_filters([], of="chunks", allowed=CHUNK_FILTERS)) or {}
+    page = await reader.chunks(UUID(call), parse_filters([], of="chunks")) or {}
     assert [i["verdict"] for i in page["items"]] == ["block"]
 
 
@@ -313,16 +313,16 @@ async def test_chunks_show_bytes_verdict_and_release(url: str, reader: AuditRead
         release_record(call, b"out \xfe", seq=2),
         tool_call_record(call, verdict="replace"),
     )
-    page = await reader.chunks(UUID(call), parse_filters([], of="chunks", allowed=CHUNK_FILTERS)) or {}
+    page = await reader.chunks(UUID(call), parse_filters([], of="chunks")) or {}
     first, second, third, fourth = page["items"]
     assert (first["seq"], first["raw"], first["raw_base64"], first["released"]) == (1, "data: a\n\n", None, [])
     assert (second["raw"], second["raw_base64"]) == ("\\xff\x00", "/wA=")
     assert [(r["number"], r["payload"], r["payload_base64"]) for r in second["released"]] == [(1, "out \\xfe", "b3V0IP4=")]
     assert (third["verdict"], fourth["verdict"]) == ("replace", "hold")
     await insert(url, EndRecord(call_id=call, at=NOW, state="FAILED", reason="client_gone", status=200))
-    page = await reader.chunks(UUID(call), parse_filters(given(verdict="withheld"), of="chunks", allowed=CHUNK_FILTERS)) or {}
+    page = await reader.chunks(UUID(call), parse_filters(given(verdict="withheld"), of="chunks")) or {}
     assert [i["seq"] for i in page["items"]] == [4]
-    assert await reader.chunks(UUID(int=7), parse_filters([], of="chunks", allowed=CHUNK_FILTERS)) is None
+    assert await reader.chunks(UUID(int=7), parse_filters([], of="chunks")) is None
 
 
 async def lines(reader: AuditReader, **values: object) -> list[dict[str, Any]]:
