@@ -60,11 +60,6 @@ class Filter(NamedTuple):
     values: Sequence[str] = ()
     default: str = ""
 
-    @property
-    def option(self) -> str:
-        """Its option on a command line."""
-        return f"--{self.name.replace('_', '-')}"
-
 
 _LISTS = "calls tool-calls judge-blocks"
 _ROWS = f"{_LISTS} counts export"

@@ -83,4 +83,3 @@ def counted(filters: Filters, by: Sequence[Dimension], rows: Sequence[Any]) -> J
 
 def _shown(value: date | str | None) -> str | None:
     return None if value is None else from_column(value) if isinstance(value, str) else value.isoformat()
-

@@ -104,7 +104,7 @@ async def _items(connection: AsyncConnection, filters: Filters, progress: Progre
     connection = await connection.execution_options(isolation_level="REPEATABLE READ")
     await wait_longer(connection, fetch_s)
     await connection.execute(text(_SETTINGS))
-    chosen = text(f"{chosen_calls(filters)} ORDER BY 1").bindparams(**values(filters))
+    chosen = text(chosen_calls(filters)).bindparams(**values(filters))
     async with AsyncExitStack() as open_cursors:
         keys = await _stream(connection, chosen, BATCH_CALLS, open_cursors)
         async for batch in keys.partitions():
@@ -140,7 +140,9 @@ async def _batch(connection: AsyncConnection, keys: Sequence[Row[Any]], progress
                     await cursor.advance()
 
 
-async def _stream(connection: AsyncConnection, statement: Select[Any] | TextClause, fetch: int, open_cursors: AsyncExitStack) -> AsyncResult[Any]:
+async def _stream(
+    connection: AsyncConnection, statement: Select[Any] | TextClause, fetch: int, open_cursors: AsyncExitStack
+) -> AsyncResult[Any]:
     result: AsyncResult[Any] = await connection.stream(statement.execution_options(yield_per=fetch))
     open_cursors.push_async_callback(result.close)
     return result

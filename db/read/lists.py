@@ -1,19 +1,33 @@
-"""The audit lists: the rows of each, what each filter compares, and how a page is found. One definition, for pages, counts and the export.
+"""The audit lists: the rows of each, what each filter compares, how a page is found. One definition for pages, counts and the export.
 
-A page is found in two steps. First the keys of its rows, by one statement for each day, the newest day first, until there are enough: within
-a day PostgreSQL plans by the statistics of that day, over all days by averages. Then the rows with these keys, as the views show them.
+A page is found in two steps. First the keys of its rows, by one statement for each day, the newest day first, until there are enough: in a
+day PostgreSQL plans by the statistics of that day, over all days by averages. Then the rows with these keys, as the views show them.
 Every table is bounded by the ids of the day, because PostgreSQL leaves out partitions by what is said of the table itself.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
 from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ARRAY, Integer, LargeBinary, Table, TextClause, Uuid, cast, func, literal, select, text, tuple_, union_all
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Integer,
+    LargeBinary,
+    Subquery,
+    Table,
+    TextClause,
+    Uuid,
+    func,
+    literal,
+    select,
+    text,
+    tuple_,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import Filters, ListName, Order, first_id
@@ -21,98 +35,108 @@ from db.read.views import CALL_LOG, JUDGED_LOGS, TOOL_CALL_LOG, VIEWS, ids_of, r
 from db.text import INDEXED, to_column, to_short
 
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
+LISTS: tuple[ListName, ...] = ("calls", "tool-calls", "judge-blocks")
 
 
 def _within(table: str) -> str:
     return f"{table}.call_id >= :low AND {table}.call_id < :high"
 
 
-def _among(row: str, column: str, *tables: str) -> str:
-    """Only calls that have the value of a filter in one of these tables.
-
-    It rules out nothing that the filter's own condition allows. But that is a coalesce or an OR, for which there is no index.
-    """
-    found = (f"SELECT x.call_id FROM {table} x WHERE x.{column} = :{column} AND {_within('x')}" for table in tables)
-    return f"{row}.call_id IN ({' UNION ALL '.join(found)})"
+def _exists(table: str, name: str, row: str, condition: str = "true") -> str:
+    """The row has one of another table under its key. By look-ups: without the OFFSET it were a join, which may begin with that table."""
+    same = f"{name}.call_id = {row}.call_id AND {name}.block = {row}.block AND {_within(name)}"
+    return f"EXISTS (SELECT FROM {table} {name} WHERE {same} AND {condition} OFFSET 0)"
 
 
-def _judged(row: str, verdict: str, policy: str) -> str:
-    """What a judge block is: something refused by a policy whose judgement is on record."""
-    judgement = f"j.call_id = {row}.call_id AND j.block = {row}.block AND j.policy = {policy} AND {_within('j')}"
-    return f"{verdict} NOT IN ('allow', 'replace') AND EXISTS (SELECT FROM judgements j WHERE {judgement})"
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a list, in SQL: what they are of, those that the list shows, and what each filter compares."""
+class _Rows(NamedTuple):
+    """Rows of a list: the view that shows them, what they are of, the table name of a row, and its number within the call."""
 
     view: Table
-    row: str
-    """The name of the table in `source` that each row is of."""
     source: str
-    compares: dict[str, str]
+    row: str
+    block: str
+    word: str
+    """The table name under which the verdict and its policy stand."""
     shows: str = "true"
-
-    def where(self, names: frozenset[str]) -> str:
-        """Return the condition for the filters of these names."""
-        chosen = [condition for name, condition in self.compares.items() if name in names]
-        if self.view is CALL_LOG and (said := names & {"name", "verdict", "words"}):
-            chosen.append(_with_tool_call(said))
-        return " AND ".join([_within(self.row), self.shows, *chosen])
+    said: str = "t.search"
+    """Where words are looked for."""
 
 
-_VERDICT, _POLICY = "coalesce(b.verdict, t.verdict)", "coalesce(b.policy, t.policy)"
-_IS_VERDICT, _IS_POLICY = (f"CASE WHEN b.call_id IS NULL THEN t.{x} = :{x} ELSE b.{x} = :{x} END" for x in ("verdict", "policy"))
-"""Not a coalesce: PostgreSQL takes one in two hundred to equal a value, and then reads and sorts the whole day for a common one."""
-_LATER = f"LEFT JOIN blocks b ON b.call_id = t.call_id AND b.block = t.block AND {_within('b')}"
-"""A block under the key of a tool call is the later word on it."""
-_OF_CALL = {name: f"c.{name} = :{name}" for name in ("session", "model", "key", "key_id")}
-_OF_TOOL_CALL = {
+_CALLS = _Rows(CALL_LOG, "calls c", "c", "0", "c")
+_TOOL_CALLS = _Rows(TOOL_CALL_LOG, "tool_calls t", "t", "t.block", "t")
+_FIRST = _TOOL_CALLS._replace(shows=f"NOT {_exists('blocks', 'b', 't')}")
+"""Tool calls of which nothing was said later."""
+_LATER_ON = f"b.call_id = t.call_id AND b.block = t.block AND {_within('b')}"
+_LATER = _TOOL_CALLS._replace(source=f"tool_calls t JOIN blocks b ON {_LATER_ON} AND b.kind NOT IN ('text', 'thinking')", word="b")
+"""Those of which something was: a block under the key of a tool call is the later word on it, and of neither of these kinds."""
+_ANY_BLOCKS = _Rows(JUDGED_LOGS[1], "blocks b", "b", "b.block", "b", said="to_tsvector('simple', b.reason)")
+_BLOCKS = _ANY_BLOCKS._replace(shows=f"NOT {_exists('tool_calls', 't', 'b')}")
+"""Content blocks that are no tool calls."""
+
+
+def _judged(rows: _Rows, view: Table) -> _Rows:
+    """What a judge block is: something refused by a policy whose judgement is on record."""
+    judgement = _exists("judgements", "j", rows.word, f"j.policy = {rows.word}.policy")
+    return rows._replace(view=view, shows=f"{rows.shows} AND {rows.word}.verdict NOT IN ('allow', 'replace') AND {judgement}")
+
+
+_JUDGED = (_judged(_FIRST, JUDGED_LOGS[0]), _judged(_LATER, JUDGED_LOGS[0]), _judged(_BLOCKS, JUDGED_LOGS[1]))
+_CALL_FILTERS = ("session", "model", "key", "key_id")
+_OF_CALL = "c.policy = :policy"
+_COMPARED = {
+    **{name: f"c.{name} = :{name}" for name in _CALL_FILTERS},
+    "state": "coalesce((SELECT e.state FROM ends e WHERE e.call_id = c.call_id AND " + _within("e") + "), 'ACTIVE') = :state",
     "name": "t.name = :name",
-    "verdict": f"{_IS_VERDICT} AND {_among('t', 'verdict', 'tool_calls', 'blocks')}",
-    "words": "t.search @@ plainto_tsquery('simple', :words)",
+    "verdict": "{word}.verdict = :verdict",
+    "words": "{said} @@ plainto_tsquery('simple', :words)",
 }
-_CALLS = Rows(
-    CALL_LOG, "c", f"calls c LEFT JOIN ends e ON e.call_id = c.call_id AND {_within('e')}",
-    {**_OF_CALL, "policy": "c.policy = :policy", "state": "coalesce(e.state, 'ACTIVE') = :state"},
-)  # fmt: skip
-_TOOL_CALLS = Rows(
-    TOOL_CALL_LOG, "t", f"tool_calls t {_LATER} LEFT JOIN calls c ON c.call_id = t.call_id AND {_within('c')}",
-    {
-        **_OF_CALL, **_OF_TOOL_CALL,
-        "policy": f"({_IS_POLICY} OR c.policy = :policy) AND {_among('t', 'policy', 'calls', 'tool_calls', 'blocks')}",
-    },
-)  # fmt: skip
-_JUDGED_CALLS = Rows(
-    JUDGED_LOGS[0], "t", _TOOL_CALLS.source,
-    {**_TOOL_CALLS.compares, "policy": f"({_IS_POLICY} OR c.policy = :policy) AND {_among('t', 'policy', 'calls', 'judgements')}"},
-    _judged("t", _VERDICT, _POLICY),
-)  # fmt: skip
-_JUDGED_BLOCKS = Rows(
-    JUDGED_LOGS[1], "b", f"blocks b LEFT JOIN calls c ON c.call_id = b.call_id AND {_within('c')}",
-    {
-        **_OF_CALL, "name": "false", "verdict": "b.verdict = :verdict", "words": "to_tsvector('simple', b.reason) @@ plainto_tsquery('simple', :words)",
-        "policy": f"(b.policy = :policy OR c.policy = :policy) AND {_among('b', 'policy', 'calls', 'judgements')}",
-    },
-    _judged("b", "b.verdict", "b.policy")
-    + f" AND NOT EXISTS (SELECT FROM tool_calls t WHERE t.call_id = b.call_id AND t.block = b.block AND {_within('t')})",
-)  # fmt: skip
-LISTS: dict[ListName, tuple[Rows, ...]] = {"calls": (_CALLS,), "tool-calls": (_TOOL_CALLS,), "judge-blocks": (_JUDGED_CALLS, _JUDGED_BLOCKS)}
+"""What each filter compares; but for `policy`, which compares the policy that decided, or that of the call."""
 COUNTED = {
     "day": "CAST(timezone(CAST(:zone AS text), sluice_call_at(t.call_id)) AS date)", "key": "c.key", "key_id": "c.key_id",
-    "session": "c.session", "model": "c.model", "name": "t.name", "verdict": _VERDICT, "policy": _POLICY,
-    "reason": "coalesce(b.reason, t.reason)",
+    "session": "c.session", "model": "c.model", "name": "t.name", "verdict": "coalesce(b.verdict, t.verdict)",
+    "policy": "coalesce(b.policy, t.policy)", "reason": "coalesce(b.reason, t.reason)",
 }  # fmt: skip
 """What tool calls can be counted by."""
 
 
-def _with_tool_call(names: frozenset[str]) -> str:
-    """Calls with a tool call that these filters mean; a verdict alone also means calls with such a block."""
-    of_tool = " AND ".join([_within("t"), *(_OF_TOOL_CALL[name] for name in sorted(names))])
-    found = f"SELECT t.call_id FROM tool_calls t {_LATER} WHERE {of_tool}"
-    if names == {"verdict"}:
-        found += f" UNION ALL SELECT x.call_id FROM blocks x WHERE x.verdict = :verdict AND {_within('x')}"
-    return f"c.call_id IN ({found})"
+def _rows(of: ListName, names: Set[str]) -> tuple[_Rows, ...]:
+    """What a list shows with the filters of these names.
+
+    For a coalesce there is no index, so what compares the word on a tool call is asked of the first words and of the later ones.
+    """
+    if of == "judge-blocks":
+        return tuple(rows for rows in _JUDGED if rows.row == "t" or "name" not in names)
+    if of == "tool-calls":
+        return (_FIRST, _LATER) if names & {"verdict", "policy"} else (_TOOL_CALLS,)
+    if not (of_tools := names & {"name", "verdict", "words"}):
+        return (_CALLS,)
+    # calls with such a tool call; by a verdict alone also those with such a block
+    found = (_TOOL_CALLS,) if "verdict" not in names else (_FIRST, _ANY_BLOCKS if len(of_tools) == 1 else _LATER)
+    return tuple(rows._replace(view=CALL_LOG, block="0") for rows in found)
+
+
+def _policies(of: ListName, word: str) -> tuple[str, ...]:
+    """What the filter `policy` compares: the policy that decided, or that of the call. There is no index for an OR: each is asked for."""
+    decided = f"{word}.policy = :policy"
+    if of == "judge-blocks":
+        # a day without a judgement of that policy need not be read
+        decided += f" AND EXISTS (SELECT FROM judgements g WHERE g.policy = :policy AND {_within('g')})"
+    return (_OF_CALL,) if of == "calls" else (_OF_CALL, decided)
+
+
+def _cases(of: ListName, names: Set[str]) -> Iterator[tuple[_Rows, str]]:
+    """Yield statements for keys: all together what a list shows with the filters of these names."""
+    for rows in _rows(of, names):
+        compared = [text.format(word=rows.word, said=rows.said) for name, text in _COMPARED.items() if name in names]
+        for policy in _policies(of, rows.word) if "policy" in names else ("true",):
+            needs_call = of == "calls" or policy == _OF_CALL or not names.isdisjoint(_CALL_FILTERS)
+            is_joined = needs_call and rows is not _CALLS
+            joined = f" JOIN calls c ON c.call_id = {rows.row}.call_id AND {_within('c')}" if is_joined else ""
+            # several tool calls may be of one call
+            each = "DISTINCT " if is_joined and of == "calls" else ""
+            conditions = " AND ".join([_within(rows.row), rows.shows, *compared, policy])
+            keys = f"SELECT {each}{rows.row}.call_id, {rows.block}, '{rows.view.name}'"
+            yield rows, f"{keys} FROM {rows.source}{joined} WHERE {conditions}"
 
 
 class Key(NamedTuple):
@@ -156,57 +180,63 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
 
 async def whole_rows(connection: AsyncConnection, keys: Sequence[Key], order: Order, most_bytes: int) -> list[Any]:
     """Return the rows that have these keys, in order, none behind `most_bytes` of payload. Payloads are measured where they lie."""
-    if not keys:
-        return []
-    pages, given = [], {}
+    pages, given = [], dict[str, Any]()
     for view in (VIEWS.tables[name] for name in sorted({key.view for key in keys})):
-        own = [key for key in keys if key.view == view.name]
+        ids, blocks = ([key[n] for key in keys if key.view == view.name] for n in (0, 1))
         rows = rows_of(view)
         page = select(*(column for column in rows.c if column.name != "search"))
         if view is not CALL_LOG:
-            lists = cast(literal([key.call_id for key in own], ARRAY(Uuid)), ARRAY(Uuid)), cast(literal([key.block for key in own], ARRAY(Integer)), ARRAY(Integer))
+            lists = literal(ids, ARRAY(Uuid)), literal(blocks, ARRAY(Integer))
             asked = func.unnest(*lists).table_valued("call_id", "block").render_derived(name=f"{view.name}_asked")
             page = page.where(tuple_(rows.c.call_id, rows.c.block).in_(select(asked.c.call_id, asked.c.block)))
         pages.append(page)
-        given[ids_of(view)] = [key.call_id for key in own]
-    found = (union_all(*pages) if len(pages) > 1 else pages[0]).subquery()
-    way = [column.asc() if order == "asc" else column.desc() for column in (found.c.call_id, found.c.get("block")) if column is not None]
+        given[ids_of(view)] = ids
+    if not pages:
+        return []
+    found = union_all(*pages).subquery()
     payloads = [func.coalesce(func.octet_length(column), 0) for column in found.c if isinstance(column.type, LargeBinary)]
-    before = func.sum(sum(payloads, start=literal(0))).over(order_by=way, rows=(None, -1)).label("before")
-    measured = select(found, before).subquery()
-    within = select(measured).where(func.coalesce(measured.c.before, 0) <= most_bytes)
-    way = [column.asc() if order == "asc" else column.desc() for column in (measured.c.call_id, measured.c.get("block")) if column is not None]
-    return list(await connection.execute(within.order_by(*way), given))
+    before = func.sum(sum(payloads, start=literal(0))).over(order_by=_in_order(found, order), rows=(None, -1))
+    measured = select(found, before.label("before")).subquery()
+    within = select(measured).where(func.coalesce(measured.c.before, 0) <= most_bytes).order_by(*_in_order(measured, order))
+    return list(await connection.execute(within, given))
+
+
+def _in_order(rows: Subquery, order: Order) -> list[ColumnElement[Any]]:
+    return [rows.c[name].asc() if order == "asc" else rows.c[name].desc() for name in ("call_id", "block") if name in rows.c]
 
 
 def chosen_calls(filters: Filters) -> str:
-    """Return the statement for the ids of all calls that the filters choose, for `values`."""
-    return f"SELECT c.call_id FROM {_CALLS.source} WHERE {_CALLS.where(frozenset(values(filters)))}"
+    """Return the statement for the ids of all calls that the filters choose, in order, for `values`."""
+    cases = " UNION ".join(case for _, case in _cases("calls", values(filters).keys()))
+    return f"SELECT call_id FROM ({cases}) AS chosen (call_id, block, view) ORDER BY call_id"
 
 
 def counted_calls(filters: Filters, by: Sequence[str]) -> TextClause:
-    """Return the statement for counts of tool calls, for `values`, a `limit` and a time `zone`: the columns of `by`, then tool calls and calls,
-    in the order of `by`."""
+    """Return the statement for counts of tool calls, for `values`, a `limit` and a time `zone`: the columns of `by`, then `tool_calls` and
+    `calls`, in the order of `by`."""
+    given = values(filters)
+    conditions = [_within("t"), *(f"{COUNTED[name]} = :{name}" for name in COUNTED if name in given and name != "policy")]
+    if "policy" in given:
+        conditions.append(f"({COUNTED['policy']} = :policy OR c.policy = :policy)")
     columns = ", ".join(f"{COUNTED[name]} AS {name}" for name in by)
     order = ", ".join(str(n + 1) for n in range(len(by)))
     return text(
-        f"SELECT {columns}, count(*) AS tool_calls, count(DISTINCT t.call_id) AS calls FROM {_TOOL_CALLS.source} "
-        f"WHERE {_TOOL_CALLS.where(frozenset(values(filters)))} GROUP BY {order} ORDER BY {order} LIMIT :limit"
+        f"SELECT {columns}, count(*) AS tool_calls, count(DISTINCT t.call_id) AS calls FROM tool_calls t LEFT JOIN blocks b ON {_LATER_ON} "
+        f"LEFT JOIN calls c ON c.call_id = t.call_id AND {_within('c')} "
+        f"WHERE {' AND '.join(conditions)} GROUP BY {order} ORDER BY {order} LIMIT :limit"
     )
 
 
 @cache
 def _keys(of: ListName, names: frozenset[str], order: Order) -> TextClause:
-    """The statement for the keys of a list between two calls, with the filters of these names."""
+    """The statement for the first keys of a list between two calls, with the filters of these names."""
     way, past = ("ASC", ">") if order == "asc" else ("DESC", "<")
+    by = f"ORDER BY 1 {way}" if of == "calls" else f"ORDER BY 1 {way}, 2 {way}"
     pages = []
-    for rows in LISTS[of]:
-        block = "0" if rows.view is CALL_LOG else f"{rows.row}.block"
-        behind = f" AND ({rows.row}.call_id, {block}) {past} (:after_id, :after_number)" if "after_id" in names else ""
-        keys = f"SELECT {rows.row}.call_id, {block} AS block, '{rows.view.name}' AS view FROM {rows.source} WHERE {rows.where(names)}{behind}"
-        by = f"{rows.row}.call_id {way}" if rows.view is CALL_LOG else f"{rows.row}.call_id {way}, {block} {way}"
-        pages.append(f"({keys} ORDER BY {by} LIMIT :limit)")
-    return text(pages[0] if len(pages) == 1 else f"{' UNION ALL '.join(pages)} ORDER BY 1 {way}, 2 {way} LIMIT :limit")
+    for rows, case in _cases(of, names):
+        behind = f" AND ({rows.row}.call_id, {rows.block}) {past} (:after_id, :after_number)" if "after_id" in names else ""
+        pages.append(f"({case}{behind} {by} LIMIT :limit)")
+    return text(pages[0] if len(pages) == 1 else f"{' UNION '.join(pages)} {by} LIMIT :limit")
 
 
 _DAYS = text("""

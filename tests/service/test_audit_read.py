@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 import db.read.counts
-import db.read.lookups
+import db.read.lists
 import db.read.queries
 from db.filters import parse_filters
 from db.keys import PREFIX, KeyStore, digest
@@ -542,7 +542,7 @@ async def test_the_api_without_postgres_is_503() -> None:
 async def test_items_that_go_before_they_are_read_are_left_out(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = [call_id() for _ in range(3)]
     await insert(url, *(record for call in calls for record in whole_call(call)))
-    read = db.read.lookups.whole_rows
+    read = db.read.lists.whole_rows
 
     async def after_days_were_dropped(*args: Any) -> list[Any]:
         rows(url, "DELETE FROM tool_calls WHERE call_id = %s RETURNING 1", calls[1])
