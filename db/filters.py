@@ -72,7 +72,7 @@ FILTERS = (
     Filter("name", _ROWS, "Name of the tool."),
     Filter("verdict", f"{_ROWS} chunks", "allow, block, replace, hold or withheld.", get_args(VerdictName)),
     Filter("policy", _ROWS, "Policy that decided, or of the call."),
-    Filter("state", "calls export", "ACTIVE, ENDED or FAILED.", tuple(State)),
+    Filter("state", "calls export", "ACTIVE, ENDED or FAILED.", tuple(map(str, State))),
     Filter("since", f"{_ROWS} verify", "Calls that began at this time or later: {forms}. Without a zone it is local time."),
     Filter("until", f"{_ROWS} verify", "Calls that began before this time, written as for --since."),
     Filter("q", f"{_LISTS} export", "Words in the tool's name, its arguments or the reason."),
@@ -232,7 +232,7 @@ def _position(value: str) -> Position:
 
 _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "call_id": ("call_id", parse_call_id),
-    "state": ("state", lambda value: State(_one_of("state", tuple(State), value.upper()))),
+    "state": ("state", lambda value: State(_one_of("state", tuple(map(str, State)), value.upper()))),
     "verdict": ("verdict", lambda value: _one_of("verdict", get_args(VerdictName), value.lower())),
     "since": ("low", partial(_bound, "since")),
     "until": ("high", partial(_bound, "until")),
