@@ -17,7 +17,8 @@ from db.filters import Position, encode_cursor, first_id, parse_filters
 from db.link import conninfo
 from db.read.queries import AuditReader
 
-BOUND_MS = 50.0
+COMMON_MS, BOUND_MS = 50.0, 300.0
+"""What the newest page may take that nothing or one common value chooses, and what any other may."""
 ROUNDS = 3
 LISTS = ("calls", "tool-calls", "judge-blocks")
 VALUES = {
@@ -69,6 +70,13 @@ def pages(volume: Volume, of: Any) -> Iterator[Given]:
     start = datetime(volume.first.year, volume.first.month, volume.first.day, tzinfo=UTC)
     late = first_id(start + timedelta(days=volume.days * 0.12))
     yield from ({}, {"cursor": encode_cursor(Position(of, "desc", late, 0))})
+
+
+def bound_ms(asked: Given) -> float:
+    """Return what a question may take; `asked` is as in the answers of `Asker`."""
+    given = [(name, value) for name, value in asked.items() if name != "of"]
+    is_common = asked["of"] in LISTS and len(given) <= 1 and all(value in VALUES.get(name, ())[1:2] for name, value in given)
+    return COMMON_MS if is_common else BOUND_MS
 
 
 class Said(NamedTuple):

@@ -76,7 +76,7 @@ class AuditReader:
     @classmethod
     def open(cls, database_url: str, *, pool_size: int = 5, answer_s: float = 15.0) -> Self:
         """Return a reader with an engine of its own; nothing connects yet. `answer_s` is what one statement may take."""
-        return cls(open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s, prepare_after=0))
+        return cls(open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s))
 
     @property
     def url(self) -> str:

@@ -249,6 +249,24 @@ async def test_pages_are_stable_while_rows_come_in(url: str, reader: AuditReader
     assert [call for call, _ in seen] == expected
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_calls_of_days_without_a_partition_are_listed_in_their_place(url: str, reader: AuditReader, order: str) -> None:
+    """Long ago, between two days that have one, and to come: they are in the default partitions."""
+    times = [NOW - n * DAY_MS for n in (20_000, 400, 399, 10, 2, 1, 0, -1, -2, -900)]
+    calls = [call_id(at) for at in times]
+    rows(url, "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date - 400, 1)")
+    rows(url, "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date - 2, 1)")
+    await insert(url, *(record for call in calls for record in (call_record(call), tool_call_record(call))))
+    for ask, of in ((reader.calls, "calls"), (reader.tool_calls, "tool-calls")):
+        seen, cursor = [], ""
+        while True:
+            page = await ask(parse_filters(given(limit=3, order=order, cursor=cursor, key="dev"), of=of))  # type: ignore[arg-type]
+            seen += [item["call_id"] for item in page["items"]]
+            if not (cursor := page["next_cursor"]):
+                break
+        assert seen == sorted(calls, reverse=order == "desc")
+
+
 @pytest.mark.case("A6")
 async def test_calls_page_without_repeats(url: str, reader: AuditReader) -> None:
     calls = [call_id() for _ in range(5)]
