@@ -162,7 +162,7 @@ class Asker:
         while nodes:
             node = nodes.pop()
             nodes += node.get("Plans", ())
-            if name := node.get("Index Name"):
+            if (name := node.get("Index Name")) and not name.startswith("pg_"):
                 indexes.add(re.sub(r"_(\d{8}|default)_", ".", name))
             if node["Node Type"] == "Seq Scan" and node["Plan Rows"] > 50:
                 scans.add(re.sub(r"_(\d{8}|default)$", "", node["Relation Name"]))

@@ -127,7 +127,7 @@ def _policies(of: ListName, word: str) -> tuple[str, ...]:
 def _cases(of: ListName, names: Set[str]) -> Iterator[tuple[_Rows, str]]:
     """Yield statements for keys: all together what a list shows with the filters of these names."""
     for rows in _rows(of, names):
-        compared = [text.format(word=rows.word, said=rows.said) for name, text in _COMPARED.items() if name in names]
+        compared = [how.format(word=rows.word, said=rows.said) for name, how in _COMPARED.items() if name in names]
         for policy in _policies(of, rows.word) if "policy" in names else ("true",):
             needs_call = of == "calls" or policy == _OF_CALL or not names.isdisjoint(_CALL_FILTERS)
             is_joined = needs_call and rows is not _CALLS

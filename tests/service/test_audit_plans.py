@@ -18,9 +18,8 @@ from tests.support.checks.record import fresh_database
 VOLUME = Volume(calls=4000, days=10)
 """With some 10,000 tool calls, 4,000 blocks and 100,000 chunks."""
 MOST_ROWS = {"calls": 4500, "tool-calls": 4500, "judge-blocks": 6000}
-"""200 calls of each filter, then 1,600; all rows of the calls that they have in common, in up to six tables, where those are few in a day:
-that took 1,500 and 6,500 rows by a statement for each day, and twice the time, because each was planned. One tool call in thirty is a
-judge block; what else was refused costs a look-up or two. Words that are nowhere, or seldom: a few hundred rows at most."""
+"""Of a day what is needed to fill the page; of a day in which a filter finds nothing what its indexes look up; then the whole rows of a
+page, in up to seven tables. What has to be compared row by row is walked for a day or two: one tool call in thirty is a judge block."""
 BLOCKED_LATER = """
 INSERT INTO blocks SELECT call_id, block, at, 'tool_use', 'block', 'said too late', policy FROM tool_calls
 WHERE verdict = 'allow' AND policy LIKE 'tool_judge%' AND get_byte(uuid_send(call_id), 15) < 16 ON CONFLICT DO NOTHING
