@@ -5,7 +5,7 @@ day PostgreSQL plans by the statistics of that day, over all days by averages. T
 Every table is bounded by the ids of the day, because PostgreSQL leaves out partitions by what is said of the table itself.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
@@ -91,6 +91,11 @@ _COMPARED = {
     "words": "{said} @@ plainto_tsquery('simple', :words)",
 }
 """What each filter compares; but for `policy`, which compares the policy that decided, or that of the call."""
+_PLACES = {**dict.fromkeys(_CALL_FILTERS, ("calls",)), "name": ("tool_calls",), "verdict": ("tool_calls", "blocks")}
+"""The tables that have an index of what a filter compares; the policy that decided on a block has none."""
+_LOOK_AFTER = 2
+"""Where so many days did not fill the page, it is asked in which of the others a filter finds something."""
+Bounds = tuple[UUID, UUID]
 COUNTED = {
     "day": "CAST(timezone(CAST(:zone AS text), sluice_call_at(t.call_id)) AS date)", "key": "c.key", "key_id": "c.key_id",
     "session": "c.session", "model": "c.model", "name": "t.name", "verdict": "coalesce(b.verdict, t.verdict)",
@@ -170,11 +175,15 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
         # none of those is one, which to find out would take a look at all of them
         return found
     statement = _keys(of, frozenset(given), filters.order)
-    for low, high in await _days(connection, given["low"], given["high"], filters.order):
+    days = await _days(connection, given["low"], given["high"], filters.order)
+    looked = 0
+    while days and len(found) < limit:
+        (low, high), *days = days
         rows = await connection.execute(statement, given | {"low": low, "high": high, "limit": limit - len(found)})
         found += map(Key._make, rows)
-        if len(found) == limit:
-            break
+        looked += 1
+        if looked == _LOOK_AFTER and len(found) < limit and days and not _PLACES.keys().isdisjoint(given):
+            days = await _days_with(connection, given, days)
     return found
 
 
@@ -245,7 +254,7 @@ WHERE inhparent IN (CAST('calls' AS regclass), CAST('tool_calls' AS regclass), C
 """)
 
 
-async def _days(connection: AsyncConnection, low: UUID, high: UUID, order: Order) -> list[tuple[UUID, UUID]]:
+async def _days(connection: AsyncConnection, low: UUID, high: UUID, order: Order) -> list[Bounds]:
     """The days between two ids that have partitions, in order, each up to the next: what lies between is in the default partitions.
 
     Days to come, whose partitions are made beforehand, belong to today.
@@ -254,6 +263,20 @@ async def _days(connection: AsyncConnection, low: UUID, high: UUID, order: Order
     begins = [first for day in sorted(days) if day <= datetime.now(UTC) and low < (first := first_id(day)) < high]
     found = list(pairwise([low, *begins, high])) if low < high else []
     return found if order == "asc" else found[::-1]
+
+
+async def _days_with(connection: AsyncConnection, given: Mapping[str, Any], days: Sequence[Bounds]) -> list[Bounds]:
+    """Those of the days in which each filter by itself finds something, by its index: planning a statement for a day costs more."""
+    found = []
+    for name, tables in ((name, tables) for name, tables in _PLACES.items() if name in given):
+        within = f"x.{name} = :{name} AND x.call_id >= day.low AND x.call_id < day.high"
+        found.append(" OR ".join(f"EXISTS (SELECT FROM {table} x WHERE {within} OFFSET 0)" for table in tables))
+    lows, highs = zip(*days, strict=True)
+    statement = f"""
+        SELECT day.low, day.high FROM unnest(CAST(:lows AS uuid[]), CAST(:highs AS uuid[])) WITH ORDINALITY AS day (low, high, n)
+        WHERE ({") AND (".join(found)}) ORDER BY day.n
+    """
+    return [(low, high) for low, high in await connection.execute(text(statement), {**given, "lows": list(lows), "highs": list(highs)})]
 
 
 def _next(call_id: UUID) -> UUID:
