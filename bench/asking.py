@@ -7,19 +7,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import psycopg
 from psycopg.sql import SQL, Literal
 from sqlalchemy import event
 
 from bench.volume import Volume
-from db.filters import CHUNK_FILTERS, Position, encode_cursor, first_id, parse_filters
+from db.filters import Position, encode_cursor, first_id, parse_filters
 from db.link import conninfo
-from db.read.plans import SETTINGS, KeptPlans
 from db.read.queries import AuditReader
 
-BOUND_MS = 50.0
+COMMON_MS, BOUND_MS = 50.0, 300.0
+"""What the newest page may take that nothing or one common value chooses, and what any other may."""
 ROUNDS = 3
 LISTS = ("calls", "tool-calls", "judge-blocks")
 VALUES = {
@@ -73,37 +72,38 @@ def pages(volume: Volume, of: Any) -> Iterator[Given]:
     yield from ({}, {"cursor": encode_cursor(Position(of, "desc", late, 0))})
 
 
+def bound_ms(asked: Given) -> float:
+    """Return what a question may take; `asked` is as in the answers of `Asker`."""
+    given = [(name, value) for name, value in asked.items() if name != "of"]
+    is_common = asked["of"] in LISTS and len(given) <= 1 and all(value in VALUES.get(name, ())[1:2] for name, value in given)
+    return COMMON_MS if is_common else BOUND_MS
+
+
 class Said(NamedTuple):
-    """A statement of a reader, and what made its plan; None: the settings of the connection."""
+    """A statement of a reader."""
 
     statement: str
     parameters: Any
-    mode: str | None = None
 
 
 @contextmanager
-def heard() -> Iterator[list[Said]]:
-    """Hear what pages ask of PostgreSQL."""
+def heard(reader: AuditReader) -> Iterator[list[Said]]:
+    """Hear what a reader asks of PostgreSQL."""
     said: list[Said] = []
-    ask, ask_by_values = KeptPlans.ask, KeptPlans.ask_by_values
 
-    async def hear(plans: KeptPlans, statement: str, given: Any) -> list[Any]:
-        said.append(Said(statement, given, "force_generic_plan"))
-        return await ask(plans, statement, given)
+    def hear(*given: Any) -> None:
+        said.append(Said(given[2], given[3]))
 
-    async def hear_by_values(plans: KeptPlans, statement: str, given: Any) -> list[Any]:
-        said.append(Said(statement, given, "force_custom_plan"))
-        return await ask_by_values(plans, statement, given)
-
-    with patch.object(KeptPlans, "ask", hear), patch.object(KeptPlans, "ask_by_values", hear_by_values):
+    event.listen(reader.engine.sync_engine, "before_cursor_execute", hear)
+    try:
         yield said
+    finally:
+        event.remove(reader.engine.sync_engine, "before_cursor_execute", hear)
 
 
 def explain(connection: psycopg.Connection[Any], said: Said, how: str = "FORMAT JSON") -> dict[str, Any] | None:
-    """Return the plan of a statement as it is made, by values or kept, for the rest of this transaction."""
-    statement, parameters, mode = said
-    if mode is not None:
-        connection.execute(SETTINGS.format(mode=mode, others="off", is_local="true").encode())
+    """Return the plan of a statement for its values."""
+    statement, parameters = said
     names: dict[str, int] = {}
     asked = re.sub(r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", statement).replace("%%", "%")
     connection.execute(f"PREPARE asked AS {asked}".encode())
@@ -121,8 +121,7 @@ class Asker:
         self.reader = AuditReader.open(url)
         self._explain = psycopg.connect(conninfo(url), autocommit=True)
         self._hearing = ExitStack()
-        self._said = self._hearing.enter_context(heard())
-        event.listen(self.reader.engine.sync_engine, "before_cursor_execute", lambda *given: self._said.append(Said(given[2], given[3])))
+        self._said = self._hearing.enter_context(heard(self.reader))
 
     async def lists(self, of: Any, given: Given) -> dict[str, Any]:
         """Ask for a page of a list; returns what was asked, the milliseconds and the plan."""
@@ -134,7 +133,7 @@ class Asker:
         """Ask for a call and for its chunks."""
         found = [await self._timed({"of": "call"}, lambda: self.reader.call(call_id))]
         for given in ({}, {"verdict": "allow"}, {"verdict": "hold"}, {"limit": "1000"}):
-            filters = parse_filters(given.items(), of="chunks", allowed=CHUNK_FILTERS)
+            filters = parse_filters(given.items(), of="chunks")
             found.append(await self._timed({"of": "chunks", **given}, lambda filters=filters: self.reader.chunks(call_id, filters)))
         return iter(found)
 
@@ -163,7 +162,7 @@ class Asker:
         while nodes:
             node = nodes.pop()
             nodes += node.get("Plans", ())
-            if name := node.get("Index Name"):
+            if (name := node.get("Index Name")) and not name.startswith("pg_"):
                 indexes.add(re.sub(r"_(\d{8}|default)_", ".", name))
             if node["Node Type"] == "Seq Scan" and node["Plan Rows"] > 50:
                 scans.add(re.sub(r"_(\d{8}|default)$", "", node["Relation Name"]))

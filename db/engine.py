@@ -11,9 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from db.link import CONNECT_TIMEOUT_S, ENCODING, KEEPALIVES, PING_S, TimedConnection, statement_timeout_ms
 
-KEPT = 32
-"""So many statements a connection keeps at most: the plan of one over all days' partitions takes 1 to 2 MB of its server."""
-
 
 def engine_url(url: str) -> URL:
     """Return the SQLAlchemy form of `url`: `postgresql://user:password@host:port/name`, or with `?host=/socket/dir`."""
@@ -25,16 +22,15 @@ def engine_url(url: str) -> URL:
     )
 
 
-def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size: int = 5, prepare_after: int = 5) -> AsyncEngine:
+def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size: int = 5) -> AsyncEngine:
     """Return an engine; nothing connects until it is used. A read-only one refuses writes at the server.
 
     A statement past `answer_s` fails, and where the server does not even say that, its connection is cut and is not used again.
-    A connection keeps the statements that it was given more than `prepare_after` times.
     """
     patience_s = min(CONNECT_TIMEOUT_S, max(2, round(answer_s)))
     # what is read through a cursor is read to its end: by default PostgreSQL plans for a tenth of it, and walks whole tables in their order
     options = f"-c statement_timeout={statement_timeout_ms(answer_s)} -c timezone=UTC -c cursor_tuple_fraction=1"
-    # rare and common values need plans of their own; `db.read.windows` relies on days being read one after the other
+    # rare and common values need plans of their own; `db.read.lists` relies on days being read one after the other
     options += " -c plan_cache_mode=force_custom_plan -c max_parallel_workers_per_gather=0"
     # a key that was revoked or a redaction is on disk when that is said, whatever the server's default
     options += " -c default_transaction_read_only=on" if read_only else " -c synchronous_commit=on"
@@ -48,14 +44,12 @@ def open_engine(url: str, *, read_only: bool, answer_s: float = 15.0, pool_size:
             "options": options,
             "connect_timeout": patience_s,
             "async_creator_fn": TimedConnection.connect,
-            "prepare_threshold": prepare_after,
         },
         hide_parameters=True,
     )
 
     def lend(adapted: Any, *_: object) -> None:
         adapted.driver_connection.answer_s = answer_s
-        adapted.driver_connection.prepared_max = KEPT
 
     def take_back(adapted: Any, *_: object) -> None:
         if adapted is not None:

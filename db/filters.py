@@ -6,11 +6,12 @@ name another place in the same list. Must not know: SQL.
 
 import base64
 import binascii
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Literal, get_args
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
 import msgspec
@@ -22,24 +23,17 @@ from protocol.errors import InvalidRequest
 from protocol.records import VerdictName
 
 ListName = Literal["calls", "tool-calls", "judge-blocks", "chunks"]
+Asked = ListName | Literal["call", "counts", "export", "verify"]
+"""What takes filters."""
 Order = Literal["asc", "desc"]
-
-LIST_FILTERS = frozenset(
-    {"call_id", "session", "model", "key", "key_id", "name", "verdict", "policy", "since", "until", "q", "limit", "cursor", "order"}
-)
-CALL_FILTERS = LIST_FILTERS | {"state"}
-CHUNK_FILTERS = frozenset({"verdict", "limit", "cursor", "order"})
-EXPORT_FILTERS = CALL_FILTERS - {"limit", "cursor", "order"}
-VERIFY_FILTERS = frozenset({"call_id", "since", "until"})
-COUNT_FILTERS = LIST_FILTERS - {"call_id", "q", "limit", "cursor", "order"}
+LEAST_PREFIX = 8
+"""Hexadecimal digits that the beginning of a call id must have: fewer stand for more than a minute of calls."""
 DEFAULT_LIMIT = 50
 MAX_LIMIT = MAX_PAGE
 MAX_TEXT = MAX_FILTER_CHARS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UUID_MS = 1 << 48
 _pack = msgspec.msgpack.Encoder(uuid_format="bytes").encode
-LEAST_PREFIX = 8
-"""Hexadecimal digits that the beginning of a call id must have: fewer stand for more than a minute of calls."""
 NOT_A_CALL_ID = "not_a_call_id"
 """Code of the error about what cannot be a call id."""
 _DIGITS = 32
@@ -54,6 +48,44 @@ class State(StrEnum):
     """Its answer came to its end."""
     FAILED = "FAILED"
     """It did not; the reason says why."""
+
+
+class Filter(NamedTuple):
+    """A filter: what takes it, what it means as an option of a command, and the values that it may have, if those are few."""
+
+    name: str
+    of: str
+    """Of `Asked`, with spaces between."""
+    help: str
+    values: Sequence[str] = ()
+    default: str = ""
+
+
+_LISTS = "calls tool-calls judge-blocks"
+_ROWS = f"{_LISTS} counts export"
+FILTERS = (
+    Filter("call_id", f"{_LISTS} export verify", f"One call: its id, or the first {LEAST_PREFIX} characters of it or more."),
+    Filter("session", _ROWS, "Session of the call."),
+    Filter("model", _ROWS, "Model asked for."),
+    Filter("key", _ROWS, "Name of the API key."),
+    Filter("key_id", _ROWS, "Id of the API key, or its beginning, as `sluice keys list` shows it."),
+    Filter("name", _ROWS, "Name of the tool."),
+    Filter("verdict", f"{_ROWS} chunks", "allow, block, replace, hold or withheld.", get_args(VerdictName)),
+    Filter("policy", _ROWS, "Policy that decided, or of the call."),
+    Filter("state", "calls export", "ACTIVE, ENDED or FAILED.", tuple(map(str, State))),
+    Filter("since", f"{_ROWS} verify", "Calls that began at this time or later: {forms}. Without a zone it is local time."),
+    Filter("until", f"{_ROWS} verify", "Calls that began before this time, written as for --since."),
+    Filter("q", f"{_LISTS} export", "Words in the tool's name, its arguments or the reason."),
+    Filter("limit", f"{_LISTS} chunks", f"Items on a page, 1 to {MAX_LIMIT}.", default=str(DEFAULT_LIMIT)),
+    Filter("cursor", f"{_LISTS} chunks", "Where the last page ended."),
+    Filter("order", f"{_LISTS} chunks", "By time of the call: asc is the oldest first, or desc.", get_args(Order), "desc"),
+)
+"""All filters, in the order in which a command shows them. What a filter compares is in `db.read.lists`."""
+
+
+def filters_of(asked: Asked) -> tuple[Filter, ...]:
+    """Return the filters that a list, or what else takes some, takes."""
+    return tuple(one for one in FILTERS if asked in one.of.split())
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -88,10 +120,9 @@ class Filters:
     after: Position | None = None
 
 
-def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: frozenset[str] | None = None) -> Filters:
+def parse_filters(given: Iterable[tuple[str, str]], *, of: Asked) -> Filters:
     """Check query parameters; an empty value is one not given. Raises InvalidRequest with the parameter's name."""
-    if allowed is None:
-        allowed = CALL_FILTERS if of == "calls" else LIST_FILTERS
+    allowed = {one.name for one in filters_of(of)}
     values: dict[str, str] = {}
     for name, value in given:
         if name not in allowed:
@@ -102,29 +133,19 @@ def parse_filters(given: Iterable[tuple[str, str]], *, of: ListName, allowed: fr
             raise InvalidRequest(f"longer than {MAX_TEXT} characters", param=name)
         if value:
             values[name] = value
-    order = _order(values.get("order", "asc" if of == "chunks" else "desc"))
-    call_id = parse_call_id(values["call_id"]) if "call_id" in values else None
-    low, high = _bound("since", values.get("since")), _bound("until", values.get("until"))
-    if low is not None and high is not None and low >= high:
+    order = _order(values.pop("order", "asc" if of == "chunks" else "desc"))
+    found: dict[str, Any] = {"order": order}
+    for name, value in values.items():
+        field, read = _READ.get(name, (name, str))
+        found[field] = read(value)
+    if isinstance(found.get("call_id"), str):
+        found["prefix"] = found.pop("call_id")
+    if "low" in found and "high" in found and found["low"] >= found["high"]:
         raise InvalidRequest("is not after `since`, so nothing can match", param="until")
-    return Filters(
-        call_id=call_id if isinstance(call_id, UUID) else None,
-        prefix=call_id if isinstance(call_id, str) else None,
-        state=_state(values.get("state")),
-        session=values.get("session"),
-        model=values.get("model"),
-        key=values.get("key"),
-        key_id=values.get("key_id"),
-        name=values.get("name"),
-        verdict=_verdict(values.get("verdict")),
-        policy=values.get("policy"),
-        low=low,
-        high=high,
-        words=_words(values.get("q")),
-        limit=_limit(values.get("limit")),
-        order=order,
-        after=_position(values.get("cursor"), of, order),
-    )
+    after: Position | None = found.get("after")
+    if after is not None and (after.list != of or after.order != order):
+        raise InvalidRequest("belongs to another list or order", param="cursor")
+    return Filters(**found)
 
 
 def parse_call_id(value: str) -> UUID | str:
@@ -175,25 +196,13 @@ def _order(value: str) -> Order:
             raise InvalidRequest("must be asc or desc", param="order")
 
 
-def _state(value: str | None) -> State | None:
-    try:
-        return None if value is None else State(value.upper())
-    except ValueError:
-        raise InvalidRequest(
-            f"must be one of {', '.join(State)}{did_you_mean(str(value).upper(), map(str, State))}", param="state"
-        ) from None
+def _one_of(name: str, known: Sequence[str], value: str) -> str:
+    if value not in known:
+        raise InvalidRequest(f"must be one of {', '.join(known)}{did_you_mean(value, known)}", param=name)
+    return value
 
 
-def _verdict(value: str | None) -> str | None:
-    known = get_args(VerdictName)
-    if value is not None and value.lower() not in known:
-        raise InvalidRequest(f"must be one of {', '.join(known)}{did_you_mean(value.lower(), known)}", param="verdict")
-    return value and value.lower()
-
-
-def _bound(name: str, value: str | None) -> UUID | None:
-    if value is None:
-        return None
+def _bound(name: str, value: str) -> UUID:
     try:
         at = datetime.fromisoformat(value.replace(" ", "+") if "T" in value else value)
         return first_id(at if at.tzinfo else at.replace(tzinfo=UTC))
@@ -201,30 +210,34 @@ def _bound(name: str, value: str | None) -> UUID | None:
         raise InvalidRequest("must be a date or time like 2026-01-31 or 2026-01-31T12:00:00Z", param=name) from None
 
 
-def _words(value: str | None) -> str | None:
-    if value is None:
-        return None
+def _words(value: str) -> str:
     if not (found := words(value)):
         raise InvalidRequest("holds no word to search for", param="q")
     return found
 
 
-def _limit(value: str | None) -> int:
-    if value is None:
-        return DEFAULT_LIMIT
+def _limit(value: str) -> int:
     if not (value.isascii() and value.isdigit() and 1 <= int(value) <= MAX_LIMIT):
         raise InvalidRequest(f"must be a number from 1 to {MAX_LIMIT}", param="limit")
     return int(value)
 
 
-def _position(value: str | None, of: ListName, order: Order) -> Position | None:
-    if value is None:
-        return None
+def _position(value: str) -> Position:
     try:
         packed = base64.b64decode(value + "=" * (-len(value) % 4), altchars=b"-_", validate=True)
-        position = msgspec.msgpack.decode(packed, type=Position)
+        return msgspec.msgpack.decode(packed, type=Position)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise InvalidRequest("not a cursor of this API", param="cursor") from None
-    if position.list != of or position.order != order:
-        raise InvalidRequest("belongs to another list or order", param="cursor")
-    return position
+
+
+_READ: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "call_id": ("call_id", parse_call_id),
+    "state": ("state", lambda value: State(_one_of("state", tuple(map(str, State)), value.upper()))),
+    "verdict": ("verdict", lambda value: _one_of("verdict", get_args(VerdictName), value.lower())),
+    "since": ("low", partial(_bound, "since")),
+    "until": ("high", partial(_bound, "until")),
+    "q": ("words", _words),
+    "limit": ("limit", _limit),
+    "cursor": ("after", _position),
+}
+"""The field of `Filters` that a filter becomes, and how it is read; all others are text as it came."""

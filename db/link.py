@@ -30,8 +30,6 @@ class TimedConnection(psycopg.AsyncConnection[Any]):
     """A connection that is cut when it waits for its server for `answer_s`: a server that stopped, or a network, says nothing."""
 
     answer_s = PING_S
-    keeps_plans = False
-    """Whether its settings are those of `db.read.plans`."""
 
     async def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
         """Every wait of the driver for an answer comes through here."""

@@ -14,10 +14,11 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from db.filters import CHUNK_FILTERS, EXPORT_FILTERS, NOT_A_CALL_ID, VERIFY_FILTERS, parse_filters
+from db.filters import NOT_A_CALL_ID, Asked, Filters, ListName, parse_filters
 from db.read.counts import parse_counts
 from db.read.export import export_lines
 from db.read.items import JsonObject, dump_json
+from db.read.lists import LISTS
 from db.read.queries import AuditReader
 from gateway import door
 from gateway.keyring import refusal
@@ -100,27 +101,25 @@ def _make_app(audit: Audit) -> FastAPI:
 
 def _make_router() -> APIRouter:
     router = APIRouter(prefix="/audit", dependencies=[Depends(require_auditor)])
-    router.add_api_route("/calls", _calls, methods=["GET"])
+    for of in LISTS:
+        router.add_api_route(f"/{of}", _list(of), methods=["GET"])
     router.add_api_route("/calls/{call_id}", _call, methods=["GET"])
     router.add_api_route("/calls/{call_id}/chunks", _chunks, methods=["GET"])
-    router.add_api_route("/tool-calls", _tool_calls, methods=["GET"])
-    router.add_api_route("/judge-blocks", _judge_blocks, methods=["GET"])
     router.add_api_route("/counts", _counts, methods=["GET"])
     router.add_api_route("/export", _export, methods=["GET"])
     router.add_api_route("/verify", _verify, methods=["GET"])
     return router
 
 
-async def _calls(request: Request, reader: Reader) -> Response:
-    return _json(await reader.calls(parse_filters(request.query_params.multi_items(), of="calls")))
+def _list(of: ListName) -> Callable[..., Awaitable[Response]]:
+    async def page(request: Request, reader: Reader) -> Response:
+        return _json(await reader.page(of, _filters(request, of)))
+
+    return page
 
 
-async def _tool_calls(request: Request, reader: Reader) -> Response:
-    return _json(await reader.tool_calls(parse_filters(request.query_params.multi_items(), of="tool-calls")))
-
-
-async def _judge_blocks(request: Request, reader: Reader) -> Response:
-    return _json(await reader.judge_blocks(parse_filters(request.query_params.multi_items(), of="judge-blocks")))
+def _filters(request: Request, of: Asked) -> Filters:
+    return parse_filters(request.query_params.multi_items(), of=of)
 
 
 async def _counts(request: Request, reader: Reader) -> Response:
@@ -128,17 +127,16 @@ async def _counts(request: Request, reader: Reader) -> Response:
 
 
 async def _call(request: Request, call_id: CallId, reader: Reader) -> Response:
-    parse_filters(request.query_params.multi_items(), of="calls", allowed=frozenset())
+    _filters(request, "call")
     return _found(await reader.call(call_id))
 
 
 async def _chunks(request: Request, call_id: CallId, reader: Reader) -> Response:
-    filters = parse_filters(request.query_params.multi_items(), of="chunks", allowed=CHUNK_FILTERS)
-    return _found(await reader.chunks(call_id, filters))
+    return _found(await reader.chunks(call_id, _filters(request, "chunks")))
 
 
 async def _export(request: Request, reader: Reader) -> Response:
-    filters = await reader.named(parse_filters(request.query_params.multi_items(), of="calls", allowed=EXPORT_FILTERS))
+    filters = await reader.named(_filters(request, "export"))
     lines = export_lines(reader.engine, filters, fetch_s=EXPORT_FETCH_S)
     # The first piece is read before the answer begins, so that an error there still has its status.
     first = await anext(lines)
@@ -150,7 +148,7 @@ async def _verify(request: Request, reader: Reader) -> Response:
     """Some calls against their seals, and the checkpoints around those; the whole record is for the command line."""
     from db.seals.verify import verify_part
 
-    chosen = await reader.named(parse_filters(request.query_params.multi_items(), of="calls", allowed=VERIFY_FILTERS))
+    chosen = await reader.named(_filters(request, "verify"))
     if chosen.call_id is None and chosen.low is None:
         raise InvalidRequest("give a call_id, or since and until", param="call_id")
     audit: Audit = request.app.state.audit

@@ -5,9 +5,10 @@ items come from.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from db.filters import ListName
 from sluice.tables import Column, Item, clock, short_ids
 
 
@@ -96,6 +97,11 @@ _OF_CALL = (
     Column(heading="policy", value="policy", least=8, is_extra=True),
     Column(heading="model", value="model", least=8, is_extra=True),
 )
+
+
+LISTS: dict[ListName, Callable[[Sequence[Item]], Listed]] = {
+    "calls": of_calls, "tool-calls": of_tool_calls, "judge-blocks": of_judge_blocks,
+}  # fmt: skip
 
 
 def cause(item: Item) -> object:

@@ -7,13 +7,13 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 import typer
 
-from db.filters import NOT_A_CALL_ID, Filters, ListName, parse_filters
+from db.filters import NOT_A_CALL_ID, Asked, Filters, parse_filters
 from db.read.queries import AuditReader
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound, PipelineError
 from sluice.errors import StartError
@@ -53,12 +53,12 @@ def quiet_pipe() -> Iterator[None]:
         raise typer.Exit(0) from None
 
 
-def read_filters(given: list[tuple[str, str]], of: ListName, allowed: frozenset[str] | None = None) -> Filters:
+def read_filters(given: Iterable[tuple[str, str]], of: Asked) -> Filters:
     """Return filters, with times as people write them. Raises InvalidRequest."""
-    return parse_filters(read_times(given), of=of, allowed=allowed)
+    return parse_filters(read_times(given), of=of)
 
 
-def read_times(given: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def read_times(given: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return what was given with its times as the record's filters take them. Raises InvalidRequest."""
     return [(name, read_time(value, name) if name in ("since", "until") else value) for name, value in given]
 

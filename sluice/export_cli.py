@@ -9,37 +9,20 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from db.filters import EXPORT_FILTERS
 from db.read.export import Progress as ExportProgress
 from db.read.export import export_lines
 from db.read.queries import AuditReader
-from sluice.audit_options import (
-    AsJson,
-    CallId,
-    KeyId,
-    KeyName,
-    Model,
-    Name,
-    Policy,
-    SessionName,
-    Since,
-    State,
-    Until,
-    Verdict,
-    Words,
-    given,
-)
+from sluice.audit_options import AsJson, Chosen, with_filters
 from sluice.audit_run import print_json, read_filters, run
 
 
+@with_filters("export")
 def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write; without it, standard output.")] = None,
-    call_id: CallId = "", session: SessionName = "", model: Model = "", key: KeyName = "", key_id: KeyId = "",
-    name: Name = "", verdict: Verdict = "", policy: Policy = "", state: State = "",
-    since: Since = "", until: Until = "", q: Words = "", as_json: AsJson = False,
-) -> None:  # fmt: skip
+    chosen: Chosen = (),
+    as_json: AsJson = False,
+) -> None:
     """Write calls with everything about them as lines of JSON; the last line says export_end."""
-    chosen = given(locals())
     part = output.with_name(output.name + ".part") if output else None
 
     async def write(reader: AuditReader) -> ExportProgress:
@@ -64,8 +47,8 @@ def export(
             typer.echo(f"{done.calls:,} call{'' if done.calls == 1 else 's'} in {done.lines + 1:,} lines: {output}", err=True)
 
 
-async def _export(reader: AuditReader, chosen: list[tuple[str, str]], file: BinaryIO) -> ExportProgress:
-    filters = await reader.named(read_filters(chosen, "calls", EXPORT_FILTERS))
+async def _export(reader: AuditReader, chosen: Chosen, file: BinaryIO) -> ExportProgress:
+    filters = await reader.named(read_filters(chosen, "export"))
     console = Console(stderr=True)
     total = await reader.count_calls(filters) if console.is_terminal else None
     done = ExportProgress()

@@ -37,7 +37,7 @@ async def _follow(
             raise InvalidRequest("does not go with --follow, which goes on with what is new, the newest last: leave one out", param=name)
     filters = await reader.named(read_filters(chosen, of))
     found = await _newest(reader, of, filters)
-    new = _of_interest(of, (await _page(reader, of, filters))["items"])
+    new = _of_interest(of, (await reader.page(of, filters))["items"])
     if not new:
         note(f"waiting for {'calls' if of == 'calls' else 'tool calls'} (Ctrl-C ends it)")
     seen, layout, is_away = {_key(item) for item in (*found, *new)}, Layout(needed=dict(_ROOM)), False
@@ -68,16 +68,12 @@ async def _newest(reader: AuditReader, of: ListName, filters: Filters) -> list[I
     filters = replace(filters, limit=PAGE, low=bound if filters.low is None else max(filters.low, bound))
     found: list[Item] = []
     for _ in range(PAGES):
-        page = await _page(reader, of, filters)
+        page = await reader.page(of, filters)
         found += _of_interest(of, page["items"])
         if not page["next_cursor"]:
             break
         filters = replace(filters, after=read_filters([("cursor", page["next_cursor"])], of).after)
     return found
-
-
-async def _page(reader: AuditReader, of: ListName, filters: Filters) -> Item:
-    return await (reader.calls(filters) if of == "calls" else reader.tool_calls(filters))
 
 
 def _of_interest(of: ListName, items: Sequence[Item]) -> list[Item]:

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from db.filters import NOT_A_CALL_ID, VERIFY_FILTERS, Filters, parse_call_id, parse_filters
+from db.filters import NOT_A_CALL_ID, Filters, parse_call_id, parse_filters
 from db.holes import say_incomplete
 from db.letters import say_letters
 from db.read.queries import AuditReader
@@ -69,7 +69,7 @@ def verify(
     """
 
     def work() -> Report:
-        chosen = parse_filters(read_times([("call_id", named), ("since", since)]), of="calls", allowed=VERIFY_FILTERS)
+        chosen = parse_filters(read_times([("call_id", named), ("since", since)]), of="verify")
         call_id, low = chosen.call_id, chosen.low or LOWEST
         kept = [_parsed("against", path, checkpoints.parse) for path in against or ()]
         key = _parsed("public_key", public_key, checkpoints.load_public_key) if public_key else None

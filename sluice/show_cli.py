@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from db.columns import BY_NAME
-from db.filters import CHUNK_FILTERS, parse_filters
+from db.filters import parse_filters
 from db.read.queries import AuditReader
 from protocol.errors import NotFound
 from sluice import audit_columns
@@ -210,7 +210,7 @@ async def _all_chunks(reader: AuditReader, call_id: UUID) -> tuple[list[Item], l
     cursor = ""
     while True:
         given = [("limit", "1000"), ("cursor", cursor)]
-        page = await reader.chunks(call_id, parse_filters(given, of="chunks", allowed=CHUNK_FILTERS))
+        page = await reader.chunks(call_id, parse_filters(given, of="chunks"))
         released += page["released"] if page else []
         items += page["items"] if page else []
         if page is None or not page["next_cursor"]:

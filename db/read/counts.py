@@ -1,7 +1,7 @@
 """How many tool calls there were, by day, key, verdict and the like: one statement over the tool calls of some days.
 
 There is no index that counts, so it reads all tool calls between two times: a week where none is given, and whatever is asked for up to
-the statement timeout. Must not know: connections.
+the statement timeout. Must not know: SQL, connections.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Date, Select, Text, and_, bindparam, cast, distinct, func, or_, select
-
-from db.filters import COUNT_FILTERS, Filters, created_at, first_id, parse_filters
-from db.models import Block, Call, ToolCall
+from db.filters import Filters, created_at, first_id, parse_filters
 from db.read.items import JsonObject, time
 from db.text import from_column
 from protocol.bounds import MAX_PAGE
@@ -64,7 +61,7 @@ def parse_counts(given: Iterable[tuple[str, str]]) -> tuple[Filters, tuple[Dimen
         near = next((did_you_mean(name, known) for name in names if name not in known), "")
         raise InvalidRequest(f"must be some of {', '.join(known)}, each once, with commas between{near}", param="by")
     rest = [(name, value) for name, value in pairs if name != "by"]
-    return parse_filters(rest, of="tool-calls", allowed=COUNT_FILTERS), tuple(map(Dimension, names))
+    return parse_filters(rest, of="counts"), tuple(map(Dimension, names))
 
 
 def week_before(high: UUID | None, zone: str = "UTC") -> UUID:
@@ -72,28 +69,6 @@ def week_before(high: UUID | None, zone: str = "UTC") -> UUID:
     end = ((created_at(high) if high is not None else None) or datetime.now(UTC)).astimezone(ZoneInfo(zone))
     first = (end - timedelta(days=DAYS - 1)).replace(hour=0, minute=0, second=0, microsecond=0)
     return first_id(max(first, datetime(1970, 1, 1, tzinfo=UTC)))
-
-
-def count_tool_calls(filters: Filters, by: Sequence[Dimension]) -> Select[Any]:
-    """Return the statement, for `db.read.keysets.values`, a `limit` and a time `zone`: the columns of `by`, then tool calls and calls, the
-    days in order."""
-    later = and_(Block.call_id == ToolCall.call_id, Block.block == ToolCall.block, *_between(Block.call_id, filters))
-    of_call = and_(Call.call_id == ToolCall.call_id, *_between(Call.call_id, filters))
-    verdict, policy = func.coalesce(Block.verdict, ToolCall.verdict), func.coalesce(Block.policy, ToolCall.policy)
-    columns: dict[str, Any] = {
-        "day": cast(func.timezone(cast(bindparam("zone"), Text), func.sluice_call_at(ToolCall.call_id)), Date),
-        "key": Call.key, "key_id": Call.key_id,
-        "session": Call.session, "model": Call.model, "name": ToolCall.name, "verdict": verdict, "policy": policy,
-        "reason": func.coalesce(Block.reason, ToolCall.reason),
-    }  # fmt: skip
-    alike = (name for name in ("key", "key_id", "session", "model", "name", "verdict") if getattr(filters, name) is not None)
-    conditions = [columns[name] == bindparam(name) for name in alike]
-    if filters.policy is not None:
-        conditions.append(or_(policy == bindparam("policy"), Call.policy == bindparam("policy")))
-    chosen = [columns[name].label(name) for name in by]
-    counts = func.count().label("tool_calls"), func.count(distinct(ToolCall.call_id)).label("calls")
-    found = select(*chosen, *counts).select_from(ToolCall).outerjoin(Block, later).outerjoin(Call, of_call)
-    return found.where(*_between(ToolCall.call_id, filters), *conditions).group_by(*chosen).order_by(*chosen).limit(bindparam("limit"))
 
 
 def counted(filters: Filters, by: Sequence[Dimension], rows: Sequence[Any]) -> JsonObject:
@@ -108,8 +83,3 @@ def counted(filters: Filters, by: Sequence[Dimension], rows: Sequence[Any]) -> J
 
 def _shown(value: date | str | None) -> str | None:
     return None if value is None else from_column(value) if isinstance(value, str) else value.isoformat()
-
-
-def _between(call_id: Any, filters: Filters) -> list[Any]:
-    low = [call_id >= bindparam("low")]
-    return low if filters.high is None else [*low, call_id < bindparam("high")]

@@ -7,10 +7,10 @@ number of calls and lines: an export without it was cut short.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, any_, select, text
+from sqlalchemy import Row, Select, TextClause, any_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncResult
 
 from db.engine import wait_longer
@@ -28,7 +28,7 @@ from db.read.items import (
     release_item,
     tool_call_item,
 )
-from db.read.keysets import all_keys, call_keys, values
+from db.read.lists import chosen_calls, values
 from db.read.queries import array_of, reading
 from db.read.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG, VIEWS, ids_of, rows_of
 
@@ -104,10 +104,9 @@ async def _items(connection: AsyncConnection, filters: Filters, progress: Progre
     connection = await connection.execution_options(isolation_level="REPEATABLE READ")
     await wait_longer(connection, fetch_s)
     await connection.execute(text(_SETTINGS))
-    filters = replace(filters, order="asc")
-    chosen = all_keys(call_keys(filters))
+    chosen = text(chosen_calls(filters)).bindparams(**values(filters))
     async with AsyncExitStack() as open_cursors:
-        keys = await _stream(connection, select(chosen).order_by(chosen.c.call_id).params(values(filters)), BATCH_CALLS, open_cursors)
+        keys = await _stream(connection, chosen, BATCH_CALLS, open_cursors)
         async for batch in keys.partitions():
             async with aclosing(_batch(connection, batch, progress)) as items:
                 async for item in items:
@@ -141,7 +140,9 @@ async def _batch(connection: AsyncConnection, keys: Sequence[Row[Any]], progress
                     await cursor.advance()
 
 
-async def _stream(connection: AsyncConnection, statement: Select[Any], fetch: int, open_cursors: AsyncExitStack) -> AsyncResult[Any]:
+async def _stream(
+    connection: AsyncConnection, statement: Select[Any] | TextClause, fetch: int, open_cursors: AsyncExitStack
+) -> AsyncResult[Any]:
     result: AsyncResult[Any] = await connection.stream(statement.execution_options(yield_per=fetch))
     open_cursors.push_async_callback(result.close)
     return result

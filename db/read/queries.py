@@ -2,8 +2,7 @@
 
 Read-only by the server's word, with a pool and a statement timeout of its own, so that no reader holds up a writer.
 Every method raises AuditUnavailable when PostgreSQL is away or too slow. Keys of paging are the primary keys: rows that
-come in while somebody pages neither repeat nor hide an item. A page is its keys first (`db.read.windows`), then its rows
-(`db.read.lookups`).
+come in while somebody pages neither repeat nor hide an item. What the lists hold, and how a page is found, is in `db.read.lists`.
 """
 
 import re
@@ -11,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any, Self
 from uuid import UUID
@@ -25,9 +25,8 @@ from db.engine import open_engine
 from db.filters import Filters, ListName, Position, encode_cursor, ids_with, parse_call_id
 from db.holes import KIND as HOLE
 from db.letters import OF_CALL
-from db.link import TimedConnection
 from db.models import Block, Call, Chunk, DeadLetter, End, Event, Judgement, Release, RequestBody, Seal, ToolCall
-from db.read.counts import MAX_COUNTS, Dimension, count_tool_calls, counted, week_before
+from db.read.counts import MAX_COUNTS, Dimension, counted, week_before
 from db.read.items import (
     JsonObject,
     block_item,
@@ -40,11 +39,8 @@ from db.read.items import (
     payload,
     tool_call_item,
 )
-from db.read.keysets import all_keys, behind, call_keys, in_order, values
-from db.read.lookups import whole_rows
-from db.read.plans import KeptPlans, keep_plans, plan_by_values
+from db.read.lists import chosen_calls, counted_calls, find_keys, values, whole_rows
 from db.read.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
-from db.read.windows import find_keys
 from db.read.written import read_written
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 
@@ -55,39 +51,17 @@ PAGE_BYTES = 16 * 2**20
 _FETCH = 25
 _CANDIDATES = 5
 """So many calls are named where a beginning of an id is not enough."""
+_ITEMS: dict[ListName, Callable[[Any], JsonObject]] = {
+    "calls": call_item, "tool-calls": tool_call_item, "judge-blocks": judge_block_item,
+}  # fmt: skip
 
 
 @asynccontextmanager
 async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """Lend a connection; what the driver raises becomes AuditUnavailable."""
-    async with _lent(engine) as (connection, link):
-        await plan_by_values(link)
-        yield connection
-
-
-@asynccontextmanager
-async def keeping_plans(engine: AsyncEngine) -> AsyncIterator[KeptPlans]:
-    """Lend a connection that keeps its plans; what the driver raises becomes AuditUnavailable."""
-    async with _lent(engine) as (_, link):
-        await keep_plans(link)
-        try:
-            yield KeptPlans(link)
-        finally:
-            if not link.closed:
-                await link.set_autocommit(False)
-
-
-@asynccontextmanager
-async def _lent(engine: AsyncEngine) -> AsyncIterator[tuple[AsyncConnection, TimedConnection]]:
     try:
         async with engine.connect() as connection:
-            link: Any = (await connection.get_raw_connection()).driver_connection
-            try:
-                yield connection, link
-            finally:
-                if link.closed:
-                    # the pool does not hear of what SQLAlchemy did not ask
-                    await connection.invalidate()
+            yield connection
     except (DBAPIError, PsycopgError, PoolTimeout, OSError) as error:
         if getattr(getattr(error, "orig", error), "sqlstate", None) == "57014":
             raise AuditUnavailable("the query took too long; narrow it with since, until or call_id") from error
@@ -103,7 +77,7 @@ class AuditReader:
     @classmethod
     def open(cls, database_url: str, *, pool_size: int = 5, answer_s: float = 15.0) -> Self:
         """Return a reader with an engine of its own; nothing connects yet. `answer_s` is what one statement may take."""
-        return cls(open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s, prepare_after=0))
+        return cls(open_engine(database_url, read_only=True, pool_size=pool_size, answer_s=answer_s))
 
     @property
     def url(self) -> str:
@@ -114,36 +88,35 @@ class AuditReader:
         """Close all connections."""
         await self.engine.dispose()
 
-    async def calls(self, filters: Filters) -> JsonObject:
-        """Return a page of calls; name, verdict and q choose calls with such a tool call."""
-        return await self._page("calls", filters, call_item)
+    async def page(self, of: ListName, filters: Filters) -> JsonObject:
+        """Return a page of a list of `db.read.lists`; of calls, name, verdict and q choose those with such a tool call."""
+        filters = await self.named(filters)
+        async with reading(self.engine) as connection:
+            keys = await find_keys(connection, of, filters, filters.limit + 1)
+            # not all of them, where days are dropped meanwhile
+            rows = await whole_rows(connection, keys[: filters.limit], filters.order, PAGE_BYTES)
+        return {"items": [_ITEMS[of](row) for row in rows], "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters)}
 
-    async def tool_calls(self, filters: Filters) -> JsonObject:
-        """Return a page of tool calls."""
-        return await self._page("tool-calls", filters, tool_call_item)
-
-    async def judge_blocks(self, filters: Filters) -> JsonObject:
-        """Return a page of judge blocks: tool calls and content blocks that a judgement blocked."""
-        if filters.verdict in ("allow", "replace"):
-            # none of those is one, which to find out would take a look at all of them
-            return {"items": [], "next_cursor": None}
-        return await self._page("judge-blocks", filters, judge_block_item)
+    calls = partialmethod(page, "calls")
+    tool_calls = partialmethod(page, "tool-calls")
+    judge_blocks = partialmethod(page, "judge-blocks")
 
     async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:
         """Return a page of a call's chunks, each with what was written to the client before the next came, and under `released` what was
         before any, on the page on which the first is; None when there is no such call. With a verdict that is left out: nothing before
         the first chunk is of a chunk with that verdict."""
-        statement = select(CHUNK_LOG).where(CHUNK_LOG.c.call_id == call_id)
+        seq, is_up, after = CHUNK_LOG.c.seq, filters.order == "asc", filters.after
+        statement = select(CHUNK_LOG).where(CHUNK_LOG.c.call_id == call_id).order_by(seq.asc() if is_up else seq.desc())
         if filters.verdict is not None:
             statement = statement.where(CHUNK_LOG.c.verdict == filters.verdict)
-        keys = (CHUNK_LOG.c.call_id, CHUNK_LOG.c.seq)
-        statement = in_order(statement.where(*behind(keys, filters)), keys, filters).params(values(filters))
+        if after is not None:
+            statement = statement.where(seq > after.number if is_up else seq < after.number)
         async with reading(self.engine) as connection:
             if not await _known(connection, call_id):
                 return None
             rows, more = await _read(connection, statement.limit(filters.limit + 1), filters.limit)
             # ascending, the page without a cursor; descending, the one behind which there is none
-            first = filters.verdict is None and (filters.after is None if filters.order == "asc" else not more)
+            first = filters.verdict is None and (after is None if is_up else not more)
             written = await read_written(connection, call_id, [row.seq for row in rows], first=first)
         return {
             "released": written.get(None, []),
@@ -233,27 +206,13 @@ class AuditReader:
             filters = replace(filters, low=week_before(filters.high, zone))
         async with reading(self.engine) as connection:
             given = values(filters) | {"limit": MAX_COUNTS + 1, "zone": zone}
-            rows = (await connection.execute(count_tool_calls(filters, by), given)).all()
+            rows = (await connection.execute(counted_calls(filters, by), given)).all()
         return counted(filters, by, rows)
 
     async def count_calls(self, filters: Filters) -> int:
         """Return how many calls a filter chooses: what a progress bar needs."""
         async with reading(self.engine) as connection:
-            return int(await connection.scalar(select(func.count()).select_from(all_keys(call_keys(filters))), values(filters)) or 0)
-
-    async def _page(self, of: ListName, filters: Filters, item: Callable[[Any], JsonObject]) -> JsonObject:
-        rows: list[Any] = []
-        size = 0
-        filters = await self.named(filters)
-        async with keeping_plans(self.engine) as plans:
-            keys = await find_keys(plans, of, filters, filters.limit + 1)
-            # not all of them, where days are dropped meanwhile
-            for row in await whole_rows(plans, keys[: filters.limit], filters.order, PAGE_BYTES):
-                if size > PAGE_BYTES:
-                    break
-                rows.append(row)
-                size += _size(row)
-        return {"items": [item(row) for row in rows], "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters)}
+            return int(await connection.scalar(text(f"SELECT count(*) FROM ({chosen_calls(filters)}) AS c"), values(filters)) or 0)
 
 
 def array_of(values: Sequence[Any], like: ColumnElement[Any]) -> ColumnElement[Any]:

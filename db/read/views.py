@@ -4,7 +4,6 @@ A page reads what a view shows by the same joins with the calls said of every ta
 is said of a table itself, and planning a view over all partitions takes longer than reading the page.
 """
 
-import re
 from typing import Any
 
 from sqlalchemy import ARRAY, Boolean, Column, DateTime, Float, Integer, LargeBinary, MetaData, Subquery, Table, Text, Uuid, bindparam, text
@@ -178,23 +177,11 @@ _BODIES = {
 }
 
 
-_CALL_IDS = re.compile(r"(\w+\.call_id) = ANY \(:ids\)")
-
-
 def rows_of(view: Table) -> Subquery:
     """Return what a view shows of the calls in the parameter `ids_of(view)`; of a judged one also what no judgement decided."""
     body = _BODIES[view.name].replace(":ids", f":{ids_of(view)}")
     given = bindparam(ids_of(view), type_=ARRAY(Uuid()))
     return text(body).bindparams(given).columns(**{own.name: own.type for own in view.c}).subquery(view.name)
-
-
-def each_of(view: Table) -> str:
-    """Return what a view shows of the call `given.call_id`, and of its `given.block`, in SQL; of a judged one also what no judgement
-    decided. Calls are between `:first` and `:last`, said of every table: a statement begins with the partitions of those, not with all
-    (1.4 ms)."""
-    body = _CALL_IDS.sub(r"\1 = given.call_id AND \1 BETWEEN CAST(:first AS uuid) AND CAST(:last AS uuid)", _BODIES[view.name])
-    # said here, because PostgreSQL does not take it inside: it read all tool calls of a call, with all that is joined to them
-    return body if view is CALL_LOG else f"{body} AND {'b' if view is JUDGED_LOGS[1] else 't'}.block = given.block"
 
 
 def ids_of(view: Table) -> str:

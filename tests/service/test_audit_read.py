@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 import db.read.counts
-import db.read.lookups
+import db.read.lists
 import db.read.queries
-from db.filters import CHUNK_FILTERS, parse_filters
+from db.filters import parse_filters
 from db.keys import PREFIX, KeyStore, digest
 from db.migrations.place import newest
 from db.read.export import Progress, export_lines
@@ -124,7 +124,7 @@ async def test_a_later_block_of_a_tool_call_is_the_last_word(url: str, reader: A
     page = await reader.calls(parse_filters(given(verdict="block", name="bash"), of="calls"))
     assert [i["tool_calls_blocked"] for i in page["items"]] == [1]
     assert not (await reader.calls(parse_filters(given(verdict="allow"), of="calls")))["items"]
-    page = await reader.chunks(UUID(call), parse_filters([], of="chunks", allowed=CHUNK_FILTERS)) or {}
+    page = await reader.chunks(UUID(call), parse_filters([], of="chunks")) or {}
     assert [i["verdict"] for i in page["items"]] == ["block"]
 
 
@@ -249,6 +249,24 @@ async def test_pages_are_stable_while_rows_come_in(url: str, reader: AuditReader
     assert [call for call, _ in seen] == expected
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_calls_of_days_without_a_partition_are_listed_in_their_place(url: str, reader: AuditReader, order: str) -> None:
+    """Long ago, between two days that have one, and to come: they are in the default partitions."""
+    times = [NOW - n * DAY_MS for n in (20_000, 400, 399, 10, 2, 1, 0, -1, -2, -900)]
+    calls = [call_id(at) for at in times]
+    rows(url, "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date - 400, 1)")
+    rows(url, "SELECT sluice_ensure_partitions((now() AT TIME ZONE 'UTC')::date - 2, 1)")
+    await insert(url, *(record for call in calls for record in (call_record(call), tool_call_record(call))))
+    for ask, of in ((reader.calls, "calls"), (reader.tool_calls, "tool-calls")):
+        seen, cursor = [], ""
+        while True:
+            page = await ask(parse_filters(given(limit=3, order=order, cursor=cursor, key="dev"), of=of))  # type: ignore[arg-type]
+            seen += [item["call_id"] for item in page["items"]]
+            if not (cursor := page["next_cursor"]):
+                break
+        assert seen == sorted(calls, reverse=order == "desc")
+
+
 @pytest.mark.case("A6")
 async def test_calls_page_without_repeats(url: str, reader: AuditReader) -> None:
     calls = [call_id() for _ in range(5)]
@@ -313,16 +331,16 @@ async def test_chunks_show_bytes_verdict_and_release(url: str, reader: AuditRead
         release_record(call, b"out \xfe", seq=2),
         tool_call_record(call, verdict="replace"),
     )
-    page = await reader.chunks(UUID(call), parse_filters([], of="chunks", allowed=CHUNK_FILTERS)) or {}
+    page = await reader.chunks(UUID(call), parse_filters([], of="chunks")) or {}
     first, second, third, fourth = page["items"]
     assert (first["seq"], first["raw"], first["raw_base64"], first["released"]) == (1, "data: a\n\n", None, [])
     assert (second["raw"], second["raw_base64"]) == ("\\xff\x00", "/wA=")
     assert [(r["number"], r["payload"], r["payload_base64"]) for r in second["released"]] == [(1, "out \\xfe", "b3V0IP4=")]
     assert (third["verdict"], fourth["verdict"]) == ("replace", "hold")
     await insert(url, EndRecord(call_id=call, at=NOW, state="FAILED", reason="client_gone", status=200))
-    page = await reader.chunks(UUID(call), parse_filters(given(verdict="withheld"), of="chunks", allowed=CHUNK_FILTERS)) or {}
+    page = await reader.chunks(UUID(call), parse_filters(given(verdict="withheld"), of="chunks")) or {}
     assert [i["seq"] for i in page["items"]] == [4]
-    assert await reader.chunks(UUID(int=7), parse_filters([], of="chunks", allowed=CHUNK_FILTERS)) is None
+    assert await reader.chunks(UUID(int=7), parse_filters([], of="chunks")) is None
 
 
 async def lines(reader: AuditReader, **values: object) -> list[dict[str, Any]]:
@@ -544,7 +562,7 @@ async def test_the_api_without_postgres_is_503() -> None:
 async def test_items_that_go_before_they_are_read_are_left_out(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = [call_id() for _ in range(3)]
     await insert(url, *(record for call in calls for record in whole_call(call)))
-    read = db.read.lookups.whole_rows
+    read = db.read.lists.whole_rows
 
     async def after_days_were_dropped(*args: Any) -> list[Any]:
         rows(url, "DELETE FROM tool_calls WHERE call_id = %s RETURNING 1", calls[1])

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 from uuid import UUID
 
-from db.filters import CHUNK_FILTERS, parse_filters
+from db.filters import parse_filters
 from db.read.queries import AuditReader
 
 Page = dict[str, Any]
@@ -25,7 +25,7 @@ async def pages_of(reader: AuditReader, call: str, **given: object) -> list[Page
     cursor = ""
     while cursor or not pages:
         values = [(name, str(value)) for name, value in given.items()] + [("cursor", cursor)]
-        page = await reader.chunks(UUID(call), parse_filters(values, of="chunks", allowed=CHUNK_FILTERS))
+        page = await reader.chunks(UUID(call), parse_filters(values, of="chunks"))
         assert page is not None
         pages.append(page)
         cursor = page["next_cursor"] or ""
