@@ -24,9 +24,10 @@ from gateway.keyring import KeyRing, refusal
 from gateway.sets import PolicySets
 from gateway.status import Status
 from gateway.upstream import Upstreams
-from protocol import errors_wire
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
 from protocol.config import Config, Key, Role
+from protocol.dialect import Dialect
+from protocol.dialects import client_paths, of_client
 from protocol.errors import (
     AuditUnavailable,
     Forbidden,
@@ -39,7 +40,7 @@ from protocol.errors import (
     TooLarge,
     TooSlow,
 )
-from protocol.request import Dialect, Endpoint
+from protocol.request import Endpoint
 from streams import layout
 from streams.identity import Identity
 from streams.layout import Start
@@ -50,11 +51,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_CALLS: dict[str, tuple[Dialect, Endpoint]] = {
-    "/v1/chat/completions": ("openai", "chat"),
-    "/v1/messages": ("anthropic", "messages"),
-    "/v1/messages/count_tokens": ("anthropic", "count_tokens"),
-}
 _JSON = b"application/json"
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
 
@@ -70,6 +66,7 @@ class Gateway:
         self._identity, self._sets = identity, sets
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self.draining = False
+        self._served = client_paths()
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
         self._most_connections = descriptors.limit() - descriptors.own(config)
 
@@ -80,18 +77,18 @@ class Gateway:
         path, method = scope["path"], scope["method"]
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
             error = InvalidRequest(f"the path and query are past {MAX_TARGET_BYTES} bytes", code="target_too_long")
-            await _respond_error(send, _dialect(path, []), error)
+            await _respond_error(send, of_client(path, []), error)
             return
         if path.startswith(("/audit/", "/debug")):
             await self._audit(scope, receive, send)
             return
         headers = scope["headers"]
         try:
-            if path in _CALLS:
+            if (served := self._served.get(path)) is not None:
                 if method != "POST":
                     raise door.wrong_method(method, path, "POST")
                 link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
-                await self._serve_call(*_CALLS[path], headers, receive, send, link)
+                await self._serve_call(*served, headers, receive, send, link)
             elif method == "GET" and (path == listing.MODELS or path.startswith(f"{listing.MODELS}/")):
                 await self._caller(headers, "client")
                 await _respond(send, 200, listing.models(self.config, path))
@@ -103,11 +100,11 @@ class Gateway:
             else:
                 raise door.unknown_path(method, path, headers)
         except PipelineError as error:
-            await _respond_error(send, _dialect(path, headers), error)
+            await _respond_error(send, of_client(path, headers), error)
         except MemoryError:
             log.error("out of memory", extra={"path": path})
             spent = Overloaded("the gateway is out of memory; try again", code="gateway_memory", retry_after_s=1)
-            await _respond_error(send, _dialect(path, headers), spent)
+            await _respond_error(send, of_client(path, headers), spent)
 
     def is_crowded(self, connections: int) -> bool:
         """Would `connections` of clients leave no descriptor for an upstream, or for the next client?"""
@@ -166,7 +163,7 @@ class Gateway:
 
     async def _serve_begun(self, start: Start, call: OpenCall, receive: Receive, send: Send, link: Link | None) -> None:
         self.bus.calls[call.id] = call
-        self.status.calls[call.dialect].inc()
+        self.status.calls[call.dialect.name].inc()
         try:
             await self.bus.start(start, call.body)
         except BaseException as error:
@@ -174,7 +171,7 @@ class Gateway:
             if not isinstance(error, Overloaded):
                 # it may have begun all the same, and its dispatch have come: nobody must wait for what will not follow
                 said = Overloaded("the streams are away; try again", retry_after_s=1)
-                call.own = errors_wire.error_body(call.dialect, said) if isinstance(error, StreamConnectionLost) else b""
+                call.own = call.dialect.error_body(said) if isinstance(error, StreamConnectionLost) else b""
                 self.bus.end(call, Overloaded.code)
                 if isinstance(error, StreamConnectionLost):
                     raise said from error
@@ -240,7 +237,8 @@ class Gateway:
     ) -> Start:
         at = time.time_ns() // 1_000_000
         return Start(
-            call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect, endpoint=endpoint, key=key.name,
+            call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect.name,
+            endpoint=endpoint, key=key.name,
             policies=key.policies, policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
             session=_text(named, b"x-sluice-session", MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
@@ -360,22 +358,17 @@ class _Relay:
             return
         if not call.head_sent:
             call.head_sent = True
-            call.own = errors_wire.error_body(call.dialect, error)
+            call.own = call.dialect.error_body(error)
             await _respond_error(self._send, call.dialect, error, call_id=call.id)
             return
         if call.headers.get("content-type", "").startswith("text/event-stream"):
-            call.own = errors_wire.error_frame(call.dialect, "api_error", error.message, error.error_code)
+            call.own = call.dialect.error_frame("api_error", error.message, error.error_code)
             await self._send({"type": "http.response.body", "body": call.own, "more_body": False})
 
     async def stop_upstream(self) -> None:
         if self._upstream is not None and not self._upstream.done():
             self._upstream.cancel()
             await asyncio.wait({self._upstream})
-
-
-def _dialect(path: str, headers: list[tuple[bytes, bytes]]) -> Dialect:
-    """In which dialect an error is told to who sent this."""
-    return "anthropic" if path.startswith("/v1/messages") or any(n == b"anthropic-version" for n, _ in headers) else "openai"
 
 
 def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -425,4 +418,4 @@ async def _respond_error(send: Send, dialect: Dialect, error: PipelineError, *, 
     if error.retry_after_s is not None:
         headers.append((b"retry-after", str(error.retry_after_s).encode()))
     status = 405 if error.error_code == "method_not_allowed" else error.http_status
-    await _respond(send, status, errors_wire.error_body(dialect, error), headers=tuple(headers))
+    await _respond(send, status, dialect.error_body(error), headers=tuple(headers))

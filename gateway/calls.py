@@ -12,10 +12,10 @@ from hashlib import sha256
 
 import msgspec
 
+from protocol.dialect import Dialect
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
-from protocol.request import Dialect, Endpoint
-from protocol.sse import KEEPALIVES
+from protocol.request import Endpoint
 from streams import layout
 from streams.connection import Append
 from streams.layout import Dispatch, Entry, EntryKind, Relayed, Reply, is_other
@@ -177,7 +177,7 @@ class OpenCall:
         if not self.status:
             self.status, self.headers = reply.status, reply.headers
         # the dialect's own, whatever the reply holds: no hash on record covers it
-        data = KEEPALIVES[self.dialect]
+        data = self.dialect.keepalive
         self._keepalives.append(self.expected)
         self._out.append(data)
         self._out_bytes += len(data)
@@ -214,7 +214,7 @@ class OpenCall:
 
     @property
     def _keepalives_waiting(self) -> int:
-        return self._out.count(KEEPALIVES[self.dialect])
+        return self._out.count(self.dialect.keepalive)
 
     def handed_on(self) -> Relayed:
         """What went towards the client of this call; what still waits to be written did not."""

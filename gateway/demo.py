@@ -17,7 +17,7 @@ from gateway import demo_wire
 from gateway.demo_schema import Budget, TooMuch, instance, required
 from gateway.demo_wire import Answer, Call, Words
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
-from protocol.request import Dialect
+from protocol.request import DialectName
 
 _ABOUT = (
     "I am the demo model inside Sluice, a script and not a language model. Ask for the weather in Paris with a tool get_weather, "
@@ -42,7 +42,7 @@ class Script:
     steps: Iterable[tuple[float, bytes]] = ()
 
 
-def script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
+def script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
     """Return the answer to a request body. Never raises: what cannot be read is answered with the dialect's 400."""
     try:
         return _script(dialect, endpoint, body)
@@ -52,7 +52,7 @@ def script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
         return _error(dialect, 400, "the demo model cannot read this request", None)
 
 
-def _script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
+def _script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
     request = json.loads(body)
     asked = _read(request)
     if endpoint == "count_tokens":
@@ -74,7 +74,7 @@ def _script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
     return Script(content_type="text/event-stream", steps=demo_wire.stream(dialect, answer, include_usage=usage))
 
 
-def _error(dialect: Dialect, status: int, message: str, retry_after: str | None) -> Script:
+def _error(dialect: DialectName, status: int, message: str, retry_after: str | None) -> Script:
     return Script(status, "application/json", retry_after, [(0, demo_wire.error_body(dialect, status, message))])
 
 

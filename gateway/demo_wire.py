@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 
 _CREATED = 1_767_225_600
 _STOPS = {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length"}
@@ -61,7 +61,7 @@ class Answer:
         return len(self.pieces) + len(self.thoughts) + sum(1 + len(json.dumps(c.arguments)) // 4 for c in self.calls)
 
 
-def error_body(dialect: Dialect, status: int, message: str) -> bytes:
+def error_body(dialect: DialectName, status: int, message: str) -> bytes:
     """An error answer."""
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
     if dialect == "anthropic":
@@ -69,7 +69,7 @@ def error_body(dialect: Dialect, status: int, message: str) -> bytes:
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": None}}).encode()
 
 
-def whole(dialect: Dialect, answer: Answer) -> bytes:
+def whole(dialect: DialectName, answer: Answer) -> bytes:
     """The body of an answer that is not streamed. What fails in the middle of a stream fails here as a body that is cut."""
     body = _whole_anthropic(answer) if dialect == "anthropic" else _whole_openai(answer)
     data = json.dumps(body, ensure_ascii=False).encode()
@@ -124,7 +124,7 @@ def _signature(answer: Answer) -> str:
     return f"demo-signature-{answer.id}"
 
 
-def stream(dialect: Dialect, answer: Answer, *, include_usage: bool) -> Steps:
+def stream(dialect: DialectName, answer: Answer, *, include_usage: bool) -> Steps:
     """The frames of a streamed answer with their delays, each made when it is asked for."""
     frames = _stream_anthropic(answer) if dialect == "anthropic" else _stream_openai(answer, include_usage=include_usage)
     for n, frame in enumerate(frames):

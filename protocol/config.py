@@ -13,11 +13,14 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from protocol import shipped
 from protocol.addresses import check_base_url
 from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
-from protocol.request import Dialect
+from protocol.dialect import JudgeReply
+from protocol.dialects import DIALECTS
+from protocol.request import DialectName
 from protocol.server_tools.added import check_families, check_servers, check_tools
 from protocol.target import Guided
 
@@ -36,6 +39,12 @@ def _check_unknown(what: str) -> str:
     return what
 
 
+def _check_dialect(name: str) -> DialectName:
+    if name not in DIALECTS:
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": " or ".join(map(repr, DIALECTS))})
+    return name
+
+
 def _check_base_url(url: str) -> str:
     check_base_url(url)
     return url
@@ -51,8 +60,6 @@ def _check_model_name(name: str) -> str:
 
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
-JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
-"""How a judge model is asked for its reply: JSON by a schema, any JSON object, the arguments of a forced tool call, or plain text."""
 _SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 """Others may be a key that somebody put in the wrong place, and are not repeated."""
 Place = tuple[str | int, ...]
@@ -73,6 +80,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def _and(words: Iterable[str]) -> str:
+    """The words as a list in a sentence."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _named(dialects: Iterable[DialectName]) -> str:
+    found = list(dialects)
+    return f"the dialect{'s' if len(found) > 1 else ''} {_and(found)}"
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -80,7 +98,7 @@ class _Strict(BaseModel):
 class Upstream(_Strict):
     """A provider. Only gateways and judge workers look where its key is."""
 
-    dialect: Dialect
+    dialect: Annotated[DialectName, AfterValidator(_check_dialect)]
     """Which API it speaks."""
     base_url: Annotated[str, AfterValidator(_check_base_url)]
     """Its address: with `/v1` at the end for `openai`, without it for `anthropic`."""
@@ -104,10 +122,13 @@ class Upstream(_Strict):
 
     @model_validator(mode="after")
     def _guides_what_it_can(self) -> "Upstream":
-        if self.judge_reply == "json_object" and self.dialect == "anthropic":
-            raise ValueError("`judge_reply: json_object` is for the dialect openai; anthropic has tool, json_schema and text")
-        if self.guided and (self.native_tools or self.dialect != "openai"):
-            raise ValueError("`guided` is for upstreams of the dialect openai with `native_tools: false`")
+        own = DIALECTS[self.dialect]
+        if self.judge_reply is not None and self.judge_reply not in own.judge_replies:
+            others = _named(name for name, d in DIALECTS.items() if self.judge_reply in d.judge_replies)
+            raise ValueError(f"`judge_reply: {self.judge_reply}` is for {others}; {own.name} has {_and(own.judge_replies)}")
+        if self.guided and (self.native_tools or not own.takes_guided):
+            takers = _named(name for name, d in DIALECTS.items() if d.takes_guided)
+            raise ValueError(f"`guided` is for upstreams of {takers} with `native_tools: false`")
         return self
 
     @property
@@ -391,7 +412,7 @@ _SAID_PATTERNS, _SAID_CHARS = 10, 60
 """What is said of patterns in an error that a client reads."""
 DEMO = "demo"
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
-DEMO_MODELS: dict[str, Dialect | None] = {"demo": None, "demo-openai": "openai", "demo-anthropic": "anthropic"}
+DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {f"demo-{name}": name for name in DIALECTS}
 """`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be tried with no provider key."""
 DEMO_JUDGE = shipped.DEMO_JUDGE
 
@@ -429,9 +450,11 @@ def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[
         yield (*place, "upstream"), f"the upstream {name!r} is not under upstreams{near}"
     elif route.get("server_tools") or route.get("mcp_servers"):
         upstream = upstreams[name]
-        if isinstance(upstream, Mapping) and upstream.get("dialect") == "openai":
+        own = DIALECTS.get(str(upstream.get("dialect"))) if isinstance(upstream, Mapping) else None
+        if own is not None and not own.takes_server_tools:
             what = "server_tools" if route.get("server_tools") else "mcp_servers"
-            yield (*place, what), f"only upstreams of the dialect anthropic take server tools, and {name!r} is none"
+            takers = _named(d.name for d in DIALECTS.values() if d.takes_server_tools)
+            yield (*place, what), f"only upstreams of {takers} take server tools, and {name!r} is none"
 
 
 def _faults_of_key(place: Place, key: Mapping[str, Any], policies: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

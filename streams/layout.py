@@ -40,8 +40,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from protocol.dialects import check_name
 from protocol.errors import StreamProtocolError
-from protocol.request import Dialect, Endpoint
+from protocol.request import DialectName, Endpoint
 
 T = TypeVar("T")
 POLICY_GROUP = "policy"
@@ -257,7 +258,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     call_id: str
     at: int
     gateway: str
-    dialect: Dialect
+    dialect: DialectName
     endpoint: Endpoint
     key: str
     policies: tuple[str, ...]
@@ -275,6 +276,9 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Under which sets of policies the call may begin: first the gateway's own. Empty: any (gateways of the version before)."""
     body_sha256: bytes = b""
     """Of the request body; gateways of the version before send none. After what the claim script reads: Lua cannot unpack bytes."""
+
+    def __post_init__(self) -> None:
+        check_name(self.dialect)
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -325,13 +329,16 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     """Send the request upstream: the client's body as received where `body` is None. `upstream` names a configured provider."""
 
     upstream: str
-    dialect: Dialect
+    dialect: DialectName
     endpoint: Endpoint
     body: bytes | None = None
     betas: tuple[str, ...] = ()
     """Names for the anthropic-beta header, joined with the upstream's configured ones."""
     sha256: bytes = b""
     """Of `body`; empty from workers of the version before."""
+
+    def __post_init__(self) -> None:
+        check_name(self.dialect)
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):

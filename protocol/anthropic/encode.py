@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from protocol import errors_wire
+from protocol.anthropic import DIALECT
 from protocol.anthropic.extras import later_usage
 from protocol.errors import LocalProtocolError
 from protocol.events import (
@@ -30,7 +30,7 @@ from protocol.events import (
 )
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.request import ChatRequest
-from protocol.sse import KEEPALIVES, escape_breaks
+from protocol.sse import escape_breaks
 
 _json = msgspec.json.encode
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'
@@ -228,7 +228,7 @@ class StreamEncoder(_Encoder):
                 out.append(_frame("message_stop", _fields(extra, "last field")))
             case UpstreamFailed():
                 self._ended = True
-                out.append(errors_wire.error_frame("anthropic", event.kind, event.message, None))
+                out.append(DIALECT.error_frame(event.kind, event.message, None))
             case _:
                 pass
 
@@ -261,7 +261,7 @@ class StreamEncoder(_Encoder):
 
     def keepalive(self) -> bytes:
         """The dialect's own ping."""
-        return KEEPALIVES["anthropic"]
+        return DIALECT.keepalive
 
 
 class WholeEncoder(_Encoder):
@@ -310,7 +310,7 @@ class WholeEncoder(_Encoder):
                     out = escape_breaks(dumps(self._body))
                 case UpstreamFailed():
                     self._ended = True
-                    out = errors_wire.failed_response("anthropic", event)[2]
+                    out = DIALECT.failed_response(event)[2]
                 case _:
                     pass
         return out

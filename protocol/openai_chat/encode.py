@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from protocol import errors_wire
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -26,10 +25,11 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.json_strict import dumps
+from protocol.openai_chat import DIALECT
 from protocol.openai_chat.encode_whole import WholeEncoder
 from protocol.openai_chat.message import Message, Tool, custom_input, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
-from protocol.sse import KEEPALIVES, escape_breaks
+from protocol.sse import escape_breaks
 
 _json = msgspec.json.encode
 _NOT_FINISHED = b',"finish_reason":null}]}\n\n'
@@ -98,7 +98,7 @@ class StreamEncoder:
                 self._stop(event, out)
             case UpstreamFailed():
                 self._close()
-                out.append(errors_wire.error_frame("openai", event.kind, event.message, None))
+                out.append(DIALECT.error_frame(event.kind, event.message, None))
             case _:
                 # signatures have no place in this dialect
                 pass
@@ -207,7 +207,7 @@ class StreamEncoder:
 
     def keepalive(self) -> bytes:
         """A comment: SDKs skip it."""
-        return KEEPALIVES["openai"]
+        return DIALECT.keepalive
 
 
 def make(request: ChatRequest, *, call_id: str, created: int) -> StreamEncoder | WholeEncoder:

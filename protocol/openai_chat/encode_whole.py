@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from protocol import errors_wire
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -19,6 +18,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.json_strict import dumps
+from protocol.openai_chat import DIALECT
 from protocol.openai_chat.message import Message, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
 from protocol.sse import escape_breaks
@@ -82,7 +82,7 @@ class WholeEncoder:
             case UpstreamFailed():
                 message.ended = True
                 self._open = {}
-                return errors_wire.failed_response("openai", event)[2]
+                return DIALECT.failed_response(event)[2]
             case _:
                 pass
         return b""

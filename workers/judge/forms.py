@@ -19,15 +19,12 @@ import msgspec
 from policy.base import JudgeQuestion
 from policy.judging import MAX_REPLY, REPLY_SCHEMA, JudgementInvalid
 from protocol.bounds import MAX_KNOWN_JUDGES
-from protocol.config import JudgeReply, Upstream
-from protocol.request import Dialect
+from protocol.config import Upstream
+from protocol.dialect import JudgeReply
+from protocol.dialects import DIALECTS
+from protocol.request import DialectName
 
 log = logging.getLogger(__name__)
-FORMS: dict[Dialect, tuple[JudgeReply, ...]] = {
-    "openai": ("json_schema", "json_object", "tool", "text"),
-    "anthropic": ("tool", "json_schema", "text"),
-}
-"""In the order in which they are tried: those first that hold the model to the reply's shape."""
 MAX_KNOWN = MAX_KNOWN_JUDGES
 _DOUBTS = 2
 _MAX_TOKENS = 1_024
@@ -113,14 +110,14 @@ class Forms:
 
     def begin(self, name: str, upstream: Upstream, model: str) -> Asking:
         """Begin a question to `model` of the upstream `name`. A form that its configuration sets is the only one."""
-        forms = (upstream.judge_reply,) if upstream.judge_reply is not None else FORMS[upstream.dialect]
+        forms = (upstream.judge_reply,) if upstream.judge_reply is not None else DIALECTS[upstream.dialect].judge_replies
         if (name, model) not in self._known and len(self._known) >= MAX_KNOWN:
             self._known.clear()
         known = self._known.setdefault((name, model), Known(forms[0]))
         return Asking(known, forms, {"upstream": name, "model": model})
 
 
-def request_body(dialect: Dialect, question: JudgeQuestion, asking: Asking) -> dict[str, Any]:
+def request_body(dialect: DialectName, question: JudgeQuestion, asking: Asking) -> dict[str, Any]:
     """Return the request: temperature 0, and the reply's schema enforced as far as the form can."""
     body: dict[str, Any] = {"model": question.model}
     if asking.takes_temperature:
@@ -187,7 +184,7 @@ class _Answer(msgspec.Struct):
     content: list[_Block]
 
 
-def reply_text(dialect: Dialect, form: JudgeReply, answer: bytes) -> str:
+def reply_text(dialect: DialectName, form: JudgeReply, answer: bytes) -> str:
     """Return the judge's own words from a whole answer to a request of that form. Raises JudgementInvalid."""
     try:
         text = _openai_reply(form, answer) if dialect == "openai" else _anthropic_reply(form, answer)

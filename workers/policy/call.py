@@ -18,6 +18,7 @@ from policy.session.effects import Ask, Output
 from policy.session.session import Session
 from protocol import codecs, dropped
 from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
+from protocol.dialect import Encoder
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
 from protocol.records import (
     CallRecord,
@@ -77,7 +78,7 @@ class OwnedCall:
         self.new_lookup: tuple[str, ...] = ()
         self.is_looking = False
         """A lookup of recorded turns is under way."""
-        self.encoder: codecs.Encoder | None = None
+        self.encoder: Encoder | None = None
         self.sending: Release | None = None
         self.closed: Entry | None = None
         self.relayed: Relayed | None = None
@@ -445,7 +446,7 @@ class OwnedCall:
         )  # fmt: skip
         return reply, payload
 
-    def _make_encoder(self) -> codecs.Encoder:
+    def _make_encoder(self) -> Encoder:
         if self.encoder is None:
             assert self.session.request is not None
             self.encoder = codecs.make_encoder(self.start.dialect, self.session.request, call_id=self.id, created=self.start.at // 1000)
