@@ -58,6 +58,7 @@ def _check_model_name(name: str) -> str:
     return name
 
 
+KnownDialect = Annotated[DialectName, AfterValidator(_check_dialect)]
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
 _SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
@@ -98,7 +99,7 @@ class _Strict(BaseModel):
 class Upstream(_Strict):
     """A provider. Only gateways and judge workers look where its key is."""
 
-    dialect: Annotated[DialectName, AfterValidator(_check_dialect)]
+    dialect: KnownDialect
     """Which API it speaks."""
     base_url: Annotated[str, AfterValidator(_check_base_url)]
     """Its address: with `/v1` at the end for `openai`, without it for `anthropic`."""
