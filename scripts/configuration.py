@@ -51,7 +51,8 @@ those of the built-in ones stand below, `noop` and `uppercase` have none. [polic
 """
 _WORDS: dict[Any, str] = {
     Name: "name", ModelName: "model name", PolicySet: "name of 12 hexadecimal digits", Beta: "name",
-    Unmodelled: "text", KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS), Pattern: "RE2 pattern", NamePattern: "shell pattern or `{re2: PATTERN}`", str: "text", int: "whole number",
+    Unmodelled: "text", KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
+    Pattern: "RE2 pattern", NamePattern: "shell pattern or `{re2: PATTERN}`", str: "text", int: "whole number",
     float: "number", bool: "`true` or `false`", dict[str, Any]: "mapping",
 }  # fmt: skip
 _SECTIONS: dict[type[BaseModel], str] = {
