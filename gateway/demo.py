@@ -13,10 +13,11 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
 
-from gateway import demo_wire
+from gateway import demo_answer
+from gateway.demo_answer import Answer, Call, Words
 from gateway.demo_schema import Budget, TooMuch, instance, required
-from gateway.demo_wire import Answer, Call, Words
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
+from protocol.events import StopReason
 from protocol.request import DialectName
 
 _ABOUT = (
@@ -66,16 +67,14 @@ def _script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
     said = [answer.model, *(json.dumps([c.name, c.arguments], ensure_ascii=False, allow_nan=False) for c in answer.calls)]
     # a lone surrogate: a stream that has begun could not say so
     "".join(said + answer.pieces if isinstance(answer.pieces, list) else said).encode()
-    if not request.get("stream"):
-        whole = demo_wire.whole(dialect, answer)
-        return Script(steps=[(answer.wait_s, whole)])
-    options = request.get("stream_options")
+    options, streams = request.get("stream_options"), bool(request.get("stream"))
     usage = isinstance(options, dict) and bool(options.get("include_usage"))
-    return Script(content_type="text/event-stream", steps=demo_wire.stream(dialect, answer, include_usage=usage))
+    steps = demo_answer.steps(dialect, answer, stream=streams, include_usage=usage)
+    return Script(content_type="text/event-stream" if streams else "application/json", steps=steps)
 
 
 def _error(dialect: DialectName, status: int, message: str, retry_after: str | None) -> Script:
-    return Script(status, "application/json", retry_after, [(0, demo_wire.error_body(dialect, status, message))])
+    return Script(status, "application/json", retry_after, [(0, demo_answer.error_body(dialect, status, message))])
 
 
 class _Tool(NamedTuple):
@@ -181,13 +180,13 @@ def _answer(asked: _Asked) -> Answer:
     if asked.result is not None:
         answer.pieces = _WORDS.findall(f"The tool said: {asked.result[:2000]}")
     if calls := _calls(asked, budget):
-        answer.calls, answer.pieces, answer.stop = calls, _WORDS.findall("Let me do that."), "tool_use"
+        answer.calls, answer.pieces, answer.stop = calls, _WORDS.findall("Let me do that."), StopReason.TOOL_USE
     elif asked.schema is not None:
         made = {"answer": _ABOUT} if asked.schema is True else instance(asked.schema, budget)
         answer.pieces = _WORDS.findall(json.dumps(made, ensure_ascii=False))
     elif found := re.search(r"\blong (\d+)", lower):
         count = min(int(found[1]), DEMO_WORDS)
-        answer.pieces = Words(count, demo_wire.CLOCK.decode() if "clock" in lower else "")
+        answer.pieces = Words(count, demo_answer.CLOCK.decode() if "clock" in lower else "")
     if re.search(r"\bthink", lower):
         answer.thoughts = _WORDS.findall(_THOUGHT)
     _pace(answer, lower)
@@ -202,7 +201,7 @@ def _pace(answer: Answer, lower: str) -> None:
         found = re.search(r"gap (\d+) ?ms", lower)
         answer.gap_s, answer.wait_s = int(found[1]) / 1000 if found else 0.3, answer.wait_s or (0.0 if found else 1.0)
     if "max tokens" in lower:
-        answer.stop = "max_tokens"
+        answer.stop = StopReason.MAX_TOKENS
     if "fail in the middle" in lower:
         answer.ending = "error"
     elif re.search(r"\bcut\b", lower):

@@ -13,7 +13,7 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 from gateway import demo
-from gateway.demo_wire import CLOCK
+from gateway.demo_answer import CLOCK
 from protocol.bounds import DEMO_BODY_BYTES
 from protocol.dialects import check_name
 from protocol.errors import UpstreamUnreachable

@@ -1,4 +1,4 @@
-"""Asks a model of a configured upstream for a judgement, in the upstream's dialect and in a form that the model takes (`workers.judge.forms`).
+"""Asks a model of a configured upstream for a judgement, in the upstream's dialect and in a form that the model takes (`forms`).
 
 Where requests go, with which headers and key, comes from the configuration alone.
 """
