@@ -4,19 +4,23 @@ A decoder takes one raw chunk (one SSE event with its framing, as the gateway sp
 takes events that were decided and returns client bytes: frames when the client asked for a stream, the whole body at the end when it did
 not. Both keep state per call and are fed in order.
 
-Every process loads these values at its start, so the methods import their codecs when they are called.
+Every process loads these values at its start, so codecs are imported when a method is called.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+from protocol.request import DialectName, Endpoint
 
 if TYPE_CHECKING:
     from protocol.errors import PipelineError
     from protocol.events import Event, UpstreamFailed
-    from protocol.request import ChatRequest, DialectName, Endpoint
+    from protocol.request import ChatRequest
     from protocol.target import Target, Translated
 
 JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
@@ -55,94 +59,102 @@ class Encoder(Protocol):
         ...
 
 
-class Dialect(ABC):
-    """One wire format. Immutable: there is one value of it, in `protocol.dialects.DIALECTS`.
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """One wire format: what it has, as data, and its codecs, each from the module of its folder that the method names.
 
-    The class variables tell what the dialect has; those with a default are what one dialect alone has.
+    There is one value of each, in `protocol.dialects.DIALECTS`. Fields with a default are what one dialect alone has.
     """
 
-    name: ClassVar[DialectName]
-    client_paths: ClassVar[Mapping[str, Endpoint]]
+    package: str
+    """Its folder, as Python names it. Each has the modules decode, encode, failures, read and write."""
+    name: DialectName
+    client_paths: Mapping[str, Endpoint]
     """Where clients send requests, and the endpoint behind each path."""
-    error_paths: ClassVar[tuple[str, ...]] = ()
+    error_paths: tuple[str, ...] = ()
     """Beginnings of paths below which every error is told in this dialect, also where nothing is served."""
-    error_headers: ClassVar[frozenset[bytes]] = frozenset()
+    error_headers: frozenset[bytes] = frozenset()
     """Headers of which one is enough for the same: only clients of this dialect send them."""
-    client_base: ClassVar[str] = ""
+    client_base: str = ""
     """What a client's base URL has after the gateway's address; a provider's ends so, too."""
-    answers: ClassVar[Endpoint]
-    """The endpoint at which an upstream answers; its other one, if it `counts`, is `count_tokens`."""
-    counts: ClassVar[bool] = False
-    """Has the dialect an endpoint that counts tokens?"""
-    framing: ClassVar[Framing] = "sse"
-    keepalive: ClassVar[bytes]
-    """What shows life in a stream without content."""
-    base_overlap: ClassVar[str] = ""
+    answers: Endpoint
+    """The endpoint at which an upstream answers."""
+    counts: bool = False
+    """Has an upstream the endpoint `count_tokens`? For others, tokens are estimated."""
+    upstream_paths: Mapping[Endpoint, str]
+    """Where each endpoint is below an upstream's base URL, `{model}` being the model; `models` is its listing of models."""
+    base_overlap: str = ""
     """The beginning of the upstream paths with which a base URL may end all the same: it is taken once."""
-    never_in_base: ClassVar[tuple[str, ...]] = ()
+    never_in_base: tuple[str, ...] = ()
     """Ends of a base URL that `sluice check` warns of: they are added to it for each request."""
-    headers: ClassVar[Mapping[str, str]] = {}
+    headers: Mapping[str, str] = {}
     """Sent upstream with each request, unless the configuration has others."""
-    betas_header: ClassVar[str] = ""
+    key_header: tuple[str, str] = ("authorization", "Bearer {key}")
+    """Name and value of the header with a provider's key."""
+    betas_header: str = ""
     """The header that names beta features upstream. Empty: the dialect has none."""
-    judge_replies: ClassVar[tuple[JudgeReply, ...]]
+    framing: Framing = "sse"
+    keepalive: bytes
+    """What shows life in a stream without content."""
+    judge_replies: tuple[JudgeReply, ...]
     """In which forms its models can be asked for a judgement; first those that hold the model to the reply's shape."""
-    needs_max_tokens: ClassVar[bool] = False
+    needs_max_tokens: bool = False
     """Must every request bound its answer?"""
-    takes_guided: ClassVar[bool] = False
+    takes_guided: bool = False
     """Are there servers of it without tool calls that take a JSON Schema for the answer (`Target.guided`)?"""
-    takes_server_tools: ClassVar[bool] = False
+    takes_server_tools: bool = False
     """May a route add server tools and MCP servers to its requests?"""
-    pauses: ClassVar[bool] = False
+    pauses: bool = False
     """May an upstream pause its turn, and does a client know what that is?"""
-    has_turns: ClassVar[bool] = False
+    has_turns: bool = False
     """Must what an assistant turn held beside text and calls come back in the next request? Clients of this dialect send it, for the
     others it is looked up in the record."""
-    names_text: ClassVar[bool] = False
+    names_text: bool = False
     """Is a text block with a name a field of its own, which no client joins to the content?"""
-    thinking_field: ClassVar[str] = "reasoning"
+    thinking_field: str = "reasoning"
     """Where clients find thinking that has no name."""
 
-    @abstractmethod
-    def upstream_path(self, endpoint: Endpoint, model: str) -> str:
-        """Return the path of an endpoint below an upstream's base URL; `models` is its listing of models."""
+    def _module(self, name: str) -> Any:
+        return import_module(f"{self.package}.{name}")
 
-    @abstractmethod
-    def key_header(self, key: str) -> tuple[str, str]:
-        """Return name and value of the header with a provider's key."""
-
-    @abstractmethod
     def decoder(self, unknown: frozenset[str]) -> Decoder:
         """Return a stream decoder. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
+        made: Decoder = self._module("decode").StreamDecoder(unknown)
+        return made
 
-    @abstractmethod
     def decode_whole(self, body: bytes, unknown: frozenset[str]) -> list[Event]:
         """Decode an answer that was not streamed (status 200). Raises RemoteProtocolError."""
+        events: list[Event] = self._module("decode").decode_whole(body, unknown)
+        return events
 
-    @abstractmethod
     def encoder(self, request: ChatRequest, *, call_id: str, created: int) -> Encoder:
         """Return the encoder that `request` asks for. `created` is Unix seconds; same inputs, same bytes."""
+        made: Encoder = self._module("encode").make(request, call_id=call_id, created=created)
+        return made
 
-    @abstractmethod
     def decode_request(self, body: bytes, endpoint: Endpoint | None) -> ChatRequest:
-        """Decode a client's body. Raises InvalidRequest naming the parameter."""
+        """Decode a client's body; `endpoint` makes required what it needs. Raises InvalidRequest naming the parameter."""
+        request: ChatRequest = self._module("read").decode(body, needs_max_tokens=self.needs_max_tokens and endpoint == self.answers)
+        return request
 
-    @abstractmethod
     def encode_request(self, request: ChatRequest, target: Target, *, changed: bool) -> Translated:
         """Write a request for an upstream with native tools. Raises InvalidRequest naming what cannot be said there."""
+        translated: Translated = self._module("write").encode(request, target, changed=changed)
+        return translated
 
-    @abstractmethod
     def decode_error(self, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
         """Decode an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""
+        failed: UpstreamFailed = self._module("failures").decode_error(status, body, retry_after)
+        return failed
 
-    @abstractmethod
     def failed_response(self, failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body for an upstream failure before the first byte."""
+        answer: tuple[int, dict[str, str], bytes] = self._module("failures").failed_response(failed)
+        return answer
 
-    @abstractmethod
     def error_body(self, error: PipelineError) -> bytes:
         """Return our own error as a body."""
+        return bytes(self._module("failures").error_body(error))
 
-    @abstractmethod
     def error_frame(self, kind: str, message: str, code: str | None) -> bytes:
         """Return an error as a frame of a stream that already began. Nothing follows it."""
+        return bytes(self._module("failures").error_frame(kind, message, code))

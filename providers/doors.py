@@ -27,8 +27,8 @@ def headers(upstream: Upstream) -> dict[str, str]:
     found = {"content-type": "application/json", "accept-encoding": "identity", **dialect.headers}
     found |= {name.lower(): value for name, value in upstream.headers.items()}
     if key := provider_key(upstream):
-        name, value = dialect.key_header(key)
-        found[name] = value
+        name, value = dialect.key_header
+        found[name] = value.format(key=key)
     return found
 
 
@@ -49,4 +49,4 @@ def plain(upstream: Upstream, endpoint: Endpoint, model: str = "") -> tuple[Orig
     base = upstream.base_url.rstrip("/")
     if dialect.base_overlap:
         base = base.removesuffix(dialect.base_overlap)
-    return Origin(base), dialect.upstream_path(endpoint, model)
+    return Origin(base), dialect.upstream_paths[endpoint].format(model=model)

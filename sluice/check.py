@@ -180,7 +180,7 @@ def address_warnings(config: Config) -> Iterator[Finding]:
     for name, upstream in config.upstreams.items():
         dialect, path = DIALECTS[upstream.dialect], urlsplit(upstream.base_url).path.rstrip("/")
         if ending := next((end for end in sorted(dialect.never_in_base, key=len, reverse=True) if path.endswith(end)), ""):
-            added = dialect.upstream_path(dialect.answers, "")
+            added = dialect.upstream_paths[dialect.answers]
             said = f"ends in {ending}, and {added} is added to it for each request: take {ending} away"
             yield Finding("warning", ("upstreams", name, "base_url"), said)
 

@@ -260,7 +260,7 @@ def test_quotes_a_tool_result(result: Any) -> None:
     ours = {"role": "tool", "tool_call_id": "t", "content": result}
     turns: list[tuple[DialectName, Any]] = [("anthropic", last), ("openai", ours)]
     for dialect, message in turns:
-        data = next(iter(demo.script(dialect, "chat", json.dumps({"messages": [message]}).encode()).steps))[1]
+        data = next(iter(demo.script(dialect, "chat", json.dumps({"model": "demo", "messages": [message]}).encode()).steps))[1]
         assert "The tool said: 21 degrees" in data.decode()
 
 
