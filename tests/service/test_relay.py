@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.app import ClientGone, _Relay
 from gateway.bus import Bus
 from gateway.calls import OpenCall
+from gateway.relay import ClientGone, Relay
 from gateway.upstream import Upstreams
 from protocol.bounds import MAX_KEPT_HEADS
 from protocol.config import Config, Limits, Upstream
@@ -43,7 +43,7 @@ class Place:
         self.bus, self.upstreams, self.sent = bus, upstreams, list[MutableMapping[str, Any]]()
         self.call = OpenCall(layout.new_call_id(), DIALECTS["anthropic"], "messages", body, activity_s=30, deadline=time.monotonic() + 60)
         bus.calls[self.call.id] = self.call
-        self.relay = _Relay(self.call, upstreams, self._send)
+        self.relay = Relay(self.call, upstreams, self._send)
         self.task = asyncio.get_running_loop().create_task(self.relay.run())
 
     async def _send(self, message: MutableMapping[str, Any]) -> None:

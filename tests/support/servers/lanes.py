@@ -30,8 +30,8 @@ import gateway.bus
 import workers.audit.writer
 import workers.judge.worker
 from db.link import conninfo
-from gateway.app import Gateway
 from gateway.main import running
+from gateway.routes import Gateway
 from protocol.config import Config, Runtime
 from protocol.errors import PipelineError
 from protocol.request import DialectName
