@@ -15,7 +15,6 @@ import msgspec
 from protocol.dialect import Dialect
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
-from protocol.request import Endpoint
 from streams import layout
 from streams.connection import Append
 from streams.layout import Dispatch, Entry, EntryKind, Relayed, Reply, is_other
@@ -33,10 +32,8 @@ ENTRY_CHUNKS = 64
 class OpenCall:
     """One client request between HTTP and Redis."""
 
-    def __init__(
-        self, call_id: str, dialect: Dialect, endpoint: Endpoint, body: bytes, *, activity_s: float, deadline: float, key: str = ""
-    ) -> None:
-        self.id, self.dialect, self.endpoint, self.body, self.key = call_id, dialect, endpoint, body, key
+    def __init__(self, call_id: str, dialect: Dialect, body: bytes, *, activity_s: float, deadline: float, key: str = "") -> None:
+        self.id, self.dialect, self.body, self.key = call_id, dialect, body, key
         self.repeats = False
         """May its request be sent again where a kept connection ended before any byte of an answer? Not if tools act at the provider."""
         self.when_begun: Callable[[], None] | None = None

@@ -7,23 +7,10 @@ from itertools import islice, repeat
 from typing import Any
 
 from protocol import codecs
+from protocol import events as e
 from protocol.bounds import MAX_BODY_BYTES
 from protocol.dialects import DIALECTS
 from protocol.errors import PipelineError
-from protocol.events import (
-    ArgumentsDelta,
-    BlockKind,
-    BlockStart,
-    BlockStop,
-    Event,
-    MessageStart,
-    MessageStop,
-    SignatureDelta,
-    StopReason,
-    TextDelta,
-    UpstreamFailed,
-    Usage,
-)
 from protocol.request import ChatRequest, DialectName
 from protocol.sse import EventSplitter
 
@@ -63,7 +50,7 @@ class Answer:
     pieces: list[str] | Words
     thoughts: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    stop: StopReason = StopReason.END_TURN
+    stop: e.StopReason = e.StopReason.END_TURN
     ending: str = ""
     wait_s: float = 0.0
     gap_s: float = 0.0
@@ -99,37 +86,33 @@ def steps(dialect: DialectName, answer: Answer, *, stream: bool, include_usage: 
             delay_s = answer.gap_s
 
 
-def _ended(answer: Answer) -> Iterator[Event]:
+def _ended(answer: Answer) -> Iterator[e.Event]:
     """The events, as far as they come."""
     if not answer.ending:
         yield from _events(answer)
         return
     yield from islice(_events(answer), 1 + sum(1 for _ in _events(answer)) // 2)
     if answer.ending == "error":
-        yield UpstreamFailed("overloaded_error", "the demo model fails as asked")
+        yield e.UpstreamFailed("overloaded_error", "the demo model fails as asked")
 
 
-def _events(answer: Answer) -> Iterator[Event]:
-    yield MessageStart("", answer.model, Usage(answer.input_tokens, 1))
+def _events(answer: Answer) -> Iterator[e.Event]:
+    yield e.MessageStart("", answer.model, e.Usage(answer.input_tokens, 1))
     index = 0
     if answer.thoughts:
-        yield BlockStart(index, BlockKind.THINKING)
-        yield from (TextDelta(index, piece) for piece in answer.thoughts)
-        yield SignatureDelta(index, f"demo-signature-{answer.id}")
-        yield BlockStop(index)
+        yield e.BlockStart(index, e.BlockKind.THINKING)
+        yield from (e.TextDelta(index, piece) for piece in answer.thoughts)
+        yield e.SignatureDelta(index, f"demo-signature-{answer.id}")
+        yield e.BlockStop(index)
         index += 1
-    yield BlockStart(index, BlockKind.TEXT)
+    yield e.BlockStart(index, e.BlockKind.TEXT)
     for piece in answer.pieces:
-        yield TextDelta(index, piece)
-    yield BlockStop(index)
+        yield e.TextDelta(index, piece)
+    yield e.BlockStop(index)
     for number, call in enumerate(answer.calls):
         index += 1
-        yield BlockStart(index, BlockKind.TOOL_USE, id=f"call_{answer.id[:8]}{number}", name=call.name)
-        yield from (ArgumentsDelta(index, part) for part in _fragments(call.arguments))
-        yield BlockStop(index)
-    yield MessageStop(answer.stop, Usage(answer.input_tokens, answer.output_tokens))
-
-
-def _fragments(arguments: dict[str, Any]) -> list[str]:
-    text = json.dumps(arguments)
-    return [text[n : n + _FRAGMENT] for n in range(0, len(text), _FRAGMENT)] if arguments else []
+        yield e.BlockStart(index, e.BlockKind.TOOL_USE, id=f"call_{answer.id[:8]}{number}", name=call.name)
+        text = json.dumps(call.arguments) if call.arguments else ""
+        yield from (e.ArgumentsDelta(index, text[n : n + _FRAGMENT]) for n in range(0, len(text), _FRAGMENT))
+        yield e.BlockStop(index)
+    yield e.MessageStop(answer.stop, e.Usage(answer.input_tokens, answer.output_tokens))

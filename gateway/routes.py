@@ -143,7 +143,7 @@ class Gateway:
             await place.begin()
             start = self._start(key, dialect, endpoint, named, client_betas(headers), digest)
             deadline = time.monotonic() + self.limits.call_s
-            call = OpenCall(start.call_id, dialect, endpoint, body, activity_s=activity_s, deadline=deadline, key=key.name)
+            call = OpenCall(start.call_id, dialect, body, activity_s=activity_s, deadline=deadline, key=key.name)
             call.when_begun = place.begun
             # without a family of server tools its request has none, nor an MCP server: workers refuse it, and routes add none
             call.repeats = not key.server_tools
@@ -229,8 +229,7 @@ class Gateway:
         at = time.time_ns() // 1_000_000
         return Start(
             call_id=layout.new_call_id(self.bus.shards), at=at, gateway=self.bus.gateway, dialect=dialect.name,
-            endpoint=endpoint, key=key.name,
-            policies=key.policies, policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
+            endpoint=endpoint, key=key.name, policies=key.policies, policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
             session=_text(named, b"x-sluice-session", MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
             key_id=key.id, policy_sets=self._sets.named, body_sha256=digest,

@@ -27,7 +27,7 @@ async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:
             elif now - call.last_reply > call.activity_s and bus.gate is not None and bus.gate.is_waiting:
                 call.fail(AuditUnavailable("the record cannot be written now"))
             elif now - call.last_reply > call.activity_s:
-                call.fail(StreamTimeout(f"no sign of life from the policy workers for {call.activity_s:g} s"))
+                call.fail(StreamTimeout(f"no heartbeat from the policy workers for {call.activity_s:g} s"))
             elif now > call.deadline:
                 if now > call.deadline + 5:
                     call.fail(StreamTimeout("the call's deadline has passed", code="call_deadline"))

@@ -4,7 +4,7 @@ from protocol import bounds
 from protocol.dialect import Decoder, Encoder
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
-from protocol.events import Event, UpstreamFailed
+from protocol.events import Event
 from protocol.request import ChatRequest, DialectName, Endpoint
 from protocol.target import Target, Translated
 from protocol.value_count import count_values
@@ -20,11 +20,6 @@ def decode_whole(dialect: DialectName, body: bytes, unknown: frozenset[str] = fr
     if (values := count_values(body, bounds.MAX_ANSWER_VALUES)) > bounds.MAX_ANSWER_VALUES:
         raise RemoteProtocolError(f"upstream's answer has {values:,} JSON values; one may have {bounds.MAX_ANSWER_VALUES:,}")
     return DIALECTS[dialect].decode_whole(body, unknown)
-
-
-def decode_error(dialect: DialectName, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
-    """Decode an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""
-    return DIALECTS[dialect].decode_error(status, body, retry_after)
 
 
 def make_encoder(dialect: DialectName, request: ChatRequest, *, call_id: str, created: int) -> Encoder:

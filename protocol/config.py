@@ -7,7 +7,7 @@ variable here, never held.
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 from protocol import shipped
 from protocol.addresses import check_base_url
 from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
-from protocol.dialect import JudgeReply
+from protocol.dialect import Dialect, JudgeReply
 from protocol.dialects import DIALECTS
 from protocol.request import DialectName
 from protocol.server_tools.added import check_families, check_servers, check_tools
@@ -81,15 +81,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _and(words: Iterable[str]) -> str:
-    """The words as a list in a sentence."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _named(dialects: Iterable[DialectName]) -> str:
-    found = list(dialects)
-    return f"the dialect{'s' if len(found) > 1 else ''} {_and(found)}"
+def _those(has: Callable[[Dialect], bool]) -> str:
+    """How to speak of the dialects of which something holds."""
+    return f"the dialect {' and '.join(name for name, dialect in DIALECTS.items() if has(dialect))}"
 
 
 class _Strict(BaseModel):
@@ -125,11 +119,11 @@ class Upstream(_Strict):
     def _guides_what_it_can(self) -> "Upstream":
         own = DIALECTS[self.dialect]
         if self.judge_reply is not None and self.judge_reply not in own.judge_replies:
-            others = _named(name for name, d in DIALECTS.items() if self.judge_reply in d.judge_replies)
-            raise ValueError(f"`judge_reply: {self.judge_reply}` is for {others}; {own.name} has {_and(own.judge_replies)}")
+            *some, last = own.judge_replies
+            others = _those(lambda d: self.judge_reply in d.judge_replies)
+            raise ValueError(f"`judge_reply: {self.judge_reply}` is for {others}; {own.name} has {', '.join(some)} and {last}")
         if self.guided and (self.native_tools or not own.takes_guided):
-            takers = _named(name for name, d in DIALECTS.items() if d.takes_guided)
-            raise ValueError(f"`guided` is for upstreams of {takers} with `native_tools: false`")
+            raise ValueError(f"`guided` is for upstreams of {_those(lambda d: d.takes_guided)} with `native_tools: false`")
         return self
 
     @property
@@ -454,8 +448,7 @@ def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[
         own = DIALECTS.get(str(upstream.get("dialect"))) if isinstance(upstream, Mapping) else None
         if own is not None and not own.takes_server_tools:
             what = "server_tools" if route.get("server_tools") else "mcp_servers"
-            takers = _named(d.name for d in DIALECTS.values() if d.takes_server_tools)
-            yield (*place, what), f"only upstreams of {takers} take server tools, and {name!r} is none"
+            yield (*place, what), f"only upstreams of {_those(lambda d: d.takes_server_tools)} take server tools, and {name!r} is none"
 
 
 def _faults_of_key(place: Place, key: Mapping[str, Any], policies: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

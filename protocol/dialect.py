@@ -1,10 +1,7 @@
 """What a dialect is: the shape of its value, which each dialect's folder fills, and the codecs that it makes.
 
-A decoder takes one raw chunk (one SSE event with its framing, as the gateway split it) and returns events; it never waits. An encoder
-takes events that were decided and returns client bytes: frames when the client asked for a stream, the whole body at the end when it did
-not. Both keep state per call and are fed in order.
-
-Every process loads these values at its start, so codecs are imported when a method is called.
+A decoder takes one raw chunk (one SSE event with its framing, as the gateway split it) and returns events; it never waits. Decoders and
+encoders keep state per call and are fed in order. Every process loads these values, so codecs are imported when a method is called.
 """
 
 from __future__ import annotations
@@ -52,10 +49,6 @@ class Encoder(Protocol):
         UpstreamFailed gives the dialect's error frame and nothing after it. Raises LocalProtocolError on a
         sequence the dialect does not allow.
         """
-        ...
-
-    def keepalive(self) -> bytes:
-        """Return the frame that shows life without content: `event: ping`, or an SSE comment; b"" where none exists."""
         ...
 
 

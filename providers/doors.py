@@ -46,7 +46,5 @@ def joined(configured: str, names: Iterable[str]) -> str:
 def plain(upstream: Upstream, endpoint: Endpoint, model: str = "") -> tuple[Origin, str]:
     """Return where an endpoint is, and its path there."""
     dialect = DIALECTS[upstream.dialect]
-    base = upstream.base_url.rstrip("/")
-    if dialect.base_overlap:
-        base = base.removesuffix(dialect.base_overlap)
+    base = upstream.base_url.rstrip("/").removesuffix(dialect.base_overlap)
     return Origin(base), dialect.upstream_paths[endpoint].format(model=model)

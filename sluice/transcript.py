@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, assert_never
 
 from protocol import codecs
 from protocol.bounds import MAX_FILTER_CHARS
-from protocol.dialects import DIALECTS
+from protocol.dialects import DIALECTS, check_name
 from protocol.errors import PipelineError
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, MessageStop, TextDelta, UpstreamFailed
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart
@@ -35,9 +35,7 @@ def sent(call: Item) -> list[Said]:
     if not body:
         return [Said("", "(no request is on record: it was redacted, or lost)")]
     try:
-        if dialect not in DIALECTS:
-            raise ValueError("no dialect")
-        request = codecs.decode_request(dialect, body, endpoint=call.get("endpoint") or None)
+        request = codecs.decode_request(check_name(dialect or ""), body, endpoint=call.get("endpoint") or None)
     except (PipelineError, ValueError):
         return [Said("request", body.decode(errors="replace"))]
     return list(_turns(request))

@@ -180,7 +180,7 @@ class Session:
     def error_status(self, status: int, raw: bytes, retry_after: str) -> Mark:
         """Take an error answer; its meaning is kept, its payload is not forwarded."""
         assert self._upstream is not None
-        failed = self._read_failure(codecs.decode_error(self._upstream.dialect, status, raw, retry_after or None))
+        failed = self._read_failure(DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None))
         opening.note_account(self._out, failed, self._config, self._upstream.name)
         # in a later segment the answer was already paid for
         self._failed(msgspec.structs.replace(failed, status=0) if self._segment else failed)

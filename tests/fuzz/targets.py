@@ -16,7 +16,7 @@ import msgspec
 from db.write.fit import fit
 from db.write.rows import pack
 from policy.session.effects import Respond
-from protocol import codecs, fields
+from protocol import codecs, dialects, fields
 from protocol.anthropic.turn import TurnBuilder
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, UpstreamFailed
@@ -334,7 +334,9 @@ def check_json(data: bytes) -> None:
 def check_error(dialect: DialectName, data: bytes) -> None:
     """Every error answer of an upstream becomes one of ours."""
     rng = rng_of(data)
-    failed = codecs.decode_error(dialect, rng.choice([400, 401, 404, 413, 429, 500, 529, 599]), data, rng.choice([None, "1", "x\n"]))
+    failed = dialects.DIALECTS[dialect].decode_error(
+        rng.choice([400, 401, 404, 413, 429, 500, 529, 599]), data, rng.choice([None, "1", "x\n"])
+    )
     for client in DIALECTS:
         way = Way(client, rng.random() < 0.5, {}, f"{dialect}-x")
         session = way.session()

@@ -29,7 +29,7 @@ async def bus(redis: Connection, redis_url: str) -> AsyncIterator[Bus]:
 
 
 def opened(*, is_begun: bool = True) -> OpenCall:
-    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], "chat", b"{}", activity_s=9, deadline=time.monotonic() + 9)
+    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9)
     call.is_begun = is_begun
     return call
 

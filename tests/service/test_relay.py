@@ -41,7 +41,7 @@ class Place:
 
     def __init__(self, bus: Bus, upstreams: Upstreams, body: bytes) -> None:
         self.bus, self.upstreams, self.sent = bus, upstreams, list[MutableMapping[str, Any]]()
-        self.call = OpenCall(layout.new_call_id(), DIALECTS["anthropic"], "messages", body, activity_s=30, deadline=time.monotonic() + 60)
+        self.call = OpenCall(layout.new_call_id(), DIALECTS["anthropic"], body, activity_s=30, deadline=time.monotonic() + 60)
         bus.calls[self.call.id] = self.call
         self.relay = Relay(self.call, upstreams, self._send)
         self.task = asyncio.get_running_loop().create_task(self.relay.run())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import codecs
+from protocol import codecs, dialects
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -263,9 +263,9 @@ def test_messages_has_one_block_open_at_a_time(stream: bool) -> None:
 def test_keepalives_and_content_types() -> None:
     for client, keepalive in (("openai", b": keepalive\n\n"), ("anthropic", b'event: ping\ndata: {"type": "ping"}\n\n')):
         dialect: DialectName = "openai" if client == "openai" else "anthropic"
+        assert dialects.DIALECTS[dialect].keepalive == keepalive
         for stream in (True, False):
             encoder = codecs.make_encoder(dialect, ChatRequest(dialect=dialect, model="m", stream=stream), call_id=CALL, created=7)
-            assert encoder.keepalive() == (keepalive if stream else b"")
             assert encoder.content_type == ("text/event-stream; charset=utf-8" if stream else "application/json")
 
 

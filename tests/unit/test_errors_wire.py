@@ -92,7 +92,7 @@ def test_context_overflow_and_headers() -> None:
     ],
 )
 def test_upstream_error_bodies(dialect: DialectName, status: int, body: bytes, expected: tuple[str, str]) -> None:
-    failed = codecs.decode_error(dialect, status, body, "3")
+    failed = DIALECTS[dialect].decode_error(status, body, "3")
     assert (failed.kind, failed.message, failed.status, failed.retry_after) == (*expected, status, "3")
 
 
@@ -134,7 +134,7 @@ def test_upstream_errors_in_both_directions(
     upstream: DialectName, status: int, error: dict[str, Any], for_openai: tuple[int, str, str | None], for_anthropic: tuple[int, str]
 ) -> None:
     body = json.dumps({"type": "error", "error": {"message": "it says sk-secret", "param": None, **error}}).encode()
-    failed = codecs.decode_error(upstream, status, body, "9")
+    failed = DIALECTS[upstream].decode_error(status, body, "9")
     account = for_anthropic == (502, "api_error") and status != 502
     got, headers, answer = DIALECTS["openai"].failed_response(failed)
     told = json.loads(answer)["error"]
@@ -163,8 +163,8 @@ def test_upstream_errors_in_both_directions(
     ],
 )
 def test_context_overflow_has_its_code_in_answers_and_frames(message: str, code: str | None) -> None:
-    failed = codecs.decode_error(
-        "anthropic", 400, json.dumps({"error": {"type": "invalid_request_error", "message": message}}).encode(), None
+    failed = DIALECTS["anthropic"].decode_error(
+        400, json.dumps({"error": {"type": "invalid_request_error", "message": message}}).encode(), None
     )
     assert json.loads(DIALECTS["openai"].failed_response(failed)[2])["error"]["code"] == code
     assert json.loads(DIALECTS["openai"].error_frame(failed.kind, failed.message, None)[6:])["error"]["code"] == code
@@ -177,10 +177,10 @@ def test_an_openai_error_keeps_its_code_and_parameter_for_openai_clients() -> No
         "code": "invalid_function_parameters",
         "param": "tools[0].function.parameters",
     }
-    failed = codecs.decode_error("openai", 400, json.dumps({"error": error}).encode(), None)
+    failed = DIALECTS["openai"].decode_error(400, json.dumps({"error": error}).encode(), None)
     assert json.loads(DIALECTS["openai"].failed_response(failed)[2])["error"] == error
     for odd in (7, "no name at all", "x" * 200):
-        failed = codecs.decode_error("openai", 400, json.dumps({"error": error | {"param": odd}}).encode(), None)
+        failed = DIALECTS["openai"].decode_error(400, json.dumps({"error": error | {"param": odd}}).encode(), None)
         assert json.loads(DIALECTS["openai"].failed_response(failed)[2])["error"]["param"] is None
 
 
@@ -193,7 +193,7 @@ def test_an_openai_error_keeps_its_code_and_parameter_for_openai_clients() -> No
     ],
 )
 def test_a_rejected_call_never_leaks(payload: dict[str, Any]) -> None:
-    failed = [codecs.decode_error("openai", 400, json.dumps(payload).encode(), None)]
+    failed = [DIALECTS["openai"].decode_error(400, json.dumps(payload).encode(), None)]
     failed += [e for e in decode("openai", [b"data: " + json.dumps(payload).encode() + b"\n\n"]) if isinstance(e, UpstreamFailed)]
     failed += [e for e in codecs.decode_whole("openai", json.dumps(payload).encode()) if isinstance(e, UpstreamFailed)]
     assert len(failed) == 3

@@ -29,7 +29,7 @@ class Client:
 
 
 def opened(client: Client | None = None) -> OpenCall:
-    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], "chat", b"{}", activity_s=9, deadline=time.monotonic() + 9)
+    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9)
     call.head_sent = True
     call.write = client.write if client is not None else None
     return call

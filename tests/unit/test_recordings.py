@@ -10,6 +10,7 @@ from policy.session.effects import CallInfo, Dispatch, Respond
 from policy.session.session import Session
 from protocol import codecs
 from protocol.config import Config
+from protocol.dialects import DIALECTS
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import ArgumentsDelta, Event, MessageStop, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, loads_arguments
@@ -254,6 +255,6 @@ def test_refusal_without_content_comes_out_as_one() -> None:
 def test_recorded_error_bodies(name: str) -> None:
     need_recordings()
     recording = ALL[name]
-    failed = codecs.decode_error("anthropic", recording.facts["http_status"], recording.body, None)
+    failed = DIALECTS["anthropic"].decode_error(recording.facts["http_status"], recording.body, None)
     assert failed.kind == recording.facts["error_type"]
     assert len(failed.message) == recording.facts["message_chars"]

@@ -13,7 +13,7 @@ from streams.layout import Dispatch, Relayed, Reply
 
 
 def opened(*, head_sent: bool = True) -> OpenCall:
-    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], "chat", b"{}", activity_s=9, deadline=time.monotonic() + 9)
+    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9)
     call.head_sent = head_sent
     return call
 

@@ -17,7 +17,7 @@ from protocol.config import DEMO, Config, Upstream
 from protocol.dialects import DIALECTS
 from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 from providers import doors
-from providers.http1 import Line, Origin, Pool
+from providers.http1 import Line, Pool
 from workers.judge import forms as judge_forms
 from workers.judge.forms import Asking, Forms
 
@@ -130,7 +130,6 @@ class JudgeModels:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._heads: dict[str, tuple[dict[str, str], Origin, bytes]] = {}
         self._paces: dict[str, Pace] = {}
         self._forms = Forms()
         self._pool = Pool(connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S)
@@ -156,7 +155,7 @@ class JudgeModels:
             try:
                 async with pace.turn():
                     trial.attempts += 1
-                    status, answer = await self._post(name, upstream, question.model, body)
+                    status, answer = await self._post(upstream, question.model, body)
             except _Busy as error:
                 busy += 1
                 if busy >= _MOST_BUSY:
@@ -178,8 +177,10 @@ class JudgeModels:
             if not asking.refused(status, answer):
                 raise JudgeUnavailable(f"the judge's upstream answered with status {status}{_in_forms(asking)}")
 
-    async def _post(self, name: str, upstream: Upstream, model: str, body: bytes) -> tuple[int, bytes]:
-        (origin, head), reply = self._head(name, upstream, model), _Reply()
+    async def _post(self, upstream: Upstream, model: str, body: bytes) -> tuple[int, bytes]:
+        # anew for each question: its key may have changed
+        origin, path = doors.plain(upstream, DIALECTS[upstream.dialect].answers, model)
+        head, reply = origin.head(path, doors.headers(upstream)), _Reply()
         try:
             await self._pool.post(origin, head, body, reply)
         except (UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError) as error:
@@ -188,14 +189,6 @@ class JudgeModels:
             again = _Busy if reply.status == 429 else _Again
             raise again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after), reply.status, reply.body)
         return reply.status, reply.body
-
-    def _head(self, name: str, upstream: Upstream, model: str) -> tuple[Origin, bytes]:
-        """Where an upstream is, and the head of a request to it, made anew when its key has changed."""
-        headers = doors.headers(upstream)
-        if name not in self._heads or self._heads[name][0] != headers:
-            origin, path = doors.plain(upstream, DIALECTS[upstream.dialect].answers, model)
-            self._heads[name] = headers, origin, origin.head(path, headers)
-        return self._heads[name][1:]
 
 
 def _in_forms(asking: Asking) -> str:

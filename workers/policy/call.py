@@ -19,6 +19,7 @@ from policy.session.session import Session
 from protocol import codecs, dropped
 from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.dialect import Encoder
+from protocol.dialects import DIALECTS
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
 from protocol.records import (
     CallRecord,
@@ -428,7 +429,8 @@ class OwnedCall:
         self._unreported = 0
         only_keepalive = not outputs
         if only_keepalive and keepalive and not self._end:
-            rendered.data = self._make_encoder().keepalive() if self.session.request else b""
+            request = self.session.request
+            rendered.data = DIALECTS[self.start.dialect].keepalive if request is not None and request.stream else b""
         has_head = bool(rendered.data) and not self._head_sent
         if has_head and not rendered.status:
             rendered.status = 200

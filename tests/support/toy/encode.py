@@ -23,10 +23,6 @@ class StepEncoder:
         self._steps += steps
         return json.dumps(self._steps).encode() if steps and ("end" in steps[-1] or "wrong" in steps[-1]) else b""
 
-    def keepalive(self) -> bytes:
-        """None of its own: the gateway writes the dialect's."""
-        return b""
-
 
 def _step(event: e.Event) -> dict[str, Any]:
     match event:
