@@ -7,6 +7,7 @@ encoders keep state per call and are fed in order. Every process loads these val
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -50,6 +51,11 @@ class Encoder(Protocol):
         sequence the dialect does not allow.
         """
         ...
+
+
+@cache
+def _module(package: str, name: str) -> Any:
+    return import_module(f"{package}.{name}")
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,48 +112,47 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     thinking_field: str = "reasoning"
     """Where clients find thinking that has no name."""
 
-    def _module(self, name: str) -> Any:
-        return import_module(f"{self.package}.{name}")
-
     def decoder(self, unknown: frozenset[str]) -> Decoder:
         """Return a stream decoder. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
-        made: Decoder = self._module("decode").StreamDecoder(unknown)
+        made: Decoder = _module(self.package, "decode").StreamDecoder(unknown)
         return made
 
     def decode_whole(self, body: bytes, unknown: frozenset[str]) -> list[Event]:
         """Decode an answer that was not streamed (status 200). Raises RemoteProtocolError."""
-        events: list[Event] = self._module("decode").decode_whole(body, unknown)
+        events: list[Event] = _module(self.package, "decode").decode_whole(body, unknown)
         return events
 
     def encoder(self, request: ChatRequest, *, call_id: str, created: int) -> Encoder:
         """Return the encoder that `request` asks for. `created` is Unix seconds; same inputs, same bytes."""
-        made: Encoder = self._module("encode").make(request, call_id=call_id, created=created)
+        made: Encoder = _module(self.package, "encode").make(request, call_id=call_id, created=created)
         return made
 
     def decode_request(self, body: bytes, endpoint: Endpoint | None) -> ChatRequest:
         """Decode a client's body; `endpoint` makes required what it needs. Raises InvalidRequest naming the parameter."""
-        request: ChatRequest = self._module("read").decode(body, needs_max_tokens=self.needs_max_tokens and endpoint == self.answers)
+        request: ChatRequest = _module(self.package, "read").decode(
+            body, needs_max_tokens=self.needs_max_tokens and endpoint == self.answers
+        )
         return request
 
     def encode_request(self, request: ChatRequest, target: Target, *, changed: bool) -> Translated:
         """Write a request for an upstream with native tools. Raises InvalidRequest naming what cannot be said there."""
-        translated: Translated = self._module("write").encode(request, target, changed=changed)
+        translated: Translated = _module(self.package, "write").encode(request, target, changed=changed)
         return translated
 
     def decode_error(self, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
         """Decode an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""
-        failed: UpstreamFailed = self._module("failures").decode_error(status, body, retry_after)
+        failed: UpstreamFailed = _module(self.package, "failures").decode_error(status, body, retry_after)
         return failed
 
     def failed_response(self, failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body for an upstream failure before the first byte."""
-        answer: tuple[int, dict[str, str], bytes] = self._module("failures").failed_response(failed)
+        answer: tuple[int, dict[str, str], bytes] = _module(self.package, "failures").failed_response(failed)
         return answer
 
     def error_body(self, error: PipelineError) -> bytes:
         """Return our own error as a body."""
-        return bytes(self._module("failures").error_body(error))
+        return bytes(_module(self.package, "failures").error_body(error))
 
     def error_frame(self, kind: str, message: str, code: str | None) -> bytes:
         """Return an error as a frame of a stream that already began. Nothing follows it."""
-        return bytes(self._module("failures").error_frame(kind, message, code))
+        return bytes(_module(self.package, "failures").error_frame(kind, message, code))
