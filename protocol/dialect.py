@@ -129,9 +129,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     def decode_request(self, body: bytes, endpoint: Endpoint | None) -> ChatRequest:
         """Decode a client's body; `endpoint` makes required what it needs. Raises InvalidRequest naming the parameter."""
-        request: ChatRequest = _module(self.package, "read").decode(
-            body, needs_max_tokens=self.needs_max_tokens and endpoint == self.answers
-        )
+        is_due = self.needs_max_tokens and endpoint == self.answers
+        request: ChatRequest = _module(self.package, "read").decode(body, needs_max_tokens=is_due)
         return request
 
     def encode_request(self, request: ChatRequest, target: Target, *, changed: bool) -> Translated:
