@@ -1,4 +1,4 @@
-"""Names of beta features in the header `anthropic-beta`: as clients send them, and as they go upstream."""
+"""Names of beta features as clients send them, in the header `anthropic-beta`."""
 
 import re
 from collections.abc import Iterable
@@ -24,9 +24,3 @@ def client_betas(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
             if _NAME.fullmatch(name) is not None:
                 names[name.decode()] = None
     return tuple(names)
-
-
-def joined(configured: str, betas: Iterable[str]) -> str:
-    """Return the header's value: the operator's names first, then those of the request, each once. Nothing is replaced."""
-    names = [name.strip() for name in configured.split(",")]
-    return ",".join(dict.fromkeys(name for name in [*names, *betas] if name))

@@ -20,6 +20,7 @@ from gateway.lost import EndsToTell
 from gateway.replies import Replies
 from gateway.starts import Starts
 from protocol.config import Limits
+from protocol.dialects import DEFAULT
 from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
 from streams import fitness, layout, scripts
 from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
@@ -276,7 +277,7 @@ class Bus:
                 self._relay()
         elif (reply.number == 0 or reply.keepalive) and not reply.failed and reply.call_id not in self._sending:
             # its START was never confirmed to us, or its client is gone, or Redis lost our last entry: nobody must wait for what follows
-            orphan = OpenCall(reply.call_id, "openai", "chat", b"", activity_s=0, deadline=time.monotonic())
+            orphan = OpenCall(reply.call_id, DEFAULT, b"", activity_s=0, deadline=time.monotonic())
             orphan.seq = reply.processed + 1
             # how far an end that was lost had come is not known here any more
             orphan.append("closed", number=-1 if reply.number else 0, text="client_gone")

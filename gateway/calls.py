@@ -12,10 +12,9 @@ from hashlib import sha256
 
 import msgspec
 
+from protocol.dialect import Dialect
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
-from protocol.request import Dialect, Endpoint
-from protocol.sse import KEEPALIVES
 from streams import layout
 from streams.connection import Append
 from streams.layout import Dispatch, Entry, EntryKind, Relayed, Reply, is_other
@@ -33,10 +32,8 @@ ENTRY_CHUNKS = 64
 class OpenCall:
     """One client request between HTTP and Redis."""
 
-    def __init__(
-        self, call_id: str, dialect: Dialect, endpoint: Endpoint, body: bytes, *, activity_s: float, deadline: float, key: str = ""
-    ) -> None:
-        self.id, self.dialect, self.endpoint, self.body, self.key = call_id, dialect, endpoint, body, key
+    def __init__(self, call_id: str, dialect: Dialect, body: bytes, *, activity_s: float, deadline: float, key: str = "") -> None:
+        self.id, self.dialect, self.body, self.key = call_id, dialect, body, key
         self.repeats = False
         """May its request be sent again where a kept connection ended before any byte of an answer? Not if tools act at the provider."""
         self.when_begun: Callable[[], None] | None = None
@@ -177,7 +174,7 @@ class OpenCall:
         if not self.status:
             self.status, self.headers = reply.status, reply.headers
         # the dialect's own, whatever the reply holds: no hash on record covers it
-        data = KEEPALIVES[self.dialect]
+        data = self.dialect.keepalive
         self._keepalives.append(self.expected)
         self._out.append(data)
         self._out_bytes += len(data)
@@ -214,7 +211,7 @@ class OpenCall:
 
     @property
     def _keepalives_waiting(self) -> int:
-        return self._out.count(KEEPALIVES[self.dialect])
+        return self._out.count(self.dialect.keepalive)
 
     def handed_on(self) -> Relayed:
         """What went towards the client of this call; what still waits to be written did not."""

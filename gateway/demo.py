@@ -13,11 +13,16 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
 
-from gateway import demo_wire
+import msgspec
+
+from gateway import demo_answer
+from gateway.demo_answer import Answer, Call, Words
 from gateway.demo_schema import Budget, TooMuch, instance, required
-from gateway.demo_wire import Answer, Call, Words
+from protocol import codecs
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
-from protocol.request import Dialect
+from protocol.errors import InvalidRequest
+from protocol.events import StopReason
+from protocol.request import ChatRequest, DialectName, TextPart, Tool, ToolResultPart
 
 _ABOUT = (
     "I am the demo model inside Sluice, a script and not a language model. Ask for the weather in Paris with a tool get_weather, "
@@ -42,52 +47,36 @@ class Script:
     steps: Iterable[tuple[float, bytes]] = ()
 
 
-def script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
+def script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
     """Return the answer to a request body. Never raises: what cannot be read is answered with the dialect's 400."""
     try:
         return _script(dialect, endpoint, body)
-    except TooMuch as error:
+    except (TooMuch, InvalidRequest) as error:
         return _error(dialect, 400, str(error), None)
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError, ArithmeticError):
         return _error(dialect, 400, "the demo model cannot read this request", None)
 
 
-def _script(dialect: Dialect, endpoint: str, body: bytes) -> Script:
-    request = json.loads(body)
-    asked = _read(request)
+def _script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
     if endpoint == "count_tokens":
         return Script(steps=[(0, json.dumps({"input_tokens": max(1, len(body) // 4)}).encode())])
+    request = codecs.decode_request(dialect, body)
+    asked = _read(request)
     if (found := re.search(r"fail with (\d{3})", asked.words)) and 400 <= int(found[1]) <= 599:
         return _error(dialect, int(found[1]), "the demo model fails as asked", "1" if found[1] in ("429", "529", "503") else None)
     answer = _answer(asked)
     answer.id = sha256(body).hexdigest()[:24]
-    answer.model = str(request.get("model") or "demo")
+    answer.model = request.model
     answer.input_tokens = max(1, len(body) // 4)
     said = [answer.model, *(json.dumps([c.name, c.arguments], ensure_ascii=False, allow_nan=False) for c in answer.calls)]
     # a lone surrogate: a stream that has begun could not say so
     "".join(said + answer.pieces if isinstance(answer.pieces, list) else said).encode()
-    if not request.get("stream"):
-        whole = demo_wire.whole(dialect, answer)
-        return Script(steps=[(answer.wait_s, whole)])
-    options = request.get("stream_options")
-    usage = isinstance(options, dict) and bool(options.get("include_usage"))
-    return Script(content_type="text/event-stream", steps=demo_wire.stream(dialect, answer, include_usage=usage))
+    steps = demo_answer.steps(dialect, answer, stream=request.stream, include_usage=request.include_usage)
+    return Script(content_type="text/event-stream" if request.stream else "application/json", steps=steps)
 
 
-def _error(dialect: Dialect, status: int, message: str, retry_after: str | None) -> Script:
-    return Script(status, "application/json", retry_after, [(0, demo_wire.error_body(dialect, status, message))])
-
-
-class _Tool(NamedTuple):
-    """A tool as it is offered."""
-
-    name: str
-    schema: dict[str, Any]
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.schema.get("properties") or {}
-        return found
+def _error(dialect: DialectName, status: int, message: str, retry_after: str | None) -> Script:
+    return Script(status, "application/json", retry_after, [(0, demo_answer.error_body(dialect, status, message))])
 
 
 class _Asked(NamedTuple):
@@ -96,78 +85,45 @@ class _Asked(NamedTuple):
 
     words: str
     result: str | None
-    tools: list[_Tool]
+    tools: list[Tool]
     must_call: bool
     schema: Any
 
 
-def _read(request: dict[str, Any]) -> _Asked:
-    last = request["messages"][-1]
-    content = last.get("content")
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-    results = [p for p in parts if p.get("type") == "tool_result"]
-    text = " ".join(str(p.get("text") or "") for p in parts if p.get("type") == "text")
-    result = None
-    if last.get("role") == "tool":
-        result, text = text, ""
-    elif results:
-        said = results[-1].get("content") or ""
-        result = said if isinstance(said, str) else " ".join(str(p.get("text") or "") for p in said)
-    tools = []
-    for tool in (request.get("tools") or [])[:DEMO_TOOLS]:
-        function = tool.get("function") or {}
-        tools.append(_Tool(function.get("name") or tool["name"], function.get("parameters") or tool.get("input_schema") or {}))
-    tools, must_call = _chosen(tools, request.get("tool_choice"))
-    schema = _schema(request)
+def _read(request: ChatRequest) -> _Asked:
+    last = request.turns[-1].parts if request.turns else ()
+    text = " ".join(part.text for part in last if isinstance(part, TextPart))
+    results = [part.text for part in last if isinstance(part, ToolResultPart)]
+    tools, must_call = list(request.tools[:DEMO_TOOLS]), False
+    if (choice := request.tool_choice) is not None:
+        must_call = choice.mode in ("any", "tool")
+        only = (choice.name,) if choice.mode == "tool" else choice.allowed
+        tools = [] if choice.mode == "none" else [tool for tool in tools if not only or tool.name in only]
+    wish = request.response_format
+    schema = None if wish is None else wish.schema or True
     # a tool for any object: so JSON is asked for where the dialect has no such format
-    is_open = must_call and len(tools) == 1 and not tools[0].properties
+    is_open = must_call and len(tools) == 1 and not _properties(tools[0])
     if schema is True or (schema is None and (is_open or not tools)):
-        written = _written_schema(request, text)
+        written = _written_schema((*request.system, text))
         if is_open and written:
-            tools = [tools[0]._replace(schema=written)]
+            tools = [msgspec.structs.replace(tools[0], schema=written)]
         else:
             schema = written or schema
-    return _Asked(text[:DEMO_CHARS], result, tools, must_call, schema)
+    return _Asked(text[:DEMO_CHARS], results[-1] if results else None, tools, must_call, schema)
 
 
-def _chosen(tools: list[_Tool], choice: Any) -> tuple[list[_Tool], bool]:
-    """The tools that `tool_choice`, of either dialect, leaves, and whether one must be called."""
-    said: dict[str, Any] = {"type": choice} if isinstance(choice, str) else choice or {}
-    match said.get("type"):
-        case "none":
-            return [], False
-        case "required" | "any":
-            return tools, True
-        case "tool" | "function":
-            name = said.get("name") or said["function"]["name"]
-            return [tool for tool in tools if tool.name == name], True
-        case "allowed_tools":
-            allowed = said["allowed_tools"]
-            names = [tool["function"]["name"] for tool in allowed["tools"][:DEMO_TOOLS]]
-            return [tool for tool in tools if tool.name in names], allowed.get("mode") == "required"
-        case _:
-            return tools, False
+def _properties(tool: Tool) -> dict[str, Any]:
+    found: dict[str, Any] = tool.schema.get("properties") or {}
+    return found
 
 
-def _schema(request: dict[str, Any]) -> Any:
-    """The schema that the answer is asked to fit; True for any object, None for no structure."""
-    wish = request.get("response_format") or (request.get("output_config") or {}).get("format") or request.get("output_format") or {}
-    if wish.get("type") == "json_object":
-        return True
-    if wish.get("type") != "json_schema":
-        return None
-    return wish["json_schema"].get("schema") or True if "json_schema" in wish else wish["schema"]
-
-
-def _written_schema(request: dict[str, Any], words: str) -> dict[str, Any] | None:
+def _written_schema(texts: Iterable[str]) -> dict[str, Any] | None:
     """A schema in the instructions or in the last words: so clients ask models that know no structured answers."""
-    first = request["messages"][0]
-    for said in (request.get("system"), first.get("content") if first.get("role") in ("system", "developer") else None, words):
-        parts = said if isinstance(said, list) else [{"text": said or ""}]
-        text = " ".join(str(part.get("text") or "") for part in parts)[:DEMO_CHARS]
-        if begin := _WRITTEN_SCHEMA.search(text):
+    for text in texts:
+        looked = text[:DEMO_CHARS]
+        if begin := _WRITTEN_SCHEMA.search(looked):
             try:
-                found, _ = json.JSONDecoder().raw_decode(text, begin.end())
+                found, _ = json.JSONDecoder().raw_decode(looked, begin.end())
             except (ValueError, RecursionError):
                 continue
             if "properties" in found or "$ref" in found:
@@ -181,13 +137,13 @@ def _answer(asked: _Asked) -> Answer:
     if asked.result is not None:
         answer.pieces = _WORDS.findall(f"The tool said: {asked.result[:2000]}")
     if calls := _calls(asked, budget):
-        answer.calls, answer.pieces, answer.stop = calls, _WORDS.findall("Let me do that."), "tool_use"
+        answer.calls, answer.pieces, answer.stop = calls, _WORDS.findall("Let me do that."), StopReason.TOOL_USE
     elif asked.schema is not None:
         made = {"answer": _ABOUT} if asked.schema is True else instance(asked.schema, budget)
         answer.pieces = _WORDS.findall(json.dumps(made, ensure_ascii=False))
     elif found := re.search(r"\blong (\d+)", lower):
         count = min(int(found[1]), DEMO_WORDS)
-        answer.pieces = Words(count, demo_wire.CLOCK.decode() if "clock" in lower else "")
+        answer.pieces = Words(count, demo_answer.CLOCK.decode() if "clock" in lower else "")
     if re.search(r"\bthink", lower):
         answer.thoughts = _WORDS.findall(_THOUGHT)
     _pace(answer, lower)
@@ -202,7 +158,7 @@ def _pace(answer: Answer, lower: str) -> None:
         found = re.search(r"gap (\d+) ?ms", lower)
         answer.gap_s, answer.wait_s = int(found[1]) / 1000 if found else 0.3, answer.wait_s or (0.0 if found else 1.0)
     if "max tokens" in lower:
-        answer.stop = "max_tokens"
+        answer.stop = StopReason.MAX_TOKENS
     if "fail in the middle" in lower:
         answer.ending = "error"
     elif re.search(r"\bcut\b", lower):
@@ -226,27 +182,27 @@ def _calls(asked: _Asked, budget: Budget) -> list[Call]:
     return calls
 
 
-def _wanted(words: str, tools: list[_Tool]) -> Iterator[tuple[_Tool, dict[str, Any]]]:
+def _wanted(words: str, tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Any]]]:
     """The calls that the words ask for, of the tool that fits each wish best, in the order of the tools."""
     lower = words.lower()
     weather = _best(tools, "get_weather", lambda tool: "weather" in lower and "weather" in tool.name.lower())
     clock = _best(tools, "get_time", lambda tool: "time" in lower and "time" in tool.name.lower())
     command = _COMMAND.search(words)
     line = f"rm -rf {command[1] or '/'}" if command else "ls -la" if "list the files" in lower else ""
-    shell = _best(tools, "bash", lambda tool: bool(line) and (tool.name.lower() == "bash" or "command" in tool.properties))
+    shell = _best(tools, "bash", lambda tool: bool(line) and (tool.name.lower() == "bash" or "command" in _properties(tool)))
     for tool in tools:
         if tool is weather:
-            wish = _property(tool.properties, "city")
+            wish = _property(_properties(tool), "city")
             yield from ((tool, {wish: city}) for city in _cities(words))
         elif tool is shell:
-            wish = _property(tool.properties, "command")
-            is_list = isinstance(said := tool.properties.get(wish), dict) and said.get("type") == "array"
+            wish = _property(_properties(tool), "command")
+            is_list = isinstance(said := _properties(tool).get(wish), dict) and said.get("type") == "array"
             yield tool, {wish: line.split() if is_list else line}
         elif tool is clock:
             yield tool, {}
 
 
-def _best(tools: list[_Tool], name: str, fits: Callable[[_Tool], bool]) -> _Tool | None:
+def _best(tools: list[Tool], name: str, fits: Callable[[Tool], bool]) -> Tool | None:
     """Of the tools that fit the one of that name, else the first of those that require least."""
     return min(
         (tool for tool in tools if fits(tool)),

@@ -13,16 +13,12 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 from gateway import demo
-from gateway.demo_wire import CLOCK
+from gateway.demo_answer import CLOCK
 from protocol.bounds import DEMO_BODY_BYTES
+from protocol.dialects import check_name
 from protocol.errors import UpstreamUnreachable
-from protocol.request import Dialect
+from protocol.request import DialectName
 
-PATHS: dict[str, tuple[Dialect, str]] = {
-    "/chat/completions": ("openai", "chat"),
-    "/v1/messages": ("anthropic", "messages"),
-    "/v1/messages/count_tokens": ("anthropic", "count_tokens"),
-}
 START_S = 20.0
 _HERE = str(Path(__file__).resolve().parent.parent)
 _HEAD_BYTES = 16 * 1024
@@ -105,7 +101,8 @@ class _Connection(asyncio.Protocol):
         try:
             request, *fields = head.decode("latin-1").split("\r\n")
             length = int(next(f for f in fields if f.lower().startswith("content-length:")).partition(":")[2])
-            dialect, endpoint = PATHS[request.split(" ")[1]]
+            dialect, endpoint = request.split(" ")[1].removeprefix("/").split("/")
+            check_name(dialect)
         except (StopIteration, ValueError, LookupError):
             self._transport.abort()
             return
@@ -113,7 +110,7 @@ class _Connection(asyncio.Protocol):
             self._data = rest[length:]
             self._task = asyncio.get_running_loop().create_task(self._answer(dialect, endpoint, rest[:length]), name="demo answer")
 
-    async def _answer(self, dialect: Dialect, endpoint: str, body: bytes) -> None:
+    async def _answer(self, dialect: DialectName, endpoint: str, body: bytes) -> None:
         script = demo.script(dialect, endpoint, body)
         head = [f"HTTP/1.1 {script.status} Demo", f"content-type: {script.content_type}", "transfer-encoding: chunked"]
         if script.retry_after:

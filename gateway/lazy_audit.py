@@ -8,8 +8,8 @@ import asyncio
 import gc
 from typing import TYPE_CHECKING
 
-from gateway.app import Receive, Scope, Send
 from gateway.keyring import KeyRing
+from gateway.relay import Receive, Scope, Send
 from protocol.config import Runtime
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import uvicorn
 
 from db.migrations.place import newest
 from db.watch import Watch
-from gateway import descriptors
-from gateway.app import Gateway
+from gateway import descriptors, timers
 from gateway.bus import Bus
 from gateway.heads import Crowd, bounded_connection
 from gateway.keyring import KeyRing
 from gateway.lazy_audit import LazyAudit
+from gateway.routes import Gateway
 from gateway.server import Server
 from gateway.sets import PolicySets
 from gateway.status import Status
@@ -72,7 +72,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
             background = [
                 group.create_task(bus.run(), name="bus"),
                 group.create_task(keys.refresh(), name="keys"),
-                group.create_task(app.watch_timers(), name="timers"),
+                group.create_task(timers.watch(bus, config.limits, sets), name="timers"),
                 group.create_task(status.watch(schema_is_behind, watch.lacking), name="schema"),
                 group.create_task(_watch_identity(identity), name="identity"),
                 group.create_task(sets.watch(), name="policy sets"),

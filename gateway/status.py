@@ -4,13 +4,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from gateway.bus import Bus
+from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable, StreamConnectionLost
-from protocol.request import Dialect
 from streams import fitness, heartbeats, layout
 from streams.connection import NOT_AN_ANSWER, RedisError
 
@@ -33,7 +32,7 @@ class Status:
         self._backlog, self._shrank_at = 0, time.monotonic()
         self.registry = CollectorRegistry()
         calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
-        self.calls = {dialect: calls.labels(dialect) for dialect in get_args(Dialect)}
+        self.calls = {dialect: calls.labels(dialect) for dialect in DIALECTS}
         self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
         self._open.set_function(lambda: len(bus.calls))
         self._depths = {

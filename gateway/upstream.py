@@ -7,28 +7,27 @@ ended before it was used; redirects are not followed; the answer is split into S
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway import betas
 from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.demo_server import DemoServer
-from protocol import errors_wire
 from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS
 from protocol.config import DEMO, Config, Upstream
+from protocol.dialect import Framing
+from protocol.dialects import DIALECTS
 from protocol.errors import PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge, UpstreamUnreachable
 from protocol.sse import EventSplitter
+from providers import doors
+from providers.doors import provider_key
 from providers.http1 import Line, Origin, Pool
 from streams.layout import Dispatch, EntryKind
 
 log = logging.getLogger(__name__)
 SENT_AGAIN = "upstream_repeated"
 """The kind of the event in a call's record that says that its request was sent twice."""
-_PATHS = {"chat": "/chat/completions", "messages": "/v1/messages", "count_tokens": "/v1/messages/count_tokens"}
 _STREAM = b"text/event-stream"
 _OPEN_HEADERS = frozenset(("content-type", "accept-encoding", "accept", "user-agent", "anthropic-version", "anthropic-beta"))
 """Configured headers of which everybody knows the values."""
@@ -43,26 +42,6 @@ class _TooLarge(PipelineError):
     code = "upstream_too_large"
 
 
-def provider_key(upstream: Upstream) -> str:
-    """Return the provider's key from where the configuration says it is, or an empty string."""
-    if upstream.api_key_file:
-        return Path(upstream.api_key_file).read_text(encoding="utf-8").strip()
-    return os.environ.get(upstream.api_key_env or "", "")
-
-
-def _headers(upstream: Upstream) -> dict[str, str]:
-    configured = {name.lower(): value for name, value in upstream.headers.items()}
-    headers = {"content-type": "application/json", "accept-encoding": "identity", **configured}
-    if key := provider_key(upstream):
-        if upstream.dialect == "anthropic":
-            headers["x-api-key"] = key
-        else:
-            headers["authorization"] = f"Bearer {key}"
-    if upstream.dialect == "anthropic":
-        headers.setdefault("anthropic-version", "2023-06-01")
-    return headers
-
-
 def _secrets(upstream: Upstream, headers: Mapping[str, str]) -> tuple[bytes, ...]:
     """What an error body must not show: the key, and configured headers' values, also without their scheme; the longest first."""
     values = [headers[name.lower()] for name in upstream.headers if name.lower() not in _OPEN_HEADERS]
@@ -75,12 +54,12 @@ class Upstreams:
 
     def __init__(self, config: Config, bus: Bus) -> None:
         self._config, self._limits, self._bus = config, config.limits, bus
-        self._headers = {name: _headers(u) for name, u in config.upstreams.items()}
+        self._headers = {name: doors.headers(u) for name, u in config.upstreams.items()}
         self._secrets = {name: _secrets(u, self._headers[name]) for name, u in config.upstreams.items()} | {DEMO: ()}
         self._shares = {name: Shares(u.calls) for name, u in config.upstreams.items() if u.calls is not None}
         self._places = {name: _place_of(u.base_url) for name, u in config.upstreams.items()} | {DEMO: "the demo model"}
         self._demo = DemoServer()
-        self._heads = dict[tuple[str, str, str], tuple[Origin, bytes]]()
+        self._heads = dict[tuple[str, ...], tuple[Origin, bytes]]()
         self._pool = Pool(connect_s=self._limits.connect_s, first_byte_s=self._limits.first_byte_s, idle_s=self._limits.idle_s)
 
     @property
@@ -100,7 +79,7 @@ class Upstreams:
             return
         except RequestError as error:
             # as if the provider had said so: the worker tells the client, and the record has it
-            said = errors_wire.error_body(dispatch.dialect, error)
+            said = DIALECTS[dispatch.dialect].error_body(error)
             self._append(call, "status", [said], number=error.http_status, text=str(error.retry_after_s or ""))
             return
         except PipelineError as error:
@@ -123,7 +102,7 @@ class Upstreams:
         if shares is not None and shares.take(call.key) is not None:
             most = f"{shares.of(call.key)} of the {shares.total} that the upstream {name!r} may be sent at once"
             raise RateLimited(f"this key has its share of requests, {most}; try again", retry_after_s=1)
-        answer = _Answer(call, self._bus, self._secrets[name])
+        answer = _Answer(call, self._bus, self._secrets[name], DIALECTS[dispatch.dialect].framing)
         try:
             origin, head = await self._demo_head(call, dispatch) if name == DEMO else self._head(dispatch)
             await self._pool.post(origin, head, call.take_body(), answer, when_again=answer.on_again if call.repeats else None)
@@ -147,29 +126,27 @@ class Upstreams:
         if len(call.body) > DEMO_BODY_BYTES:
             raise TooLarge(f"the demo model takes request bodies up to {DEMO_BODY_BYTES} bytes")
         origin = Origin(await self._demo.url())
-        return origin, origin.head(_PATHS[dispatch.endpoint], {"content-type": "application/json"})
+        return origin, origin.head(f"/{dispatch.dialect}/{dispatch.endpoint}", {"content-type": "application/json"})
 
     def _head(self, dispatch: Dispatch) -> tuple[Origin, bytes]:
         """Where the request goes, and its head; made once for each provider, path and set of betas."""
         upstream = self._config.upstreams[dispatch.upstream]
-        headers, extra = self._headers[dispatch.upstream], ""
-        if upstream.dialect == "anthropic" and dispatch.betas:
-            extra = betas.joined(headers.get("anthropic-beta", ""), dispatch.betas)
-        known = (dispatch.upstream, dispatch.endpoint, extra)
+        headers = self._headers[dispatch.upstream]
+        extra = doors.betas(upstream, headers, dispatch.betas)
+        known = (dispatch.upstream, dispatch.endpoint, *extra.values())
         if known not in self._heads:
-            base = upstream.base_url.rstrip("/")
-            origin = Origin(base.removesuffix("/v1") if upstream.dialect == "anthropic" else base)
+            origin, path = doors.plain(upstream, dispatch.endpoint)
             if len(self._heads) >= MAX_KEPT_HEADS:
                 self._heads.clear()
-            self._heads[known] = origin, origin.head(_PATHS[dispatch.endpoint], headers | {"anthropic-beta": extra} if extra else headers)
+            self._heads[known] = origin, origin.head(path, headers | extra)
         return self._heads[known]
 
 
 class _Answer:
     """Puts one answer onto its call's stream as it comes: events of a stream, else the whole body at its end."""
 
-    def __init__(self, call: OpenCall, bus: Bus, secrets: tuple[bytes, ...]) -> None:
-        self._call, self._bus, self._secrets = call, bus, secrets
+    def __init__(self, call: OpenCall, bus: Bus, secrets: tuple[bytes, ...], framing: Framing) -> None:
+        self._call, self._bus, self._secrets, self._framing = call, bus, secrets, framing
         self._most, self._mark = bus.limits.output_bytes, bus.limits.unsent_bytes
         self.status, self._retry_after, self._note = 0, "", ""
         self._splitter: EventSplitter | None = None
@@ -186,7 +163,7 @@ class _Answer:
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
             raise RemoteProtocolError("the upstream's answer is compressed, which it was asked not to do", code="upstream_encoding")
-        if status == 200 and headers.get(b"content-type", b"").startswith(_STREAM):
+        if status == 200 and self._framing == "sse" and headers.get(b"content-type", b"").startswith(_STREAM):
             self._splitter = EventSplitter(limits_bytes(self._bus.limits.event_bytes))
 
     def on_data(self, data: bytes, line: Line | None = None) -> None:

@@ -22,6 +22,7 @@ from policy import call_state
 from policy.base import HOOKS, Context, Policy, is_built_in
 from protocol.bounds import MAX_NAME_CHARS
 from protocol.config import Config, PolicyStep, did_you_mean
+from protocol.dialects import DEFAULT
 from protocol.errors import PolicyFailed
 from protocol.policy_set import module_of, places_of, read_by_sessions
 from protocol.request import ChatRequest
@@ -175,7 +176,7 @@ def _check(policy: Policy) -> None:
         raise PolicyFailed("for_call must return the copy that super().for_call(context) gives")
 
 
-_TRIAL = Context("", "", "", "", ChatRequest(dialect="openai", model="demo"))
+_TRIAL = Context("", "", "", "", ChatRequest(dialect=DEFAULT.name, model="demo"))
 
 
 def _first_problem(error: ValidationError) -> str:

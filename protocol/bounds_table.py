@@ -17,7 +17,7 @@ _MULTIPLIED = "tests/unit/test_bounds.py::test_past_its_bound_a_request_is_refus
 _SCHEMA_TESTS = "tests/unit/test_schema_work.py::"
 _REQUESTS: tuple[Bound, ...] = (
     Bound(
-        "request_bytes", "client", "the request body", b.MAX_BODY_BYTES, "bytes", "gateway.app", "413",
+        "request_bytes", "client", "the request body", b.MAX_BODY_BYTES, "bytes", "gateway.routes", "413",
         "tests/e2e/test_bad_input.py::test_a_body_that_is_too_large", "limits.body_bytes",
     ),
     Bound("request_values", "client", "JSON values in a body", b.MAX_BODY_VALUES, "values", _BODY, _REFUSED, _MULTIPLIED),
@@ -299,11 +299,11 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_heads.py::test_a_head_has_a_time",
     ),
     Bound(
-        "target", "client", "path and query, and so cursors and filters", b.MAX_TARGET_BYTES, "bytes", "gateway.app",
+        "target", "client", "path and query, and so cursors and filters", b.MAX_TARGET_BYTES, "bytes", "gateway.routes",
         "400 target_too_long", "tests/faults/test_abuse.py::test_c7_a_path_and_query_have_an_end",
     ),
     Bound(
-        "repeated_headers", "client", "x-sluice-* headers, content-length and keys of one request", 1, "of each", "gateway.app",
+        "repeated_headers", "client", "x-sluice-* headers, content-length and keys of one request", 1, "of each", "gateway.routes",
         "400 repeated_header (keys that are the same may be there twice)",
         "tests/faults/test_abuse.py::test_c7_a_header_that_decides_is_there_once",
     ),
@@ -322,11 +322,11 @@ _GATEWAY: tuple[Bound, ...] = (
         "tests/unit/test_keyring.py::test_wrong_keys_do_not_load_the_database",
     ),
     Bound(
-        "own_timeout", "client", "the activity timeout of a request, x-sluice-timeout-s", b.MAX_TIMEOUT_S, "s", "gateway.app", "400",
+        "own_timeout", "client", "the activity timeout of a request, x-sluice-timeout-s", b.MAX_TIMEOUT_S, "s", "gateway.routes", "400",
         "tests/e2e/test_bad_input.py::test_a_wrong_timeout",
     ),
     Bound(
-        "session_name", "client", "the name in x-sluice-session", b.MAX_SESSION_CHARS, "characters", "gateway.app", "400",
+        "session_name", "client", "the name in x-sluice-session", b.MAX_SESSION_CHARS, "characters", "gateway.routes", "400",
         "tests/e2e/test_bad_input.py::test_odd_sessions_are_on_record",
     ),
     Bound(
@@ -338,7 +338,7 @@ _GATEWAY: tuple[Bound, ...] = (
         "gateway.upstream", "made anew", "tests/service/test_relay.py::test_sets_of_betas_do_not_add_up",
     ),
     Bound(
-        "body_time", "client", "the time a request body takes to come", 120.0, "s", "gateway.app", "408 with retry-after",
+        "body_time", "client", "the time a request body takes to come", 120.0, "s", "gateway.routes", "408 with retry-after",
         "tests/faults/test_attackers.py::test_an_upload_has_a_time_though_it_never_stands_still", "limits.body_s",
     ),
     Bound(

@@ -7,18 +7,21 @@ variable here, never held.
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from protocol import shipped
 from protocol.addresses import check_base_url
 from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
-from protocol.request import Dialect
+from protocol.dialect import Dialect, JudgeReply
+from protocol.dialects import DIALECTS
+from protocol.request import DialectName
 from protocol.server_tools.added import check_families, check_servers, check_tools
 from protocol.target import Guided
 
@@ -37,6 +40,12 @@ def _check_unknown(what: str) -> str:
     return what
 
 
+def _check_dialect(name: str) -> DialectName:
+    if name not in DIALECTS:
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": " or ".join(map(repr, DIALECTS))})
+    return name
+
+
 def _check_base_url(url: str) -> str:
     check_base_url(url)
     return url
@@ -50,10 +59,9 @@ def _check_model_name(name: str) -> str:
     return name
 
 
+KnownDialect = Annotated[DialectName, AfterValidator(_check_dialect)]
 Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
-JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
-"""How a judge model is asked for its reply: JSON by a schema, any JSON object, the arguments of a forced tool call, or plain text."""
 _SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 """Others may be a key that somebody put in the wrong place, and are not repeated."""
 Place = tuple[str | int, ...]
@@ -74,6 +82,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def _those(has: Callable[[Dialect], bool]) -> str:
+    """How to speak of the dialects of which something holds."""
+    return f"the dialect {' and '.join(name for name, dialect in DIALECTS.items() if has(dialect))}"
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -81,7 +94,7 @@ class _Strict(BaseModel):
 class Upstream(_Strict):
     """A provider. Only gateways and judge workers look where its key is."""
 
-    dialect: Dialect
+    dialect: KnownDialect
     """Which API it speaks."""
     base_url: Annotated[str, AfterValidator(_check_base_url)]
     """Its address: with `/v1` at the end for `openai`, without it for `anthropic`."""
@@ -105,10 +118,13 @@ class Upstream(_Strict):
 
     @model_validator(mode="after")
     def _guides_what_it_can(self) -> "Upstream":
-        if self.judge_reply == "json_object" and self.dialect == "anthropic":
-            raise ValueError("`judge_reply: json_object` is for the dialect openai; anthropic has tool, json_schema and text")
-        if self.guided and (self.native_tools or self.dialect != "openai"):
-            raise ValueError("`guided` is for upstreams of the dialect openai with `native_tools: false`")
+        own = DIALECTS[self.dialect]
+        if self.judge_reply is not None and self.judge_reply not in own.judge_replies:
+            *some, last = own.judge_replies
+            others = _those(lambda d: self.judge_reply in d.judge_replies)
+            raise ValueError(f"`judge_reply: {self.judge_reply}` is for {others}; {own.name} has {', '.join(some)} and {last}")
+        if self.guided and (self.native_tools or not own.takes_guided):
+            raise ValueError(f"`guided` is for upstreams of {_those(lambda d: d.takes_guided)} with `native_tools: false`")
         return self
 
     @property
@@ -426,7 +442,7 @@ _SAID_PATTERNS, _SAID_CHARS = 10, 60
 """What is said of patterns in an error that a client reads."""
 DEMO = "demo"
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
-DEMO_MODELS: dict[str, Dialect | None] = {"demo": None, "demo-openai": "openai", "demo-anthropic": "anthropic"}
+DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {f"demo-{name}": name for name in DIALECTS}
 """`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be tried with no provider key."""
 DEMO_JUDGE = shipped.DEMO_JUDGE
 
@@ -464,9 +480,10 @@ def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[
         yield (*place, "upstream"), f"the upstream {name!r} is not under upstreams{near}"
     elif route.get("server_tools") or route.get("mcp_servers"):
         upstream = upstreams[name]
-        if isinstance(upstream, Mapping) and upstream.get("dialect") == "openai":
+        own = DIALECTS.get(str(upstream.get("dialect"))) if isinstance(upstream, Mapping) else None
+        if own is not None and not own.takes_server_tools:
             what = "server_tools" if route.get("server_tools") else "mcp_servers"
-            yield (*place, what), f"only upstreams of the dialect anthropic take server tools, and {name!r} is none"
+            yield (*place, what), f"only upstreams of {_those(lambda d: d.takes_server_tools)} take server tools, and {name!r} is none"
 
 
 def _faults_of_key(place: Place, key: Mapping[str, Any], policies: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

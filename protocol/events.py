@@ -143,7 +143,11 @@ class RawDelta(msgspec.Struct, frozen=True, tag=True):
     what: str
     index: int
     body: dict[str, Any]
-    dialect: Literal["openai", "anthropic"]
+    dialect: str
+
+    def is_for(self, dialect: str) -> bool:
+        """Can a client of this dialect read it?"""
+        return dialect == self.dialect
 
 
 class ArgumentsDelta(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -229,10 +229,14 @@ def loads_exact(data: bytes) -> Any:
     return value
 
 
+_encode = msgspec.json.encode
+"""By a name of its own: every chunk is written with it."""
+
+
 def dumps(value: Any) -> bytes:
     """Write compact JSON; `msgspec.Raw` goes in as it is. Lone surrogates, which the fast encoder refuses, go out as escapes."""
     try:
-        return msgspec.json.encode(value)
+        return _encode(value)
     except UnicodeEncodeError:
         return _dumps_escaped(value)
 

@@ -8,8 +8,10 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-Dialect = Literal["openai", "anthropic"]
-Endpoint = Literal["chat", "messages", "count_tokens"]
+DialectName = str
+"""The name of a dialect of `protocol.dialects`, which is checked where it comes in."""
+Endpoint = str
+"""What a path of a dialect serves: an answer (`Dialect.answers`) or a count of tokens."""
 
 
 class _Nothing(dict[str, Any]):
@@ -66,7 +68,7 @@ class OtherPart(msgspec.Struct, frozen=True, tag="other"):
 
     kind: str
     body: dict[str, Any]
-    dialect: Dialect
+    dialect: DialectName
 
 
 Part = TextPart | ToolUsePart | ToolResultPart | OtherPart
@@ -129,7 +131,7 @@ class Reasoning(msgspec.Struct, frozen=True):
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `extra` keeps the top-level fields that are not modelled here, for the same dialect only."""
 
-    dialect: Dialect
+    dialect: DialectName
     model: str
     system: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()

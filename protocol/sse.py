@@ -5,15 +5,10 @@ split on U+2028 and tear JSON. What the splitter returns, joined, is what it was
 """
 
 import re
-from collections.abc import Mapping
 
 from protocol import bounds
 from protocol.errors import RemoteProtocolError
-from protocol.request import Dialect
 from protocol.value_count import count_values
-
-KEEPALIVES: Mapping[Dialect, bytes] = {"openai": b": keepalive\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'}
-"""What shows life in each dialect's streams without content: a comment, which SDKs skip, or the dialect's own ping."""
 
 _LARGE = 32 * 1024
 """Bytes up to which an event is read without a look at how much is in it."""

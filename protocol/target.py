@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from protocol import bounds
-from protocol.request import ChatRequest, Dialect, Tool
+from protocol.request import ChatRequest, DialectName, Tool
 
 Guided = Literal["", "ollama", "vllm", "openai"]
 """How a backend without native tools takes a JSON Schema for its answer: `format`, `guided_json`, `response_format`; "" not at all."""
@@ -19,7 +19,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The upstream and what the operator allows. `nonce` marks the results of tools that are written into the
     prompt, and nothing else: the model reads it."""
 
-    dialect: Dialect
+    dialect: DialectName
     native_tools: bool = True
     guided: Guided = ""
     families: frozenset[str] = frozenset()

@@ -14,7 +14,21 @@ from pydantic.fields import FieldInfo
 
 from policy.builtin import text_replace, tool_judge, tool_rules
 from policy.patterns import NamePattern, Pattern, Re2
-from protocol.config import Beta, Config, Key, Limits, ModelName, ModelRoute, Name, PolicySet, PolicyStep, Unmodelled, Upstream
+from protocol.config import (
+    Beta,
+    Config,
+    Key,
+    KnownDialect,
+    Limits,
+    ModelName,
+    ModelRoute,
+    Name,
+    PolicySet,
+    PolicyStep,
+    Unmodelled,
+    Upstream,
+)
+from protocol.dialects import DIALECTS
 from scripts.pages import DOCS, table, write_or_check
 
 PAGE = DOCS / "configuration.md"
@@ -37,7 +51,8 @@ those of the built-in ones stand below, `noop` and `uppercase` have none. [polic
 """
 _WORDS: dict[Any, str] = {
     Name: "name", ModelName: "model name", PolicySet: "name of 12 hexadecimal digits", Beta: "name",
-    Unmodelled: "text", Pattern: "RE2 pattern", NamePattern: "shell pattern or `{re2: PATTERN}`", str: "text", int: "whole number",
+    Unmodelled: "text", KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
+    Pattern: "RE2 pattern", NamePattern: "shell pattern or `{re2: PATTERN}`", str: "text", int: "whole number",
     float: "number", bool: "`true` or `false`", dict[str, Any]: "mapping",
 }  # fmt: skip
 _SECTIONS: dict[type[BaseModel], str] = {

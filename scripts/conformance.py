@@ -19,7 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from db.migrations.migrate import upgrade
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.conformance import CLIENTS, Conformance, Result, configuration
 from tests.support.servers.stores_shared import postgres_server, valkey_server
 from tests.support.upstreams.product import replayed
@@ -27,7 +27,7 @@ from tests.support.upstreams.recordings import SHARED, Recording, own_recordings
 
 _SHOWN = 12
 """Differences that are printed of one answer."""
-_DIRECTIONS: list[tuple[Dialect, Dialect]] = [(upstream, client) for upstream in reversed(CLIENTS) for client in reversed(CLIENTS)]
+_DIRECTIONS: list[tuple[DialectName, DialectName]] = [(upstream, client) for upstream in reversed(CLIENTS) for client in reversed(CLIENTS)]
 
 
 @contextmanager

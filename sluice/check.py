@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ValidationError
 
 from protocol.config import DEMO_JUDGE, Config, Key, PolicyStep
+from protocol.dialects import DIALECTS
 from protocol.errors import PolicyFailed
 from protocol.policy_set import module_of
 from sluice.config_file import Document
@@ -174,18 +175,12 @@ def route_warnings(config: Config) -> Iterator[Finding]:
                 yield Finding("warning", ("policies", series, number, "model"), said)
 
 
-_ENDINGS = {
-    "openai": ("/chat/completions", "/completions", "/responses", "/models"),
-    "anthropic": ("/v1", "/v1/messages", "/messages"),
-}
-
-
 def address_warnings(config: Config) -> Iterator[Finding]:
     """Yield upstreams whose address has at its end what is added to it for each request, so that the provider answers 404."""
     for name, upstream in config.upstreams.items():
-        path = urlsplit(upstream.base_url).path.rstrip("/")
-        if ending := next((end for end in sorted(_ENDINGS[upstream.dialect], key=len, reverse=True) if path.endswith(end)), ""):
-            added = "/chat/completions" if upstream.dialect == "openai" else "/v1/messages"
+        dialect, path = DIALECTS[upstream.dialect], urlsplit(upstream.base_url).path.rstrip("/")
+        if ending := next((end for end in sorted(dialect.never_in_base, key=len, reverse=True) if path.endswith(end)), ""):
+            added = dialect.upstream_paths[dialect.answers]
             said = f"ends in {ending}, and {added} is added to it for each request: take {ending} away"
             yield Finding("warning", ("upstreams", name, "base_url"), said)
 

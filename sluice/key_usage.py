@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from shlex import quote
 
 from protocol.config import Config
+from protocol.dialects import DIALECTS
 
 
 def base_urls(url: str) -> dict[str, str]:
     """Return what clients of each dialect take as their base URL."""
-    return {"openai": f"{url}/v1", "anthropic": url}
+    return {one.name: url + one.client_base for one in DIALECTS.values()}
 
 
 def usage(url: str, key: str, roles: Sequence[str], config: Config | None) -> str:

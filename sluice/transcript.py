@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, assert_never
 
 from protocol import codecs
 from protocol.bounds import MAX_FILTER_CHARS
+from protocol.dialects import DIALECTS, check_name
 from protocol.errors import PipelineError
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, MessageStop, TextDelta, UpstreamFailed
-from protocol.request import ChatRequest, Dialect, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart
+from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, ToolUsePart
 from protocol.sse import EventSplitter
 
 Item = dict[str, Any]
 LONG = 2 * MAX_FILTER_CHARS
 """So many characters of what somebody said are shown, unless all is asked for."""
-_DIALECTS: dict[str, Dialect] = {"openai": "openai", "anthropic": "anthropic"}
 
 
 class Said(NamedTuple):
@@ -31,13 +31,11 @@ class Said(NamedTuple):
 
 def sent(call: Item) -> list[Said]:
     """Return the request of a call as a conversation, the oldest first."""
-    body, dialect = _bytes(call, "request"), _DIALECTS.get(call.get("dialect") or "")
+    body, dialect = _bytes(call, "request"), call.get("dialect")
     if not body:
         return [Said("", "(no request is on record: it was redacted, or lost)")]
     try:
-        if dialect is None:
-            raise ValueError("no dialect")
-        request = codecs.decode_request(dialect, body, endpoint=call.get("endpoint") or None)
+        request = codecs.decode_request(check_name(dialect or ""), body, endpoint=call.get("endpoint") or None)
     except (PipelineError, ValueError):
         return [Said("request", body.decode(errors="replace"))]
     return list(_turns(request))
@@ -120,9 +118,9 @@ def _error(call: Item, data: bytes) -> list[Said]:
 
 
 def _events(call: Item, data: bytes) -> list[Event]:
-    dialect = _DIALECTS.get(call.get("dialect") or "")
+    dialect = call.get("dialect")
     events: list[Event] = []
-    if dialect is None:
+    if dialect not in DIALECTS:
         return events
     try:
         if not call.get("stream"):

@@ -13,6 +13,7 @@ from policy.loading import load
 from policy.session.effects import SESSION_VERSION, CallInfo, Effects, Respond
 from policy.session.session import Session
 from protocol.config import DEMO_JUDGE, Config
+from protocol.dialects import DEFAULT
 from protocol.events import TextDelta
 from protocol.records import BlockRecord, Record, ToolCallRecord
 
@@ -98,7 +99,7 @@ def _session(config: Config, series: str, policies: Sequence[Policy], revision: 
     call_id = "00000000-0000-7000-8000-000000000000"
     nonce = "0" * 32
     info = CallInfo(
-        call_id, 0, "openai", "chat", "trial", "", nonce, "trial", series, revision, durable=False,
+        call_id, 0, DEFAULT.name, DEFAULT.answers, "trial", "", nonce, "trial", series, revision, durable=False,
         max_arguments_bytes=config.limits.event_bytes,
     )  # fmt: skip
     return Session(info, policies, config)

@@ -14,8 +14,9 @@ import threading
 import time
 from typing import Any
 
-from gateway.upstream import provider_key
 from protocol.config import Config, Upstream
+from protocol.dialects import DIALECTS
+from providers import doors
 from providers.http1 import Origin
 
 STEP_S = 5.0
@@ -52,12 +53,12 @@ class _Failed(Exception):
 
 def _look(upstream: Upstream, step_s: float) -> tuple[str, str]:
     try:
-        origin = Origin(upstream.base_url)
+        origin, path = doors.plain(upstream, "models")
         with contextlib.closing(_connect(origin, step_s)) as sock:
             if not origin.is_tls:
-                return _list_models(sock, origin, upstream)
+                return _list_models(sock, origin, path, upstream)
             with contextlib.closing(_secure(sock, origin.host)) as secured:
-                return _list_models(secured, origin, upstream)
+                return _list_models(secured, origin, path, upstream)
     except (_Failed, ValueError) as error:
         return "failed", str(error)
 
@@ -102,9 +103,8 @@ def _secure(sock: socket.socket, host: str) -> socket.socket:
     raise _Failed(f"TLS: {said}")
 
 
-def _list_models(sock: socket.socket, origin: Origin, upstream: Upstream) -> tuple[str, str]:
-    path, headers = _request(upstream)
-    head = origin.head(path, headers).removeprefix(b"POST").removesuffix(b"content-length: ")
+def _list_models(sock: socket.socket, origin: Origin, path: str, upstream: Upstream) -> tuple[str, str]:
+    head = origin.head(path, _headers(upstream)).removeprefix(b"POST").removesuffix(b"content-length: ")
     try:
         sock.sendall(b"GET" + head + b"connection: close\r\n\r\n")
         with http.client.HTTPResponse(sock, method="GET") as answer:
@@ -120,28 +120,20 @@ def _list_models(sock: socket.socket, origin: Origin, upstream: Upstream) -> tup
         raise _Failed(f"HTTP: the connection was cut ({error.strerror or type(error).__name__}): is https needed there?") from None
 
 
-def _request(upstream: Upstream) -> tuple[str, dict[str, str]]:
-    """The path of the listing below the base URL, and the headers that the gateway would send."""
-    headers = {"accept-encoding": "identity", **{name.lower(): value for name, value in upstream.headers.items()}}
+def _headers(upstream: Upstream) -> dict[str, str]:
+    """The headers that the gateway would send."""
     try:
-        key = provider_key(upstream)
+        return doors.headers(upstream)
     except (OSError, UnicodeDecodeError):
         raise _Failed(f"{upstream.api_key_file} cannot be read, so no key can be sent") from None
-    if upstream.dialect == "anthropic":
-        headers.setdefault("anthropic-version", "2023-06-01")
-        if key:
-            headers["x-api-key"] = key
-        return "/models" if upstream.base_url.rstrip("/").endswith("/v1") else "/v1/models", headers
-    if key:
-        headers["authorization"] = f"Bearer {key}"
-    return "/models", headers
 
 
 def _read(status: int, body: bytes, upstream: Upstream) -> tuple[str, str]:
     if status in (401, 403):
         return "failed", f"the key was refused (status {status}): {_key_to_correct(upstream)}"
     if status in (404, 405, 501):
-        says = "in /v1, for most" if upstream.dialect == "openai" else "without a path, for most"
+        base = DIALECTS[upstream.dialect].client_base
+        says = f"in {base}, for most" if base else "without a path, for most"
         return "warning", f"reached, but it lists no models (status {status}): if calls fail too, correct base_url (it ends {says})"
     if 300 <= status < 400:
         return "warning", f"reached, but it redirects (status {status}), and redirects are not followed: correct base_url"

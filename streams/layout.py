@@ -40,9 +40,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from protocol.dialects import check_name
 from protocol.errors import StreamProtocolError
 from protocol.records import CallFacts
-from protocol.request import Dialect, Endpoint
+from protocol.request import DialectName, Endpoint
 
 T = TypeVar("T")
 POLICY_GROUP = "policy"
@@ -258,7 +259,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     call_id: str
     at: int
     gateway: str
-    dialect: Dialect
+    dialect: DialectName
     endpoint: Endpoint
     key: str
     policies: tuple[str, ...]
@@ -278,6 +279,9 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Of the request body; gateways of the version before send none. After what the claim script reads: Lua cannot unpack bytes."""
     facts: CallFacts = CallFacts()
     """For the record. The last, so that it is left out where there are none (`pack_start`)."""
+
+    def __post_init__(self) -> None:
+        check_name(self.dialect)
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -328,13 +332,16 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     """Send the request upstream: the client's body as received where `body` is None. `upstream` names a configured provider."""
 
     upstream: str
-    dialect: Dialect
+    dialect: DialectName
     endpoint: Endpoint
     body: bytes | None = None
     betas: tuple[str, ...] = ()
     """Names for the anthropic-beta header, joined with the upstream's configured ones."""
     sha256: bytes = b""
     """Of `body`; empty from workers of the version before."""
+
+    def __post_init__(self) -> None:
+        check_name(self.dialect)
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True):

@@ -28,7 +28,7 @@ from policy.loading import load
 from policy.session.effects import SESSION_VERSION, CallInfo
 from policy.session.session import Session
 from protocol.config import Config
-from protocol.request import Dialect, Endpoint
+from protocol.request import DialectName, Endpoint
 from streams import layout
 from streams.layout import Entry, EntryKind, Start
 from workers.policy.call import OwnedCall
@@ -59,7 +59,7 @@ class NotCounted(Exception):
 class Case:
     """A call of one client dialect whose upstream answers with a recorded stream, in entries of `together` chunks."""
 
-    def __init__(self, client: Dialect, upstream: Dialect, frames: Sequence[bytes], *, together: int = 1) -> None:
+    def __init__(self, client: DialectName, upstream: DialectName, frames: Sequence[bytes], *, together: int = 1) -> None:
         self.client, self.frames = client, frames
         self._body = _request(client, upstream)
         seq, kinds = 1, list[Entry]()
@@ -109,7 +109,7 @@ def _release(call: OwnedCall) -> str:
     return end
 
 
-def _request(client: Dialect, model: str) -> bytes:
+def _request(client: DialectName, model: str) -> bytes:
     messages = [{"role": "user", "content": "x"}]
     body: dict[str, object] = {"model": model, "stream": True, "messages": messages}
     names = ("get_weather", "get_time", "bash", "f", "lookup")

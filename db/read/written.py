@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.read.items import JsonObject, payload, release_item, time
 from db.text import from_column
+from protocol.dialects import DEFAULT, DIALECTS
 from protocol.records import to_bytes
-from protocol.sse import KEEPALIVES
 
 END = 2**31
 _CHUNK: LiteralString = "(SELECT max(k.seq) FROM chunks k WHERE k.call_id = :call AND k.seq <= {seq})"
@@ -94,7 +94,7 @@ def _release_item(row: Any, call: Any, blocks: list[int]) -> JsonObject:
 def _beside_item(row: Any, dialect: str | None) -> JsonObject:
     detail = from_column(row.detail)
     if row.kind == "keepalive":
-        each = KEEPALIVES["anthropic" if dialect == "anthropic" else "openai"]
+        each = DIALECTS.get(dialect or "", DEFAULT).keepalive
         data = each * (int(detail) if detail.isdecimal() else 0)
     else:
         data = to_bytes(detail)

@@ -39,7 +39,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.records import ToolReleaseRecord, VerdictName
-from protocol.request import ChatRequest, Dialect, Tool
+from protocol.request import ChatRequest, DialectName, Tool
 
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 _CALL_BYTES = 4 * 1024
@@ -76,7 +76,7 @@ class Blocks:
         """Do arguments fit their tool's schema, as far as there is one?"""
         return self._schemas.fits(tool, value)
 
-    def look_at(self, sent: ChatRequest, dialect: Dialect) -> None:
+    def look_at(self, sent: ChatRequest, dialect: DialectName) -> None:
         """Take the request as it goes upstream: the answer is held to it, and may hold results of provider-run calls in it."""
         self._pairs.look_at(sent)
         self._approved = Approved(self._client, sent.without_history())
@@ -178,7 +178,7 @@ class Blocks:
     def _unmodelled(self, event: RawDelta, seq: int) -> Mark:
         said, _ = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
         slot = self.slots.by_index.get(event.index)
-        if isinstance(said, Block) or event.dialect != self.call.dialect or (slot is not None and (slot.blocked or slot.done)):
+        if isinstance(said, Block) or not event.is_for(self.call.dialect) or (slot is not None and (slot.blocked or slot.done)):
             self._outbox.withhold(event.what, seq)
             return "withheld", event.index
         if slot is None:

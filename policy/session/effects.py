@@ -11,7 +11,7 @@ import msgspec
 from policy.base import JudgeQuestion
 from protocol.events import Event
 from protocol.records import CallFacts, Record
-from protocol.request import Dialect, Endpoint
+from protocol.request import DialectName, Endpoint
 
 SESSION_VERSION = "5"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old one."""
@@ -21,7 +21,7 @@ class Dispatch(msgspec.Struct, frozen=True, tag=True):
     """Send the request upstream; the client's body as received where `body` is None."""
 
     upstream: str
-    dialect: Dialect
+    dialect: DialectName
     endpoint: Endpoint
     body: bytes | None
     betas: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class CallInfo(msgspec.Struct, frozen=True):
 
     call_id: str
     at: int
-    dialect: Dialect
+    dialect: DialectName
     endpoint: Endpoint
     key: str
     session: str

@@ -9,15 +9,16 @@ from policy.session import nonces
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Dispatch, Respond
 from policy.session.outbox import Outbox
-from protocol import codecs, errors_wire
+from protocol import codecs
 from protocol.addresses import refuse_private
 from protocol.anthropic import count_tokens
 from protocol.anthropic import turn as anthropic_turn
 from protocol.config import DEMO, DEMO_MODELS, Config
+from protocol.dialects import DIALECTS
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
 from protocol.events import UpstreamFailed
 from protocol.records import CallRecord, CallStart
-from protocol.request import ChatRequest, Dialect, Endpoint
+from protocol.request import ChatRequest, DialectName
 from protocol.target import Target, Translated
 
 _encode = msgspec.json.Encoder().encode
@@ -27,7 +28,7 @@ class Upstream(msgspec.Struct, frozen=True):
     """Where a call goes: the provider's name, and what its requests are written for."""
 
     name: str
-    dialect: Dialect
+    dialect: DialectName
     target: Target
     private_urls: bool = False
     """URLs of the operator's own network may stand in a request."""
@@ -41,7 +42,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
         raise NotFound(config.unknown_model(model), code="model_not_found", param="model")
     own = frozenset(config.betas)
     if name == DEMO:
-        dialect: Dialect = DEMO_MODELS.get(model) or call.dialect
+        dialect: DialectName = DEMO_MODELS.get(model) or call.dialect
         return Upstream(name, dialect, Target(dialect=dialect, families=frozenset(call.server_tools), betas=call.betas, allowed_betas=own))
     provider = config.upstreams[name]
     target = Target(
@@ -93,15 +94,16 @@ def check_model(request: ChatRequest, model: str) -> None:
 
 
 def lookup_ids(call: CallInfo, upstream: Upstream, request: ChatRequest) -> tuple[str, ...]:
-    """The tool calls whose turns must be looked up in the record: a client of chat/completions cannot send them back whole."""
-    if call.dialect != "openai" or upstream.dialect != "anthropic" or upstream.name == DEMO or not upstream.target.native_tools:
+    """The tool calls whose turns must be looked up in the record: this client cannot send them back whole."""
+    is_due = DIALECTS[upstream.dialect].has_turns and not DIALECTS[call.dialect].has_turns
+    if not is_due or upstream.name == DEMO or not upstream.target.native_tools:
         return ()
     return anthropic_turn.lookup_ids(request)
 
 
 def may_pause(call: CallInfo, upstream: Upstream) -> bool:
     """May this upstream pause its turn, and the client not know what that is? Only turns with server tools are paused."""
-    return call.dialect != "anthropic" and upstream.dialect == "anthropic" and bool(call.server_tools)
+    return DIALECTS[upstream.dialect].pauses and not DIALECTS[call.dialect].pauses and bool(call.server_tools)
 
 
 def dispatch(
@@ -112,15 +114,14 @@ def dispatch(
         refuse_private(request)
     target = upstream.target if not container else msgspec.structs.replace(upstream.target, container=container)
     if call.endpoint == "count_tokens":
-        if target.dialect != "anthropic":
+        if not DIALECTS[target.dialect].counts:
             body = count_tokens.encode_count(count_tokens.estimate_tokens(request), estimated=True)
             return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete"), None
         translated = codecs.encode_request(request, target, changed=changed)
         asked = None if translated.body is None else count_tokens.as_count(translated.body)
         return Dispatch(upstream.name, target.dialect, "count_tokens", asked, translated.betas), None
-    endpoint: Endpoint = "messages" if target.dialect == "anthropic" else "chat"
     translated = codecs.encode_request(request, target, changed=changed)
-    return Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas), translated
+    return Dispatch(upstream.name, target.dialect, DIALECTS[target.dialect].answers, translated.body, translated.betas), translated
 
 
 _ACCOUNT = {"authentication_error": "upstream_authentication", "billing_error": "upstream_billing"}
@@ -137,15 +138,15 @@ def note_account(out: Outbox, failed: UpstreamFailed, config: Config, upstream: 
     out.note(kind, -1, f"{what}; status {failed.status}")
 
 
-def refusal(dialect: Dialect, error: PipelineError) -> Respond:
+def refusal(dialect: DialectName, error: PipelineError) -> Respond:
     """The answer to a request that cannot be taken."""
     headers = {"content-type": "application/json"}
     if error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
     if error.error_code == "blocked_by_policy":
         headers["x-should-retry"] = "false"
-    body = errors_wire.error_body(dialect, error)
-    frame = errors_wire.error_frame(dialect, "invalid_request_error", error.message, error.error_code)
+    body = DIALECTS[dialect].error_body(error)
+    frame = DIALECTS[dialect].error_frame("invalid_request_error", error.message, error.error_code)
     return Respond(error.http_status, headers, body, frame, error.error_code)
 
 

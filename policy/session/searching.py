@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from policy.session.slots import TextRun
 from protocol.bounds import MAX_CARRIED_CHARS, TEXT_STEP_CHARS
+from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart
-from protocol.request import Dialect
+from protocol.request import DialectName
 from protocol.text_calls.scanner import CallScanner, FoundCall, Piece
 
 
@@ -31,8 +32,8 @@ def holds_call(text: str) -> bool:
 class Search:
     """The search of one answer."""
 
-    def __init__(self, dialect: Dialect, *, is_on: bool) -> None:
-        self._is_on, self._dialect = is_on, dialect
+    def __init__(self, dialect: DialectName, *, is_on: bool) -> None:
+        self._is_on, self._dialect = is_on, DIALECTS[dialect]
         self._scanner = CallScanner(None, reasoning=False)
         self._carry, self._carried = "", 0
         self._open = -1
@@ -40,9 +41,8 @@ class Search:
     def begin(self, event: BlockStart) -> TextRun:
         """Begin a block of text or thinking. Raises RemoteProtocolError for a text inside another."""
         if event.kind is not BlockKind.TEXT:
-            is_named = event.name == "reasoning" or self._dialect == "anthropic"
-            return TextRun(event, None, field="reasoning" if is_named else "reasoning_content")
-        if event.name and self._dialect == "openai":
+            return TextRun(event, None, field="reasoning" if event.name == "reasoning" else self._dialect.thinking_field)
+        if event.name and self._dialect.names_text:
             # a field of its own there, which no client joins to the content
             return TextRun(event, CallScanner(None, reasoning=False) if self._is_on else None, field=event.name)
         if not self._is_on:

@@ -26,6 +26,8 @@ from protocol.anthropic import turn as anthropic_turn
 from protocol.anthropic.turn import StoredTurn, TurnBuilder
 from protocol.bounds import MAX_SEGMENTS
 from protocol.config import Config
+from protocol.dialect import Decoder
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError
 from protocol.events import (
     BlockKind,
@@ -66,7 +68,7 @@ class Session:
         self._blocks: Blocks | None = None
         self._upstream: opening.Upstream | None = None
         self._approved: ChatRequest | None = None
-        self._decoder: codecs.Decoder | None = None
+        self._decoder: Decoder | None = None
         self._restorer: Restorer | None = None
         self._unknown = frozenset(config.unknown)
         # a turn that goes on: segments from 0, what their block indices are raised by, what those before used
@@ -178,7 +180,7 @@ class Session:
     def error_status(self, status: int, raw: bytes, retry_after: str) -> Mark:
         """Take an error answer; its meaning is kept, its payload is not forwarded."""
         assert self._upstream is not None
-        failed = self._read_failure(codecs.decode_error(self._upstream.dialect, status, raw, retry_after or None))
+        failed = self._read_failure(DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None))
         opening.note_account(self._out, failed, self._config, self._upstream.name)
         # in a later segment the answer was already paid for
         self._failed(msgspec.structs.replace(failed, status=0) if self._segment else failed)
@@ -389,12 +391,12 @@ class Session:
         turn = self._turn
         if reason not in _PAUSES or turn is None or self._segment + 1 >= MAX_SEGMENTS:
             return False
-        return self.call.dialect != "anthropic" and turn.complete
+        return turn.complete
 
     def _continue(self) -> None:
         """Send the turn back as it is: every segment is a request of its own, under the policy."""
-        assert self._chain and self.request and self._turn and self._blocks and self._approved
-        parts = tuple(OtherPart(str(b.get("type")), b, "anthropic") for b in self._turn.content())
+        assert self._chain and self.request and self._turn and self._blocks and self._approved and self._upstream
+        parts = tuple(OtherPart(str(b.get("type")), b, self._upstream.dialect) for b in self._turn.content())
         model = self._approved.model
         # the client's request, not what the hooks made of it: they would do it twice
         request = msgspec.structs.replace(self.request, turns=(*self.request.turns, Turn("assistant", parts)))
@@ -497,6 +499,7 @@ class Session:
         if self._out.visible:
             self._out.emit(event)
             return
-        self.status, headers, body = errors_wire.failed_response(self.call.dialect, event)
-        frame = errors_wire.error_frame(self.call.dialect, event.kind, event.message, None)
+        client = DIALECTS[self.call.dialect]
+        self.status, headers, body = client.failed_response(event)
+        frame = client.error_frame(event.kind, event.message, None)
         self._out.put(Respond(self.status, headers, body, frame, event.kind))

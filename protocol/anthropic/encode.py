@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from protocol import errors_wire
+from protocol.anthropic import failures
 from protocol.anthropic.extras import later_usage
 from protocol.errors import LocalProtocolError
 from protocol.events import (
@@ -30,18 +30,10 @@ from protocol.events import (
 )
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.request import ChatRequest
-from protocol.sse import KEEPALIVES, escape_breaks
+from protocol.sse import escape_breaks
 
-_json = msgspec.json.encode
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'
 _END = b"}}\n\n"
-
-
-def _text(text: str) -> bytes:
-    try:
-        return _json(text)
-    except UnicodeEncodeError:
-        return dumps(text)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -189,7 +181,7 @@ class StreamEncoder(_Encoder):
         for event in events:
             self._check()
             if type(event) is TextDelta and event.index == self._text_index:
-                out += (self._prefix, _text(event.text), _END)
+                out += (self._prefix, dumps(event.text), _END)
             else:
                 self._other(event, out)
         return escape_breaks(b"".join(out))
@@ -205,10 +197,10 @@ class StreamEncoder(_Encoder):
                 raise LocalProtocolError(f"text for block {event.index}, which is not open for it")
             case ArgumentsDelta():
                 self._in(event.index, *_CALLS)
-                out += (_DELTA % (self._count - 1, b'input_json_delta","partial_json'), _text(event.text), _END)
+                out += (_DELTA % (self._count - 1, b'input_json_delta","partial_json'), dumps(event.text), _END)
             case SignatureDelta():
                 self._in(event.index, BlockKind.THINKING)
-                out += (_DELTA % (self._count - 1, b'signature_delta","signature'), _text(event.signature), _END)
+                out += (_DELTA % (self._count - 1, b'signature_delta","signature'), dumps(event.signature), _END)
             case BlockStop():
                 block = self._in(event.index)
                 self._open, self._text_index = None, -1
@@ -228,7 +220,7 @@ class StreamEncoder(_Encoder):
                 out.append(_frame("message_stop", _fields(extra, "last field")))
             case UpstreamFailed():
                 self._ended = True
-                out.append(errors_wire.error_frame("anthropic", event.kind, event.message, None))
+                out.append(failures.error_frame(event.kind, event.message, None))
             case _:
                 pass
 
@@ -258,10 +250,6 @@ class StreamEncoder(_Encoder):
             self._in(event.index)
             body["index"] = self._count - 1
         out.append(_frame(str(body.pop("type")), body))
-
-    def keepalive(self) -> bytes:
-        """The dialect's own ping."""
-        return KEEPALIVES["anthropic"]
 
 
 class WholeEncoder(_Encoder):
@@ -310,7 +298,7 @@ class WholeEncoder(_Encoder):
                     out = escape_breaks(dumps(self._body))
                 case UpstreamFailed():
                     self._ended = True
-                    out = errors_wire.failed_response("anthropic", event)[2]
+                    out = failures.failed_response(event)[2]
                 case _:
                     pass
         return out
@@ -346,10 +334,6 @@ class WholeEncoder(_Encoder):
         self._body |= _fields(extra, "delta field") | _fields(extra, "last field")
         if extra.get("container") is not None:
             self._body["container"] = extra["container"]
-
-    def keepalive(self) -> bytes:
-        """None exists in the middle of a body."""
-        return b""
 
 
 def make(request: ChatRequest, *, call_id: str, created: int) -> StreamEncoder | WholeEncoder:

@@ -77,6 +77,9 @@ def _encode_same(draft: Draft, *, changed: bool) -> Translated:
         body["tools"] = [_write_tool(t) for t in offered]
         if choice := _write_choice(request):
             body["tool_choice"] = choice
+    if request.response_format is not None and not body.keys() & {"output_config", "output_format"}:
+        # of a request that is made here: a client's has it among its own fields
+        body["output_config"] = {"format": {"type": "json_schema", "schema": request.response_format.schema}}
     if request.stream:
         body["stream"] = True
     for name, value in (("temperature", request.temperature), ("top_p", request.top_p), ("stop_sequences", list(request.stop) or None)):

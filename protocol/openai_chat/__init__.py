@@ -1,1 +1,18 @@
 """The chat/completions dialect. Imports no other dialect."""
+
+from protocol.dialect import Dialect
+
+DIALECT = Dialect(
+    package=__name__,
+    name="openai",
+    client_paths={"/v1/chat/completions": "chat"},
+    client_base="/v1",
+    answers="chat",
+    upstream_paths={"chat": "/chat/completions", "models": "/models"},
+    never_in_base=("/chat/completions", "/completions", "/responses", "/models"),
+    keepalive=b": keepalive\n\n",  # a comment: SDKs skip it
+    judge_replies=("json_schema", "json_object", "tool", "text"),
+    takes_guided=True,
+    names_text=True,
+    thinking_field="reasoning_content",
+)

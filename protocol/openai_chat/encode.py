@@ -8,9 +8,6 @@ comes out again.
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from protocol import errors_wire
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -26,21 +23,14 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.json_strict import dumps
+from protocol.openai_chat import failures
 from protocol.openai_chat.encode_whole import WholeEncoder
 from protocol.openai_chat.message import Message, Tool, custom_input, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
-from protocol.sse import KEEPALIVES, escape_breaks
+from protocol.sse import escape_breaks
 
-_json = msgspec.json.encode
 _NOT_FINISHED = b',"finish_reason":null}]}\n\n'
 _SUFFIX = b"}" + _NOT_FINISHED
-
-
-def _text(text: str) -> bytes:
-    try:
-        return _json(text)
-    except UnicodeEncodeError:
-        return dumps(text)
 
 
 class _Text:
@@ -71,7 +61,7 @@ class StreamEncoder:
         for event in events:
             if type(event) is TextDelta and (opened := self._open.get(event.index)) is not None:
                 opened.length += len(event.text)
-                out += (opened.prefix, _text(event.text), _SUFFIX)
+                out += (opened.prefix, dumps(event.text), _SUFFIX)
             else:
                 self._other(event, out)
         return escape_breaks(b"".join(out))
@@ -98,7 +88,7 @@ class StreamEncoder:
                 self._stop(event, out)
             case UpstreamFailed():
                 self._close()
-                out.append(errors_wire.error_frame("openai", event.kind, event.message, None))
+                out.append(failures.error_frame(event.kind, event.message, None))
             case _:
                 # signatures have no place in this dialect
                 pass
@@ -145,7 +135,7 @@ class StreamEncoder:
             self._tool_text(tool, event.text, out)
 
     def _tool_text(self, tool: Tool, text: str, out: list[bytes]) -> None:
-        out += (self._delta, tool.prefix, _text(text), tool.suffix, _SUFFIX)
+        out += (self._delta, tool.prefix, dumps(text), tool.suffix, _SUFFIX)
 
     def _block_stop(self, event: BlockStop, out: list[bytes]) -> None:
         opened = self._open.pop(event.index, None)
@@ -204,10 +194,6 @@ class StreamEncoder:
             out += (self._frame, b',"choices":[],"usage":', dumps(usage), b"}\n\n")
         out.append(b"data: [DONE]\n\n")
         self._close()
-
-    def keepalive(self) -> bytes:
-        """A comment: SDKs skip it."""
-        return KEEPALIVES["openai"]
 
 
 def make(request: ChatRequest, *, call_id: str, created: int) -> StreamEncoder | WholeEncoder:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from protocol import errors_wire
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -19,6 +18,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.json_strict import dumps
+from protocol.openai_chat import failures
 from protocol.openai_chat.message import Message, finish_word, refusal, text_field, usage_object, with_call_index
 from protocol.request import ChatRequest
 from protocol.sse import escape_breaks
@@ -82,7 +82,7 @@ class WholeEncoder:
             case UpstreamFailed():
                 message.ended = True
                 self._open = {}
-                return errors_wire.failed_response("openai", event)[2]
+                return failures.failed_response(event)[2]
             case _:
                 pass
         return b""
@@ -137,10 +137,6 @@ class WholeEncoder:
         if own := message.vendor.object(stop):
             body["sluice"] = own
         return escape_breaks(dumps(body))
-
-    def keepalive(self) -> bytes:
-        """None exists in the middle of a body."""
-        return b""
 
 
 def _merge_piece(body: dict[str, Any], choice: dict[str, Any], told: dict[str, Any], piece: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ def _known() -> frozenset[str]:
     return _MODELLED | _LOOKED_AT | table().parameters["openai"].keys()
 
 
-def decode(body: bytes) -> ChatRequest:
+def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:
     """Read a client's body. Raises InvalidRequest naming the parameter."""
     data = body_bounds.load(body)
     fields.refuse_routing(data)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 
 Executor = Literal["client", "provider", "mcp"]
 
@@ -57,7 +57,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str
     families: dict[str, Family]
     tools: tuple[ToolRow, ...]
-    parameters: dict[Dialect, dict[str, str]]
+    parameters: dict[DialectName, dict[str, str]]
     openai_tools: dict[str, str]
     known_parameters: frozenset[str]
     known_openai: frozenset[str]

@@ -14,7 +14,7 @@ from typing import Any
 
 from protocol.anthropic.betas import merge_betas
 from protocol.fields import invalid, refuse_lookalikes
-from protocol.request import ChatRequest, Dialect, OtherPart, ToolResultPart
+from protocol.request import ChatRequest, DialectName, OtherPart, ToolResultPart
 from protocol.server_tools.data import ToolType, open_families, table, tool_type
 from protocol.target import Draft, Target
 
@@ -108,7 +108,7 @@ def allows(target: Target, family: str) -> bool:
     return family in target.families or family in open_families()
 
 
-def _check_parameters(target: Target, body: dict[str, Any], dialect: Dialect) -> None:
+def _check_parameters(target: Target, body: dict[str, Any], dialect: DialectName) -> None:
     known = table().parameters[dialect]
     for name in [name for name in known if name in body]:
         family, value = known[name], body[name]

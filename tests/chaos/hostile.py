@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.chaos import hostile_answers as answers
 from tests.chaos.hostile_answers import FORBIDDEN, PHRASES
 from tests.chaos.hostile_wire import Answer, Json
@@ -36,7 +36,7 @@ ROUTING = ("lora", "adapter_id", "chat_template", "base_url", "mcp_servers", "pr
 class Attack:
     """One way to do harm. `request` changes an ordinary body; `answer` is what upstream says; `model` if not the hostile upstream's."""
 
-    request: Callable[[Json, Dialect, random.Random], None] | None = None
+    request: Callable[[Json, DialectName, random.Random], None] | None = None
     answer: Callable[[random.Random], Answer] | None = None
     model: str = ""
     policy: str = "default"
@@ -54,7 +54,7 @@ class Attack:
     """The names of the only calls that may come through, once each; None: those of any name."""
 
 
-def _schema(body: Json, dialect: Dialect, schema: Json) -> None:
+def _schema(body: Json, dialect: DialectName, schema: Json) -> None:
     tool = body["tools"][0]
     if dialect == "openai":
         tool["function"]["parameters"] = schema
@@ -62,58 +62,58 @@ def _schema(body: Json, dialect: Dialect, schema: Json) -> None:
         tool["input_schema"] = schema
 
 
-def _expanding(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _expanding(body: Json, dialect: DialectName, source: random.Random) -> None:
     depth = source.randrange(25, 60)
     way = source.choice(("allOf", "anyOf", "oneOf"))
     defs: Json = {f"a{n}": {way: [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(depth)}
     _schema(body, dialect, {"type": "object", "$ref": "#/$defs/a0", "$defs": defs | {f"a{depth}": {"type": "object"}}})
 
 
-def _many_messages(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _many_messages(body: Json, dialect: DialectName, source: random.Random) -> None:
     body["messages"] += [{"role": "user", "content": "a"}] * source.randrange(50_000, 400_000)
 
 
-def _many_parts(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _many_parts(body: Json, dialect: DialectName, source: random.Random) -> None:
     body["messages"].append({"role": "user", "content": [{"type": "text", "text": "a"}] * source.randrange(100_000, 300_000)})
 
 
-def _many_tools(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _many_tools(body: Json, dialect: DialectName, source: random.Random) -> None:
     body["tools"] *= source.randrange(2_000, 60_000)
 
 
-def _deep(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _deep(body: Json, dialect: DialectName, source: random.Random) -> None:
     schema: Json = {"type": "object"}
     for _ in range(source.randrange(50, 150)):
         schema = {"type": "object", "properties": {"a": schema}, "not": {"enum": [1e308, 10**400]}}
     _schema(body, dialect, schema)
 
 
-def _many_cities(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _many_cities(body: Json, dialect: DialectName, source: random.Random) -> None:
     body["tools"] = [tool for tool in body["tools"] if "get_weather" in json.dumps(tool)]
     body["messages"][0]["content"] += " weather " + "in A " * source.randrange(5_000, 100_000)
 
 
-def _long_script(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _long_script(body: Json, dialect: DialectName, source: random.Random) -> None:
     body["messages"][0]["content"] += f" demo long {source.randrange(100_000, 10**6)}"
 
 
-def _ruled_out(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _ruled_out(body: Json, dialect: DialectName, source: random.Random) -> None:
     body["tool_choice"] = "none" if dialect == "openai" else {"type": "none"}
 
 
-def _one_alone(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _one_alone(body: Json, dialect: DialectName, source: random.Random) -> None:
     if dialect == "openai":
         body["parallel_tool_calls"] = False
     else:
         body["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
 
 
-def _routing(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _routing(body: Json, dialect: DialectName, source: random.Random) -> None:
     name = source.choice(ROUTING)
     body[name] = [{"url": "http://x"}] if name == "mcp_servers" else "x"
 
 
-def _private_address(body: Json, dialect: Dialect, source: random.Random) -> None:
+def _private_address(body: Json, dialect: DialectName, source: random.Random) -> None:
     host = source.choice(("169.254.169.254", "localhost", "0x7f000001", "2130706433", "a@10.0.0.1", "[::ffff:127.0.0.1]", "metadata"))
     url = {"url": f"http://{host}/latest"}
     part: Json = {"type": "image_url", "image_url": url} if dialect == "openai" else {"type": "image", "source": {"type": "url", **url}}

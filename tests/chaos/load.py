@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import aiohttp
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.chaos.hostile import ATTACKS, Attack
 from tests.support.checks.invariants import KEEPALIVES, Seen
 from tests.support.servers.product import KEY
@@ -43,7 +43,7 @@ POLICY: dict[Kind, str] = {"judged": "judged", "text": "noop", "leaves": "noop"}
 MODELS = ("up-openai", "up-anthropic")
 _TOOLS = ("bash", {"command": {"type": "string"}}), ("get_weather", {"city": {"type": "string"}})
 _SQL = ("query", {"sql": {"type": "string"}})
-_PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+_PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 _LEAVES_AFTER = 600
 _UNREAD_S = 1.0, 6.0
 TIMEOUT_S = 90.0
@@ -71,7 +71,7 @@ class Done:
     is_extra: bool = False
 
 
-def body_of(number: int, kind: Kind, dialect: Dialect, model: str) -> dict[str, Any]:
+def body_of(number: int, kind: Kind, dialect: DialectName, model: str) -> dict[str, Any]:
     """The request of a call."""
     words = f"call {number}: {WORDS[kind]}"
     body: dict[str, Any] = {"model": model, "max_tokens": 4096, "stream": not kind.startswith("whole")}
@@ -89,7 +89,7 @@ def body_of(number: int, kind: Kind, dialect: Dialect, model: str) -> dict[str, 
     return body
 
 
-def attack_of(number: int, name: str, dialect: Dialect, model: str, source: random.Random) -> dict[str, Any]:
+def attack_of(number: int, name: str, dialect: DialectName, model: str, source: random.Random) -> dict[str, Any]:
     """The request of a hostile call."""
     attack = ATTACKS[name]
     body = body_of(number, "hostile", dialect, attack.model or model)
@@ -205,7 +205,7 @@ class Load:
 
     async def _call(self, session: aiohttp.ClientSession, number: int, name: str) -> Done | None:
         kind, model = self._random.choice(KINDS), self._random.choice(MODELS)
-        dialect: Dialect = self._random.choice(("openai", "anthropic"))
+        dialect: DialectName = self._random.choice(("openai", "anthropic"))
         url = self._random.choice(self._urls)
         headers: list[tuple[str, str]] = [("x-sluice-policy", POLICY.get(kind, "default")), ("authorization", f"Bearer {KEY}")]
         if name:

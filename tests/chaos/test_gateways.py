@@ -11,7 +11,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.checks.invariants import read_call
 from tests.support.clients.readers import Reader, hold_invariants, joined, owners, request, under_way, words
@@ -25,7 +25,7 @@ BEGINNING = (
     b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m",'
     b'"choices":[{"index":0,"delta":{"role":"assistant","content":"hi"}}]}\n\n'
 )
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import streamed_text
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.long
 
 AWAY_S = float(os.environ.get("SLUICE_TEST_AWAY_S", "60"))
 COMMIT_S = 3.0
-DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic")
+DIALECTS: tuple[DialectName, ...] = ("openai", "anthropic")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import PATHS, Reader, hold_invariants, joined, request, under_way, words
@@ -30,7 +30,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(150)]
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 ROUNDS, CALLS = 3, 25
 SLACK_S = 0.05
 """What the machine may add by itself: the two halves of a round do not see the same neighbours."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import Reader, request
 from tests.support.upstreams import product as upstreams
@@ -16,8 +16,8 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
-SIGNS: dict[Dialect, bytes] = {"openai": b": keepalive\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'}
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
+SIGNS: dict[DialectName, bytes] = {"openai": b": keepalive\n\n", "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n'}
 
 
 def test_a_silent_upstream_costs_15_seconds_and_then_less_than_12(

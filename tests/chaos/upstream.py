@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from gateway import demo
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.chaos import hostile
 from tests.chaos.hostile_wire import in_anthropic, in_openai
 
 _NUMBER = re.compile(rb"call (\d+):(?: attack ([a-z ]+)!)?")
-PATHS: dict[str, Dialect] = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
+PATHS: dict[str, DialectName] = {"/v1/chat/completions": "openai", "/v1/messages": "anthropic"}
 
 
 class Upstream:
@@ -89,7 +89,7 @@ class Upstream:
         return response
 
 
-def _hostile(dialect: Dialect, name: str, number: int, body: bytes) -> demo.Script:
+def _hostile(dialect: DialectName, name: str, number: int, body: bytes) -> demo.Script:
     streams = b'"stream":true' in body.replace(b'"stream": ', b'"stream":')
     said = (in_openai if dialect == "openai" else in_anthropic)(hostile.answered(name, number), stream=streams)
     script = demo.Script(content_type="text/event-stream" if streams else "application/json")

@@ -10,15 +10,15 @@ import httpx2 as httpx
 import pytest
 
 from db.keys import KeyStore
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
 from tests.support.upstreams.replay import Replay
 from tests.support.waiting import wait_for
 
 T = TypeVar("T")
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
-PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
-MODELS: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
+PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+MODELS: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 KINDS |= {405: "not_found_error", 413: "request_too_large"}
 
@@ -31,7 +31,7 @@ def http() -> httpx.Client:
     return httpx.Client(timeout=30)
 
 
-def good(dialect: Dialect, **changes: Any) -> dict[str, Any]:
+def good(dialect: DialectName, **changes: Any) -> dict[str, Any]:
     """A request that would be served."""
     body: dict[str, Any] = {"model": MODELS[dialect], "max_tokens": 10, "messages": [{"role": "user", "content": "hello"}]}
     body |= changes
@@ -39,7 +39,7 @@ def good(dialect: Dialect, **changes: Any) -> dict[str, Any]:
 
 
 def post(
-    product: Product, dialect: Dialect, body: bytes | dict[str, Any], *, key: str | None = KEY, path: str = "", **headers: str
+    product: Product, dialect: DialectName, body: bytes | dict[str, Any], *, key: str | None = KEY, path: str = "", **headers: str
 ) -> httpx.Response:
     """Send a request as a client of that dialect does."""
     head = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
@@ -51,7 +51,7 @@ def post(
     return http().post(product.url + (path or PATHS[dialect]), content=data, headers=head, timeout=30)
 
 
-def refused(upstream: Replay, dialect: Dialect, answer: httpx.Response, status: int, *, says: str = "", code: str = "") -> None:
+def refused(upstream: Replay, dialect: DialectName, answer: httpx.Response, status: int, *, says: str = "", code: str = "") -> None:
     """The answer is that error in that dialect, keeps the key to itself, and upstream was not asked."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/json"
@@ -82,7 +82,7 @@ async def kept(product: Product, use: Callable[[KeyStore], Awaitable[T]]) -> T:
 @pytest.mark.case("C6")
 @dialects
 @pytest.mark.parametrize("key", [None, "wrong", KEY + "x", KEY[:-1], "x" * 10_000])
-def test_no_key_or_a_wrong_one(product: Product, upstream: Replay, dialect: Dialect, key: str | None) -> None:
+def test_no_key_or_a_wrong_one(product: Product, upstream: Replay, dialect: DialectName, key: str | None) -> None:
     answer = post(product, dialect, good(dialect), key=key)
     says = "no API key was sent" if key is None else "Incorrect API key provided"
     refused(upstream, dialect, answer, 401, says=says, code="invalid_api_key")
@@ -90,7 +90,7 @@ def test_no_key_or_a_wrong_one(product: Product, upstream: Replay, dialect: Dial
 
 @pytest.mark.case("C6")
 @dialects
-def test_a_new_key_works_at_once(product: Product, upstream: Replay, dialect: Dialect) -> None:
+def test_a_new_key_works_at_once(product: Product, upstream: Replay, dialect: DialectName) -> None:
     text = asyncio.run(kept(product, lambda store: store.create(f"new-{dialect}")))
     assert post(product, dialect, good(dialect, model="demo"), key=text).status_code == 200
 
@@ -122,7 +122,7 @@ def test_a_client_key_reads_no_record(product: Product, upstream: Replay, path: 
 @pytest.mark.case("C6")
 @dialects
 @pytest.mark.parametrize("name", ["key", "api_key", "token"])
-def test_a_key_in_the_address_is_none(product: Product, upstream: Replay, dialect: Dialect, name: str) -> None:
+def test_a_key_in_the_address_is_none(product: Product, upstream: Replay, dialect: DialectName, name: str) -> None:
     answer = post(product, dialect, good(dialect), key=None, path=f"{PATHS[dialect]}?{name}={KEY}")
     refused(upstream, dialect, answer, 401)
 
@@ -132,12 +132,12 @@ def test_a_key_in_the_address_is_none(product: Product, upstream: Replay, dialec
 
 @dialects
 @pytest.mark.parametrize("model", ["nothing", "gpt", "Demo", "openai/gpt-x", "*", "x" * 200])
-def test_an_unknown_model(product: Product, upstream: Replay, dialect: Dialect, model: str) -> None:
+def test_an_unknown_model(product: Product, upstream: Replay, dialect: DialectName, model: str) -> None:
     refused(upstream, dialect, post(product, dialect, good(dialect, model=model)), 404, says="model", code="model_not_found")
 
 
 @dialects
-def test_an_unknown_policy(product: Product, upstream: Replay, dialect: Dialect) -> None:
+def test_an_unknown_policy(product: Product, upstream: Replay, dialect: DialectName) -> None:
     answer = post(product, dialect, good(dialect), x_sluice_policy="nothing")
     refused(
         upstream,
@@ -151,7 +151,7 @@ def test_an_unknown_policy(product: Product, upstream: Replay, dialect: Dialect)
 
 
 @dialects
-def test_a_default_policy_that_is_not_in_the_configuration(product: Product, upstream: Replay, dialect: Dialect) -> None:
+def test_a_default_policy_that_is_not_in_the_configuration(product: Product, upstream: Replay, dialect: DialectName) -> None:
     text = asyncio.run(kept(product, lambda store: store.create(f"typo-{dialect}", policies=("defualt", "noop"))))
     answer = post(product, dialect, good(dialect), key=text)
     refused(upstream, dialect, answer, 404, says="there is no policy 'defualt', the default of this key", code="policy_not_found")
@@ -162,7 +162,7 @@ def test_a_default_policy_that_is_not_in_the_configuration(product: Product, ups
 
 
 @dialects
-def test_a_policy_that_the_key_may_not_use(product: Product, upstream: Replay, dialect: Dialect) -> None:
+def test_a_policy_that_the_key_may_not_use(product: Product, upstream: Replay, dialect: DialectName) -> None:
     answer = post(product, dialect, good(dialect), key=CLIENT_KEY, x_sluice_policy="noop")
     says = "this key may not use the policy 'noop'; it may use 'default'"
     refused(upstream, dialect, answer, 403, says=says, code="policy_forbidden")
@@ -170,7 +170,7 @@ def test_a_policy_that_the_key_may_not_use(product: Product, upstream: Replay, d
 
 @dialects
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon", "601", ""])
-def test_a_wrong_timeout(product: Product, upstream: Replay, dialect: Dialect, value: str) -> None:
+def test_a_wrong_timeout(product: Product, upstream: Replay, dialect: DialectName, value: str) -> None:
     refused(upstream, dialect, post(product, dialect, good(dialect), x_sluice_timeout_s=value), 400, says="x-sluice-timeout-s")
 
 
@@ -179,7 +179,7 @@ def test_a_wrong_timeout(product: Product, upstream: Replay, dialect: Dialect, v
 @pytest.mark.parametrize(
     "path", ["/", "/v1", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/chat/completions/", "/v1/files", "/v2/x"]
 )
-def test_an_unknown_path(product: Product, upstream: Replay, dialect: Dialect, path: str) -> None:
+def test_an_unknown_path(product: Product, upstream: Replay, dialect: DialectName, path: str) -> None:
     refused(upstream, dialect, post(product, dialect, good(dialect), path=path), 404, says="is not served", code="unknown_path")
 
 
@@ -200,7 +200,7 @@ def test_an_unknown_path_of_the_record(product: Product, upstream: Replay, metho
 
 
 @dialects
-def test_a_wrong_method(product: Product, upstream: Replay, dialect: Dialect) -> None:
+def test_a_wrong_method(product: Product, upstream: Replay, dialect: DialectName) -> None:
     answer = http().get(product.url + PATHS[dialect], headers={"authorization": f"Bearer {KEY}"}, timeout=10)
     refused(upstream, dialect, answer, 405, says="POST", code="method_not_allowed")
 
@@ -211,7 +211,7 @@ def test_a_wrong_method(product: Product, upstream: Replay, dialect: Dialect) ->
 @pytest.mark.case("C4")
 @dialects
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_body_that_is_too_large(product: Product, upstream: Replay, dialect: Dialect, announced: bool) -> None:
+def test_a_body_that_is_too_large(product: Product, upstream: Replay, dialect: DialectName, announced: bool) -> None:
     large = json.dumps(good(dialect, user="x" * (2**20 + 1))).encode()
     head = {"x-api-key": KEY, "content-type": "application/json"}
     if announced:
@@ -223,7 +223,7 @@ def test_a_body_that_is_too_large(product: Product, upstream: Replay, dialect: D
 
 @pytest.mark.case("C4")
 @dialects
-def test_a_compressed_body(product: Product, upstream: Replay, dialect: Dialect) -> None:
+def test_a_compressed_body(product: Product, upstream: Replay, dialect: DialectName) -> None:
     answer = post(product, dialect, good(dialect), content_encoding="gzip")
     refused(upstream, dialect, answer, 400, says="compressed", code="unsupported_encoding")
 
@@ -239,7 +239,7 @@ def test_a_compressed_body(product: Product, upstream: Replay, dialect: Dialect)
         b'{"model":"gpt-x","messages":[{"role":"user","content":"\\ud800"}]}',
     ],
 )  # fmt: skip
-def test_a_body_that_is_not_one_json_object(product: Product, upstream: Replay, dialect: Dialect, body: bytes) -> None:
+def test_a_body_that_is_not_one_json_object(product: Product, upstream: Replay, dialect: DialectName, body: bytes) -> None:
     refused(upstream, dialect, post(product, dialect, body), 400, says="the request body", code="invalid_json")
 
 
@@ -307,7 +307,7 @@ WRONG = [*(("openai", c, p) for c, p in COMMON + OPENAI), *(("anthropic", c, p) 
 
 @pytest.mark.case("C5", "A8")
 @pytest.mark.parametrize(("dialect", "changes", "param"), WRONG, ids=[f"{d}-{json.dumps(c)[:60]}" for d, c, _ in WRONG])
-def test_wrong_fields_are_named(product: Product, upstream: Replay, dialect: Dialect, changes: dict[str, Any], param: str) -> None:
+def test_wrong_fields_are_named(product: Product, upstream: Replay, dialect: DialectName, changes: dict[str, Any], param: str) -> None:
     body = good(dialect) | changes
     body = {k: v for k, v in body.items() if v is not None}
     answer = post(product, dialect, body)
@@ -322,7 +322,7 @@ def test_count_tokens_of_a_wrong_body(product: Product, upstream: Replay) -> Non
 
 
 @dialects
-def test_refusals_are_on_record(product: Product, upstream: Replay, dialect: Dialect) -> None:
+def test_refusals_are_on_record(product: Product, upstream: Replay, dialect: DialectName) -> None:
     answer = post(product, dialect, good(dialect, n=2))
     call_id = answer.headers["x-sluice-call-id"]
     calls = wait_for(lambda: product.audit("calls", call_id=call_id)["items"], what="the call on record")
@@ -333,7 +333,7 @@ def test_refusals_are_on_record(product: Product, upstream: Replay, dialect: Dia
 
 @dialects
 @pytest.mark.parametrize("model", ["a\0b", "\u202e\U0001f600", "'; DROP TABLE calls; --", "<script>", "%00", "\n"])
-def test_odd_models_are_refused_and_on_record(product: Product, upstream: Replay, dialect: Dialect, model: str) -> None:
+def test_odd_models_are_refused_and_on_record(product: Product, upstream: Replay, dialect: DialectName, model: str) -> None:
     answer = post(product, dialect, good(dialect, model=model))
     refused(upstream, dialect, answer, 404, code="model_not_found")
     call_id = answer.headers["x-sluice-call-id"]
@@ -344,7 +344,7 @@ def test_odd_models_are_refused_and_on_record(product: Product, upstream: Replay
 
 @dialects
 @pytest.mark.parametrize("session", [b"s\xe9ance", b"\xf0\x9f\x98\x80", b"x" * 200, b"a, b", b"'\";"])
-def test_odd_sessions_are_on_record(product: Product, upstream: Replay, dialect: Dialect, session: bytes) -> None:
+def test_odd_sessions_are_on_record(product: Product, upstream: Replay, dialect: DialectName, session: bytes) -> None:
     body = json.dumps(good(dialect, n=2)).encode()
     answer = http().post(product.url + PATHS[dialect], content=body, headers=[(b"x-api-key", KEY.encode()), (b"x-sluice-session", session)])
     refused(upstream, dialect, answer, 400)
@@ -355,7 +355,7 @@ def test_odd_sessions_are_on_record(product: Product, upstream: Replay, dialect:
 
 @dialects
 @pytest.mark.parametrize(("header", "most"), [("x-sluice-session", 200), ("x-sluice-policy", 64)])
-def test_a_name_past_its_bound_is_refused(product: Product, upstream: Replay, dialect: Dialect, header: str, most: int) -> None:
+def test_a_name_past_its_bound_is_refused(product: Product, upstream: Replay, dialect: DialectName, header: str, most: int) -> None:
     body = json.dumps(good(dialect)).encode()
     answer = http().post(product.url + PATHS[dialect], content=body, headers={"x-api-key": KEY, header: "x" * (most + 1)})
     refused(upstream, dialect, answer, 400, says=f"{header} has {most + 1} characters, and may have {most}")

@@ -11,7 +11,7 @@ import anthropic
 import openai
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.conformance import configuration
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, ask
 from tests.support.servers.product import Product
@@ -23,7 +23,7 @@ from tests.support.upstreams.replay import Replay, Reply, stream
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 HALF = [start(1, type="tool_use", id="toolu_1", name="weather", input={}), delta(1, "input_json_delta", partial_json='{"city": "Par')]
-SO_FAR: dict[Dialect, bytes] = {
+SO_FAR: dict[DialectName, bytes] = {
     "anthropic": frames(began(), *text(0, "So far."), *HALF),
     "openai": chunks({"content": "So far."}, piece(0, '{"city": "Par', "call_1", "weather"), finish=None, done=False),
 }
@@ -37,7 +37,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         yield made
 
 
-def failing(place: tuple[Product, Replay], upstream: Dialect, client: Dialect, mode: Mode, reply: Reply) -> tuple[Any, dict[str, Any]]:
+def failing(
+    place: tuple[Product, Replay], upstream: DialectName, client: DialectName, mode: Mode, reply: Reply
+) -> tuple[Any, dict[str, Any]]:
     """What the SDK raises, and the call on record."""
     product, replay = place
     session = new_session()
@@ -53,7 +55,7 @@ def failing(place: tuple[Product, Replay], upstream: Dialect, client: Dialect, m
 @pytest.mark.parametrize("mode", ["iterate", "helper"])
 @pytest.mark.parametrize("ending", ["", "cut"])
 def test_case_06_a_connection_that_breaks_is_an_error_and_on_record_as_one(
-    place: tuple[Product, Replay], ending: Literal["", "cut"], mode: Mode, upstream: Dialect, client: Dialect
+    place: tuple[Product, Replay], ending: Literal["", "cut"], mode: Mode, upstream: DialectName, client: DialectName
 ) -> None:
     error, call = failing(place, upstream, client, mode, stream(SO_FAR[upstream], cutting="events", ending=ending))
     assert error.body["error"]["type"] == "api_error" if client == "anthropic" else error.body["type"] == "api_error"
@@ -89,7 +91,7 @@ def test_case_07_a_paused_turn_is_one_message_for_an_openai_client(place: tuple[
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("mode", ["iterate", "helper"])
-def test_case_14_a_spliced_message_is_on_record_as_failed(place: tuple[Product, Replay], mode: Mode, client: Dialect) -> None:
+def test_case_14_a_spliced_message_is_on_record_as_failed(place: tuple[Product, Replay], mode: Mode, client: DialectName) -> None:
     body = frames(
         began(id="msg_1"), *text(0, "Hi"), *HALF, began(id="msg_2"), *client_call(0, "toolu_2", "weather", {"city": "Rome"}), *end()
     )
@@ -100,7 +102,7 @@ def test_case_14_a_spliced_message_is_on_record_as_failed(place: tuple[Product, 
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("mode", MODES)
-def test_case_16_a_rejected_call_is_on_record_and_nowhere_else(place: tuple[Product, Replay], mode: Mode, client: Dialect) -> None:
+def test_case_16_a_rejected_call_is_on_record_and_nowhere_else(place: tuple[Product, Replay], mode: Mode, client: DialectName) -> None:
     payload = json.dumps(REJECTED).encode()
     head = chunks({"role": "assistant", "reasoning": "Hm."}, finish=None, done=False)
     reply = Reply(payload, status=400) if mode == "whole" else stream(head + b"event: error\ndata: " + payload + b"\n\n", cutting="events")

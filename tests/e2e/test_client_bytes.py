@@ -105,7 +105,7 @@ def is_whole(product: Product, call: str, data: bytes) -> list[dict[str, Any]]:
 
 def asking(dialect: str, model: str, *, streamed: bool = True, tools: bool = False) -> tuple[str, dict[str, Any]]:
     """Path and body of a request."""
-    path, body = request(dialect, "text" if streamed else "whole", "hello", model)  # type: ignore[arg-type]
+    path, body = request(dialect, "text" if streamed else "whole", "hello", model)
     return path, body | ({"tools": [TOOLS[dialect]]} if tools else {})
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httptools
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import PATHS, request
 from tests.support.servers.product import KEY, Product, running
@@ -18,7 +18,7 @@ from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, stream
 from tests.support.waiting import wait_for
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 IDLE_S = 2.0
 
 
@@ -43,7 +43,14 @@ class Client:
         self.session, self.came = new_session(), b""
 
     def ask(
-        self, prompt: str, *, dialect: Dialect = "openai", model: str = "demo", streams: bool = True, version: str = "1.1", more: str = ""
+        self,
+        prompt: str,
+        *,
+        dialect: DialectName = "openai",
+        model: str = "demo",
+        streams: bool = True,
+        version: str = "1.1",
+        more: str = "",
     ) -> None:
         """Send a request."""
         data = json.dumps(request(prompt, dialect, model=model, stream=streams)).encode()
@@ -95,7 +102,7 @@ class Answers:
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_client_that_sends_no_more_gets_its_whole_answer(product: Product, dialect: Dialect, streams: bool) -> None:
+def test_a_client_that_sends_no_more_gets_its_whole_answer(product: Product, dialect: DialectName, streams: bool) -> None:
     client = Client(product)
     client.ask("long 30 slowly, with a gap 20 ms", dialect=dialect, streams=streams)
     client.send_no_more()

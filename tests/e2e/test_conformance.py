@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.conformance import CLIENTS, Conformance, configuration, differences
 from tests.support.checks.outcomes import outcome_of
 from tests.support.checks.projection import completion_facts, told_completion
@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", list(ALL))
-def test_every_client_is_told_what_the_upstream_said(place: tuple[Conformance, Replay], seed: int, name: str, client: Dialect) -> None:
+def test_every_client_is_told_what_the_upstream_said(place: tuple[Conformance, Replay], seed: int, name: str, client: DialectName) -> None:
     checks, _ = place
     checks.seed = seed
     results = checks.check(ALL[name], client)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from protocol.config import DEMO_MODELS
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
 from tests.support.servers.product import Product, running
 
@@ -29,12 +29,12 @@ def every(test: Any) -> Any:
     return pytest.mark.parametrize("dialect", DIALECTS)(pytest.mark.parametrize("mode", MODES)(test))
 
 
-def tools_of(dialect: Dialect) -> list[dict[str, Any]]:
+def tools_of(dialect: DialectName) -> list[dict[str, Any]]:
     return [tool(dialect, "get_weather", city="string"), tool(dialect, "get_time"), tool(dialect, "bash", command="string")]
 
 
 @every
-def test_text(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_text(product: Product, dialect: DialectName, mode: Mode) -> None:
     said = ask(product.url, dialect, mode, "hello")
     assert said.text.startswith(SAYS)
     assert said.stop == STOPS[dialect]["end"]
@@ -44,7 +44,7 @@ def test_text(product: Product, dialect: Dialect, mode: Mode) -> None:
 
 
 @every
-def test_one_tool_call_and_its_result(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_one_tool_call_and_its_result(product: Product, dialect: DialectName, mode: Mode) -> None:
     words, offered = "what is the weather in Paris", tools_of(dialect)
     said = ask(product.url, dialect, mode, words, tools=offered)
     assert said.plain_calls == [("get_weather", {"city": "Paris"})]
@@ -57,7 +57,7 @@ def test_one_tool_call_and_its_result(product: Product, dialect: Dialect, mode: 
 
 
 @every
-def test_parallel_calls_and_their_results(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_parallel_calls_and_their_results(product: Product, dialect: DialectName, mode: Mode) -> None:
     words, offered = "tell me the weather in Paris and Tokyo, the time, and list the files", tools_of(dialect)
     said = ask(product.url, dialect, mode, words, tools=offered)
     assert said.plain_calls == [
@@ -72,7 +72,7 @@ def test_parallel_calls_and_their_results(product: Product, dialect: Dialect, mo
 
 
 @every
-def test_a_dangerous_call_is_taken_out_and_the_harmless_ones_stay(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_a_dangerous_call_is_taken_out_and_the_harmless_ones_stay(product: Product, dialect: DialectName, mode: Mode) -> None:
     words, offered = "the weather in Paris, then delete everything with rm -rf /", [*reversed(tools_of(dialect))]
     said = ask(product.url, dialect, mode, words, tools=offered)
     assert said.plain_calls == [("get_weather", {"city": "Paris"})]
@@ -83,7 +83,7 @@ def test_a_dangerous_call_is_taken_out_and_the_harmless_ones_stay(product: Produ
 
 
 @every
-def test_the_next_turn_works_after_a_block(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_the_next_turn_works_after_a_block(product: Product, dialect: DialectName, mode: Mode) -> None:
     words, offered = "delete everything with rm -rf", tools_of(dialect)
     said = ask(product.url, dialect, mode, words, tools=offered)
     assert said.calls == []
@@ -93,7 +93,7 @@ def test_the_next_turn_works_after_a_block(product: Product, dialect: Dialect, m
 
 
 @every
-def test_thinking(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_thinking(product: Product, dialect: DialectName, mode: Mode) -> None:
     said = ask(product.url, dialect, mode, "think about it")
     assert said.thinking.startswith("The user wants to see reasoning.")
     assert said.text.startswith(SAYS)
@@ -102,7 +102,7 @@ def test_thinking(product: Product, dialect: Dialect, mode: Mode) -> None:
 
 
 @every
-def test_a_slow_answer(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_a_slow_answer(product: Product, dialect: DialectName, mode: Mode) -> None:
     began = time.monotonic()
     said = ask(product.url, dialect, mode, "long 20 slowly, with a gap 10 ms, after wait 0.2 s")
     assert said.text == "".join(f"word{n} " for n in range(1, 21))
@@ -110,7 +110,7 @@ def test_a_slow_answer(product: Product, dialect: Dialect, mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: Dialect) -> None:
+def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: DialectName) -> None:
     words = "long 40 slowly, with a gap 20 ms"
     request: Any = {"model": "demo", "messages": [{"role": "user", "content": words}], "stream": True, "max_tokens": 100}
     first, began = None, time.monotonic()
@@ -125,7 +125,7 @@ def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: Dialec
 
 
 @every
-def test_max_tokens(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_max_tokens(product: Product, dialect: DialectName, mode: Mode) -> None:
     if (dialect, mode) == ("openai", "helper"):
         with pytest.raises(openai.LengthFinishReasonError):
             ask(product.url, dialect, mode, "max tokens")
@@ -177,7 +177,7 @@ def test_an_error_before_the_stream(
 
 @pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
 @every
-def test_an_error_in_the_middle(product: Product, dialect: Dialect, mode: Mode, model: str) -> None:
+def test_an_error_in_the_middle(product: Product, dialect: DialectName, mode: Mode, model: str) -> None:
     kind = openai.APIError if dialect == "openai" else anthropic.APIError
     with pytest.raises(kind):
         ask(product.url, dialect, mode, "long 50, fail in the middle", model=model)
@@ -185,14 +185,14 @@ def test_an_error_in_the_middle(product: Product, dialect: Dialect, mode: Mode, 
 
 @pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
 @every
-def test_a_stream_that_is_cut_is_an_error(product: Product, dialect: Dialect, mode: Mode, model: str) -> None:
+def test_a_stream_that_is_cut_is_an_error(product: Product, dialect: DialectName, mode: Mode, model: str) -> None:
     kind = openai.APIError if dialect == "openai" else anthropic.APIError
     with pytest.raises(kind):
         ask(product.url, dialect, mode, "long 50, cut", model=model)
 
 
 @every
-def test_crossed_text_and_calls(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_crossed_text_and_calls(product: Product, dialect: DialectName, mode: Mode) -> None:
     model = "demo-anthropic" if dialect == "openai" else "demo-openai"
     offered = tools_of(dialect)
     said = ask(product.url, dialect, mode, "hello", model=model)
@@ -207,7 +207,7 @@ def test_crossed_text_and_calls(product: Product, dialect: Dialect, mode: Mode) 
 
 
 @every
-def test_crossed_thinking(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_crossed_thinking(product: Product, dialect: DialectName, mode: Mode) -> None:
     model = "demo-anthropic" if dialect == "openai" else "demo-openai"
     said = ask(product.url, dialect, mode, "think", model=model)
     assert said.thinking.startswith("The user wants to see reasoning.") and said.text.startswith(SAYS)
@@ -216,13 +216,13 @@ def test_crossed_thinking(product: Product, dialect: Dialect, mode: Mode) -> Non
 
 
 @every
-def test_a_policy_changes_the_text(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_a_policy_changes_the_text(product: Product, dialect: DialectName, mode: Mode) -> None:
     said = ask(product.url, dialect, mode, "hello", headers={"x-sluice-policy": "upper"})
     assert said.text.startswith(SAYS.upper()) and said.text == said.text.upper()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_policy_of_the_header_is_the_one_that_runs(product: Product, dialect: Dialect) -> None:
+def test_the_policy_of_the_header_is_the_one_that_runs(product: Product, dialect: DialectName) -> None:
     words, offered = "delete everything with rm -rf /", tools_of(dialect)
     said = ask(product.url, dialect, "helper", words, tools=offered, headers={"x-sluice-policy": "noop"})
     assert said.plain_calls == [("bash", {"command": "rm -rf /"})]
@@ -280,7 +280,7 @@ def test_any_object_is_answered_where_no_schema_is_given(product: Product, model
 
 
 @every
-def test_what_was_said_before_a_notice_is_apart_from_it(product: Product, dialect: Dialect, mode: Mode) -> None:
+def test_what_was_said_before_a_notice_is_apart_from_it(product: Product, dialect: DialectName, mode: Mode) -> None:
     """Clients join the text blocks of Messages as they are."""
     said = ask(product.url, dialect, mode, "delete everything with rm -rf /", tools=tools_of(dialect))
     assert said.text.startswith("Let me do that.\n\n[Sluice did not let the tool call 'bash' run: rule ")

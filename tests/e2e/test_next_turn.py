@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, Said, ask, results, tool
 from tests.support.servers.product import Product, parse_sse
 from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes
@@ -77,16 +77,16 @@ def anthropic_answer(text: str, calls: Calls, *, whole: bool) -> Reply:
     return stream(body, cutting="random", seed=len(events))
 
 
-def provider(dialect: Dialect, mode: Mode, text: str, calls: Calls = ()) -> Reply:
+def provider(dialect: DialectName, mode: Mode, text: str, calls: Calls = ()) -> Reply:
     """What the provider answers."""
     return (openai_answer if dialect == "openai" else anthropic_answer)(text, calls, whole=mode == "whole")
 
 
-def offered(client: Dialect) -> list[dict[str, Any]]:
+def offered(client: DialectName) -> list[dict[str, Any]]:
     return [tool(client, "get_weather", city="string"), tool(client, "bash", command="string")]
 
 
-def strict(dialect: Dialect, messages: list[dict[str, Any]]) -> None:
+def strict(dialect: DialectName, messages: list[dict[str, Any]]) -> None:
     """What a strict provider checks of a conversation: nothing empty, every call answered by the next turn and nothing else."""
     for position, message in enumerate(messages):
         following = messages[position + 1] if position + 1 < len(messages) else None
@@ -111,7 +111,7 @@ def strict(dialect: Dialect, messages: list[dict[str, Any]]) -> None:
         assert roles == [("user", "assistant")[n % 2] for n in range(len(roles))]
 
 
-def go_on(product: Product, replay: Replay, client: Dialect, upstream: Dialect, mode: Mode, turns: list[dict[str, Any]]) -> None:
+def go_on(product: Product, replay: Replay, client: DialectName, upstream: DialectName, mode: Mode, turns: list[dict[str, Any]]) -> None:
     """The next turn is served, and what arrives at the provider is a conversation that it takes."""
     replay.answer(provider(upstream, mode, "All is well"))
     after = ask(product.url, client, mode, turns, model=MODEL[upstream], tools=offered(client))
@@ -122,7 +122,7 @@ def go_on(product: Product, replay: Replay, client: Dialect, upstream: Dialect, 
 
 
 def first(
-    product: Product, replay: Replay, client: Dialect, upstream: Dialect, mode: Mode, text: str, calls: Calls, session: str = ""
+    product: Product, replay: Replay, client: DialectName, upstream: DialectName, mode: Mode, text: str, calls: Calls, session: str = ""
 ) -> tuple[list[dict[str, Any]], Said]:
     turns = [{"role": "user", "content": "go"}]
     replay.answer(provider(upstream, mode, text, calls))
@@ -133,7 +133,9 @@ def first(
 
 
 @pairs
-def test_the_only_call_is_blocked(product: Product, upstream: Replay, client: Dialect, upstream_dialect: Dialect, mode: Mode) -> None:
+def test_the_only_call_is_blocked(
+    product: Product, upstream: Replay, client: DialectName, upstream_dialect: DialectName, mode: Mode
+) -> None:
     session = new_session()
     turns, said = first(product, upstream, client, upstream_dialect, mode, "", [DANGER], session)
     assert said.calls == [] and said.stop == STOPS[client]["end"]
@@ -148,7 +150,9 @@ def test_the_only_call_is_blocked(product: Product, upstream: Replay, client: Di
 
 
 @pairs
-def test_one_of_three_calls_is_blocked(product: Product, upstream: Replay, client: Dialect, upstream_dialect: Dialect, mode: Mode) -> None:
+def test_one_of_three_calls_is_blocked(
+    product: Product, upstream: Replay, client: DialectName, upstream_dialect: DialectName, mode: Mode
+) -> None:
     turns, said = first(product, upstream, client, upstream_dialect, mode, "I will.", [WEATHER, DANGER, LISTING])
     assert said.plain_calls == [WEATHER, LISTING]
     assert said.stop == STOPS[client]["tools"]
@@ -159,7 +163,7 @@ def test_one_of_three_calls_is_blocked(product: Product, upstream: Replay, clien
 
 @pairs
 def test_all_calls_are_blocked_after_text(
-    product: Product, upstream: Replay, client: Dialect, upstream_dialect: Dialect, mode: Mode
+    product: Product, upstream: Replay, client: DialectName, upstream_dialect: DialectName, mode: Mode
 ) -> None:
     turns, said = first(product, upstream, client, upstream_dialect, mode, "Gladly.", [DANGER, DANGER])
     assert said.calls == [] and said.stop == STOPS[client]["end"]
@@ -169,7 +173,7 @@ def test_all_calls_are_blocked_after_text(
 
 @pairs
 def test_the_record_has_what_came_and_what_went(
-    product: Product, upstream: Replay, client: Dialect, upstream_dialect: Dialect, mode: Mode
+    product: Product, upstream: Replay, client: DialectName, upstream_dialect: DialectName, mode: Mode
 ) -> None:
     session = new_session()
     first(product, upstream, client, upstream_dialect, mode, "I will.", [WEATHER, DANGER], session)

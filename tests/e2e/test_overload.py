@@ -8,14 +8,14 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from streams import layout
 from tests.e2e.conftest import configured
 from tests.support.servers.product import KEY, Product, Role
 from tests.support.upstreams.replay import Replay, Reply
 from tests.support.waiting import wait_for
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 ANSWER = json.dumps(
     {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "hi"}],
@@ -24,14 +24,14 @@ ANSWER = json.dumps(
 ).encode()  # fmt: skip
 
 
-def ask(product: Product, dialect: Dialect, model: str = "claude-x", words: str = "hello") -> httpx.Response:
+def ask(product: Product, dialect: DialectName, model: str = "claude-x", words: str = "hello") -> httpx.Response:
     path = "/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"
     body = {"model": model, "max_tokens": 10, "messages": [{"role": "user", "content": words}]}
     head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
     return httpx.post(product.url + path, json=body, headers=head, timeout=30)
 
 
-def overloaded(answer: httpx.Response, dialect: Dialect, says: str) -> None:
+def overloaded(answer: httpx.Response, dialect: DialectName, says: str) -> None:
     assert answer.status_code == 503, answer.text
     assert int(answer.headers["retry-after"]) >= 1
     error = answer.json()["error"]

@@ -18,7 +18,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.node import installed, run_script
 from tests.support.clients.sdk_calls import DIALECTS, anthropic_client
 from tests.support.servers.product import KEY, Product, running
@@ -41,7 +41,7 @@ CONVERSATION: list[tuple[str, list[tuple[str, dict[str, Any]]], str]] = [
     ("hello", [], SAYS),
 ]
 """What the user says, which tools run, and what the last answer says."""
-SCRIPTS: dict[str, tuple[str, Dialect, list[str]]] = {
+SCRIPTS: dict[str, tuple[str, DialectName, list[str]]] = {
     "openai": ("openai.mjs", "openai", ["whole", "stream", "runner", "runner-stream"]),
     "anthropic": ("anthropic.mjs", "anthropic", ["whole", "stream", "runner", "runner-stream"]),
     "vercel-openai": ("vercel.mjs", "openai", ["whole", "stream"]),
@@ -103,7 +103,7 @@ def agent_of(model: Model, calls: list[tuple[str, dict[str, Any]]]) -> Agent[Non
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_an_agent_of_pydantic_ai(product: Product, dialect: Dialect, model: str, streamed: bool) -> None:
+async def test_an_agent_of_pydantic_ai(product: Product, dialect: DialectName, model: str, streamed: bool) -> None:
     pieces: list[object] = []
 
     async def watch(_: RunContext[None], events: AsyncIterable[object]) -> None:
@@ -146,7 +146,7 @@ OUTPUTS = [(dialect, way) for dialect in DIALECTS for way in WAYS if (dialect, w
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("dialect", "way"), OUTPUTS)
-async def test_a_structured_output_of_pydantic_ai(product: Product, dialect: Dialect, way: str, model: str) -> None:
+async def test_a_structured_output_of_pydantic_ai(product: Product, dialect: DialectName, way: str, model: str) -> None:
     async with openai.AsyncOpenAI(base_url=product.url + "/v1", api_key=KEY, max_retries=0) as one:
         async with anthropic.AsyncAnthropic(base_url=product.url, api_key=KEY, max_retries=0) as other:
             chosen: Model = OpenAIChatModel(model, provider=OpenAIProvider(openai_client=one))

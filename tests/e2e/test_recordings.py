@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from protocol.records import to_bytes
-from protocol.request import Dialect
+from protocol.request import DialectName
 from protocol.sse import EventSplitter
 from tests.support.checks.outcomes import outcome_of
 from tests.support.clients.sdk_calls import DIALECTS, ask
@@ -30,7 +30,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         yield made
 
 
-def send(place: tuple[Product, Replay], recording: Recording, client: Dialect) -> dict[str, Any]:
+def send(place: tuple[Product, Replay], recording: Recording, client: DialectName) -> dict[str, Any]:
     """Send it and return the call on record. What the client is told is the business of test_conformance."""
     session = new_session()
     headers = {"x-sluice-policy": "noop", "x-sluice-session": session}
@@ -87,7 +87,7 @@ def test_each_event_of_a_stream_is_one_chunk(place: tuple[Product, Replay], seed
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("name", BODIES)
-def test_a_whole_answer_is_on_record(place: tuple[Product, Replay], name: str, client: Dialect) -> None:
+def test_a_whole_answer_is_on_record(place: tuple[Product, Replay], name: str, client: DialectName) -> None:
     recording = ALL[name]
     place[1].answer(Reply(recording.body, status=recording.facts["http_status"]))
     assert recorded_bytes(place[0], send(place, recording, client)["call_id"]) == recording.body
@@ -95,7 +95,7 @@ def test_a_whole_answer_is_on_record(place: tuple[Product, Replay], name: str, c
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("name", CUT_CALLS)
-def test_a_call_cut_by_max_tokens_is_on_record_as_blocked(place: tuple[Product, Replay], name: str, client: Dialect) -> None:
+def test_a_call_cut_by_max_tokens_is_on_record_as_blocked(place: tuple[Product, Replay], name: str, client: DialectName) -> None:
     place[1].answer(stream(ALL[name].body, cutting="events"))
     listed = place[0].audit("tool-calls", call_id=send(place, ALL[name], client)["call_id"])["items"]
     assert [c["verdict"] for c in listed] == ["block"]

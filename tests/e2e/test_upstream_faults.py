@@ -12,7 +12,7 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.e2e.conftest import configured
 from tests.support.clients.sdk_calls import ask
 from tests.support.servers.ports import free_port
@@ -21,9 +21,9 @@ from tests.support.upstreams.product import call_of, new_session, recorded_bytes
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
-MODELS: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
-TEXTS: dict[Dialect, str] = {"openai": "openai-text.sse", "anthropic": "anthropic-text.sse"}
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
+MODELS: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
+TEXTS: dict[DialectName, str] = {"openai": "openai-text.sse", "anthropic": "anthropic-text.sse"}
 crossed = pytest.mark.parametrize(("client", "provider"), [(c, p) for c in DIALECTS for p in DIALECTS])
 SECRET = "what-the-provider-let-slip"
 CALL_S = 6.0
@@ -51,7 +51,7 @@ class Failed(Exception):
         self.text = f"{error.message} {error.body}"
 
 
-def failure(product: Product, client: Dialect, provider: str, *, mode: Literal["whole", "iterate"], session: str = "") -> Failed:
+def failure(product: Product, client: DialectName, provider: str, *, mode: Literal["whole", "iterate"], session: str = "") -> Failed:
     """Ask, and return the error that the SDK raises."""
     headers = {"x-sluice-session": session or new_session(), "x-sluice-policy": "noop"}
     with pytest.raises((openai.APIError, anthropic.APIError)) as raised:
@@ -61,7 +61,7 @@ def failure(product: Product, client: Dialect, provider: str, *, mode: Literal["
     return failed
 
 
-def error_body(dialect: Dialect, kind: str, message: str = "no") -> bytes:
+def error_body(dialect: DialectName, kind: str, message: str = "no") -> bytes:
     """A provider's error, with something in it that is not ours to forward."""
     error = {"type": kind, "message": message, "internal": SECRET}
     return json.dumps({"type": "error", "error": error} if dialect == "anthropic" else {"error": {**error, "code": None}}).encode()
@@ -85,7 +85,15 @@ STATUSES: list[tuple[int, str, int, int]] = [
 @pytest.mark.parametrize("mode", ["whole", "iterate"])
 @pytest.mark.parametrize(("status", "kind", "ours", "theirs"), STATUSES)
 def test_error_statuses(
-    product: Product, upstream: Replay, client: Dialect, provider: Dialect, mode: Any, status: int, kind: str, ours: int, theirs: int
+    product: Product,
+    upstream: Replay,
+    client: DialectName,
+    provider: DialectName,
+    mode: Any,
+    status: int,
+    kind: str,
+    ours: int,
+    theirs: int,
 ) -> None:
     upstream.answer(Reply(error_body(provider, kind, "said the provider"), status=status, headers={"retry-after": "7"}))
     failed = failure(product, client, MODELS[provider], mode=mode)
@@ -107,7 +115,7 @@ def test_error_statuses(
 @crossed
 @pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b"[]", b'{"error":"x"}', b"\xff", b"[" * 50_000])
 def test_error_answers_that_are_not_the_dialects(
-    product: Product, upstream: Replay, client: Dialect, provider: Dialect, body: bytes
+    product: Product, upstream: Replay, client: DialectName, provider: DialectName, body: bytes
 ) -> None:
     upstream.answer(Reply(body, status=503, content_type="text/html"))
     failed = failure(product, client, MODELS[provider], mode="iterate")
@@ -120,7 +128,9 @@ def test_error_answers_that_are_not_the_dialects(
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"[]", b"null", b"<html>", b'{"choices":[]}', b'{"type":"message","content":7}', b"[" * 50_000]
 )
-def test_answers_that_are_not_the_dialects(product: Product, upstream: Replay, client: Dialect, provider: Dialect, body: bytes) -> None:
+def test_answers_that_are_not_the_dialects(
+    product: Product, upstream: Replay, client: DialectName, provider: DialectName, body: bytes
+) -> None:
     upstream.answer(Reply(body))
     session = new_session()
     failed = failure(product, client, MODELS[provider], mode="whole", session=session)
@@ -133,7 +143,7 @@ def test_answers_that_are_not_the_dialects(product: Product, upstream: Replay, c
 
 @pytest.mark.case("U10")
 @crossed
-def test_a_redirect_is_not_followed(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
+def test_a_redirect_is_not_followed(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
     upstream.answer(Reply(b"", status=307, headers={"location": f"{upstream.url}/v1/messages"}))
     failed = failure(product, client, MODELS[provider], mode="iterate")
     assert failed.status in (500, 502)
@@ -143,7 +153,7 @@ def test_a_redirect_is_not_followed(product: Product, upstream: Replay, client: 
 @pytest.mark.case("U1")
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("mode", ["whole", "iterate"])
-def test_an_upstream_that_is_not_there(product: Product, client: Dialect, mode: Any) -> None:
+def test_an_upstream_that_is_not_there(product: Product, client: DialectName, mode: Any) -> None:
     session = new_session()
     failed = failure(product, client, "nobody-x", mode=mode, session=session)
     assert failed.status == 502
@@ -154,7 +164,7 @@ def test_an_upstream_that_is_not_there(product: Product, client: Dialect, mode: 
 @pytest.mark.case("U11")
 @crossed
 @pytest.mark.parametrize("ending", ["", "cut"])
-def test_a_stream_without_its_end(product: Product, upstream: Replay, client: Dialect, provider: Dialect, ending: Any) -> None:
+def test_a_stream_without_its_end(product: Product, upstream: Replay, client: DialectName, provider: DialectName, ending: Any) -> None:
     body = own(TEXTS[provider])
     half = body[: body.rindex(b"\n\n", 0, body.rindex(b"stop") - 100) + 2]
     assert 200 < len(half) < len(body)
@@ -171,7 +181,7 @@ def test_a_stream_without_its_end(product: Product, upstream: Replay, client: Di
 
 @pytest.mark.case("U2")
 @crossed
-def test_silence_before_the_first_byte_is_bounded(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
+def test_silence_before_the_first_byte_is_bounded(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
     upstream.answer(dataclasses.replace(stream(b""), ending="hang"))
     failed = failure(product, client, MODELS[provider], mode="iterate")
     assert failed.status == 504
@@ -180,7 +190,7 @@ def test_silence_before_the_first_byte_is_bounded(product: Product, upstream: Re
 
 @pytest.mark.case("U2")
 @crossed
-def test_silence_within_a_stream_is_bounded(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
+def test_silence_within_a_stream_is_bounded(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
     body = own(TEXTS[provider])
     half = body[: body.index(b"\n\n", len(body) // 3) + 2]
     upstream.answer(stream(half, cutting="events", ending="hang"))
@@ -193,12 +203,12 @@ def test_silence_within_a_stream_is_bounded(product: Product, upstream: Replay, 
 
 @pytest.mark.case("U2")
 @pytest.mark.parametrize("provider", DIALECTS)
-def test_u2_a_drip_ends_with_the_calls_time(product: Product, upstream: Replay, provider: Dialect) -> None:
+def test_u2_a_drip_ends_with_the_calls_time(product: Product, upstream: Replay, provider: DialectName) -> None:
     upstream.answer(stream(own(TEXTS[provider]), cutting="bytes", gap_s=0.3))
-    sessions: dict[Dialect, str] = {client: new_session() for client in DIALECTS}
+    sessions: dict[DialectName, str] = {client: new_session() for client in DIALECTS}
     began = time.monotonic()
 
-    def drip(client: Dialect) -> Failed:
+    def drip(client: DialectName) -> Failed:
         return failure(product, client, MODELS[provider], mode="iterate", session=sessions[client])
 
     with ThreadPoolExecutor() as clients:
@@ -209,7 +219,7 @@ def test_u2_a_drip_ends_with_the_calls_time(product: Product, upstream: Replay, 
         assert call_of(product, sessions[client])["reason"] == "timeout_error"
 
 
-def text_chunks(dialect: Dialect, text: str, times: int) -> bytes:
+def text_chunks(dialect: DialectName, text: str, times: int) -> bytes:
     """A stream of many deltas and no end."""
     if dialect == "openai":
         chunk = {
@@ -228,7 +238,7 @@ def text_chunks(dialect: Dialect, text: str, times: int) -> bytes:
 
 @pytest.mark.case("U4")
 @crossed
-def test_more_than_the_limit_ends_the_call(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
+def test_more_than_the_limit_ends_the_call(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
     upstream.answer(stream(text_chunks(provider, "x" * 5000, 300)))
     session = new_session()
     failure(product, client, MODELS[provider], mode="iterate", session=session)
@@ -239,14 +249,16 @@ def test_more_than_the_limit_ends_the_call(product: Product, upstream: Replay, c
 
 @pytest.mark.case("U4")
 @crossed
-def test_an_event_without_end_ends_the_call(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
+def test_an_event_without_end_ends_the_call(product: Product, upstream: Replay, client: DialectName, provider: DialectName) -> None:
     upstream.answer(stream(b"data: " + b"x" * (2**14 * 6 + 100)))
     failed = failure(product, client, MODELS[provider], mode="iterate")
     assert failed.status in (500, 502)
 
 
 @crossed
-def test_a_client_that_leaves_ends_the_upstreams_answer(product: Product, upstream: Replay, client: Dialect, provider: Dialect) -> None:
+def test_a_client_that_leaves_ends_the_upstreams_answer(
+    product: Product, upstream: Replay, client: DialectName, provider: DialectName
+) -> None:
     half = text_chunks(provider, "word ", 3)
     upstream.answer(stream(half, cutting="events", ending="hang"))
     session = new_session()

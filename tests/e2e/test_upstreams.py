@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, anthropic_client, ask, openai_client, results, tool
 from tests.support.servers.product import KEY, Product
 from tests.support.upstreams.product import MODEL, PROVIDER_KEYS, assert_no_keys_in_logs, replayed
@@ -15,8 +15,8 @@ from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Asked, Replay, Reply, stream
 
 Place = tuple[Product, Replay]
-PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
-STREAMS: dict[Dialect, dict[str, str]] = {
+PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+STREAMS: dict[DialectName, dict[str, str]] = {
     "openai": {"text": "openai-text.sse", "calls": "openai-tools-interleaved.sse"},
     "anthropic": {"text": "anthropic-text.sse", "calls": "anthropic-tools-parallel.sse"},
 }
@@ -34,7 +34,7 @@ def pairs(test: Any) -> Any:
     return pytest.mark.parametrize("upstream", DIALECTS)(pytest.mark.parametrize("client", DIALECTS)(test))
 
 
-def whole(dialect: Dialect, *, text: str = "Both.", calls: bool = True, stop: str = "tools") -> bytes:
+def whole(dialect: DialectName, *, text: str = "Both.", calls: bool = True, stop: str = "tools") -> bytes:
     """An answer that is not streamed."""
     if dialect == "openai":
         message: dict[str, Any] = {"role": "assistant", "content": text}
@@ -61,27 +61,27 @@ def whole(dialect: Dialect, *, text: str = "Both.", calls: bool = True, stop: st
     ).encode()  # fmt: skip
 
 
-def answer_of(upstream: Dialect, mode: Mode, *, calls: bool) -> Reply:
+def answer_of(upstream: DialectName, mode: Mode, *, calls: bool) -> Reply:
     if mode == "whole":
         return Reply(whole(upstream, calls=calls, stop="tools" if calls else "end"))
     return stream(own(STREAMS[upstream]["calls" if calls else "text"]), cutting="events")
 
 
-def with_system(client: Dialect, text: str, turns: list[dict[str, Any]]) -> dict[str, Any]:
+def with_system(client: DialectName, text: str, turns: list[dict[str, Any]]) -> dict[str, Any]:
     """Messages and system prompt in the client's dialect."""
     if client == "openai":
         return {"messages": [{"role": "system", "content": text}, *turns]}
     return {"messages": turns, "system": text}
 
 
-def arrived(replay: Replay, upstream: Dialect) -> Asked:
+def arrived(replay: Replay, upstream: DialectName) -> Asked:
     assert len(replay.asked) == 1
     asked = replay.asked[0]
     assert asked.path == PATHS[upstream]
     return asked
 
 
-def system_text(upstream: Dialect, body: dict[str, Any]) -> str:
+def system_text(upstream: DialectName, body: dict[str, Any]) -> str:
     """The system prompt that arrived."""
     content = body["messages"][0]["content"] if upstream == "openai" else body["system"]
     return content if isinstance(content, str) else "".join(p["text"] for p in content)
@@ -89,7 +89,7 @@ def system_text(upstream: Dialect, body: dict[str, Any]) -> str:
 
 @pytest.mark.case("C5")
 @pairs
-def test_the_provider_gets_its_own_key_and_nothing_of_the_clients(place: Place, upstream: Dialect, client: Dialect) -> None:
+def test_the_provider_gets_its_own_key_and_nothing_of_the_clients(place: Place, upstream: DialectName, client: DialectName) -> None:
     product, replay = place
     replay.answer(answer_of(upstream, "whole", calls=False))
     ask(product.url, client, "whole", "hello", model=MODEL[upstream], headers={"x-sluice-session": "s-1", "cookie": "a=b"})
@@ -107,7 +107,7 @@ def test_the_provider_gets_its_own_key_and_nothing_of_the_clients(place: Place, 
 
 @pytest.mark.parametrize("mode", MODES)
 @pairs
-def test_a_request_with_everything_arrives(place: Place, mode: Mode, upstream: Dialect, client: Dialect) -> None:
+def test_a_request_with_everything_arrives(place: Place, mode: Mode, upstream: DialectName, client: DialectName) -> None:
     product, replay = place
     replay.answer(answer_of(upstream, mode, calls=True))
     offered = [tool(client, "get_weather", city="string"), tool(client, "get_time", zone="string"), tool(client, "refresh")]
@@ -137,7 +137,7 @@ def test_a_request_with_everything_arrives(place: Place, mode: Mode, upstream: D
 
 @pytest.mark.parametrize("mode", MODES)
 @pairs
-def test_tool_results_arrive_in_the_next_turn(place: Place, mode: Mode, upstream: Dialect, client: Dialect) -> None:
+def test_tool_results_arrive_in_the_next_turn(place: Place, mode: Mode, upstream: DialectName, client: DialectName) -> None:
     product, replay = place
     offered = [tool(client, "get_weather", city="string"), tool(client, "get_time", zone="string"), tool(client, "refresh")]
     first = [{"role": "user", "content": "weather and time"}]
@@ -169,7 +169,7 @@ def test_tool_results_arrive_in_the_next_turn(place: Place, mode: Mode, upstream
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("stop", ["end", "length", "tools"])
 @pairs
-def test_stop_reasons(place: Place, stop: str, mode: Mode, upstream: Dialect, client: Dialect) -> None:
+def test_stop_reasons(place: Place, stop: str, mode: Mode, upstream: DialectName, client: DialectName) -> None:
     product, replay = place
     body = whole(upstream, calls=stop == "tools", stop=stop)
     replay.answer(Reply(body) if mode == "whole" else stream(streamed(upstream, stop)))
@@ -184,7 +184,7 @@ def test_stop_reasons(place: Place, stop: str, mode: Mode, upstream: Dialect, cl
     assert said.tokens == (20, 9)
 
 
-def streamed(upstream: Dialect, stop: str) -> bytes:
+def streamed(upstream: DialectName, stop: str) -> bytes:
     """A short stream with that stop reason."""
     if upstream == "openai":
         head = {"id": "chatcmpl-own3", "object": "chat.completion.chunk", "created": 1760000000, "model": "model-o"}

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS
 from tests.support.servers.product import KEY, Product
 from tests.support.upstreams.product import MODEL, call_of, config, new_session, replayed
@@ -18,7 +18,7 @@ from tests.support.upstreams.replay import Replay, Reply, stream
 
 DANGER = "wipe-the-disk"
 INPUT = {"command": DANGER}
-PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 START = {"type": "message", "role": "assistant", "id": "msg_1", "model": "claude-x", "usage": {"input_tokens": 3, "output_tokens": 1}}
 CALLER = {"type": "code_execution_20250825", "tool_id": "srvtoolu_0"}
 FULL_CALL = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": INPUT}
@@ -145,7 +145,7 @@ NO_ROW = {"second choice", "unknown field", "error frame", "logprobs", "reasonin
 CASES = [("anthropic", n) for n in ANTHROPIC] + [("openai", n) for n in OPENAI]
 
 
-def post(product: Product, client: Dialect, upstream: Dialect, session: str, messages: list[Any], **more: Any) -> httpx.Response:
+def post(product: Product, client: DialectName, upstream: DialectName, session: str, messages: list[Any], **more: Any) -> httpx.Response:
     body = {"model": MODEL[upstream], "max_tokens": 100, "messages": messages, **more}
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
     return httpx.post(product.url + PATHS[client], json=body, headers=headers, timeout=30)
@@ -159,7 +159,7 @@ def denied(product: Product, session: str) -> list[str]:
 @pytest.mark.case("U7")
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize(("upstream", "case"), CASES, ids=[f"{u}: {n}" for u, n in CASES])
-def test_a_denied_call_reaches_no_client(place: tuple[Product, Replay], client: Dialect, upstream: Dialect, case: str) -> None:
+def test_a_denied_call_reaches_no_client(place: tuple[Product, Replay], client: DialectName, upstream: DialectName, case: str) -> None:
     product, replay = place
     session = new_session()
     replay.answer(stream((ANTHROPIC if upstream == "anthropic" else OPENAI)[case], cutting="events"))
@@ -173,7 +173,9 @@ def test_a_denied_call_reaches_no_client(place: tuple[Product, Replay], client: 
 @pytest.mark.case("U7")
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("block", [FULL_CALL, SERVER_CALL, MCP_CALL, FULL_CALL | {"caller": CALLER}], ids=lambda b: b["type"])
-def test_a_denied_call_in_a_whole_answer_reaches_no_client(place: tuple[Product, Replay], client: Dialect, block: dict[str, Any]) -> None:
+def test_a_denied_call_in_a_whole_answer_reaches_no_client(
+    place: tuple[Product, Replay], client: DialectName, block: dict[str, Any]
+) -> None:
     product, replay = place
     session = new_session()
     content = [TEXT, block, *([] if block["type"] == "tool_use" else [RESULT])]
@@ -194,7 +196,7 @@ def test_the_result_of_a_denied_call_in_an_earlier_answer_reaches_no_client(plac
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_a_client_gets_a_whole_turn_in_place_of_a_denied_provider_call(place: tuple[Product, Replay], client: Dialect) -> None:
+def test_a_client_gets_a_whole_turn_in_place_of_a_denied_provider_call(place: tuple[Product, Replay], client: DialectName) -> None:
     product, replay = place
     replay.answer(stream(ANTHROPIC["server tool"], cutting="events"))
     answer = post(product, client, "anthropic", new_session(), [{"role": "user", "content": "go"}], stream=True)

@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 from protocol.bounds import MAX_TARGET_BYTES
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
@@ -21,8 +21,8 @@ from tests.support.upstreams.product import MODEL, PROVIDER_KEYS, call_of, confi
 from tests.support.upstreams.replay import Replay, Reply
 from tests.support.waiting import wait_for
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
-PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
+PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 Place = tuple[Product, Replay]
 IN_ADDRESS = "canary-in-an-address"
 
@@ -268,7 +268,7 @@ def tables_with(database_url: str, word: str) -> set[str]:
 @pytest.mark.case("A7")
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("provider", DIALECTS)
-def test_a7_secrets_turn_up_nowhere(place: Place, client: Dialect, provider: Dialect) -> None:
+def test_a7_secrets_turn_up_nowhere(place: Place, client: DialectName, provider: DialectName) -> None:
     product, upstream = place
     mark = f"{client}-{provider}"
     prompt, wrong, asked_for = f"canary-prompt-{mark}", f"sk-canary-wrong-{mark}", f"sk-canary-in-the-address-{mark}"
@@ -308,7 +308,7 @@ def test_a7_secrets_turn_up_nowhere(place: Place, client: Dialect, provider: Dia
     assert kept and all(table.startswith("request_bodies") for table in kept), kept
 
 
-def _post(product: Product, client: Dialect, key: str, body: dict[str, Any], head: dict[str, str], query: str = "") -> httpx.Response:
+def _post(product: Product, client: DialectName, key: str, body: dict[str, Any], head: dict[str, str], query: str = "") -> httpx.Response:
     return httpx.post(product.url + PATHS[client] + query, json=body, headers=head | {"x-api-key": key}, timeout=30)
 
 

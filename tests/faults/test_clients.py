@@ -11,7 +11,7 @@ import openai
 import psycopg
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.checks.invariants import Recorded, read_call
 from tests.support.clients.readers import BASH, PATHS, request, resident_bytes
@@ -24,7 +24,7 @@ STALL_S = 2.0
 UNSENT = 256 * 1024
 KERNEL = 4 * 2**20
 """What Linux holds of one socket's unread bytes at most (tcp_wmem)."""
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -52,7 +52,7 @@ def ended(product: Product, call_id: str) -> Recorded:
     return wait_for(end, timeout_s=30, what="the end on record")
 
 
-def head(body: dict[str, Any], dialect: Dialect = "openai") -> bytes:
+def head(body: dict[str, Any], dialect: DialectName = "openai") -> bytes:
     data = json.dumps(body).encode()
     lines = [f"POST {PATHS[dialect]} HTTP/1.1", "host: x", f"authorization: Bearer {KEY}", "x-sluice-policy: noop"]
     return "\r\n".join([*lines, f"content-length: {len(data)}", "", ""]).encode() + data
@@ -163,7 +163,7 @@ def test_c2_a_client_that_reads_slowly_gets_all_of_it(product: Product, replay: 
 @pytest.mark.case("C8")
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("streams", [True, False])
-def test_c8_an_official_client_takes_a_block_as_an_answer(product: Product, replay: Replay, dialect: Dialect, streams: bool) -> None:
+def test_c8_an_official_client_takes_a_block_as_an_answer(product: Product, replay: Replay, dialect: DialectName, streams: bool) -> None:
     call = [
         chunk({"role": "assistant", "tool_calls": [{"index": 0, "id": "t1", "type": "function", "function": {"name": "bash"}}]}),
         chunk({"tool_calls": [{"index": 0, "function": {"arguments": '{"command": "rm -rf /"}'}}]}),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from sluice.rights import USERS
 from streams import layout
 from tests.support.checks.figures import Figure
@@ -21,7 +21,7 @@ CLAIM_S = LEASE_S = 5.0
 SOON_S = 4.0
 """A second without a sign of life, two looks, and what a busy machine adds."""
 CALLS, TRIES = 8, 20
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from protocol.records import CallRecord, EndRecord, EventRecord, encode_records
-from protocol.request import Dialect
+from protocol.request import DialectName
 from streams import layout
 from streams.layout import Entry
 from tests.support.checks.invariants import Seen
@@ -61,7 +61,7 @@ def all_live_on(product: Product) -> Iterator[None]:
 class Open:
     """A streamed call that is under way, with its first bytes at the client."""
 
-    def __init__(self, product: Product, dialect: Dialect) -> None:
+    def __init__(self, product: Product, dialect: DialectName) -> None:
         self._begun, self._pool, self.id = threading.Event(), ThreadPoolExecutor(1), ""
         self._done = self._pool.submit(call, product.url, dialect, "text", words=SLOWLY, on_data=self._on_data)
         assert self._begun.wait(20), "no first byte"
@@ -102,7 +102,7 @@ def put_next(store: Any, call_id: str, make: Callable[[int], bytes]) -> bool:
 
 @pytest.mark.case("U5")
 def test_an_entry_of_a_call_that_cannot_be_read_ends_that_call(product: Product, store: Any) -> None:
-    dialects: list[Dialect] = ["openai", "anthropic"]
+    dialects: list[DialectName] = ["openai", "anthropic"]
     others = [Open(product, dialect) for dialect in dialects]
     victims = []
     for what, dialect in zip(GARBAGE, 2 * dialects, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.clients.readers import PATHS
@@ -59,7 +59,7 @@ def product(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_u
             yield made
 
 
-def ask(product: Product, body: dict[str, Any], *, dialect: Dialect = "openai", policy: str = "noop") -> httpx.Response:
+def ask(product: Product, body: dict[str, Any], *, dialect: DialectName = "openai", policy: str = "noop") -> httpx.Response:
     headers = {"authorization": f"Bearer {ATTACKER}", "x-sluice-policy": policy}
     return httpx.post(product.url + PATHS[dialect], json=body, headers=headers, timeout=60)
 

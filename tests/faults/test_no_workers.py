@@ -9,7 +9,7 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import Reader, hold_invariants, joined, request
 from tests.support.servers.product import KEY, Product
@@ -17,7 +17,7 @@ from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.replay import Replay, replaying, stream
 from tests.support.waiting import wait_for
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 ANSWER = (
     b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m",'
     b'"choices":[{"index":0,"delta":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'

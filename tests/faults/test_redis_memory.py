@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from db.link import conninfo
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database
 from tests.support.clients.traffic import Finished, Traffic, call, faults, is_served, request
@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 
 MB = 2**20
 MEMORY = 40 * MB
-DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic")
+DIALECTS: tuple[DialectName, ...] = ("openai", "anthropic")
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ class Filler(threading.Thread):
         self.join()
 
 
-def ask(product: Product, dialect: Dialect, timeout_s: float = 20) -> httpx.Response:
+def ask(product: Product, dialect: DialectName, timeout_s: float = 20) -> httpx.Response:
     path, body = request(dialect, "whole")
     return httpx.post(product.url + path, json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=timeout_s)
 
 
-def refusal(product: Product, dialect: Dialect) -> httpx.Response | None:
+def refusal(product: Product, dialect: DialectName) -> httpx.Response | None:
     """The answer to a call, once it is a refusal."""
     try:
         answer = ask(product, dialect, timeout_s=1)
@@ -128,7 +128,7 @@ def test_r5_calls_that_fill_redis_themselves_end_and_free_it(product: Product, v
         memory: Any = store.info("memory")
         store.config_set("maxmemory", int(memory["used_memory"]) + 6 * MB)
 
-        def one(dialect: Dialect) -> None:
+        def one(dialect: DialectName) -> None:
             finished.append(call(product.url, dialect, "text", words="long 30000 slowly, with a gap 1 ms"))
 
         threads = [threading.Thread(target=one, args=(DIALECTS[n % 2],)) for n in range(12)]

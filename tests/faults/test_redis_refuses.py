@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.invariants import Seen
 from tests.support.checks.record import fresh_database, rows
@@ -34,7 +34,7 @@ def product(redis_url: str, database_url: str, tmp_path: Path) -> Iterator[Produ
             started.redis.config_set("min-replicas-to-write", 0)
 
 
-def begin(product: Product, pool: ThreadPoolExecutor, dialect: Dialect) -> "Future[Finished]":
+def begin(product: Product, pool: ThreadPoolExecutor, dialect: DialectName) -> "Future[Finished]":
     begun = threading.Event()
     future = pool.submit(call, product.url, dialect, "text", words=WORDS, on_data=lambda seen: begun.set())
     assert begun.wait(20), "no first byte"

@@ -12,8 +12,8 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from protocol.request import Dialect
-from protocol.sse import KEEPALIVES
+from protocol.dialects import DIALECTS
+from protocol.request import DialectName
 from streams import layout
 from streams.layout import Reply
 from tests.support.checks.recount import recounted, sum_differences, told
@@ -22,7 +22,7 @@ from tests.support.clients.traffic import KINDS, Kind, call
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
-DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic")
+NAMES: tuple[DialectName, ...] = ("openai", "anthropic")
 
 
 def config() -> dict[str, Any]:
@@ -72,10 +72,10 @@ def no_differences(record: "psycopg.Connection[Any]", call_id: str) -> None:
 # --- every kind of call ---
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", NAMES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_sums_of_a_call_are_those_of_its_rows(
-    product: Product, record: "psycopg.Connection[Any]", kind: Kind, dialect: Dialect
+    product: Product, record: "psycopg.Connection[Any]", kind: Kind, dialect: DialectName
 ) -> None:
     done = call(product.url, dialect, kind)
     assert done.seen.status == 200 and done.seen.whole
@@ -99,8 +99,8 @@ def test_a_refused_call_has_one_release_and_nothing_else(product: Product, recor
         assert said is not None and said[:3] == (0, 1, 0)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_client_that_goes_in_the_middle(product: Product, record: "psycopg.Connection[Any]", dialect: Dialect) -> None:
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_client_that_goes_in_the_middle(product: Product, record: "psycopg.Connection[Any]", dialect: DialectName) -> None:
     path, body = ("/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"), request(words(200, 5), dialect)
     head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
     with httpx.stream("POST", product.url + path, json=body, headers=head) as answer:
@@ -116,23 +116,23 @@ def test_a_client_that_goes_in_the_middle(product: Product, record: "psycopg.Con
 # --- what is not a release ---
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_keepalives_are_on_record_with_their_places(product: Product, record: "psycopg.Connection[Any]", dialect: Dialect) -> None:
+@pytest.mark.parametrize("dialect", NAMES)
+def test_keepalives_are_on_record_with_their_places(product: Product, record: "psycopg.Connection[Any]", dialect: DialectName) -> None:
     reader = Reader(product.url, request(words(4, 700), dialect), dialect=dialect)
     joined([reader])
     no_differences(record, reader.call_id)
     places = {number: int(detail) for kind, number, detail in events(record, reader.call_id) if kind == "keepalive"}
-    assert len(places) > 1 and sum(places.values()) == reader.received.count(KEEPALIVES[dialect])
+    assert len(places) > 1 and sum(places.values()) == reader.received.count(DIALECTS[dialect].keepalive)
     # before the first release that does not begin earlier: outputs may have no bytes
     releases = record.execute(b"SELECT number, payload FROM releases WHERE call_id = %s ORDER BY number", (reader.call_id,)).fetchall()
     whole = b""
     for number, payload in releases:
-        whole += KEEPALIVES[dialect] * sum(places.pop(place) for place in sorted(places) if place <= number) + bytes(payload)
+        whole += DIALECTS[dialect].keepalive * sum(places.pop(place) for place in sorted(places) if place <= number) + bytes(payload)
     assert whole == reader.received and not places
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_the_gateway_writes_itself_is_on_record(product: Product, record: "psycopg.Connection[Any]", dialect: Dialect) -> None:
+@pytest.mark.parametrize("dialect", NAMES)
+def test_what_the_gateway_writes_itself_is_on_record(product: Product, record: "psycopg.Connection[Any]", dialect: DialectName) -> None:
     path = "/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"
     head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop", "x-sluice-timeout-s": "0.5"}
     received, is_stopped = b"", contextlib.ExitStack()

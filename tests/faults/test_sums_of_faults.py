@@ -9,9 +9,9 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from streams import layout
-from tests.faults.test_sums import DIALECTS, config, ended, events, no_differences
+from tests.faults.test_sums import NAMES, config, ended, events, no_differences
 from tests.support.checks.recount import sum_differences
 from tests.support.clients.readers import Reader, hold_invariants, joined, owned_by, request, under_way, words
 from tests.support.servers.product import KEY, Product, running
@@ -55,7 +55,7 @@ def test_worker_after_worker_killed_in_the_middle_of_calls(tmp_path: Path, redis
         running(tmp_path, redis_url, database_url, config(), policy=4) as product,
         psycopg.connect(database_url, autocommit=True) as record,
     ):
-        readers = [Reader(product.url, request(words(400, 20), DIALECTS[n % 2]), dialect=DIALECTS[n % 2]) for n in range(4)]
+        readers = [Reader(product.url, request(words(400, 20), NAMES[n % 2]), dialect=NAMES[n % 2]) for n in range(4)]
         under_way(readers)
         for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
             victim = wait_for(lambda: next((c for c in product.of("policy") if owned_by(product, c.pid)), None), what="an owner")
@@ -72,9 +72,9 @@ def test_worker_after_worker_killed_in_the_middle_of_calls(tmp_path: Path, redis
         assert [d for r in readers for d in sum_differences(record, r.call_id, all_known=True)] == []
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", NAMES)
 def test_one_altered_digit_in_a_reply_ends_the_call(
-    altered: tuple[Product, Proxy], record: "psycopg.Connection[Any]", dialect: Dialect
+    altered: tuple[Product, Proxy], record: "psycopg.Connection[Any]", dialect: DialectName
 ) -> None:
     product, proxy = altered
     reader = Reader(product.url, request(words(100, 20), dialect), dialect=dialect)

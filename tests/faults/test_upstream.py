@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from policy.builtin.noop import Noop
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.answering import Answer, Watch
 from tests.support.servers.product import KEY, Product, Role
@@ -23,10 +23,10 @@ from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import events
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
-PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
+PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 ROLES: list[Role] = ["gateway", "policy", "judge", "audit"]
-TEXTS: dict[Dialect, str] = {"openai": "openai-text.sse", "anthropic": "anthropic-text.sse"}
+TEXTS: dict[DialectName, str] = {"openai": "openai-text.sse", "anthropic": "anthropic-text.sse"}
 Place = tuple[Product, Replay]
 crossed = pytest.mark.parametrize(("client", "provider"), [(c, p) for c in DIALECTS for p in DIALECTS])
 
@@ -65,7 +65,7 @@ class Got:
         return len(errors) == 1 and self.frames[-1] is not None and "error" in self.frames[-1] and b"[DONE]" not in self.body
 
 
-def ask(product: Product, client: Dialect, provider: Dialect, *, policy: str = "noop", streams: bool = True, **more: Any) -> Got:
+def ask(product: Product, client: DialectName, provider: DialectName, *, policy: str = "noop", streams: bool = True, **more: Any) -> Got:
     session, began = new_session(), time.monotonic()
     body = {"model": MODEL[provider], "max_tokens": 9, "stream": streams, "messages": [{"role": "user", "content": "go"}], **more}
     head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": policy, "x-sluice-session": session}
@@ -78,7 +78,7 @@ def ask(product: Product, client: Dialect, provider: Dialect, *, policy: str = "
 WORDS = ("alpha", "bravo", "zulus")
 
 
-def three_calls(dialect: Dialect) -> bytes:
+def three_calls(dialect: DialectName) -> bytes:
     """Three tool calls one after the other, arguments in pieces of four characters."""
     frames: list[dict[str, Any]] = []
     for index, word in enumerate(WORDS):
@@ -107,7 +107,7 @@ def framed(frame: dict[str, Any]) -> bytes:
 
 @pytest.mark.case("U3")
 @crossed
-def test_u3_a_cut_in_the_arguments_releases_no_part_of_the_call(client: Dialect, provider: Dialect) -> None:
+def test_u3_a_cut_in_the_arguments_releases_no_part_of_the_call(client: DialectName, provider: DialectName) -> None:
     pieces = events(three_calls(provider))
     for count in range(2, len(pieces)):
         came = b"".join(pieces[:count])
@@ -133,7 +133,7 @@ NAMED: list[tuple[list[dict[str, str]], list[str]]] = [
 @pytest.mark.case("J7")
 @pytest.mark.parametrize(("fragments", "names"), NAMED)
 @pytest.mark.parametrize("client", DIALECTS)
-def test_j7_a_call_is_decided_by_its_one_name(client: Dialect, fragments: list[dict[str, str]], names: list[str]) -> None:
+def test_j7_a_call_is_decided_by_its_one_name(client: DialectName, fragments: list[dict[str, str]], names: list[str]) -> None:
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
     calls = [{"index": 0, "id": "call_1", "type": "function", "function": f} for f in fragments]
     rows = [{**head, "choices": [{"index": 0, "delta": {"tool_calls": [c]}, "finish_reason": None}]} for c in calls]
@@ -148,7 +148,7 @@ def test_j7_a_call_is_decided_by_its_one_name(client: Dialect, fragments: list[d
 # --- much in little pieces ---
 
 
-def text_of(dialect: Dialect, letters: str) -> bytes:
+def text_of(dialect: DialectName, letters: str) -> bytes:
     """A whole stream with one delta a letter."""
     if dialect == "openai":
         head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
@@ -170,7 +170,7 @@ def anthropic_stream(frames: list[dict[str, Any]], stop: str) -> bytes:
     return events(own("anthropic-text.sse"))[0] + b"".join(framed(f) for f in frames)
 
 
-def arguments_of(dialect: Dialect, arguments: str, deltas: int) -> bytes:
+def arguments_of(dialect: DialectName, arguments: str, deltas: int) -> bytes:
     """A whole stream with one tool call whose arguments come in `deltas` pieces."""
     size = -(-len(arguments) // deltas)
     pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
@@ -209,7 +209,7 @@ def peaks_mb(product: Product, *, reset: bool = False) -> dict[str, float]:
     return peaks
 
 
-def said_of(client: Dialect, got: Got) -> str:
+def said_of(client: DialectName, got: Got) -> str:
     """The text of an answer."""
     if client == "openai":
         return "".join(f["choices"][0]["delta"].get("content") or "" for f in got.frames if f["choices"])
@@ -226,7 +226,7 @@ def releases_of(product: Product, call_id: str) -> int:
 
 @pytest.mark.case("U8")
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_u8_ten_thousand_deltas_of_one_letter(place: Place, dialect: Dialect, figure: Figure) -> None:
+def test_u8_ten_thousand_deltas_of_one_letter(place: Place, dialect: DialectName, figure: Figure) -> None:
     product, upstream = place
     letters = "".join(chr(97 + (n * 7 + n // 26) % 26) for n in range(10_000))
     used: dict[int, float] = {}
@@ -251,7 +251,7 @@ def test_u8_ten_thousand_deltas_of_one_letter(place: Place, dialect: Dialect, fi
 @pytest.mark.parametrize("deltas", [1, 50_000])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_u9_five_megabytes_of_arguments(
-    place: Place, dialect: Dialect, deltas: int, policy: str, verdict: str, reason: str, figure: Figure
+    place: Place, dialect: DialectName, deltas: int, policy: str, verdict: str, reason: str, figure: Figure
 ) -> None:
     product, upstream = place
     arguments = json.dumps({"text": "abcdefghi " * 500_000})
@@ -279,7 +279,7 @@ def test_u9_five_megabytes_of_arguments(
 
 @pytest.mark.case("U10")
 @crossed
-def test_u10_json_for_a_stream_and_a_stream_for_json(place: Place, client: Dialect, provider: Dialect) -> None:
+def test_u10_json_for_a_stream_and_a_stream_for_json(place: Place, client: DialectName, provider: DialectName) -> None:
     product, upstream = place
     for streams, reply in ((True, Reply(b'{"id":"x","choices":[]}')), (False, stream(own(TEXTS[provider])))):
         upstream.answer(reply)
@@ -294,7 +294,7 @@ def test_u10_json_for_a_stream_and_a_stream_for_json(place: Place, client: Diale
 @pytest.mark.case("U10")
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_u10_a_gzip_bomb_is_not_opened(place: Place, dialect: Dialect, content_type: str) -> None:
+def test_u10_a_gzip_bomb_is_not_opened(place: Place, dialect: DialectName, content_type: str) -> None:
     product, upstream = place
     bomb = gzip.compress(gzip.compress(b" " * 200 * 2**20, 1))
     assert len(bomb) < 2**20

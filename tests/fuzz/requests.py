@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 
 _SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "minLength": 1}, "unit": {"enum": ["C", "F"]}}, "required": ["city"]}
 _IMAGE = "data:image/png;base64,iVBORw0KGgo="
@@ -145,12 +145,12 @@ _ANTHROPIC: list[dict[str, Any]] = [
 ]
 
 
-def seeds(dialect: Dialect) -> list[bytes]:
+def seeds(dialect: DialectName) -> list[bytes]:
     """Requests of a client of this dialect."""
     return [json.dumps(body, ensure_ascii=False).encode() for body in (_OPENAI if dialect == "openai" else _ANTHROPIC)]
 
 
-def errors(dialect: Dialect) -> list[bytes]:
+def errors(dialect: DialectName) -> list[bytes]:
     """Error answers of an upstream of this dialect."""
     error = {
         "type": "invalid_request_error",

@@ -16,13 +16,13 @@ import msgspec
 from db.write.fit import fit
 from db.write.rows import pack
 from policy.session.effects import Respond
-from protocol import codecs, fields
+from protocol import codecs, dialects, fields
 from protocol.anthropic.turn import TurnBuilder
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact
 from protocol.records import Record, decode_records, encode_records
-from protocol.request import Dialect
+from protocol.request import DialectName
 from protocol.server_tools.data import table
 from protocol.sse import EventSplitter, parse_event
 from protocol.target import Target
@@ -35,7 +35,7 @@ from tests.support.checks.order import check_chat_frames, check_messages_frames
 from tests.support.upstreams.recordings import OWN, recordings
 
 FOUND = Path(__file__).parent / "found"
-DIALECTS: tuple[Dialect, ...] = ("openai", "anthropic")
+DIALECTS: tuple[DialectName, ...] = ("openai", "anthropic")
 MARK = "withheld from every client 7f3a"
 
 
@@ -86,7 +86,7 @@ def said_in(chunks: list[bytes] | None) -> list[tuple[str, bytes]] | None:
     return None if chunks is None else [parse_event(chunk) for chunk in chunks if chunk.strip(b"\r\n")]
 
 
-def decoded(dialect: Dialect, chunks: list[bytes], unknown: frozenset[str]) -> list[Event]:
+def decoded(dialect: DialectName, chunks: list[bytes], unknown: frozenset[str]) -> list[Event]:
     """The events of chunks up to what the dialect forbids, which is a failure; after that the decoder says nothing more."""
     decoder, events = codecs.make_decoder(dialect, unknown), list[Event]()
     try:
@@ -98,7 +98,7 @@ def decoded(dialect: Dialect, chunks: list[bytes], unknown: frozenset[str]) -> l
         return [*events, UpstreamFailed("api_error", error.message)]
 
 
-def check_stream(dialect: Dialect, data: bytes) -> None:
+def check_stream(dialect: DialectName, data: bytes) -> None:
     """A stream decodes or is refused; what a session makes of it is one whole message or one error, the same however it came."""
     check_splitter(data)
     rng = rng_of(data)
@@ -129,7 +129,7 @@ def are_interleaved(events: list[Event]) -> bool:
     return False
 
 
-def check_whole(dialect: Dialect, data: bytes) -> None:
+def check_whole(dialect: DialectName, data: bytes) -> None:
     """A whole answer likewise."""
     rng = rng_of(data)
     way = Way.chosen(dialect, rng)
@@ -167,21 +167,21 @@ def check_released(way: Way, drive: Drive) -> None:
         assert merged(again) == found
 
 
-def recorded(dialect: Dialect, data: bytes) -> list[Record]:
+def recorded(dialect: DialectName, data: bytes) -> list[Record]:
     """What a session records of a stream with odd names in it."""
     rng = rng_of(data)
     chunks = events_of([data]) or []
     return Drive(Way.chosen(dialect, rng), rng).stream(chunks, len(chunks) + 1).records
 
 
-def check_records(dialect: Dialect, data: bytes) -> None:
+def check_records(dialect: DialectName, data: bytes) -> None:
     """All that a session holds is encoded, comes back as it was, and fits its tables with nothing set aside."""
     records = recorded(dialect, data)
     assert decode_records(encode_records(records)) == records
     pack([fitted for record in records for fitted in fit(record)], {})
 
 
-def odd_seeds(dialect: Dialect) -> list[bytes]:
+def odd_seeds(dialect: DialectName) -> list[bytes]:
     """Streams in which names, ids and numbers are what no column holds."""
     odd = (b'"bash\\ud83d"', b'"\\u0000"', b'"' + b"x" * 3000 + b'"', b'"\\ufffe\\udc00"')
     large = b"123456789012345678901234567890"
@@ -201,7 +201,7 @@ def calls_in(text: str) -> list[FoundCall]:
 def check_withheld(data: bytes) -> None:
     """Whatever is put where nothing is modelled is said to be withheld, and is in nothing that an encoder writes."""
     rng = rng_of(data)
-    dialect: Dialect = rng.choice(DIALECTS)
+    dialect: DialectName = rng.choice(DIALECTS)
     stream = rng.choice(stream_seeds(dialect))
     lines = stream.decode().split("\n")
     at = [n for n, line in enumerate(lines) if line.startswith("data: {")]
@@ -225,7 +225,7 @@ def check_withheld(data: bytes) -> None:
             assert MARK.encode() not in written
 
 
-def plant(dialect: Dialect, frame: dict[str, Any], rng: random.Random) -> bool:
+def plant(dialect: DialectName, frame: dict[str, Any], rng: random.Random) -> bool:
     """Put the mark into a frame where nothing is modelled; False where this frame has no such place."""
     holders = [frame]
     if dialect == "openai":
@@ -252,7 +252,7 @@ def plant(dialect: Dialect, frame: dict[str, Any], rng: random.Random) -> bool:
 # --- requests ---
 
 
-def check_request(dialect: Dialect, data: bytes) -> None:
+def check_request(dialect: DialectName, data: bytes) -> None:
     """A request is read or refused; what is written from it is read again by its dialect, and says the same the second time."""
     rng = rng_of(data)
     endpoint: Any = "chat" if dialect == "openai" else rng.choice(["messages", "count_tokens"])
@@ -331,10 +331,12 @@ def check_json(data: bytes) -> None:
     assert dumps(loads_exact(dumps(exact))) == dumps(exact)
 
 
-def check_error(dialect: Dialect, data: bytes) -> None:
+def check_error(dialect: DialectName, data: bytes) -> None:
     """Every error answer of an upstream becomes one of ours."""
     rng = rng_of(data)
-    failed = codecs.decode_error(dialect, rng.choice([400, 401, 404, 413, 429, 500, 529, 599]), data, rng.choice([None, "1", "x\n"]))
+    failed = dialects.DIALECTS[dialect].decode_error(
+        rng.choice([400, 401, 404, 413, 429, 500, 529, 599]), data, rng.choice([None, "1", "x\n"])
+    )
     for client in DIALECTS:
         way = Way(client, rng.random() < 0.5, {}, f"{dialect}-x")
         session = way.session()
@@ -348,13 +350,13 @@ def check_error(dialect: Dialect, data: bytes) -> None:
 # --- seeds ---
 
 
-def stream_seeds(dialect: Dialect) -> list[bytes]:
+def stream_seeds(dialect: DialectName) -> list[bytes]:
     """Our own streams and those beside the repository."""
     own = [path.read_bytes() for path in sorted(OWN.glob(f"{dialect}-*.sse"))]
     return own + [r.body for r in recordings() if r.dialect == dialect and r.is_stream and len(r.body) < 20_000]
 
 
-def whole_seeds(dialect: Dialect) -> list[bytes]:
+def whole_seeds(dialect: DialectName) -> list[bytes]:
     """Whole answers: those beside the repository, and what the encoders make of our streams."""
     found = [r.body for r in recordings() if r.dialect == dialect and not r.is_stream and len(r.body) < 40_000]
     for upstream in DIALECTS:

@@ -28,7 +28,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.records import Record
-from protocol.request import Dialect
+from protocol.request import DialectName
 from protocol.sse import EventSplitter
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
@@ -47,7 +47,7 @@ UNKNOWN = ("event x", "delta x", "field novelty", "message field novelty", "text
 _OPEN = _CONFIG.model_copy(update={"unknown": UNKNOWN})
 _MAX_SEGMENTS = 9
 _SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
-_ASKS: dict[Dialect, list[dict[str, Any]]] = {
+_ASKS: dict[DialectName, list[dict[str, Any]]] = {
     "openai": [
         {},
         {"tools": [{"type": "function", "function": {"name": "bash", "parameters": _SCHEMA}}]},
@@ -120,7 +120,7 @@ _FAMILIES = ("web_search", "web_fetch", "code_execution", "tool_search", "mcp", 
 class Way(msgspec.Struct, frozen=True):
     """Who asks and how: the client, streamed or not, with which request, and what it goes through."""
 
-    client: Dialect
+    client: DialectName
     stream: bool
     ask: dict[str, Any]
     model: str
@@ -130,9 +130,9 @@ class Way(msgspec.Struct, frozen=True):
     unknown: bool = False
 
     @staticmethod
-    def chosen(upstream: Dialect, rng: random.Random) -> "Way":
+    def chosen(upstream: DialectName, rng: random.Random) -> "Way":
         """Any way to an upstream of this dialect."""
-        client: Dialect = rng.choice(["openai", "anthropic"])
+        client: DialectName = rng.choice(["openai", "anthropic"])
         names = ["openai", "prompted"] if upstream == "openai" else ["anthropic"]
         policies = tuple(p for p in _POLICIES if rng.random() < 0.25)
         families = _FAMILIES if rng.random() < 0.5 else ()

@@ -15,6 +15,7 @@ from gateway.bus import BEAT_S, Bus
 from gateway.calls import OpenCall
 from gateway.status import Status
 from protocol.config import Limits
+from protocol.dialects import DIALECTS
 from sluice.gateways import gateway_faults
 from streams import layout
 from streams.layout import Reply
@@ -30,7 +31,7 @@ class Ears:
     def __init__(self, bus: Bus, store: Any) -> None:
         self.bus, self.store = bus, store
         self.key, self.gateway_key = layout.reply_key(0, bus.gateway), layout.gateway_key(0, bus.gateway)
-        self.call = OpenCall(layout.new_call_id(), "openai", "chat", b"", activity_s=30, deadline=time.monotonic() + 60)
+        self.call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"", activity_s=30, deadline=time.monotonic() + 60)
         bus.calls[self.call.id] = self.call
         self._number = 0
 
@@ -231,7 +232,7 @@ async def test_strict_replies_are_released_again_after_an_altered_id(redis_url: 
         ears.store.set(layout.committed_key(0), "1000-0")
         reply("999-0")
         await wait_until(lambda: ears.call.expected == 1, what="the first")
-        other = OpenCall(layout.new_call_id(), "openai", "chat", b"", activity_s=30, deadline=time.monotonic() + 60)
+        other = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"", activity_s=30, deadline=time.monotonic() + 60)
         ears.bus.calls[other.id] = other
         ears.store.xadd(ears.key, {"b": layout.pack(Reply(other.id, 0, 1)), "a": "9995-0"})
         reply("996-0")

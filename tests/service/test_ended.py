@@ -12,6 +12,7 @@ from gateway.calls import OpenCall
 from gateway.lost import ENTRY_BYTES, REMEMBERED_S, EndsToTell
 from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
 from protocol.config import Limits
+from protocol.dialects import DIALECTS
 from protocol.errors import StreamConnectionLost
 from streams import layout, scripts
 from streams.connection import Connection
@@ -28,7 +29,7 @@ async def bus(redis: Connection, redis_url: str) -> AsyncIterator[Bus]:
 
 
 def opened(*, is_begun: bool = True) -> OpenCall:
-    call = OpenCall(layout.new_call_id(), "openai", "chat", b"{}", activity_s=9, deadline=time.monotonic() + 9)
+    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9)
     call.is_begun = is_begun
     return call
 

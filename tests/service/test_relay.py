@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from gateway.app import ClientGone, _Relay
 from gateway.bus import Bus
 from gateway.calls import OpenCall
+from gateway.relay import ClientGone, Relay
 from gateway.upstream import Upstreams
 from protocol.bounds import MAX_KEPT_HEADS
 from protocol.config import Config, Limits, Upstream
+from protocol.dialects import DIALECTS
 from protocol.errors import StreamProtocolError
 from streams import layout
 from streams.layout import Dispatch, Entry, Reply
@@ -40,9 +41,9 @@ class Place:
 
     def __init__(self, bus: Bus, upstreams: Upstreams, body: bytes) -> None:
         self.bus, self.upstreams, self.sent = bus, upstreams, list[MutableMapping[str, Any]]()
-        self.call = OpenCall(layout.new_call_id(), "anthropic", "messages", body, activity_s=30, deadline=time.monotonic() + 60)
+        self.call = OpenCall(layout.new_call_id(), DIALECTS["anthropic"], body, activity_s=30, deadline=time.monotonic() + 60)
         bus.calls[self.call.id] = self.call
-        self.relay = _Relay(self.call, upstreams, self._send)
+        self.relay = Relay(self.call, upstreams, self._send)
         self.task = asyncio.get_running_loop().create_task(self.relay.run())
 
     async def _send(self, message: MutableMapping[str, Any]) -> None:

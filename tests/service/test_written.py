@@ -9,13 +9,13 @@ import pytest
 
 from db.read.queries import AuditReader
 from db.seals.redact import redact
+from protocol.dialects import DIALECTS
 from protocol.records import BlockRecord, EndRecord, EventRecord, Record, ReleaseRecord, ToolReleaseRecord
-from protocol.sse import KEEPALIVES
 from tests.support.checks.pages import all_pages, bytes_of, written_of
 from tests.support.checks.record import NOW, call_id, call_record, chunks_record, judgement_record, tool_call_record
 from tests.support.checks.sealed import insert
 
-PING = KEEPALIVES["anthropic"]
+PING = DIALECTS["anthropic"].keepalive
 
 
 def out(call: str, number: int, payload: bytes, *, seq: int, at: int = NOW, covers: int = 1) -> ReleaseRecord:

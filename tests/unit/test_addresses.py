@@ -8,7 +8,7 @@ import pytest
 from policy.session.effects import CallInfo, Dispatch, Respond
 from policy.session.session import Session
 from protocol.addresses import is_private
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.answering import CONFIG, ENDPOINTS, MODEL
 
 PRIVATE = """http://169.254.169.254/latest http://localhost/ http://LOCALHOST./x https://127.0.0.1 http://2130706433/ http://0x7f000001
@@ -46,7 +46,7 @@ def test_a_large_data_url_costs_nothing() -> None:
     assert not is_private("data:image/png;base64," + "A" * 10_000_000)
 
 
-def parts(url: str) -> list[tuple[Dialect, list[dict[str, Any]]]]:
+def parts(url: str) -> list[tuple[DialectName, list[dict[str, Any]]]]:
     image: dict[str, Any] = {"type": "image", "source": {"type": "url", "url": url}}
     document: dict[str, Any] = {"type": "document", "source": {"type": "url", "url": url}}
     call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "x", "input": {}}]}

@@ -26,7 +26,7 @@ from protocol.bounds import (
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord
-from protocol.request import Dialect
+from protocol.request import DialectName
 from protocol.text_calls.scanner import CallScanner, Piece
 from tests.support.clients.answering import Answer, Watch
 from tests.support.upstreams.recordings import framed
@@ -51,7 +51,7 @@ def message(blocks: list[dict[str, Any]], reason: str = "end_turn") -> bytes:
     )
 
 
-def whole(body: bytes, upstream: Dialect = "openai", client: Dialect = "openai", *policies: Policy, **request: Any) -> Answer:
+def whole(body: bytes, upstream: DialectName = "openai", client: DialectName = "openai", *policies: Policy, **request: Any) -> Answer:
     """The answer to a client that does not stream."""
     return Answer(upstream, client, streams=False, policies=policies or [Watch()], **request).feed(body, streams=False)
 
@@ -98,7 +98,7 @@ def test_slots_are_put_into_a_long_queue_without_a_search() -> None:
 
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-def test_a_text_with_too_many_calls_is_cut_with_a_message(client: Dialect) -> None:
+def test_a_text_with_too_many_calls_is_cut_with_a_message(client: DialectName) -> None:
     answer = whole(completion("before " + WRITTEN * (MAX_TEXT_CALLS + 50) + " behind"), "openai", client)
     text = answer.data.decode()
     assert text.count("bash") - text.count("'bash'") == MAX_TEXT_CALLS and "behind" not in text
@@ -201,7 +201,7 @@ def test_long_text_reaches_hooks_in_steps() -> None:
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 @pytest.mark.parametrize("times", [1, 10, 50])
-def test_tool_calls_past_the_bound_are_left_out_with_one_message(upstream: Dialect, client: Dialect, times: int) -> None:
+def test_tool_calls_past_the_bound_are_left_out_with_one_message(upstream: DialectName, client: DialectName, times: int) -> None:
     count = MAX_TOOL_CALLS * times + 7
     blocks = [{"type": "tool_use", "id": f"toolu_{n}", "name": "bash", "input": {"n": n}} for n in range(count)]
     body = completion("hi", count) if upstream == "openai" else message(blocks, "tool_use")
@@ -264,7 +264,7 @@ def called(identity: str, name: str = "bash") -> bytes:
 
 @pytest.mark.parametrize("identity", ODD_IDS)
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-def test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came(identity: str, client: Dialect) -> None:
+def test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_came(identity: str, client: DialectName) -> None:
     answers = [whole(called(identity), "openai", client, TextReplace(**REPLACE), Watch()) for _ in range(2)]
     assert answers[0].data == answers[1].data
     body = json.loads(answers[0].data)

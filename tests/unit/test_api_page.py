@@ -15,19 +15,17 @@ from db import filters
 from db.read.counts import DEFAULT_BY, Dimension
 from db.seals.findings import Damage, Finding
 from gateway import door, front
-from gateway.app import _CALLS
 from gateway.audit import _make_router
 from protocol import bounds, errors
+from protocol.dialects import DIALECTS, client_paths
 from protocol.errors import PipelineError
-from protocol.errors_wire import _TO_OPENAI, error_body, failed_response
 from protocol.events import UpstreamFailed
+from protocol.openai_chat.failures import _STATUSES
 from protocol.records import VerdictName
-from protocol.request import Dialect
 from tests.support.checks.markdown import DOCS, names, section, tables
 
 PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
 ROOT = DOCS.parent
-DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 CLASSES = {n: c for n, c in vars(errors).items() if isinstance(c, type) and issubclass(c, PipelineError)}
 NOT_TOLD = {
     "upstream_timeout",
@@ -47,7 +45,7 @@ def paths() -> set[str]:
 def test_every_path_that_is_served_is_there_and_no_other() -> None:
     state = {f"{method} {path}" for method, path, _ in front.SERVED}
     assert paths() == {*door.SERVED, *(f"GET {path}" for path in door.RECORD), *state, "GET /"}
-    assert {f"POST {path}" for path in _CALLS} <= paths()
+    assert {f"POST {path}" for path in client_paths()} <= paths()
 
 
 def test_the_record_is_served_at_the_paths_that_an_error_names() -> None:
@@ -100,7 +98,7 @@ def test_every_error_of_ours_has_a_row_with_its_status_and_its_types() -> None:
     assert set(rows) == leaves - NOT_TOLD
     for cls in (c for c in CLASSES.values() if c.code in rows):
         status, code, _, *types, _, _ = rows[cls.code]
-        told = [json.loads(error_body(dialect, cls("x")))["error"] for dialect in DIALECTS]
+        told = [json.loads(dialect.error_body(cls("x")))["error"] for dialect in DIALECTS.values()]
         assert [int(status), *names("".join(types))] == [cls.http_status, *(t["type"] for t in told)], code
         assert told[0]["code"] == cls.code
 
@@ -128,11 +126,11 @@ def test_every_more_exact_code_is_in_the_row_of_its_error() -> None:
     assert set(found) - set(rows) <= NOT_TOLD
 
 
-@pytest.mark.parametrize("kind", _TO_OPENAI)
+@pytest.mark.parametrize("kind", _STATUSES)
 def test_an_upstreams_error_becomes_what_the_page_says(kind: str) -> None:
     [row] = [row for row in tables(PAGE, "Errors")[1][1:] if names(row[0]) == [kind]]
-    for dialect, cell in zip(DIALECTS, row[1:], strict=True):
-        status, _, body = failed_response(dialect, UpstreamFailed(kind, "m", 500))
+    for dialect, cell in zip(DIALECTS.values(), row[1:], strict=True):
+        status, _, body = dialect.failed_response(UpstreamFailed(kind, "m", 500))
         error = json.loads(body)["error"]
         first = cell.partition(";")[0]
         assert [int(first[:3]), *names(first)] == [status, error["type"], *([error["code"]] if error.get("code") else [])]

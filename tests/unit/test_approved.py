@@ -13,10 +13,10 @@ from policy.session.effects import CallInfo, Dispatch
 from policy.session.session import Session
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart
 from protocol.records import ToolCallRecord
-from protocol.request import ChatRequest, Dialect, Tool, ToolChoice
+from protocol.request import ChatRequest, DialectName, Tool, ToolChoice
 from tests.support.clients.answering import CONFIG, ENDPOINTS, MODEL, Answer
 
-WAYS: list[tuple[Dialect, Dialect]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
+WAYS: list[tuple[DialectName, DialectName]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
 every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
 RM = '{"command":"rm -rf /"}'
@@ -52,7 +52,7 @@ class Sees(Policy):
         return ALLOW if call.tool is not None else Block("undeclared", json.dumps(seen))
 
 
-def body_of(client: Dialect, upstream: Dialect, tools: tuple[str, ...] = ("bash", "read"), **more: Any) -> bytes:
+def body_of(client: DialectName, upstream: DialectName, tools: tuple[str, ...] = ("bash", "read"), **more: Any) -> bytes:
     body: dict[str, Any] = {"model": MODEL[upstream], "stream": True, "max_tokens": 100, "messages": [{"role": "user", "content": "go"}]}
     if client == "openai":
         body["tools"] = [{"type": "function", "function": {"name": n, "parameters": SCHEMA}} for n in tools]
@@ -61,7 +61,7 @@ def body_of(client: Dialect, upstream: Dialect, tools: tuple[str, ...] = ("bash"
     return json.dumps(body | more).encode()
 
 
-def frames_of(upstream: Dialect, calls: tuple[Call, ...], *, text: str = "") -> list[bytes]:
+def frames_of(upstream: DialectName, calls: tuple[Call, ...], *, text: str = "") -> list[bytes]:
     if upstream == "openai":
         chunks: list[dict[str, Any]] = [{"content": text}] if text else []
         chunks += [
@@ -101,7 +101,7 @@ def frames_of(upstream: Dialect, calls: tuple[Call, ...], *, text: str = "") -> 
 class Said:
     """One call: what went upstream, the verdicts, and the calls that the client got."""
 
-    def __init__(self, client: Dialect, upstream: Dialect, body: bytes, frames: list[bytes], *policies: Policy) -> None:
+    def __init__(self, client: DialectName, upstream: DialectName, body: bytes, frames: list[bytes], *policies: Policy) -> None:
         info = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000)
         session = Session(info, policies, CONFIG)
         session.begin(body)
@@ -147,7 +147,7 @@ CHANGES: dict[str, tuple[Callable[[ChatRequest], ChatRequest], str]] = {
 
 @every_way
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_policy_took_away_is_not_called(change: str, client: Dialect, upstream: Dialect) -> None:
+def test_what_a_policy_took_away_is_not_called(change: str, client: DialectName, upstream: DialectName) -> None:
     how, reason = CHANGES[change]
     said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (("bash", RM),)), approving(how))
     assert said.verdicts == [("bash", "block", reason)]
@@ -156,7 +156,7 @@ def test_what_a_policy_took_away_is_not_called(change: str, client: Dialect, ups
 
 @every_way
 @pytest.mark.parametrize("change", [c for c in CHANGES if c != "all tools are taken away"])
-def test_what_it_left_is(change: str, client: Dialect, upstream: Dialect) -> None:
+def test_what_it_left_is(change: str, client: DialectName, upstream: DialectName) -> None:
     how, reason = CHANGES[change]
     name = "bash" if reason == "schema" else "read"
     frames = frames_of(upstream, ((name, '{"command":"ls"}'),))
@@ -169,7 +169,7 @@ def test_what_it_left_is(change: str, client: Dialect, upstream: Dialect) -> Non
 @every_way
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'])
 @pytest.mark.parametrize("change", CHANGES)
-def test_nor_is_it_in_text(change: str, text: str, client: Dialect, upstream: Dialect) -> None:
+def test_nor_is_it_in_text(change: str, text: str, client: DialectName, upstream: DialectName) -> None:
     how, reason = CHANGES[change]
     said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text=text), approving(how), ToolRules())
     assert said.verdicts == [("bash", "block", reason)]
@@ -179,7 +179,7 @@ def test_nor_is_it_in_text(change: str, text: str, client: Dialect, upstream: Di
 @every_way
 @pytest.mark.parametrize("change", CHANGES)
 def test_text_is_searched_for_what_was_taken_away_though_no_policy_decides_about_calls(
-    change: str, client: Dialect, upstream: Dialect
+    change: str, client: DialectName, upstream: DialectName
 ) -> None:
     text = '<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'
     how, reason = CHANGES[change]
@@ -188,7 +188,7 @@ def test_text_is_searched_for_what_was_taken_away_though_no_policy_decides_about
 
 
 @every_way
-def test_text_is_searched_for_a_second_call_where_a_policy_allows_one(client: Dialect, upstream: Dialect) -> None:
+def test_text_is_searched_for_a_second_call_where_a_policy_allows_one(client: DialectName, upstream: DialectName) -> None:
     text = '<tool_call>{"name":"bash","arguments":{"command":"rm -rf /"}}</tool_call>'
     frames = frames_of(upstream, (("read", "{}"),), text=text)
     said = Said(client, upstream, body_of(client, upstream), frames, replaced(parallel_tool_calls=False))
@@ -196,7 +196,7 @@ def test_text_is_searched_for_a_second_call_where_a_policy_allows_one(client: Di
 
 
 @every_way
-def test_later_policies_see_what_was_approved(client: Dialect, upstream: Dialect) -> None:
+def test_later_policies_see_what_was_approved(client: DialectName, upstream: DialectName) -> None:
     def renamed(request: ChatRequest) -> ChatRequest:
         return msgspec.structs.replace(request, tools=(*request.tools, Tool("extra", schema=SCHEMA)))
 
@@ -207,7 +207,7 @@ def test_later_policies_see_what_was_approved(client: Dialect, upstream: Dialect
 
 
 @every_way
-def test_rules_validate_by_the_approved_schema(client: Dialect, upstream: Dialect) -> None:
+def test_rules_validate_by_the_approved_schema(client: DialectName, upstream: DialectName) -> None:
     rules = ToolRules(validate_schema=True)
     for how, reason in ((without_bash, "not_offered"), (narrowed, "schema")):
         said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (("bash", RM),)), approving(how), rules)
@@ -215,23 +215,25 @@ def test_rules_validate_by_the_approved_schema(client: Dialect, upstream: Dialec
 
 
 @every_way
-def test_what_the_model_calls_by_itself_is_the_policies_matter_where_nothing_was_taken_away(client: Dialect, upstream: Dialect) -> None:
+def test_what_the_model_calls_by_itself_is_the_policies_matter_where_nothing_was_taken_away(
+    client: DialectName, upstream: DialectName
+) -> None:
     said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (("made_up", "{}"),)))
     assert said.verdicts == [("made_up", "allow", "")]
 
 
-def choice_of(client: Dialect, mode: str, name: str = "") -> dict[str, Any]:
+def choice_of(client: DialectName, mode: str, name: str = "") -> dict[str, Any]:
     if client == "openai":
         return {"tool_choice": {"type": "function", "function": {"name": name}} if name else mode}
     return {"tool_choice": {"type": "tool", "name": name} if name else {"type": mode}}
 
 
-def one_of(client: Dialect) -> dict[str, Any]:
+def one_of(client: DialectName) -> dict[str, Any]:
     return {"parallel_tool_calls": False} if client == "openai" else {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
 
 
 @every_way
-def test_the_clients_own_choice_counts(client: Dialect, upstream: Dialect) -> None:
+def test_the_clients_own_choice_counts(client: DialectName, upstream: DialectName) -> None:
     frames = frames_of(upstream, (("bash", RM), ("read", "{}")))
     for choice, verdicts in (
         (choice_of(client, "none"), [("bash", "block", "tool_choice"), ("read", "block", "tool_choice")]),
@@ -244,14 +246,14 @@ def test_the_clients_own_choice_counts(client: Dialect, upstream: Dialect) -> No
 
 
 @every_way
-def test_a_policy_may_allow_one_call_alone(client: Dialect, upstream: Dialect) -> None:
+def test_a_policy_may_allow_one_call_alone(client: DialectName, upstream: DialectName) -> None:
     frames = frames_of(upstream, (("read", "{}"), ("bash", RM)))
     said = Said(client, upstream, body_of(client, upstream), frames, replaced(parallel_tool_calls=False))
     assert said.verdicts == [("read", "allow", ""), ("bash", "block", "one_call")]
 
 
 @every_way
-def test_one_call_is_one_with_those_in_text(client: Dialect, upstream: Dialect) -> None:
+def test_one_call_is_one_with_those_in_text(client: DialectName, upstream: DialectName) -> None:
     text = '<tool_call>{"name":"bash","arguments":{}}</tool_call>'
     frames = frames_of(upstream, (("read", "{}"),), text=text)
     said = Said(client, upstream, body_of(client, upstream, **one_of(client)), frames, ToolRules())
@@ -278,7 +280,7 @@ def test_the_older_form_is_held_to_it_too() -> None:
 
 
 @every_way
-def test_the_answer_is_written_for_the_client_by_its_own_request(client: Dialect, upstream: Dialect) -> None:
+def test_the_answer_is_written_for_the_client_by_its_own_request(client: DialectName, upstream: DialectName) -> None:
     said = Said(client, upstream, body_of(client, upstream), frames_of(upstream, (), text="hi"), approving(without_bash))
     assert said.session.request is not None and said.session.request.stream
     assert [t.name for t in said.session.request.tools] == ["bash", "read"]

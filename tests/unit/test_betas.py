@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.betas import client_betas, joined
+from gateway.betas import client_betas
+from providers.doors import joined
 
 BETA = b"anthropic-beta"
 

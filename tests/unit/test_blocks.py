@@ -26,7 +26,7 @@ from protocol.events import (
     TextDelta,
 )
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord
-from protocol.request import ChatRequest, Dialect, OtherPart, ResponseFormat, Tool, ToolChoice, Turn
+from protocol.request import ChatRequest, DialectName, OtherPart, ResponseFormat, Tool, ToolChoice, Turn
 
 SEARCH = {"type": "server_tool_use"}
 CITATION = {"type": "char_location", "cited_text": "secret"}
@@ -90,8 +90,8 @@ class Run:
         self,
         *policies: Policy,
         durable: bool = False,
-        dialect: Dialect = "anthropic",
-        upstream: Dialect = "anthropic",
+        dialect: DialectName = "anthropic",
+        upstream: DialectName = "anthropic",
         max_arguments: int = 10_000,
         searches: bool = True,
         **request: Any,

@@ -22,7 +22,7 @@ from protocol.bounds import MAX_BODY_BYTES, Bound
 from protocol.bounds_table import BOUNDS
 from protocol.config import Config, Limits, Upstream
 from protocol.errors import InvalidRequest
-from protocol.request import Dialect, Endpoint
+from protocol.request import DialectName, Endpoint
 from scripts.bounds import PAGE, page
 from streams import layout
 from tests.unit.test_linear import counted
@@ -89,7 +89,7 @@ def spoken(n: int) -> list[Json]:
 
 
 Maker = Callable[[int], Json]
-REQUESTS: dict[str, list[tuple[Dialect, Maker]]] = {
+REQUESTS: dict[str, list[tuple[DialectName, Maker]]] = {
     "request_values": [
         ("openai", lambda n: openai(x=[1] * (n - 20))),
         ("anthropic", lambda n: anthropic(x=[{}] * (n - 20))),
@@ -165,7 +165,7 @@ def allowed(n: int) -> Json:
     return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools}}
 
 
-def session(dialect: Dialect) -> Session:
+def session(dialect: DialectName) -> Session:
     endpoint: Endpoint = "messages" if dialect == "anthropic" else "chat"
     return Session(CallInfo(CALL, 1, dialect, endpoint, "k", "", "n", "g", "p", "r", True, 8 << 20), [], Config())
 
@@ -185,7 +185,7 @@ def took(work: Callable[[], object]) -> float:
 CASES = [(name, place) for name, makers in REQUESTS.items() for place in range(len(makers))]
 
 
-def begun(name: str, place: int, n: int) -> tuple[Dialect, bytes]:
+def begun(name: str, place: int, n: int) -> tuple[DialectName, bytes]:
     dialect, make = REQUESTS[name][place]
     return dialect, json.dumps(make(n), separators=(",", ":")).encode()
 

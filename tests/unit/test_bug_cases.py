@@ -14,7 +14,7 @@ import pytest
 from anthropic.types import message_create_params
 
 from protocol.anthropic.turn import StoredTurn, TurnBuilder
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.order import check_messages_frames
 from tests.support.checks.outcomes import payloads
 from tests.support.clients.answering import Answer, Watch, direct, every_way
@@ -37,7 +37,7 @@ from tests.support.upstreams.frames import delta, end, start, stop
 from tests.support.upstreams.recordings import framed
 from tests.support.upstreams.turns import events
 
-CLIENTS: list[Dialect] = ["openai", "anthropic"]
+CLIENTS: list[DialectName] = ["openai", "anthropic"]
 both_clients = pytest.mark.parametrize("client", CLIENTS)
 PARIS = {"city": "Paris"}
 SERVER_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "tool_search_tool_bm25", "input": {}}
@@ -48,7 +48,7 @@ FOUND = {
 }
 SEARCHED = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 THINKING = {"type": "thinking", "thinking": "Let me see.", "signature": "c2lnbmF0dXJl"}
-WEATHER: dict[Dialect, dict[str, Any]] = {
+WEATHER: dict[DialectName, dict[str, Any]] = {
     "openai": {
         "type": "function",
         "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
@@ -58,7 +58,7 @@ WEATHER: dict[Dialect, dict[str, Any]] = {
 _validate = pydantic.TypeAdapter(message_create_params.MessageCreateParamsStreaming).validate_python
 
 
-def fails(body: bytes, upstream: Dialect, client: Dialect) -> tuple[Answer, Watch]:
+def fails(body: bytes, upstream: DialectName, client: DialectName) -> tuple[Answer, Watch]:
     """The answer ends in an error: the SDK raises it in every way of streaming, and the frames have one error as their end."""
     watch = Watch()
     answer = Answer(upstream, client, policies=[watch]).feed(body)
@@ -77,7 +77,7 @@ def fails(body: bytes, upstream: Dialect, client: Dialect) -> tuple[Answer, Watc
 
 
 @both_clients
-def test_case_01_client_then_server_tool(client: Dialect) -> None:
+def test_case_01_client_then_server_tool(client: DialectName) -> None:
     note = {"noteId": "d10aa585"}
     body = frames(
         began(),
@@ -99,7 +99,7 @@ def test_case_01_client_then_server_tool(client: Dialect) -> None:
 
 
 @both_clients
-def test_case_02_a_result_block_after_a_tool_leaves_its_arguments_alone(client: Dialect) -> None:
+def test_case_02_a_result_block_after_a_tool_leaves_its_arguments_alone(client: DialectName) -> None:
     body = frames(
         began(),
         start(0, **SERVER_CALL | {"name": "web_search"}),
@@ -118,7 +118,7 @@ def test_case_02_a_result_block_after_a_tool_leaves_its_arguments_alone(client: 
 
 
 @both_clients
-def test_case_03_tool_calls_behind_text_are_numbered_from_0(client: Dialect) -> None:
+def test_case_03_tool_calls_behind_text_are_numbered_from_0(client: DialectName) -> None:
     body = frames(
         began(),
         *text(0, "Both."),
@@ -133,7 +133,7 @@ def test_case_03_tool_calls_behind_text_are_numbered_from_0(client: Dialect) -> 
 
 
 @both_clients
-def test_case_04_interleaved_arguments_of_parallel_calls(client: Dialect) -> None:
+def test_case_04_interleaved_arguments_of_parallel_calls(client: DialectName) -> None:
     body = chunks(
         {"role": "assistant", "content": None},
         piece(0, "", "call_a", "weather"),
@@ -165,7 +165,7 @@ READ = {"cache_read_input_tokens": 20}
 )
 @both_clients
 def test_case_05_the_last_word_about_usage_counts(
-    client: Dialect, at_start: dict[str, int], at_end: dict[str, int], want: tuple[int, int, int]
+    client: DialectName, at_start: dict[str, int], at_end: dict[str, int], want: tuple[int, int, int]
 ) -> None:
     stop_frame = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": at_end}
     body = frames(began(usage=at_start), *text(0, "Hi"), stop_frame, {"type": "message_stop"})
@@ -181,7 +181,7 @@ def test_case_05_the_last_word_about_usage_counts(
 
 
 ERROR = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-BROKEN: dict[str, tuple[Dialect, bytes]] = {
+BROKEN: dict[str, tuple[DialectName, bytes]] = {
     "anthropic error": (
         "anthropic",
         frames(began(), *text(0, "So far. ")) + b"event: error\ndata: " + json.dumps(ERROR).encode() + b"\n\n",
@@ -199,14 +199,14 @@ BROKEN: dict[str, tuple[Dialect, bytes]] = {
 
 @both_clients
 @pytest.mark.parametrize("name", BROKEN)
-def test_case_06_an_error_in_the_middle_is_the_end(name: str, client: Dialect) -> None:
+def test_case_06_an_error_in_the_middle_is_the_end(name: str, client: DialectName) -> None:
     upstream, body = BROKEN[name]
     answer, _ = fails(body, upstream, client)
     assert so_far(answer.data, client) == "So far. "
 
 
 @both_clients
-def test_case_07_a_paused_turn(client: Dialect) -> None:
+def test_case_07_a_paused_turn(client: DialectName) -> None:
     container = {"id": "container_1", "expires_at": "2099-01-01T00:00:00Z"}
     search = SERVER_CALL | {"name": "web_search", "input": {"query": "x"}}
     first = frames(
@@ -320,7 +320,7 @@ def test_case_09_a_schema_and_tools_in_one_request(model: str, is_native: bool) 
 
 @pytest.mark.parametrize("pieces", [(), ("",)], ids=["no delta", "an empty delta"])
 @both_clients
-def test_case_10_a_call_without_input_has_an_empty_object(client: Dialect, pieces: tuple[str, ...]) -> None:
+def test_case_10_a_call_without_input_has_an_empty_object(client: DialectName, pieces: tuple[str, ...]) -> None:
     deltas = [delta(1, "input_json_delta", partial_json=p) for p in pieces]
     block = start(1, type="tool_use", id="toolu_1", name="refresh", input={})
     body = frames(began(), *text(0, "I refresh."), block, *deltas, stop(1), *end("tool_use"))
@@ -351,7 +351,7 @@ def in_one(**call: Any) -> bytes:
 
 
 @both_clients
-def test_case_11_a_call_its_arguments_and_the_finish_in_one_chunk(client: Dialect) -> None:
+def test_case_11_a_call_its_arguments_and_the_finish_in_one_chunk(client: DialectName) -> None:
     for _, said, _ in every_way("openai", client, in_one(index=0)):
         assert calls_of(said) == [("D681PevKs", "weather", PARIS)]
         assert stop_of(said) == stopped(client, "tool_calls", "tool_use")
@@ -360,7 +360,7 @@ def test_case_11_a_call_its_arguments_and_the_finish_in_one_chunk(client: Dialec
 
 @pytest.mark.parametrize("finish", ["stop", "tool_calls"])
 @both_clients
-def test_case_12_a_call_that_ends_with_stop_behind_empty_content(client: Dialect, finish: str) -> None:
+def test_case_12_a_call_that_ends_with_stop_behind_empty_content(client: DialectName, finish: str) -> None:
     body = chunks({"role": "assistant", "content": ""}, {"content": ""}, piece(0, json.dumps(PARIS), "call_a", "weather"), finish=finish)
     for _, said, _ in every_way("openai", client, body):
         assert calls_of(said) == [("call_a", "weather", PARIS)]
@@ -420,7 +420,7 @@ def opened(identity: str) -> dict[str, Any]:
 
 
 @both_clients
-def test_case_14_another_message_inside_an_open_call_releases_neither(client: Dialect) -> None:
+def test_case_14_another_message_inside_an_open_call_releases_neither(client: DialectName) -> None:
     half = [start(0, type="tool_use", id="toolu_1", name="weather", input={}), delta(0, "input_json_delta", partial_json='{"city": "Par')]
     body = frames(opened("msg_1"), *half, opened("msg_2"), *client_call(0, "toolu_2", "weather", PARIS), *end("tool_use"))
     answer, watch = fails(body, "anthropic", client)
@@ -429,7 +429,7 @@ def test_case_14_another_message_inside_an_open_call_releases_neither(client: Di
 
 
 @both_clients
-def test_case_14_the_same_message_beginning_again_changes_nothing(client: Dialect) -> None:
+def test_case_14_the_same_message_beginning_again_changes_nothing(client: DialectName) -> None:
     body = frames(opened("msg_1"), opened("msg_1"), *client_call(0, "toolu_1", "weather", PARIS), *end("tool_use"))
     for _, said, _ in every_way("anthropic", client, body):
         assert calls_of(said) == [("toolu_1", "weather", PARIS)]
@@ -444,7 +444,7 @@ BORN_WHOLE = {
 
 @pytest.mark.parametrize("name", BORN_WHOLE)
 @both_clients
-def test_case_15_a_call_that_comes_complete_reaches_policy_and_client(client: Dialect, name: str) -> None:
+def test_case_15_a_call_that_comes_complete_reaches_policy_and_client(client: DialectName, name: str) -> None:
     for _, said, watch in every_way("anthropic", client, BORN_WHOLE[name]):
         assert calls_of(said) == [("toolu_1", "weather", PARIS)]
         assert stop_of(said) == stopped(client, "tool_calls", "tool_use")
@@ -455,7 +455,7 @@ def test_case_15_a_call_that_comes_complete_reaches_policy_and_client(client: Di
 
 
 @both_clients
-def test_case_16_a_rejected_call_in_an_error_does_not_leak(client: Dialect) -> None:
+def test_case_16_a_rejected_call_in_an_error_does_not_leak(client: DialectName) -> None:
     error = {
         "message": "tool call validation failed: parameters for tool wipe_disk",
         "type": "invalid_request_error",
@@ -470,7 +470,7 @@ def test_case_16_a_rejected_call_in_an_error_does_not_leak(client: Dialect) -> N
 
 
 @both_clients
-def test_case_17_calls_without_index(client: Dialect) -> None:
+def test_case_17_calls_without_index(client: DialectName) -> None:
     for _, said, _ in every_way("openai", client, in_one()):
         assert calls_of(said) == [("D681PevKs", "weather", PARIS)]
     body = chunks(
@@ -490,7 +490,7 @@ def test_case_17_calls_without_index(client: Dialect) -> None:
 
 @pytest.mark.parametrize("why", ["This request asks for malware.", ""])
 @both_clients
-def test_case_18_a_refusal_without_a_block(client: Dialect, why: str) -> None:
+def test_case_18_a_refusal_without_a_block(client: DialectName, why: str) -> None:
     details = {"stop_details": {"type": "refusal", "category": "cyber", "explanation": why}} if why else {}
     body = frames(began(usage={"input_tokens": 18, "output_tokens": 1}), *end("refusal", **details))
     for _, said, _ in every_way("anthropic", client, body):
@@ -501,7 +501,7 @@ def test_case_18_a_refusal_without_a_block(client: Dialect, why: str) -> None:
 
 
 @both_clients
-def test_case_19_a_call_cut_by_max_tokens_is_never_approved(client: Dialect) -> None:
+def test_case_19_a_call_cut_by_max_tokens_is_never_approved(client: DialectName) -> None:
     half = [
         start(1, type="tool_use", id="toolu_1", name="make_file", input={}),
         delta(1, "input_json_delta", partial_json='{"lines": ["a", "b'),
@@ -515,7 +515,7 @@ def test_case_19_a_call_cut_by_max_tokens_is_never_approved(client: Dialect) -> 
 
 
 @both_clients
-def test_case_19_the_same_from_the_other_dialect(client: Dialect) -> None:
+def test_case_19_the_same_from_the_other_dialect(client: DialectName) -> None:
     body = chunks({"role": "assistant", "content": "I write."}, piece(0, '{"lines": ["a", "b', "call_a", "make_file"), finish="length")
     for answer, said, watch in every_way("openai", client, body, streams_only=True):
         assert calls_of(said) == [] and text_of(said).startswith("I write.")
@@ -556,7 +556,7 @@ def test_case_20_reasoning_between_the_parts_of_a_completion_keeps_its_place() -
 
 
 @both_clients
-def test_case_21_an_error_beside_choices_is_an_error(client: Dialect) -> None:
+def test_case_21_an_error_beside_choices_is_an_error(client: DialectName) -> None:
     last = {
         "id": "gen-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
         "error": {"code": 502, "message": "Token limit reached", "metadata": {"raw": "secret"}},

@@ -13,7 +13,7 @@ from policy.session.session import Session
 from protocol.copied import copied
 from protocol.request import (
     ChatRequest,
-    Dialect,
+    DialectName,
     OtherPart,
     Reasoning,
     ResponseFormat,
@@ -27,14 +27,14 @@ from protocol.request import (
 from tests.support.clients.answering import CONFIG, ENDPOINTS
 from tests.unit.test_approved import SCHEMA, approving
 
-WAYS: list[tuple[Dialect, Dialect]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
+WAYS: list[tuple[DialectName, DialectName]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
 every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)
-MODEL: dict[Dialect, str] = {"openai": "gpt-5-x", "anthropic": "claude-sonnet-4-5"}
+MODEL: dict[DialectName, str] = {"openai": "gpt-5-x", "anthropic": "claude-sonnet-4-5"}
 FAMILIES = ("web_search", "files")
 ANSWER = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 OTHER = {"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"], "additionalProperties": False}
 RESULT = [{"type": "text", "text": "old result"}]
-BODIES: dict[Dialect, dict[str, Any]] = {
+BODIES: dict[DialectName, dict[str, Any]] = {
     "openai": {
         "max_completion_tokens": 4_000,
         "temperature": 1,
@@ -75,7 +75,7 @@ BODIES: dict[Dialect, dict[str, Any]] = {
 }
 
 
-def session_of(client: Dialect, upstream: Dialect, *policies: Policy, body: dict[str, Any] | None = None, **info: Any) -> Session:
+def session_of(client: DialectName, upstream: DialectName, *policies: Policy, body: dict[str, Any] | None = None, **info: Any) -> Session:
     call = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000, server_tools=FAMILIES)
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
     session.begin(json.dumps({"model": MODEL[upstream], **(body or BODIES[client])}).encode())
@@ -85,7 +85,7 @@ def session_of(client: Dialect, upstream: Dialect, *policies: Policy, body: dict
 
 
 def sent_by(
-    client: Dialect, upstream: Dialect, *policies: Policy, body: dict[str, Any] | None = None, **info: Any
+    client: DialectName, upstream: DialectName, *policies: Policy, body: dict[str, Any] | None = None, **info: Any
 ) -> dict[str, Any] | Respond:
     """What goes upstream as it does, `as received` spelled out, or the refusal."""
     call = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000, server_tools=FAMILIES)
@@ -120,7 +120,7 @@ def at(body: dict[str, Any], path: str) -> Any:
     return value
 
 
-def by(openai: Any, anthropic: Any) -> Callable[[Dialect, Dialect, dict[str, Any]], bool]:
+def by(openai: Any, anthropic: Any) -> Callable[[DialectName, DialectName, dict[str, Any]], bool]:
     """A check by the dialect of the upstream."""
     return lambda client, upstream, body: bool((openai if upstream == "openai" else anthropic)(body))
 
@@ -139,7 +139,7 @@ def has_new_turns(body: dict[str, Any]) -> bool:
     return all(word in said for word in ("new question", "new answer", "new result")) and "old question" not in said and is_error
 
 
-Check = Callable[[Dialect, Dialect, dict[str, Any]], bool]
+Check = Callable[[DialectName, DialectName, dict[str, Any]], bool]
 Change = Callable[[ChatRequest], Any]
 
 
@@ -265,7 +265,7 @@ OF_CHAT = {"web_search", "system_messages"}
 """Fields that only chat/completions has."""
 
 
-def crossed(client: Dialect, upstream: Dialect) -> bool:
+def crossed(client: DialectName, upstream: DialectName) -> bool:
     return client != upstream
 
 
@@ -273,7 +273,7 @@ def thought(body: dict[str, Any]) -> tuple[Any, Any]:
     return at(body, "thinking.type"), at(body, "output_config.effort") or body.get("reasoning_effort")
 
 
-def user_of(client: Dialect, upstream: Dialect, body: dict[str, Any]) -> Any:
+def user_of(client: DialectName, upstream: DialectName, body: dict[str, Any]) -> Any:
     found = at(body, "metadata.user_id") if upstream == "anthropic" else body.get("user") or body.get("safety_identifier")
     if (client, upstream) == ("openai", "anthropic") and found is not None:
         # a digest, as the vendor asks
@@ -295,14 +295,14 @@ def test_the_table_has_every_field() -> None:
 
 
 @every_way
-def test_nothing_changed_goes_out_as_it_came(client: Dialect, upstream: Dialect) -> None:
+def test_nothing_changed_goes_out_as_it_came(client: DialectName, upstream: DialectName) -> None:
     for policy in approving(lambda request: request), approving(lambda request: msgspec.structs.replace(request)), Policy():
         assert sent_by(client, upstream, policy) == sent_by(client, upstream)
 
 
 @every_way
 @pytest.mark.parametrize(("field", "number"), CASES)
-def test_a_replaced_value_is_what_goes_out(field: str, number: int, client: Dialect, upstream: Dialect) -> None:
+def test_a_replaced_value_is_what_goes_out(field: str, number: int, client: DialectName, upstream: DialectName) -> None:
     change, check = CHANGES[field][number]
     model = {"model": "gpt-4o-x"} if upstream == "openai" else {}
     if field in ("temperature", "top_p") and upstream == "anthropic":
@@ -343,7 +343,7 @@ def in_place(request: ChatRequest) -> None:
 
 @every_way
 @pytest.mark.parametrize("returns", ["None", "the request", "a copy"])
-def test_edits_in_place_arrive(returns: str, client: Dialect, upstream: Dialect) -> None:
+def test_edits_in_place_arrive(returns: str, client: DialectName, upstream: DialectName) -> None:
     class Edits(Policy):
         def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
             in_place(request)
@@ -359,7 +359,7 @@ def test_edits_in_place_arrive(returns: str, client: Dialect, upstream: Dialect)
 
 
 @every_way
-def test_edits_of_the_context_change_nothing(client: Dialect, upstream: Dialect) -> None:
+def test_edits_of_the_context_change_nothing(client: DialectName, upstream: DialectName) -> None:
     class Edits(Policy):
         def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
             in_place(self.context.request)
@@ -370,7 +370,7 @@ def test_edits_of_the_context_change_nothing(client: Dialect, upstream: Dialect)
 
 
 @every_way
-def test_what_is_kept_and_changed_later_changes_nothing(client: Dialect, upstream: Dialect) -> None:
+def test_what_is_kept_and_changed_later_changes_nothing(client: DialectName, upstream: DialectName) -> None:
     class Keeps(Policy):
         def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
             self.kept = msgspec.structs.replace(request, tools=request.tools[:1])
@@ -433,16 +433,16 @@ UNCLEAR: dict[str, tuple[str, Change]] = {
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("change", UNCLEAR)
-def test_a_change_that_has_two_meanings_is_refused(change: str, upstream: Dialect) -> None:
+def test_a_change_that_has_two_meanings_is_refused(change: str, upstream: DialectName) -> None:
     client, how = UNCLEAR[change]
-    sent = sent_by(client, upstream, approving(how))  # type: ignore[arg-type]
+    sent = sent_by(client, upstream, approving(how))
     assert isinstance(sent, Respond) and sent.status == 403, sent
     assert b"changed the request in a way that cannot be sent" in sent.body
 
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
-def test_what_is_counted_is_what_a_policy_left(upstream: Dialect) -> None:
-    client: Dialect = "anthropic"
+def test_what_is_counted_is_what_a_policy_left(upstream: DialectName) -> None:
+    client: DialectName = "anthropic"
     policy = approving(replacing(system=("new system",), turns=(Turn("user", (TextPart("new question"),)),)))
     sent = sent_by(client, upstream, policy, endpoint="count_tokens")
     if upstream == "openai":
@@ -496,7 +496,7 @@ def test_copies_for_policies_share_what_cannot_change() -> None:
 
 
 @every_way
-def test_two_tools_of_one_name_are_refused_from_a_policy_too(client: Dialect, upstream: Dialect) -> None:
+def test_two_tools_of_one_name_are_refused_from_a_policy_too(client: DialectName, upstream: DialectName) -> None:
     """Clients' are refused when they are read: a call could be held against the one and run as the other."""
     sent = sent_by(client, upstream, approving(lambda request: msgspec.structs.replace(request, tools=request.tools[:1] * 2)))
     assert isinstance(sent, Respond) and sent.status == 403 and b"two tools have the same name" in sent.body

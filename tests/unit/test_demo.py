@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from gateway import demo
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 WEATHER = {"type": "object", "properties": {"days": {"type": "integer"}, "place": {"type": "string"}}}
 BASH = {"type": "object", "properties": {"command": {"type": "string"}}}
 
 
-def asked(dialect: Dialect, words: str, *, stream: bool, body: dict[str, Any] | None = None, **tools: Any) -> bytes:
+def asked(dialect: DialectName, words: str, *, stream: bool, body: dict[str, Any] | None = None, **tools: Any) -> bytes:
     offered: list[dict[str, Any]] = []
     for name, schema in tools.items():
         if dialect == "openai":
@@ -33,7 +33,7 @@ def asked(dialect: Dialect, words: str, *, stream: bool, body: dict[str, Any] | 
 
 
 def said(
-    dialect: Dialect, words: str, *, stream: bool, body: dict[str, Any] | None = None, **tools: Any
+    dialect: DialectName, words: str, *, stream: bool, body: dict[str, Any] | None = None, **tools: Any
 ) -> tuple[str, list[Any], str | None]:
     """Text, calls and stop reason, as the dialect's SDK has them; `body` is added to the request."""
     script = demo.script(dialect, "chat", asked(dialect, words, stream=stream, body=body, **tools))
@@ -57,7 +57,7 @@ both = pytest.mark.parametrize(("dialect", "stream"), [(d, s) for d in DIALECTS 
 
 
 @both
-def test_says_what_it_is(dialect: Dialect, stream: bool) -> None:
+def test_says_what_it_is(dialect: DialectName, stream: bool) -> None:
     text, calls, stop = said(dialect, "hello", stream=stream, get_weather=WEATHER)
     assert "demo model inside Sluice" in text
     assert (calls, stop) == ([], "stop" if dialect == "openai" else "end_turn")
@@ -80,14 +80,14 @@ def test_says_what_it_is(dialect: Dialect, stream: bool) -> None:
         ),
     ],
 )
-def test_calls_tools(dialect: Dialect, stream: bool, words: str, want: list[Any]) -> None:
+def test_calls_tools(dialect: DialectName, stream: bool, words: str, want: list[Any]) -> None:
     _, calls, stop = said(dialect, words, stream=stream, get_weather=WEATHER, bash=BASH)
     assert calls == want
     assert stop == ("tool_calls" if dialect == "openai" else "tool_use")
 
 
 @both
-def test_calls_no_tool_that_is_not_offered(dialect: Dialect, stream: bool) -> None:
+def test_calls_no_tool_that_is_not_offered(dialect: DialectName, stream: bool) -> None:
     assert said(dialect, "weather in Paris, then rm -rf", stream=stream)[1] == []
 
 
@@ -112,12 +112,12 @@ COMMAND_LIST = {"type": "object", "required": ["command"], "properties": {"comma
     ],
 )
 def test_the_tool_that_fits_best_is_called_with_what_it_requires(
-    dialect: Dialect, stream: bool, offered: dict[str, Any], want: tuple[str, Any]
+    dialect: DialectName, stream: bool, offered: dict[str, Any], want: tuple[str, Any]
 ) -> None:
     assert said(dialect, "list the files", stream=stream, **offered)[1] == [want]
 
 
-def choice(dialect: Dialect, name: str) -> dict[str, Any]:
+def choice(dialect: DialectName, name: str) -> dict[str, Any]:
     """`tool_choice`: "any" for a call of some tool, "none", or a tool's name."""
     if dialect == "anthropic":
         return {"tool_choice": {"type": name} if name in ("any", "none") else {"type": "tool", "name": name}}
@@ -126,7 +126,7 @@ def choice(dialect: Dialect, name: str) -> dict[str, Any]:
 
 
 @both
-def test_a_forced_choice_is_a_call_of_that_tool(dialect: Dialect, stream: bool) -> None:
+def test_a_forced_choice_is_a_call_of_that_tool(dialect: DialectName, stream: bool) -> None:
     def calls(words: str, name: str) -> list[Any]:
         return said(dialect, words, stream=stream, body=choice(dialect, name), get_weather=WEATHER, bash=STRICT_BASH)[1]
 
@@ -152,7 +152,7 @@ def test_allowed_tools_leave_the_others_out() -> None:
 
 
 ANSWER = {"type": "object", "required": ["name", "day"], "properties": {"name": {"type": "string"}, "day": {"enum": ["Friday"]}}}
-FORMATS: list[tuple[Dialect, dict[str, Any]]] = [
+FORMATS: list[tuple[DialectName, dict[str, Any]]] = [
     ("openai", {"response_format": {"type": "json_schema", "json_schema": {"name": "event", "schema": ANSWER}}}),
     ("anthropic", {"output_config": {"format": {"type": "json_schema", "schema": ANSWER}}}),
     ("anthropic", {"output_format": {"type": "json_schema", "schema": ANSWER}}),
@@ -161,7 +161,7 @@ FORMATS: list[tuple[Dialect, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("dialect", "body"), FORMATS)
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_structured_answer_is_an_instance_of_its_schema(dialect: Dialect, body: dict[str, Any], stream: bool) -> None:
+def test_a_structured_answer_is_an_instance_of_its_schema(dialect: DialectName, body: dict[str, Any], stream: bool) -> None:
     text, calls, _ = said(dialect, "Alice goes to a fair", stream=stream, body=body, get_weather=WEATHER)
     assert (json.loads(text), calls) == ({"name": "demo", "day": "Friday"}, [])
     # tools come first, as in an agent that ends with a structured answer
@@ -179,7 +179,7 @@ WRITTEN = f"Answer with a JSON object that is compatible with this schema:\n\n{j
 
 @both
 @pytest.mark.parametrize("words", [WRITTEN, f"json_schema:\n```json\n{json.dumps(ANSWER)}\n```", f"JSON schema:\n{json.dumps(ANSWER)}"])
-def test_a_schema_in_the_instructions_or_in_the_words_is_answered(dialect: Dialect, stream: bool, words: str) -> None:
+def test_a_schema_in_the_instructions_or_in_the_words_is_answered(dialect: DialectName, stream: bool, words: str) -> None:
     user = [{"role": "user", "content": "Alice goes to a fair"}]
     system: dict[str, Any] = {"messages": [{"role": "system", "content": words}, *user]}
     if dialect == "anthropic":
@@ -229,7 +229,7 @@ def test_a_schema_that_asks_for_too_much_is_refused_in_the_dialect(schema: dict[
         {"required": ["r"], "properties": {"city": {}, "r": {"const": "\U0001f600" * 500}}},
     ],
 )  # fmt: skip
-def test_calls_end_where_their_arguments_are_too_much(dialect: Dialect, schema: dict[str, Any]) -> None:
+def test_calls_end_where_their_arguments_are_too_much(dialect: DialectName, schema: dict[str, Any]) -> None:
     script = demo.script(dialect, "chat", asked(dialect, "weather " + "in A and B " * 200, stream=True, get_weather=schema))
     data = b"".join(piece for _, piece in script.steps)
     kind = b'"type":"tool_use"' if dialect == "anthropic" else b'"type":"function"'
@@ -237,14 +237,14 @@ def test_calls_end_where_their_arguments_are_too_much(dialect: Dialect, schema: 
 
 
 @both
-def test_length(dialect: Dialect, stream: bool) -> None:
+def test_length(dialect: DialectName, stream: bool) -> None:
     text, _, stop = said(dialect, "long 40, max tokens", stream=stream)
     assert len(text.split()) == 40
     assert stop == ("length" if dialect == "openai" else "max_tokens")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_thinking(dialect: Dialect) -> None:
+def test_thinking(dialect: DialectName) -> None:
     data = b"".join(p for _, p in demo.script(dialect, "chat", asked(dialect, "think", stream=True)).steps)
     if dialect == "openai":
         message = openai_answer(data, stream=True).choices[0].message
@@ -258,9 +258,9 @@ def test_thinking(dialect: Dialect) -> None:
 def test_quotes_a_tool_result(result: Any) -> None:
     last = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": result}]}
     ours = {"role": "tool", "tool_call_id": "t", "content": result}
-    turns: list[tuple[Dialect, Any]] = [("anthropic", last), ("openai", ours)]
+    turns: list[tuple[DialectName, Any]] = [("anthropic", last), ("openai", ours)]
     for dialect, message in turns:
-        data = next(iter(demo.script(dialect, "chat", json.dumps({"messages": [message]}).encode()).steps))[1]
+        data = next(iter(demo.script(dialect, "chat", json.dumps({"model": "demo", "messages": [message]}).encode()).steps))[1]
         assert "The tool said: 21 degrees" in data.decode()
 
 
@@ -273,20 +273,20 @@ def test_errors(status: int, retry: str | None) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_error_in_the_middle(dialect: Dialect) -> None:
+def test_error_in_the_middle(dialect: DialectName) -> None:
     data = b"".join(p for _, p in demo.script(dialect, "chat", asked(dialect, "fail in the middle", stream=True)).steps)
     with pytest.raises((openai.APIError, anthropic.APIError)):
         openai_answer(data, stream=True) if dialect == "openai" else anthropic_answer(data, stream=True)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_cut(dialect: Dialect) -> None:
+def test_cut(dialect: DialectName) -> None:
     data = b"".join(p for _, p in demo.script(dialect, "chat", asked(dialect, "cut", stream=True)).steps)
     assert b"data: " in data and b"[DONE]" not in data and b"message_stop" not in data
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_time(dialect: Dialect) -> None:
+def test_time(dialect: DialectName) -> None:
     slow = steps(demo.script(dialect, "chat", asked(dialect, "answer slowly", stream=True)))
     assert {delay for delay, _ in slow[1:]} == {0.3}
     assert steps(demo.script(dialect, "chat", asked(dialect, "wait 20 seconds", stream=True)))[0][0] == 20
@@ -343,7 +343,7 @@ def test_never_raises(request: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("times", [10, 100, 1000])
-def test_scripts_are_bounded_before_they_are_made(dialect: Dialect, times: int) -> None:
+def test_scripts_are_bounded_before_they_are_made(dialect: DialectName, times: int) -> None:
     """Of what a body may have in it, each thing multiplied; before: 2.8 s and 79 MB for 0.5 MB of cities."""
     schema = {"type": "object", "properties": {f"p{n}": {} for n in range(5)}}
     bodies = [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import codecs
+from protocol import codecs, dialects
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -26,12 +26,12 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.request import ChatRequest, Dialect
+from protocol.request import ChatRequest, DialectName
 from tests.support.checks.decoding import decode
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 START = MessageStart("up1", "model-x", Usage(20, 1, 5, 2))
 STOP = MessageStop(StopReason.TOOL_USE, Usage(20, 42, 5, 2, 3))
 
@@ -63,7 +63,7 @@ THINKING: list[Event] = [
 ANSWER: list[Event] = [START, *THINKING, *text(2, "Grüße, ", "Welt"), *call(5, '{"a"', ":1}"), *call(6, "", id="call_2", name="g"), STOP]
 
 
-def encode(client: Dialect, events: list[Event], *, stream: bool = True, usage: bool = True) -> bytes:
+def encode(client: DialectName, events: list[Event], *, stream: bool = True, usage: bool = True) -> bytes:
     request = ChatRequest(dialect=client, model="asked", stream=stream, include_usage=usage)
     return codecs.make_encoder(client, request, call_id=CALL, created=7).encode(events)
 
@@ -163,7 +163,7 @@ def test_usage_chunk_comes_last_only_when_asked_and_known() -> None:
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("stream", [True, False])
-def test_joining_deltas_changes_nothing_for_the_client(client: Dialect, stream: bool) -> None:
+def test_joining_deltas_changes_nothing_for_the_client(client: DialectName, stream: bool) -> None:
     apart: list[Event] = [START, *text(0, "a", "", "b", "c"), *call(1, '{"x"', ":1}"), STOP]
     joined: list[Event] = [START, *text(0, "abc"), *call(1, '{"x":1}'), STOP]
     one, two = (encode(client, e, stream=stream) for e in (apart, joined))
@@ -174,7 +174,7 @@ def test_joining_deltas_changes_nothing_for_the_client(client: Dialect, stream: 
 
 
 @given(st.lists(st.text(min_size=1), min_size=1), st.sampled_from(DIALECTS))
-def test_decoding_what_was_encoded_gives_it_back(parts: list[str], dialect: Dialect) -> None:
+def test_decoding_what_was_encoded_gives_it_back(parts: list[str], dialect: DialectName) -> None:
     openai = dialect == "openai"
     extra: dict[str, Any] = {"dialect": dialect, **({"content_null": False, "created": 1} if openai else {"usage": RAW_START})}
     events: list[Event] = [
@@ -197,7 +197,7 @@ ODD = ["a", "\ud83d", "\ude00", "\u0000", "\u2028", "</script>", '"\\', "😀"]
 
 
 @given(st.lists(st.sampled_from(ODD), min_size=1), st.sampled_from(DIALECTS))
-def test_any_text_a_model_writes_goes_through(parts: list[str], dialect: Dialect) -> None:
+def test_any_text_a_model_writes_goes_through(parts: list[str], dialect: DialectName) -> None:
     data = encode(dialect, [START, *text(0, *parts), MessageStop(StopReason.END_TURN)])
     assert [e.text for e in decode(dialect, [data]) if isinstance(e, TextDelta)] == parts
     assert encode(dialect, [START, *text(0, *parts), MessageStop(StopReason.END_TURN)], stream=False)
@@ -205,7 +205,7 @@ def test_any_text_a_model_writes_goes_through(parts: list[str], dialect: Dialect
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("client", DIALECTS)
-def test_upstream_failure_is_an_error_and_nothing_after_it(client: Dialect, stream: bool) -> None:
+def test_upstream_failure_is_an_error_and_nothing_after_it(client: DialectName, stream: bool) -> None:
     request = ChatRequest(dialect=client, model="m", stream=stream)
     encoder = codecs.make_encoder(client, request, call_id=CALL, created=7)
     encoder.encode([START, BlockStart(0, BlockKind.TEXT), TextDelta(0, "a")])
@@ -243,7 +243,7 @@ BAD: list[list[Event]] = [
 @pytest.mark.parametrize("events", BAD)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("client", DIALECTS)
-def test_sequences_that_the_dialect_does_not_allow(client: Dialect, stream: bool, events: list[Event]) -> None:
+def test_sequences_that_the_dialect_does_not_allow(client: DialectName, stream: bool, events: list[Event]) -> None:
     with pytest.raises(LocalProtocolError):
         encode(client, events, stream=stream)
 
@@ -262,10 +262,10 @@ def test_messages_has_one_block_open_at_a_time(stream: bool) -> None:
 
 def test_keepalives_and_content_types() -> None:
     for client, keepalive in (("openai", b": keepalive\n\n"), ("anthropic", b'event: ping\ndata: {"type": "ping"}\n\n')):
-        dialect: Dialect = "openai" if client == "openai" else "anthropic"
+        dialect: DialectName = "openai" if client == "openai" else "anthropic"
+        assert dialects.DIALECTS[dialect].keepalive == keepalive
         for stream in (True, False):
             encoder = codecs.make_encoder(dialect, ChatRequest(dialect=dialect, model="m", stream=stream), call_id=CALL, created=7)
-            assert encoder.keepalive() == (keepalive if stream else b"")
             assert encoder.content_type == ("text/event-stream; charset=utf-8" if stream else "application/json")
 
 

@@ -9,13 +9,14 @@ import pytest
 
 from protocol import codecs, errors_wire
 from protocol.anthropic import count_tokens
+from protocol.dialects import DIALECTS
 from protocol.errors import Forbidden, InvalidRequest, NotFound, Overloaded, PipelineError, RemoteProtocolError, TooLarge, Unauthenticated
 from protocol.events import UpstreamFailed
-from protocol.request import ChatRequest, Dialect, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+from protocol.request import ChatRequest, DialectName, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 from tests.support.checks.decoding import decode
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+NAMES: list[DialectName] = ["openai", "anthropic"]
 KINDS = [
     ("invalid_request_error", 400, 400, None),
     ("authentication_error", 502, 502, "upstream_authentication"),
@@ -35,12 +36,12 @@ KINDS = [
 @pytest.mark.parametrize(("kind", "openai_status", "anthropic_status", "code"), KINDS)
 def test_upstream_failures_reach_the_sdks_by_the_table(kind: str, openai_status: int, anthropic_status: int, code: str | None) -> None:
     failed = UpstreamFailed(kind, "sk-secret told", 500, "7")
-    status, headers, body = errors_wire.failed_response("openai", failed)
+    status, headers, body = DIALECTS["openai"].failed_response(failed)
     assert (status, headers["retry-after"]) == (openai_status, "7")
     with pytest.raises(openai.APIStatusError) as ours:
         openai_answer(body, stream=False, status=status)
     assert (ours.value.status_code, ours.value.code) == (openai_status, code)
-    status, headers, body = errors_wire.failed_response("anthropic", failed)
+    status, headers, body = DIALECTS["anthropic"].failed_response(failed)
     assert status == anthropic_status
     with pytest.raises(anthropic.APIStatusError) as theirs:
         anthropic_answer(body, stream=False, status=status)
@@ -49,23 +50,23 @@ def test_upstream_failures_reach_the_sdks_by_the_table(kind: str, openai_status:
     assert theirs.value.status_code == anthropic_status
     assert ("sk-secret" in body.decode()) is not account
     assert headers.get("x-should-retry") == ("false" if account else None)
-    for dialect in DIALECTS:
-        assert (b"sk-secret" in errors_wire.error_frame(dialect, kind, "sk-secret told", None)) is not account
+    for dialect in NAMES:
+        assert (b"sk-secret" in DIALECTS[dialect].error_frame(kind, "sk-secret told", None)) is not account
 
 
 def test_a_refused_key_is_known_by_its_status_in_whatever_words() -> None:
     said = b'{"error": {"type": "invalid_request_error", "message": "Incorrect API key provided"}}'
-    assert errors_wire.decode_error("anthropic", 401, said, None).kind == "authentication_error"
-    assert errors_wire.decode_error("anthropic", 400, said, None).kind == "invalid_request_error"
+    assert DIALECTS["anthropic"].decode_error(401, said, None).kind == "authentication_error"
+    assert DIALECTS["anthropic"].decode_error(400, said, None).kind == "invalid_request_error"
 
 
 def test_context_overflow_and_headers() -> None:
     long = UpstreamFailed("invalid_request_error", "prompt is too long: 3 tokens > 2 maximum", 400)
-    assert json.loads(errors_wire.failed_response("openai", long)[2])["error"]["code"] == "context_length_exceeded"
+    assert json.loads(DIALECTS["openai"].failed_response(long)[2])["error"]["code"] == "context_length_exceeded"
     for bad in (None, "x" * 50, "7\r\nset-cookie: a", "é"):
-        assert "retry-after" not in errors_wire.failed_response("openai", UpstreamFailed("rate_limit_error", "m", 429, bad))[1]
+        assert "retry-after" not in DIALECTS["openai"].failed_response(UpstreamFailed("rate_limit_error", "m", 429, bad))[1]
     # within an answer of status 200: it was paid for
-    assert errors_wire.failed_response("openai", UpstreamFailed("api_error", "m"))[1]["x-should-retry"] == "false"
+    assert DIALECTS["openai"].failed_response(UpstreamFailed("api_error", "m"))[1]["x-should-retry"] == "false"
 
 
 @pytest.mark.parametrize(
@@ -90,12 +91,12 @@ def test_context_overflow_and_headers() -> None:
         ("anthropic", 500, b'{"type":"error","error":{"type":7,"message":"' + b"x" * 900 + b'"}}', ("api_error", "x" * 500)),
     ],
 )
-def test_upstream_error_bodies(dialect: Dialect, status: int, body: bytes, expected: tuple[str, str]) -> None:
-    failed = codecs.decode_error(dialect, status, body, "3")
+def test_upstream_error_bodies(dialect: DialectName, status: int, body: bytes, expected: tuple[str, str]) -> None:
+    failed = DIALECTS[dialect].decode_error(status, body, "3")
     assert (failed.kind, failed.message, failed.status, failed.retry_after) == (*expected, status, "3")
 
 
-TABLE: list[tuple[Dialect, int, dict[str, Any], tuple[int, str, str | None], tuple[int, str]]] = [
+TABLE: list[tuple[DialectName, int, dict[str, Any], tuple[int, str, str | None], tuple[int, str]]] = [
     # upstream, its status and error; what a client gets: status, type, code in chat/completions; status, type in Messages
     ("anthropic", 400, {"type": "invalid_request_error"}, (400, "invalid_request_error", None), (400, "invalid_request_error")),
     ("anthropic", 401, {"type": "authentication_error"}, (502, "api_error", "upstream_authentication"), (502, "api_error")),
@@ -130,18 +131,18 @@ TABLE: list[tuple[Dialect, int, dict[str, Any], tuple[int, str, str | None], tup
 
 @pytest.mark.parametrize(("upstream", "status", "error", "for_openai", "for_anthropic"), TABLE)
 def test_upstream_errors_in_both_directions(
-    upstream: Dialect, status: int, error: dict[str, Any], for_openai: tuple[int, str, str | None], for_anthropic: tuple[int, str]
+    upstream: DialectName, status: int, error: dict[str, Any], for_openai: tuple[int, str, str | None], for_anthropic: tuple[int, str]
 ) -> None:
     body = json.dumps({"type": "error", "error": {"message": "it says sk-secret", "param": None, **error}}).encode()
-    failed = codecs.decode_error(upstream, status, body, "9")
+    failed = DIALECTS[upstream].decode_error(status, body, "9")
     account = for_anthropic == (502, "api_error") and status != 502
-    got, headers, answer = errors_wire.failed_response("openai", failed)
+    got, headers, answer = DIALECTS["openai"].failed_response(failed)
     told = json.loads(answer)["error"]
     assert (got, told["type"], told["code"]) == for_openai
     with pytest.raises(openai.APIStatusError) as raised:
         openai_answer(answer, stream=False, status=got)
     assert raised.value.code == for_openai[2]
-    other, other_headers, answer = errors_wire.failed_response("anthropic", failed)
+    other, other_headers, answer = DIALECTS["anthropic"].failed_response(failed)
     assert (other, json.loads(answer)["error"]["type"]) == for_anthropic
     with pytest.raises(anthropic.APIStatusError) as theirs:
         anthropic_answer(answer, stream=False, status=other)
@@ -162,11 +163,11 @@ def test_upstream_errors_in_both_directions(
     ],
 )
 def test_context_overflow_has_its_code_in_answers_and_frames(message: str, code: str | None) -> None:
-    failed = codecs.decode_error(
-        "anthropic", 400, json.dumps({"error": {"type": "invalid_request_error", "message": message}}).encode(), None
+    failed = DIALECTS["anthropic"].decode_error(
+        400, json.dumps({"error": {"type": "invalid_request_error", "message": message}}).encode(), None
     )
-    assert json.loads(errors_wire.failed_response("openai", failed)[2])["error"]["code"] == code
-    assert json.loads(errors_wire.error_frame("openai", failed.kind, failed.message, None)[6:])["error"]["code"] == code
+    assert json.loads(DIALECTS["openai"].failed_response(failed)[2])["error"]["code"] == code
+    assert json.loads(DIALECTS["openai"].error_frame(failed.kind, failed.message, None)[6:])["error"]["code"] == code
 
 
 def test_an_openai_error_keeps_its_code_and_parameter_for_openai_clients() -> None:
@@ -176,11 +177,11 @@ def test_an_openai_error_keeps_its_code_and_parameter_for_openai_clients() -> No
         "code": "invalid_function_parameters",
         "param": "tools[0].function.parameters",
     }
-    failed = codecs.decode_error("openai", 400, json.dumps({"error": error}).encode(), None)
-    assert json.loads(errors_wire.failed_response("openai", failed)[2])["error"] == error
+    failed = DIALECTS["openai"].decode_error(400, json.dumps({"error": error}).encode(), None)
+    assert json.loads(DIALECTS["openai"].failed_response(failed)[2])["error"] == error
     for odd in (7, "no name at all", "x" * 200):
-        failed = codecs.decode_error("openai", 400, json.dumps({"error": error | {"param": odd}}).encode(), None)
-        assert json.loads(errors_wire.failed_response("openai", failed)[2])["error"]["param"] is None
+        failed = DIALECTS["openai"].decode_error(400, json.dumps({"error": error | {"param": odd}}).encode(), None)
+        assert json.loads(DIALECTS["openai"].failed_response(failed)[2])["error"]["param"] is None
 
 
 @pytest.mark.parametrize(
@@ -192,23 +193,23 @@ def test_an_openai_error_keeps_its_code_and_parameter_for_openai_clients() -> No
     ],
 )
 def test_a_rejected_call_never_leaks(payload: dict[str, Any]) -> None:
-    failed = [codecs.decode_error("openai", 400, json.dumps(payload).encode(), None)]
+    failed = [DIALECTS["openai"].decode_error(400, json.dumps(payload).encode(), None)]
     failed += [e for e in decode("openai", [b"data: " + json.dumps(payload).encode() + b"\n\n"]) if isinstance(e, UpstreamFailed)]
     failed += [e for e in codecs.decode_whole("openai", json.dumps(payload).encode()) if isinstance(e, UpstreamFailed)]
     assert len(failed) == 3
     for failure in failed:
-        for dialect in DIALECTS:
-            assert b"rm -rf" not in errors_wire.failed_response(dialect, failure)[2]
-            assert b"rm -rf" not in errors_wire.error_frame(dialect, failure.kind, failure.message, None)
+        for dialect in NAMES:
+            assert b"rm -rf" not in DIALECTS[dialect].failed_response(failure)[2]
+            assert b"rm -rf" not in DIALECTS[dialect].error_frame(failure.kind, failure.message, None)
 
 
 def test_an_upstream_out_of_reach_is_a_bad_gateway_that_both_sdks_retry() -> None:
     failed = errors_wire.gateway_failure("upstream_unreachable")
-    status, headers, body = errors_wire.failed_response("anthropic", failed)
+    status, headers, body = DIALECTS["anthropic"].failed_response(failed)
     assert (status, "x-should-retry" in headers, json.loads(body)["error"]["type"]) == (502, False, "api_error")
     with pytest.raises(anthropic.InternalServerError):
         anthropic_answer(body, stream=False, status=status)
-    status, _, body = errors_wire.failed_response("openai", failed)
+    status, _, body = DIALECTS["openai"].failed_response(failed)
     with pytest.raises(openai.InternalServerError):
         openai_answer(body, stream=False, status=status)
 
@@ -227,9 +228,9 @@ def test_an_upstream_out_of_reach_is_a_bad_gateway_that_both_sdks_retry() -> Non
     ],
 )
 def test_our_own_errors(error: PipelineError, openai_kind: str, anthropic_kind: str) -> None:
-    body = json.loads(errors_wire.error_body("openai", error))["error"]
+    body = json.loads(DIALECTS["openai"].error_body(error))["error"]
     assert body == {"message": error.message, "type": openai_kind, "param": error.param, "code": error.error_code}
-    other = json.loads(errors_wire.error_body("anthropic", error))
+    other = json.loads(DIALECTS["anthropic"].error_body(error))
     assert (other["type"], other["error"]["type"]) == ("error", anthropic_kind)
     assert other["error"]["message"] == (f"tools: {error.message}" if error.param else error.message)
 
@@ -241,9 +242,9 @@ def test_other_statuses_of_our_own() -> None:
     class Teapot(PipelineError):
         http_status = 418
 
-    assert json.loads(errors_wire.error_body("openai", Limited("m")))["error"]["type"] == "rate_limit_error"
-    assert json.loads(errors_wire.error_body("anthropic", Limited("m")))["error"]["type"] == "rate_limit_error"
-    assert json.loads(errors_wire.error_body("anthropic", Teapot("m")))["error"]["type"] == "invalid_request_error"
+    assert json.loads(DIALECTS["openai"].error_body(Limited("m")))["error"]["type"] == "rate_limit_error"
+    assert json.loads(DIALECTS["anthropic"].error_body(Limited("m")))["error"]["type"] == "rate_limit_error"
+    assert json.loads(DIALECTS["anthropic"].error_body(Teapot("m")))["error"]["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,7 @@ def test_other_statuses_of_our_own() -> None:
     [("upstream_timeout", 504), ("upstream_unreachable", 502), ("upstream_too_large", 502), ("call_deadline", 504), ("x", 502)],
 )
 def test_what_gateways_report(code: str, status: int) -> None:
-    seen, headers, _ = errors_wire.failed_response("openai", errors_wire.gateway_failure(code))
+    seen, headers, _ = DIALECTS["openai"].failed_response(errors_wire.gateway_failure(code))
     assert seen == status
     # an answer that had begun was paid for
     assert ("x-should-retry" in headers) == (code == "upstream_too_large")
@@ -259,10 +260,10 @@ def test_what_gateways_report(code: str, status: int) -> None:
 
 def test_error_frames_raise_in_the_sdks() -> None:
     with pytest.raises(openai.APIError, match="busy"):
-        openai_answer(errors_wire.error_frame("openai", "overloaded_error", "busy", None), stream=True)
+        openai_answer(DIALECTS["openai"].error_frame("overloaded_error", "busy", None), stream=True)
     with pytest.raises(anthropic.APIStatusError, match="busy"):
-        anthropic_answer(errors_wire.error_frame("anthropic", "overloaded_error", "busy", None), stream=True)
-    assert b'"code":"mine"' in errors_wire.error_frame("openai", "odd", "lone \ud800", "mine")
+        anthropic_answer(DIALECTS["anthropic"].error_frame("overloaded_error", "busy", None), stream=True)
+    assert b'"code":"mine"' in DIALECTS["openai"].error_frame("odd", "lone \ud800", "mine")
 
 
 def test_token_counts() -> None:
@@ -283,6 +284,6 @@ def test_estimates_grow_with_the_request() -> None:
 
 
 def test_a_refused_thread_is_said_as_the_sdks_know_it() -> None:
-    body = json.loads(errors_wire.error_body("anthropic", InvalidRequest("no", param="thread")))
+    body = json.loads(DIALECTS["anthropic"].error_body(InvalidRequest("no", param="thread")))
     assert body["error"]["details"] == {"error_code": "thread_unsupported_request"}
-    assert "details" not in json.loads(errors_wire.error_body("anthropic", InvalidRequest("no", param="tools")))["error"]
+    assert "details" not in json.loads(DIALECTS["anthropic"].error_body(InvalidRequest("no", param="tools")))["error"]

@@ -8,12 +8,12 @@ import pytest
 
 from protocol import codecs
 from protocol.anthropic import count_tokens
-from protocol.request import Dialect
+from protocol.request import DialectName
 
 TURN = 4
 
 
-def estimate(content: Any, dialect: Dialect = "anthropic", **changes: Any) -> int:
+def estimate(content: Any, dialect: DialectName = "anthropic", **changes: Any) -> int:
     body = {"model": "m", "messages": [{"role": "user", "content": content}]} | changes
     return count_tokens.estimate_tokens(codecs.decode_request(dialect, json.dumps(body).encode())) - TURN
 

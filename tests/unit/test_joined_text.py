@@ -15,14 +15,14 @@ from policy.session.echo import Echo
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.answering import Answer, direct
 from tests.support.upstreams.written_calls import LENIENT, ONE
 
 FALCON = {"rules": [{"find": "Project Falcon", "replace": "[code name]"}]}
 SECRET = {"rules": [{"pattern": "sk-[A-Za-z0-9]{20,64}", "replace": "[key]"}]}
 KEY = "sk-abcdefghijklmnopqrstuvwxyz0123"
-TOOLS: dict[Dialect, list[dict[str, Any]]] = {
+TOOLS: dict[DialectName, list[dict[str, Any]]] = {
     "openai": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
     "anthropic": [{"name": "bash", "input_schema": {"type": "object"}}],
 }
@@ -75,7 +75,7 @@ def fields(answer: Answer) -> dict[str, str]:
     return read
 
 
-def answered(upstream: Dialect, client: Dialect, body: bytes, *policies: Policy) -> Answer:
+def answered(upstream: DialectName, client: DialectName, body: bytes, *policies: Policy) -> Answer:
     return Answer(upstream, client, policies=policies, tools=TOOLS[client]).feed(body)
 
 
@@ -97,7 +97,7 @@ BETWEEN: dict[str, dict[str, Any]] = {
 )
 @pytest.mark.parametrize(("options", "phrase"), [(FALCON, "Project Falcon"), (SECRET, KEY)])
 def test_a_phrase_over_blocks_of_chat_completions_is_not_read_whole(
-    between: str, client: Dialect, options: dict[str, Any], phrase: str
+    between: str, client: DialectName, options: dict[str, Any], phrase: str
 ) -> None:
     for at in range(1, len(phrase)):
         body = completion({"content": f"a {phrase[:at]}"}, BETWEEN[between], {"content": f"{phrase[at:]} is go"})
@@ -114,7 +114,7 @@ def test_a_phrase_over_blocks_of_chat_completions_is_not_read_whole(
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 @pytest.mark.parametrize(("options", "phrase"), [(FALCON, "Project Falcon"), (SECRET, KEY)])
 @pytest.mark.parametrize("blocks", [2, 3, 8])
-def test_a_phrase_over_blocks_of_messages_is_not_read_whole(client: Dialect, options: dict[str, Any], phrase: str, blocks: int) -> None:
+def test_a_phrase_over_blocks_of_messages_is_not_read_whole(client: DialectName, options: dict[str, Any], phrase: str, blocks: int) -> None:
     print("seed", blocks)
     chance = random.Random(blocks)
     for _ in range(20):
@@ -182,7 +182,7 @@ def test_blocks_of_a_field_inside_one_another_are_refused() -> None:
 
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-def test_own_policies_are_told_what_text_is_joined_to(client: Dialect) -> None:
+def test_own_policies_are_told_what_text_is_joined_to(client: DialectName) -> None:
     class Sees(Policy):
         def __init__(self) -> None:
             self.seen: list[tuple[str, str]] = []
@@ -211,7 +211,7 @@ HALVES = ("\ud83e", "\udd85 plan")
 @pytest.mark.parametrize("rule", [{"find": EAGLE + " plan"}, {"pattern": EAGLE + " plan"}])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
-def test_a_character_in_two_deltas_is_one(rule: dict[str, str], client: Dialect, upstream: Dialect) -> None:
+def test_a_character_in_two_deltas_is_one(rule: dict[str, str], client: DialectName, upstream: DialectName) -> None:
     body = (
         completion({"content": "the " + HALVES[0]}, {"content": HALVES[1]})
         if upstream == "openai"

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from protocol import codecs, errors_wire
+from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.events import MessageStart, RawDelta, UpstreamFailed
-from protocol.request import ChatRequest, Dialect
+from protocol.request import ChatRequest, DialectName
 from protocol.sse import escape_breaks, parse_event
 from tests.support.clients.answering import Answer, Watch
 from tests.unit.test_joined_text import completion, fields, message
@@ -17,8 +18,8 @@ BREAKS = [chr(c) for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)]
 EVERY = "".join(BREAKS)
 SAID = f"a{EVERY}data: [DONE]{EVERY}\u00a0«b»“c”…é日\U0001f985"
 ARGUMENTS = json.dumps({"text": SAID, EVERY: 1}, ensure_ascii=False)
-NAMES: dict[Dialect, tuple[str, str]] = {"openai": ("reasoning_content", "content"), "anthropic": ("thinking", "text")}
-TOOLS: dict[Dialect, list[dict[str, Any]]] = {
+NAMES: dict[DialectName, tuple[str, str]] = {"openai": ("reasoning_content", "content"), "anthropic": ("thinking", "text")}
+TOOLS: dict[DialectName, list[dict[str, Any]]] = {
     "openai": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
     "anthropic": [{"name": "bash", "input_schema": {"type": "object"}}],
 }
@@ -27,7 +28,7 @@ TOOLS: dict[Dialect, list[dict[str, Any]]] = {
 REQUEST = ChatRequest(dialect="openai", model="m", turns=(), stream=True)
 
 
-def bodies(upstream: Dialect) -> bytes:
+def bodies(upstream: DialectName) -> bytes:
     """An answer with them in its text, reasoning and arguments; all escaped, as most upstreams write them."""
     if upstream == "openai":
         call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "bash", "arguments": ARGUMENTS}}
@@ -41,7 +42,7 @@ def bodies(upstream: Dialect) -> bytes:
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 @pytest.mark.parametrize("streams", [True, False])
-def test_no_line_iterator_reads_another_answer(upstream: Dialect, client: Dialect, streams: bool) -> None:
+def test_no_line_iterator_reads_another_answer(upstream: DialectName, client: DialectName, streams: bool) -> None:
     answer = Answer(upstream, client, streams=streams, policies=[Watch()], tools=TOOLS[client]).feed(bodies(upstream))
     text = answer.data.decode()
     assert not any(c in text for c in BREAKS) and answer.verdicts == [("bash", "allow")]
@@ -59,13 +60,13 @@ def test_no_line_iterator_reads_another_answer(upstream: Dialect, client: Dialec
 
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-def test_errors_have_none_either(client: Dialect) -> None:
+def test_errors_have_none_either(client: DialectName) -> None:
     failed = UpstreamFailed("api_error", f"no{EVERY}more", 500)
-    frame = errors_wire.error_frame(client, failed.kind, failed.message, None)
+    frame = DIALECTS[client].error_frame(failed.kind, failed.message, None)
     encoder = codecs.make_encoder(client, REQUEST, call_id="c", created=1)
     written = [
-        errors_wire.failed_response(client, failed)[2],
-        errors_wire.error_body(client, InvalidRequest(f"bad {EVERY}", param="x")),
+        DIALECTS[client].failed_response(failed)[2],
+        DIALECTS[client].error_body(InvalidRequest(f"bad {EVERY}", param="x")),
         parse_event(frame)[1],
         parse_event(encoder.encode([MessageStart("", "m"), failed]).rpartition(b"\n\n")[0].rpartition(b"\n\n")[2] + b"\n\n")[1],
     ]

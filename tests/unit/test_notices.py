@@ -19,7 +19,7 @@ from policy.session.session import Session
 from protocol.config import Config, NoticeForm
 from protocol.events import BlockKind, Event, TextDelta
 from protocol.records import BlockRecord, EventRecord, ToolCallRecord, decode_records, encode_records
-from protocol.request import ChatRequest, Dialect, Tool
+from protocol.request import ChatRequest, DialectName, Tool
 from tests.support.clients.answering import CONFIG, Answer
 from tests.support.clients.sdk_answers import WAYS
 from tests.unit.test_answer_bounds import completion
@@ -58,7 +58,7 @@ class Fails(Policy):
 class Noted(Run):
     """Blocks of the call `CALL` under the series `strict`, with notices of some form."""
 
-    def __init__(self, *policies: Policy, form: NoticeForm = "full", dialect: Dialect = "anthropic", durable: bool = False) -> None:
+    def __init__(self, *policies: Policy, form: NoticeForm = "full", dialect: DialectName = "anthropic", durable: bool = False) -> None:
         super().__init__(*policies, dialect=dialect)
         asked = ChatRequest(dialect=dialect, model="m", tools=(TOOL,))
         call = CallInfo(CALL, 1, dialect, "messages", "k", "", "n", "g", "strict", "r", durable, 10_000)
@@ -232,7 +232,7 @@ def test_the_error_for_a_refused_request_says_as_much_as_notices_do(form: Notice
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("content", ["", "Let me do that."])
-def test_every_client_takes_the_answer_and_reads_of_the_call(form: NoticeForm, client: Dialect, streams: bool, content: str) -> None:
+def test_every_client_takes_the_answer_and_reads_of_the_call(form: NoticeForm, client: DialectName, streams: bool, content: str) -> None:
     config = CONFIG.model_copy(update={"notices": form})
     for way in WAYS[client][streams]:
         answer = Answer("openai", client, streams=streams, policies=[rules({"name": "no-deletes"})], config=config, tools=TOOLS[client])
@@ -244,7 +244,7 @@ def test_every_client_takes_the_answer_and_reads_of_the_call(form: NoticeForm, c
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_a_notice_stands_off_from_text_before_it_in_both_dialects(dialect: Dialect) -> None:
+def test_a_notice_stands_off_from_text_before_it_in_both_dialects(dialect: DialectName) -> None:
     run = Noted(rules({}), form="silent", dialect=dialect)
     run.feed(*text(0, "hm", kind=BlockKind.THINKING), *client(1), *client(2)).finish()
     assert run.text == "hm[not executed]\n\n[not executed]", "thinking is not joined to it"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.calls import OpenCall
+from protocol.dialects import DIALECTS
 from protocol.errors import StreamProtocolError
 from streams import layout
 from streams.connection import Append, _pack
@@ -28,7 +29,7 @@ class Client:
 
 
 def opened(client: Client | None = None) -> OpenCall:
-    call = OpenCall(layout.new_call_id(), "openai", "chat", b"{}", activity_s=9, deadline=time.monotonic() + 9)
+    call = OpenCall(layout.new_call_id(), DIALECTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9)
     call.head_sent = True
     call.write = client.write if client is not None else None
     return call

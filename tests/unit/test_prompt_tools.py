@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from protocol import codecs
 from protocol.errors import InvalidRequest
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, StopReason, TextDelta
-from protocol.request import Dialect, Tool
+from protocol.request import DialectName, Tool
 from protocol.restore import Restorer
 from protocol.target import Guided, Restore, Target, Translated
 
@@ -28,7 +28,7 @@ REQUEST: dict[str, Any] = {
 }
 
 
-def written(request: dict[str, Any], *, dialect: Dialect = "openai", guided: Guided = "") -> tuple[dict[str, Any], Translated]:
+def written(request: dict[str, Any], *, dialect: DialectName = "openai", guided: Guided = "") -> tuple[dict[str, Any], Translated]:
     asked = codecs.decode_request(dialect, json.dumps(request).encode())
     translated = codecs.encode_request(asked, Target(dialect="openai", native_tools=False, guided=guided, nonce=NONCE), changed=False)
     return (json.loads(translated.body) if translated.body else {}), translated

@@ -10,10 +10,11 @@ from policy.session.effects import CallInfo, Dispatch, Respond
 from policy.session.session import Session
 from protocol import codecs
 from protocol.config import Config
+from protocol.dialects import DIALECTS
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import ArgumentsDelta, Event, MessageStop, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, loads_arguments
-from protocol.request import ChatRequest, Dialect, Endpoint
+from protocol.request import ChatRequest, DialectName, Endpoint
 from protocol.sse import EventSplitter
 from tests.support.checks.decoding import by_block, decode
 from tests.support.checks.order import check_messages_frames
@@ -35,8 +36,8 @@ def modelled(recording: Recording) -> bool:
 
 
 PLAIN = [n for n, r in ALL.items() if modelled(r)]
-CLIENTS: list[Dialect] = ["openai", "anthropic"]
-ENDPOINTS: dict[Dialect, Endpoint] = {"openai": "chat", "anthropic": "messages"}
+CLIENTS: list[DialectName] = ["openai", "anthropic"]
+ENDPOINTS: dict[DialectName, Endpoint] = {"openai": "chat", "anthropic": "messages"}
 
 
 def events_of(recording: Recording) -> list[Event]:
@@ -45,7 +46,7 @@ def events_of(recording: Recording) -> list[Event]:
     return codecs.decode_whole(recording.dialect, recording.body)
 
 
-def encoded(recording: Recording, client: Dialect, *, stream: bool) -> bytes:
+def encoded(recording: Recording, client: DialectName, *, stream: bool) -> bytes:
     request = ChatRequest(dialect=client, model="m", stream=stream, include_usage=True)
     encoder = codecs.make_encoder(client, request, call_id=CALL, created=1)
     return encoder.encode(by_block(events_of(recording)))
@@ -104,7 +105,7 @@ def test_anthropic_sdk_sees_the_recorded_facts(name: str, stream: bool) -> None:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", list(ALL) or ["none"])
-def test_session_without_policies_releases_the_same(name: str, client: Dialect, stream: bool) -> None:
+def test_session_without_policies_releases_the_same(name: str, client: DialectName, stream: bool) -> None:
     need_recordings()
     recording = ALL[name]
     session = Session(CallInfo(CALL, 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 1 << 20), [], Config())
@@ -254,6 +255,6 @@ def test_refusal_without_content_comes_out_as_one() -> None:
 def test_recorded_error_bodies(name: str) -> None:
     need_recordings()
     recording = ALL[name]
-    failed = codecs.decode_error("anthropic", recording.facts["http_status"], recording.body, None)
+    failed = DIALECTS["anthropic"].decode_error(recording.facts["http_status"], recording.body, None)
     assert failed.kind == recording.facts["error_type"]
     assert len(failed.message) == recording.facts["message_chars"]

@@ -203,7 +203,7 @@ def test_what_start_says_is_on_record(start: Start, kept: str) -> None:
     )  # fmt: skip
     session = Session(info, [], Config(demo=True))
     session.begin(BODY)
-    [record] = [record for record in session.take().records if isinstance(record, CallRecord)]
+    [record] = [record for record in session.drain().records if isinstance(record, CallRecord)]
     assert record.start == kept
     assert msgspec.json.decode(kept, type=CallStart) == CallStart(start.nonce, start.betas, start.server_tools)
 

@@ -8,14 +8,14 @@ import pytest
 
 from protocol import codecs
 from protocol.errors import InvalidRequest
-from protocol.request import Dialect
+from protocol.request import DialectName
 from protocol.target import MAX_DROPPED, MORE, Draft, Target
 
 TURNS = [{"role": "user", "content": "go"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
-def send(dialect: Dialect, upstream: Dialect, **body: Any) -> Any:
+def send(dialect: DialectName, upstream: DialectName, **body: Any) -> Any:
     request = {"model": "m", "max_tokens": 9, "messages": TURNS} | body
     asked = codecs.decode_request(dialect, json.dumps(request).encode(), endpoint="messages" if dialect == "anthropic" else "chat")
     return codecs.encode_request(asked, Target(dialect=upstream), changed=False)

@@ -14,7 +14,7 @@ from policy.session.effects import Respond
 from protocol import codecs
 from protocol.config import PolicyStep
 from protocol.errors import InvalidRequest
-from protocol.request import ChatRequest, Dialect
+from protocol.request import ChatRequest, DialectName
 from tests.unit.test_approved import approving
 from tests.unit.test_changes import MODEL, sent_by
 
@@ -27,7 +27,7 @@ SCHEMA = {
     "required": ["command"],
     "$defs": {"word": {"type": "string", "pattern": "^a", "default": "dear", "examples": [{"key": "word"}]}},
 }
-BODIES: dict[Dialect, dict[str, Any]] = {
+BODIES: dict[DialectName, dict[str, Any]] = {
     "openai": {
         "model": "gpt-5-x",
         "stop": ["halt"],
@@ -170,7 +170,7 @@ def marked(body: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
     return body
 
 
-def read(dialect: Dialect, body: dict[str, Any]) -> ChatRequest | None:
+def read(dialect: DialectName, body: dict[str, Any]) -> ChatRequest | None:
     try:
         return codecs.decode_request(dialect, json.dumps(body).encode())
     except InvalidRequest:
@@ -178,7 +178,7 @@ def read(dialect: Dialect, body: dict[str, Any]) -> ChatRequest | None:
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_every_string_of_a_request_is_among_its_texts(dialect: Dialect) -> None:
+def test_every_string_of_a_request_is_among_its_texts(dialect: DialectName) -> None:
     body, refused, seen = BODIES[dialect], [], 0
     for path in leaves(body):
         if path in NO_TEXT:
@@ -195,7 +195,7 @@ def test_every_string_of_a_request_is_among_its_texts(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_every_key_that_somebody_chose_is_among_them(dialect: Dialect) -> None:
+def test_every_key_that_somebody_chose_is_among_them(dialect: DialectName) -> None:
     texts = set(codecs.decode_request(dialect, json.dumps(BODIES[dialect]).encode()).texts())
     assert {"command", "deep", "er", "word", "key"} <= texts
     assert not texts & {
@@ -215,19 +215,19 @@ def test_every_key_that_somebody_chose_is_among_them(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_texts_that_are_read_as_one_are_asked_about_as_one(dialect: Dialect) -> None:
+def test_texts_that_are_read_as_one_are_asked_about_as_one(dialect: DialectName) -> None:
     texts = list(codecs.decode_request(dialect, json.dumps(BODIES[dialect]).encode()).texts())
     assert "one two" in texts and "rm" in texts and any(t.startswith("result") for t in texts)
 
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-def test_nothing_changed_is_nothing_changed(client: Dialect, upstream: Dialect) -> None:
+def test_nothing_changed_is_nothing_changed(client: DialectName, upstream: DialectName) -> None:
     policy = approving(lambda r: r.map_texts(lambda text: text))
     assert body_of(client, upstream, policy) == body_of(client, upstream, Policy())
 
 
-def body_of(client: Dialect, upstream: Dialect, policy: Policy) -> dict[str, Any]:
+def body_of(client: DialectName, upstream: DialectName, policy: Policy) -> dict[str, Any]:
     body = {**BODIES[client], "model": MODEL[upstream]}
     if client != upstream:
         body = json.loads(json.dumps(body).replace('"arguments": "no JSON"', '"arguments": "{}"'))
@@ -242,7 +242,7 @@ def body_of(client: Dialect, upstream: Dialect, policy: Policy) -> dict[str, Any
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-def test_the_form_stays_whatever_becomes_of_the_texts(client: Dialect, upstream: Dialect) -> None:
+def test_the_form_stays_whatever_becomes_of_the_texts(client: DialectName, upstream: DialectName) -> None:
     def shouted(text: str) -> str:
         return text.upper() if not text.startswith("https:") else text
 
@@ -256,7 +256,7 @@ def test_the_form_stays_whatever_becomes_of_the_texts(client: Dialect, upstream:
 
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-def test_a_phrase_over_two_parts_does_not_stay(client: Dialect, upstream: Dialect) -> None:
+def test_a_phrase_over_two_parts_does_not_stay(client: DialectName, upstream: DialectName) -> None:
     sent = body_of(client, upstream, approving(lambda r: r.map_texts(lambda text: text.replace("one two", "***").replace("result", "***"))))
     said = json.dumps(sent)
     assert '"one "' not in said and '"sult"' not in said and said.count("***") >= 2

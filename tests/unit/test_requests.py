@@ -10,7 +10,7 @@ import pytest
 
 from protocol import codecs
 from protocol.errors import InvalidRequest
-from protocol.request import ChatRequest, Dialect, OtherPart, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
+from protocol.request import ChatRequest, DialectName, OtherPart, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
 from protocol.server_tools.data import table
 from protocol.target import Target
 from tests.support.upstreams.recordings import SHARED, need_recordings
@@ -89,18 +89,18 @@ MINIMAL: dict[str, dict[str, Any]] = {
 }
 
 
-def read(dialect: Dialect, body: dict[str, Any]) -> ChatRequest:
+def read(dialect: DialectName, body: dict[str, Any]) -> ChatRequest:
     return codecs.decode_request(dialect, json.dumps(body).encode(), endpoint="messages" if dialect == "anthropic" else "chat")
 
 
-def write(dialect: Dialect, request: ChatRequest) -> dict[str, Any]:
+def write(dialect: DialectName, request: ChatRequest) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(codecs.encode_request(request, Target(dialect=dialect, families=EVERY)).body or b"")
     return body
 
 
-def cross(dialect: Dialect, **changes: Any) -> dict[str, Any]:
+def cross(dialect: DialectName, **changes: Any) -> dict[str, Any]:
     """A minimal request of `dialect`, changed, as the other dialect gets it."""
-    other: Dialect = "anthropic" if dialect == "openai" else "openai"
+    other: DialectName = "anthropic" if dialect == "openai" else "openai"
     return write(other, read(dialect, MINIMAL[dialect] | changes))
 
 
@@ -351,7 +351,7 @@ def test_provider_tools_stay_in_their_dialect() -> None:
         ),
     ],
 )
-def test_what_the_other_dialect_cannot_say_is_refused_by_name(dialect: Dialect, changes: dict[str, Any], param: str) -> None:
+def test_what_the_other_dialect_cannot_say_is_refused_by_name(dialect: DialectName, changes: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         cross(dialect, **changes)
     assert caught.value.param == param
@@ -367,7 +367,7 @@ def test_what_the_other_dialect_cannot_say_is_refused_by_name(dialect: Dialect, 
         ("anthropic", {"thinking": {"type": "disabled"}, "service_tier": "auto", "top_k": 3}),
     ],
 )
-def test_what_changes_nothing_is_left_out(dialect: Dialect, changes: dict[str, Any]) -> None:
+def test_what_changes_nothing_is_left_out(dialect: DialectName, changes: dict[str, Any]) -> None:
     assert cross(dialect, **changes) == cross(dialect)
 
 
@@ -401,7 +401,7 @@ BOTH: list[tuple[dict[str, Any], str]] = [
     ({"extra_headers": {}}, "extra_headers"),
     ({"custom_llm_provider": "x"}, "custom_llm_provider"),
 ]
-ONLY: list[tuple[Dialect, dict[str, Any], str]] = [
+ONLY: list[tuple[DialectName, dict[str, Any], str]] = [
     ("openai", {"functions": []}, "functions"),
     ("openai", {"function_call": "auto"}, "function_call"),
     ("openai", {"audio": {}}, "audio"),
@@ -434,7 +434,7 @@ ONLY: list[tuple[Dialect, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("dialect", "changes", "param"), [*((d, *case) for d in MINIMAL for case in BOTH), *ONLY])
-def test_bad_requests_name_the_parameter(dialect: Dialect, changes: dict[str, Any], param: str) -> None:
+def test_bad_requests_name_the_parameter(dialect: DialectName, changes: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(dialect, MINIMAL[dialect] | changes)
     assert caught.value.param == param
@@ -458,7 +458,7 @@ def test_optional_parts_may_be_null() -> None:
         "stream": None,
     }
     for dialect in MINIMAL:
-        named: Dialect = "openai" if dialect == "openai" else "anthropic"
+        named: DialectName = "openai" if dialect == "openai" else "anthropic"
         assert read(named, MINIMAL[dialect] | nothing).turns == (Turn("user", (TextPart("x"),)),)
     result = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}]
     assert read("anthropic", MINIMAL["anthropic"] | {"messages": result}).turns[0].parts == (ToolResultPart("a", ""),)
@@ -468,7 +468,7 @@ def test_optional_parts_may_be_null() -> None:
 @pytest.mark.parametrize("path", sorted(SHARED.glob("*/*.request.json")) or [Path("none")], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_recorded_requests_are_read_and_written_again(path: Path) -> None:
     need_recordings()
-    dialect: Dialect = "openai" if path.parent.name == "openai" else "anthropic"
+    dialect: DialectName = "openai" if path.parent.name == "openai" else "anthropic"
     body = json.loads(path.read_text())
     request = read(dialect, body)
     assert {k: v for k, v in write(dialect, request).items() if k not in ("messages", "tools", "stream_options", "system")} == {

@@ -16,7 +16,7 @@ from protocol import codecs
 from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_SCHEMA_EXPANSION, MAX_SCHEMA_WORK
 from protocol.errors import InvalidRequest
 from protocol.json_schema_graph import Graph, Unclear, bounds_of, states
-from protocol.request import Dialect, Tool
+from protocol.request import DialectName, Tool
 from tests.unit.test_blocks import Run, client
 
 Schema = dict[str, Any]
@@ -62,7 +62,7 @@ def check(schema: Schema, value: Any) -> bool | None:
 # --- refused with the request ---
 
 
-def body(dialect: Dialect, schema: Schema, where: str) -> bytes:
+def body(dialect: DialectName, schema: Schema, where: str) -> bytes:
     function = {"name": "f", "parameters": schema}
     given: dict[tuple[str, str], dict[str, Any]] = {
         ("openai", "tools"): {"tools": [{"type": "function", "function": function}]},
@@ -83,7 +83,7 @@ def body(dialect: Dialect, schema: Schema, where: str) -> bytes:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("schema", [doubled(40), asked_again(18)], ids=["references", "unevaluated"])
-def test_a_schema_that_unfolds_too_often_is_refused_by_name(dialect: Dialect, where: str, named: str, schema: Schema) -> None:
+def test_a_schema_that_unfolds_too_often_is_refused_by_name(dialect: DialectName, where: str, named: str, schema: Schema) -> None:
     given = body(dialect, schema, where)
     began = time.process_time()
     with pytest.raises(InvalidRequest) as refused:

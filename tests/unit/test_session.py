@@ -52,7 +52,7 @@ class Broken(Policy):
 def make(
     policies: Sequence[Policy] = (), *, durable: bool = False, request: dict[str, Any] | None = None, dialect: str = "openai"
 ) -> Session:
-    call = CallInfo("c", 1, dialect, "chat" if dialect == "openai" else "messages", "k", "", "nonce", "gw", "p", "r", durable, 1_000)  # type: ignore[arg-type]
+    call = CallInfo("c", 1, dialect, "chat" if dialect == "openai" else "messages", "k", "", "nonce", "gw", "p", "r", durable, 1_000)
     session = Session(call, policies, Config())
     session.begin(json.dumps(request or REQUEST).encode())
     return session

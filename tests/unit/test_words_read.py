@@ -10,7 +10,7 @@ from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import Respond
 from protocol.json_strict import dumps
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.answering import Answer, Watch, direct
 
 SECRET = "sk-" + "a" * 20
@@ -18,7 +18,7 @@ KEYS = {"rules": [{"pattern": "sk-[a-z]{20}", "replace": "[key]"}]}
 FALCON = {"rules": [{"find": "Falcon", "replace": "[name]"}]}
 CHUNK = {"id": "x", "model": "gpt-x", "object": "chat.completion.chunk", "created": 1}
 STOP = {"index": 0, "delta": {}, "finish_reason": "stop"}
-TOOLS: dict[Dialect, list[dict[str, Any]]] = {
+TOOLS: dict[DialectName, list[dict[str, Any]]] = {
     "openai": [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}],
     "anthropic": [{"name": "bash", "input_schema": {"type": "object"}}],
 }
@@ -68,13 +68,13 @@ OF_ANTHROPIC: dict[str, bytes] = {
     "context_management": message({"context_management": {"applied_edits": [{"type": SECRET}]}}, {}, {}),
     "stop_details": message({}, {"stop_details": {"type": "refusal", "category": SECRET}}, {}),
 }
-BODIES: list[tuple[Dialect, str]] = [*(("openai", n) for n in OF_OPENAI), *(("anthropic", n) for n in OF_ANTHROPIC)]
+BODIES: list[tuple[DialectName, str]] = [*(("openai", n) for n in OF_OPENAI), *(("anthropic", n) for n in OF_ANTHROPIC)]
 
 
 @pytest.mark.parametrize(("upstream", "where"), BODIES)
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 @pytest.mark.parametrize("streams", [True, False])
-def test_a_secret_that_looks_like_a_word_is_withheld(upstream: Dialect, where: str, client: Dialect, streams: bool) -> None:
+def test_a_secret_that_looks_like_a_word_is_withheld(upstream: DialectName, where: str, client: DialectName, streams: bool) -> None:
     body = (OF_OPENAI if upstream == "openai" else OF_ANTHROPIC)[where]
     assert SECRET.encode() in body
     # without the policy a client of the same dialect gets it, so the case is one
@@ -120,7 +120,7 @@ WRITTEN = stream({"choices": [{"index": 0, "delta": {"content": '{"name":"bash",
 @pytest.mark.parametrize("body", [CALLED, WRITTEN])
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 @pytest.mark.parametrize("rule", [Names(), ToolRules(deny=[{"tool": "bash", "message": "Falcon tools are off"}])])
-def test_the_message_of_a_rule_is_read(body: bytes, client: Dialect, rule: Policy) -> None:
+def test_the_message_of_a_rule_is_read(body: bytes, client: DialectName, rule: Policy) -> None:
     answer = Answer("openai", client, policies=[TextReplace(**FALCON), rule], tools=TOOLS[client]).feed(body)
     assert b"Falcon" not in answer.data and b"[name] tools are off" in answer.data
 
@@ -187,6 +187,6 @@ def test_a_legacy_call_beside_tool_calls_does_not_move_their_index(streams: bool
 
 def test_encoders_of_both_dialects_make_up_what_was_withheld() -> None:
     for client, field in (("openai", "chatcmpl-"), ("anthropic", "msg_")):
-        dialect: Dialect = "openai" if client == "openai" else "anthropic"
+        dialect: DialectName = "openai" if client == "openai" else "anthropic"
         body = OF_OPENAI["id"] if dialect == "openai" else OF_ANTHROPIC["id"]
         assert field in Answer(dialect, dialect, policies=[TextReplace(**KEYS)]).feed(body).data.decode()

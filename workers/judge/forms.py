@@ -12,22 +12,23 @@ what they do not know: the next form is tried once, and kept when two questions,
 """
 
 import logging
-from typing import Any
 
 import msgspec
 
 from policy.base import JudgeQuestion
 from policy.judging import MAX_REPLY, REPLY_SCHEMA, JudgementInvalid
+from protocol import codecs
 from protocol.bounds import MAX_KNOWN_JUDGES
-from protocol.config import JudgeReply, Upstream
-from protocol.request import Dialect
+from protocol.config import Upstream
+from protocol.dialect import JudgeReply
+from protocol.dialects import DIALECTS
+from protocol.errors import RemoteProtocolError
+from protocol.events import ArgumentsDelta, BlockKind, BlockStart, TextDelta
+from protocol.json_strict import AmbiguousJson, loads_exact
+from protocol.request import ChatRequest, DialectName, ResponseFormat, TextPart, Tool, ToolChoice, Turn
+from protocol.target import Target
 
 log = logging.getLogger(__name__)
-FORMS: dict[Dialect, tuple[JudgeReply, ...]] = {
-    "openai": ("json_schema", "json_object", "tool", "text"),
-    "anthropic": ("tool", "json_schema", "text"),
-}
-"""In the order in which they are tried: those first that hold the model to the reply's shape."""
 MAX_KNOWN = MAX_KNOWN_JUDGES
 _DOUBTS = 2
 _MAX_TOKENS = 1_024
@@ -113,107 +114,42 @@ class Forms:
 
     def begin(self, name: str, upstream: Upstream, model: str) -> Asking:
         """Begin a question to `model` of the upstream `name`. A form that its configuration sets is the only one."""
-        forms = (upstream.judge_reply,) if upstream.judge_reply is not None else FORMS[upstream.dialect]
+        forms = (upstream.judge_reply,) if upstream.judge_reply is not None else DIALECTS[upstream.dialect].judge_replies
         if (name, model) not in self._known and len(self._known) >= MAX_KNOWN:
             self._known.clear()
         known = self._known.setdefault((name, model), Known(forms[0]))
         return Asking(known, forms, {"upstream": name, "model": model})
 
 
-def request_body(dialect: Dialect, question: JudgeQuestion, asking: Asking) -> dict[str, Any]:
+def request_body(dialect: DialectName, question: JudgeQuestion, asking: Asking) -> bytes:
     """Return the request: temperature 0, and the reply's schema enforced as far as the form can."""
-    body: dict[str, Any] = {"model": question.model}
-    if asking.takes_temperature:
-        body["temperature"] = 0
-    user = {"role": "user", "content": question.prompt}
-    if dialect == "openai":
-        return body | {"messages": [{"role": "system", "content": question.system}, user]} | _openai_form(asking.form)
-    return body | {"system": question.system, "messages": [user], "max_tokens": _MAX_TOKENS} | _anthropic_form(asking.form)
+    form = asking.form
+    answer = ResponseFormat("json_schema", _TOOL, REPLY_SCHEMA, strict=True) if form == "json_schema" else None
+    request = ChatRequest(
+        dialect=dialect, model=question.model, system=(question.system,), turns=(Turn("user", (TextPart(question.prompt),)),),
+        temperature=0 if asking.takes_temperature else None, max_tokens=_MAX_TOKENS if DIALECTS[dialect].needs_max_tokens else None,
+        response_format=ResponseFormat("json_object") if form == "json_object" else answer,
+        tools=(Tool(_TOOL, _DESCRIPTION, REPLY_SCHEMA),) if form == "tool" else (),
+        tool_choice=ToolChoice("tool", _TOOL) if form == "tool" else None,
+    )  # fmt: skip
+    return codecs.encode_request(request, Target(dialect=dialect)).body or b""
 
 
-def _openai_form(form: JudgeReply) -> dict[str, Any]:
-    match form:
-        case "json_schema":
-            schema = {"name": _TOOL, "strict": True, "schema": REPLY_SCHEMA}
-            return {"response_format": {"type": "json_schema", "json_schema": schema}}
-        case "json_object":
-            return {"response_format": {"type": "json_object"}}
-        case "tool":
-            function = {"name": _TOOL, "description": _DESCRIPTION, "parameters": REPLY_SCHEMA}
-            choice = {"type": "function", "function": {"name": _TOOL}}
-            return {"tools": [{"type": "function", "function": function}], "tool_choice": choice}
-        case "text":
-            return {}
-
-
-def _anthropic_form(form: JudgeReply) -> dict[str, Any]:
-    if form == "tool":
-        tool = {"name": _TOOL, "description": _DESCRIPTION, "input_schema": REPLY_SCHEMA}
-        return {"tools": [tool], "tool_choice": {"type": "tool", "name": _TOOL}}
-    return {"output_config": {"format": {"type": "json_schema", "schema": REPLY_SCHEMA}}} if form == "json_schema" else {}
-
-
-class _Function(msgspec.Struct):
-    name: str
-    arguments: str
-
-
-class _Call(msgspec.Struct):
-    function: _Function
-
-
-class _Message(msgspec.Struct):
-    content: str | None = None
-    tool_calls: list[_Call] | None = None
-
-
-class _Choice(msgspec.Struct):
-    message: _Message
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice]
-
-
-class _Block(msgspec.Struct):
-    type: str
-    name: str = ""
-    text: str = ""
-    # as it came: parsing it here would hide a key that occurs twice
-    input: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Answer(msgspec.Struct):
-    content: list[_Block]
-
-
-def reply_text(dialect: Dialect, form: JudgeReply, answer: bytes) -> str:
+def reply_text(dialect: DialectName, form: JudgeReply, answer: bytes) -> str:
     """Return the judge's own words from a whole answer to a request of that form. Raises JudgementInvalid."""
     try:
-        text = _openai_reply(form, answer) if dialect == "openai" else _anthropic_reply(form, answer)
-    except (ValueError, RecursionError) as error:
+        events = codecs.decode_whole(dialect, answer)
+        loads_exact(answer)
+    except AmbiguousJson:
+        # a key that occurs twice: as it came, so that the parser refuses it and the record shows it
+        return answer.decode(errors="replace")[: MAX_REPLY + 1]
+    except RemoteProtocolError as error:
         raise JudgementInvalid("the judge's answer has no reply in it") from error
+    calls = [e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.TOOL_USE] if form == "tool" else []
+    # also where a tool was forced: servers that know no tools ignore them, and the prompt asks for the same object
+    found = calls or [e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.TEXT and not e.name]
+    if len(found) != 1 or (calls and found[0].name != _TOOL):
+        raise JudgementInvalid("the judge's answer has no reply in it")
+    text = "".join(e.text for e in events if isinstance(e, TextDelta | ArgumentsDelta) and e.index == found[0].index)
     # one character more, so that the parser refuses it
     return text[: MAX_REPLY + 1]
-
-
-def _openai_reply(form: JudgeReply, answer: bytes) -> str:
-    [choice] = msgspec.json.decode(answer, type=_Completion).choices
-    if form == "tool" and choice.message.tool_calls:
-        [call] = choice.message.tool_calls
-        if call.function.name != _TOOL:
-            raise ValueError("another tool")
-        return call.function.arguments
-    # also where a tool was forced: servers that know no tools ignore them, and the prompt asks for the same object
-    if choice.message.content is None:
-        raise ValueError("no content")
-    return choice.message.content
-
-
-def _anthropic_reply(form: JudgeReply, answer: bytes) -> str:
-    blocks = msgspec.json.decode(answer, type=_Answer).content
-    if form == "tool":
-        [block] = [b for b in blocks if b.type == "tool_use" and b.name == _TOOL]
-        return bytes(block.input).decode()
-    [block] = [b for b in blocks if b.type == "text"]
-    return block.text

@@ -1,15 +1,13 @@
-"""Asks a model of a configured upstream for a judgement, in the upstream's dialect and in a form that the model takes (`judge_forms`).
+"""Asks a model of a configured upstream for a judgement, in the upstream's dialect and in a form that the model takes (`forms`).
 
 Where requests go, with which headers and key, comes from the configuration alone.
 """
 
 import asyncio
 import contextlib
-import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -17,9 +15,11 @@ import msgspec
 from policy.base import JudgeQuestion
 from policy.judging import JudgementInvalid
 from protocol.config import DEMO, Config, Upstream
+from protocol.dialects import DIALECTS
 from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 from protocol.records import JudgementFacts
-from providers.http1 import Line, Origin, Pool
+from providers import doors
+from providers.http1 import Line, Pool
 from workers.judge import forms as judge_forms
 from workers.judge.forms import Asking, Forms
 
@@ -32,8 +32,6 @@ _LONGEST_PAUSE_S = 30.0
 _MAX_BODY = 2**20
 _SILENT_S = 660.0
 """Longer than any deadline, which is what ends a judge that is silent."""
-_encode = msgspec.json.Encoder().encode
-_PATHS = {"openai": "/chat/completions", "anthropic": "/v1/messages"}
 
 
 class Trial(msgspec.Struct):
@@ -152,7 +150,6 @@ class JudgeModels:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._heads: dict[str, tuple[dict[str, str], Origin, bytes]] = {}
         self._paces: dict[str, Pace] = {}
         self._forms = Forms()
         self._pool = Pool(connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S)
@@ -174,11 +171,11 @@ class JudgeModels:
         asking = self._forms.begin(name, upstream, question.model)
         pace, busy, failed = self._paces.setdefault(name, Pace()), 0, 0
         while True:
-            body = _encode(judge_forms.request_body(upstream.dialect, question, asking))
+            body = judge_forms.request_body(upstream.dialect, question, asking)
             try:
                 async with pace.turn():
                     trial.attempts += 1
-                    status, answer = await self._post(name, upstream, body)
+                    status, answer = await self._post(upstream, question.model, body)
             except _Busy as error:
                 busy += 1
                 if busy >= _MOST_BUSY:
@@ -201,8 +198,10 @@ class JudgeModels:
             if not asking.refused(status, answer):
                 raise JudgeUnavailable(f"the judge's upstream answered with status {status}{_in_forms(asking)}")
 
-    async def _post(self, name: str, upstream: Upstream, body: bytes) -> tuple[int, bytes]:
-        (origin, head), reply = self._head(name, upstream), _Reply()
+    async def _post(self, upstream: Upstream, model: str, body: bytes) -> tuple[int, bytes]:
+        # anew for each question: its key may have changed
+        origin, path = doors.plain(upstream, DIALECTS[upstream.dialect].answers, model)
+        head, reply = origin.head(path, doors.headers(upstream)), _Reply()
         try:
             await self._pool.post(origin, head, body, reply)
         except (UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError) as error:
@@ -211,14 +210,6 @@ class JudgeModels:
             again = _Busy if reply.status == 429 else _Again
             raise again(f"the judge's upstream answered with status {reply.status}", _seconds(reply.retry_after), reply.status, reply.body)
         return reply.status, reply.body
-
-    def _head(self, name: str, upstream: Upstream) -> tuple[Origin, bytes]:
-        """Where an upstream is, and the head of a request to it, made anew when its key has changed."""
-        headers = _headers(upstream)
-        if name not in self._heads or self._heads[name][0] != headers:
-            origin = Origin(_base(upstream))
-            self._heads[name] = headers, origin, origin.head(_PATHS[upstream.dialect], headers)
-        return self._heads[name][1:]
 
 
 def _facts(answer: bytes) -> JudgementFacts:
@@ -241,21 +232,3 @@ def _seconds(text: str) -> float:
         return min(max(float(text), 0.0), 600.0)
     except ValueError:
         return 0.0
-
-
-def _base(upstream: Upstream) -> str:
-    base = upstream.base_url.rstrip("/")
-    return base if upstream.dialect == "openai" else base.removesuffix("/v1")
-
-
-def _headers(upstream: Upstream) -> dict[str, str]:
-    configured = {name.lower(): value for name, value in upstream.headers.items()}
-    headers = {"content-type": "application/json", "accept-encoding": "identity", **configured}
-    key = os.environ.get(upstream.api_key_env or "", "")
-    if upstream.api_key_file:
-        key = Path(upstream.api_key_file).read_text(encoding="utf-8").strip()
-    if upstream.dialect == "anthropic":
-        headers.setdefault("anthropic-version", "2023-06-01")
-    if key:
-        headers |= {"x-api-key": key} if upstream.dialect == "anthropic" else {"authorization": f"Bearer {key}"}
-    return headers

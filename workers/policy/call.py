@@ -18,6 +18,8 @@ from policy.session.effects import Ask, Output
 from policy.session.session import Session
 from protocol import codecs, dropped
 from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
+from protocol.dialect import Encoder
+from protocol.dialects import DIALECTS
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
 from protocol.records import (
     CallRecord,
@@ -77,7 +79,7 @@ class OwnedCall:
         self.new_lookup: tuple[str, ...] = ()
         self.is_looking = False
         """A lookup of recorded turns is under way."""
-        self.encoder: codecs.Encoder | None = None
+        self.encoder: Encoder | None = None
         self.sending: Release | None = None
         self.closed: Entry | None = None
         self.relayed: Relayed | None = None
@@ -420,7 +422,8 @@ class OwnedCall:
         self._unreported = 0
         only_keepalive = not outputs
         if only_keepalive and keepalive and not self._end:
-            rendered.data = self._make_encoder().keepalive() if self.session.request else b""
+            request = self.session.request
+            rendered.data = DIALECTS[self.start.dialect].keepalive if request is not None and request.stream else b""
         has_head = bool(rendered.data) and not self._head_sent
         if has_head and not rendered.status:
             rendered.status = 200
@@ -438,7 +441,7 @@ class OwnedCall:
         )  # fmt: skip
         return reply, payload
 
-    def _make_encoder(self) -> codecs.Encoder:
+    def _make_encoder(self) -> Encoder:
         if self.encoder is None:
             assert self.session.request is not None
             self.encoder = codecs.make_encoder(self.start.dialect, self.session.request, call_id=self.id, created=self.start.at // 1000)

@@ -6,7 +6,7 @@ from hashlib import sha256
 import msgspec
 
 from policy.session.effects import Dispatch, Output, Respond
-from protocol.codecs import Encoder
+from protocol.dialect import Encoder
 from protocol.events import Event, TextDelta
 from streams import layout
 

@@ -167,7 +167,7 @@ async def test_a_forced_tool_with_a_key_twice_is_invalid(redis_url: str, queue: 
     whole = json.dumps(anthropic_answer(GOOD)).replace(GOOD, twice)
     upstream.answers = [(200, web.Response(text=whole, content_type="application/json"))]
     said = await judged(runtime(redis_url, upstream), queue, redis, question("claude-x"))
-    assert (said.probability, said.error, said.reply) == (None, "invalid", twice)
+    assert (said.probability, said.error) == (None, "invalid") and twice in said.reply
 
 
 async def test_past_the_deadline_nobody_is_asked(redis_url: str, upstream: Upstream) -> None:

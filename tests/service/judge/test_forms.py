@@ -35,11 +35,14 @@ def knowing(*forms: str, status: int = 400, says: Any = None) -> Any:
 
 def openai_call(arguments: str, name: str = "judgement") -> dict[str, Any]:
     calls = [{"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}]
-    return {"choices": [{"index": 0, "message": {"role": "assistant", "content": None, "tool_calls": calls}}]}
+    return {
+        "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": None, "tool_calls": calls}}]
+    }
 
 
 def anthropic_text(text: str) -> dict[str, Any]:
-    return {"content": [{"type": "thinking", "thinking": "x", "signature": "y"}, {"type": "text", "text": text}]}
+    content = [{"type": "thinking", "thinking": "x", "signature": "y"}, {"type": "text", "text": text}]
+    return {"type": "message", "content": content, "stop_reason": "end_turn"}
 
 
 class Asked:

@@ -14,7 +14,7 @@ import anthropic
 import httpx2
 import openai
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from protocol.server_tools.data import table
 from tests.support.checks import projection
 from tests.support.checks.outcomes import Outcome, outcome_of, payloads
@@ -25,8 +25,8 @@ from tests.support.upstreams.product import MODEL, config
 from tests.support.upstreams.recordings import Recording, expected, framed
 from tests.support.upstreams.replay import Cutting, Replay, Reply, stream
 
-CLIENTS: tuple[Dialect, ...] = ("openai", "anthropic")
-PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+CLIENTS: tuple[DialectName, ...] = ("openai", "anthropic")
+PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 CUTTINGS: tuple[Cutting, ...] = ("whole", "random")
 STATUS = {401: 502, 402: 502}
 """What becomes of an upstream's status: a key or a bill of ours is not the client's matter (protocol.md 1.8)."""
@@ -39,8 +39,8 @@ class Result:
     """What one client in one way was told. `problems` are paths and values, none when all is right."""
 
     recording: str
-    upstream: Dialect
-    client: Dialect
+    upstream: DialectName
+    client: DialectName
     way: str
     problems: list[str]
 
@@ -93,14 +93,14 @@ class Conformance:
         self._direct.close()
         self.through.close()
 
-    def check(self, recording: Recording, client: Dialect) -> list[Result]:
+    def check(self, recording: Recording, client: DialectName) -> list[Result]:
         """Run one recording for clients of one dialect, in every way in which they can ask for it."""
         try:
             return self._checked(recording, client)
         except Exception as error:  # noqa: BLE001 - a recording that these checks cannot read must not end the others
             return [self._result(recording, client, "reading", [f"{type(error).__name__}: {error}"])]
 
-    def _checked(self, recording: Recording, client: Dialect) -> list[Result]:
+    def _checked(self, recording: Recording, client: DialectName) -> list[Result]:
         outcome = outcome_of(recording)
         if misread := self._misread(recording, client, outcome):
             return [self._result(recording, client, "reading", misread)]
@@ -111,7 +111,7 @@ class Conformance:
         check = self._fails if outcome == "fails" else self._cut_call
         return [check(recording, client, cutting) for cutting in CUTTINGS]
 
-    def _misread(self, recording: Recording, client: Dialect, outcome: Outcome) -> list[str]:
+    def _misread(self, recording: Recording, client: DialectName, outcome: Outcome) -> list[str]:
         """Where these checks and the facts that come with the recording disagree: then the checks are wrong."""
         if recording.must:
             return ["must: the recording reads as whole"] if outcome == "whole" else []
@@ -141,16 +141,16 @@ class Conformance:
             want["stop"] = projection.FINISH[want["stop"]]
         return differences(want | {"sha": want["sha"] or got["sha"], "tokens": want["tokens"] or (0, 0)}, got)
 
-    def _result(self, recording: Recording, client: Dialect, way: str, problems: list[str]) -> Result:
+    def _result(self, recording: Recording, client: DialectName, way: str, problems: list[str]) -> Result:
         return Result(recording.name, recording.dialect, client, way, problems)
 
     def _streamed(self, body: bytes, cutting: Cutting) -> Reply:
         return stream(body, cutting=cutting, seed=self.seed)
 
-    def _tell(self, recording: Recording, client: Dialect, way: Way) -> Json:
+    def _tell(self, recording: Recording, client: DialectName, way: Way) -> Json:
         return self.through.tell(client, way, MODEL[recording.dialect])
 
-    def _streams(self, recording: Recording, client: Dialect) -> Iterator[Result]:
+    def _streams(self, recording: Recording, client: DialectName) -> Iterator[Result]:
         if not recording.is_stream:
             return
         for way in WAYS[client][True]:
@@ -160,7 +160,7 @@ class Conformance:
                 self._replay.answer(self._streamed(recording.body, cutting), *([self._streamed(as_stream(m), cutting) for m in more]))
                 yield self._result(recording, client, f"{way}, {cutting}", self._compared(recording, client, way, want))
 
-    def _bodies(self, recording: Recording, client: Dialect) -> Iterator[Result]:
+    def _bodies(self, recording: Recording, client: DialectName) -> Iterator[Result]:
         body = whole_body(recording, self._direct)
         for way in WAYS[client][False]:
             want = self._wanted(recording, client, way, body)
@@ -168,7 +168,7 @@ class Conformance:
             self._replay.answer(Reply(body), *(Reply(json.dumps(m).encode()) for m in more))
             yield self._result(recording, client, way, self._compared(recording, client, way, want))
 
-    def _wanted(self, recording: Recording, client: Dialect, way: Way, body: bytes) -> Json:
+    def _wanted(self, recording: Recording, client: DialectName, way: Way, body: bytes) -> Json:
         """What is right: for the same dialect what the SDK makes of the bytes, in the same way; else the projection of it."""
         if client == recording.dialect:
             return self._direct.read(client, way, body)
@@ -180,7 +180,7 @@ class Conformance:
             return projection.message_facts(iterated, iterated["order"])
         return projection.message_facts(self._direct.read("openai", "create", body))
 
-    def _compared(self, recording: Recording, client: Dialect, way: Way, want: Json) -> list[str]:
+    def _compared(self, recording: Recording, client: DialectName, way: Way, want: Json) -> list[str]:
         try:
             told = self.through.tell(client, way, MODEL[recording.dialect], full if client == recording.dialect else sent)
         except Exception as error:  # noqa: BLE001 - whatever an SDK raises is the difference
@@ -205,7 +205,7 @@ class Conformance:
         ids = [b["id"] for b in got["blocks"] if "id" in b]
         return problems + ([] if len({*ids}) == len(ids) else [f"ids: {ids}"]) + differences(want, got)
 
-    def _fails(self, recording: Recording, client: Dialect, cutting: Cutting) -> Result:
+    def _fails(self, recording: Recording, client: DialectName, cutting: Cutting) -> Result:
         self._replay.answer(self._streamed(recording.body, cutting))
         problems = []
         for way in WAYS[client][True]:
@@ -219,13 +219,13 @@ class Conformance:
         problems += failed_frames(recording, client, self._raw(recording, client))
         return self._result(recording, client, f"iterate and helper, {cutting}", problems)
 
-    def _raw(self, recording: Recording, client: Dialect) -> str:
+    def _raw(self, recording: Recording, client: DialectName) -> str:
         """The client's stream, as text."""
         body = {"model": MODEL[recording.dialect], "max_tokens": 9, "stream": True, "messages": [{"role": "user", "content": "go on"}]}
         headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
         return httpx2.post(self._url + PATHS[client], json=body, headers=headers, timeout=30).text
 
-    def _cut_call(self, recording: Recording, client: Dialect, cutting: Cutting) -> Result:
+    def _cut_call(self, recording: Recording, client: DialectName, cutting: Cutting) -> Result:
         """What was said before the call may come, the call may not."""
         problems = []
         whole = self._direct.read("anthropic", "beta helper", recording.body)
@@ -247,7 +247,7 @@ class Conformance:
                 problems.append(f"stop: {stop}")
         return self._result(recording, client, f"iterate and helper, {cutting}", problems)
 
-    def _error_body(self, recording: Recording, client: Dialect, way: Way) -> Result:
+    def _error_body(self, recording: Recording, client: DialectName, way: Way) -> Result:
         status = recording.facts["http_status"]
         self._replay.answer(Reply(recording.body, status=status))
         problems = []
@@ -260,7 +260,7 @@ class Conformance:
         return self._result(recording, client, way, problems)
 
 
-def continuation(recording: Recording, client: Dialect) -> list[Json]:
+def continuation(recording: Recording, client: DialectName) -> list[Json]:
     """What the upstream answers when the gateway goes on with a paused turn, as it does for clients of chat/completions."""
     if client == "anthropic" or recording.dialect == "openai" or b'"pause_turn"' not in recording.body:
         return []
@@ -280,7 +280,7 @@ def as_stream(message: Json) -> bytes:
     return framed("anthropic", [json.dumps(f) for f in frames])
 
 
-def failed_frames(recording: Recording, client: Dialect, data: str) -> list[str]:
+def failed_frames(recording: Recording, client: DialectName, data: str) -> list[str]:
     """What is wrong with a stream that failed: it ends with one error frame, with no end made up, and no call in it was cut."""
     values = [value for _, value in payloads(data.encode())]
     problems = []
@@ -302,7 +302,7 @@ def failed_frames(recording: Recording, client: Dialect, data: str) -> list[str]
     return problems + (["calls: released"] if calls else [])
 
 
-def error_differences(recording: Recording, client: Dialect, error: Any) -> list[str]:
+def error_differences(recording: Recording, client: DialectName, error: Any) -> list[str]:
     """Status, type and sentence of an error answer, by table 1.8."""
     status = recording.facts["http_status"]
     want: Json = {"status": STATUS.get(status, status)}

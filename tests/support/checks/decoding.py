@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 from protocol import codecs
 from protocol.events import BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, Ping, TextDelta, UpstreamFailed
-from protocol.request import Dialect
+from protocol.request import DialectName
 from protocol.sse import EventSplitter
 
 MAX = 1 << 20
 
 
-def decode(dialect: Dialect, pieces: Iterable[bytes]) -> list[Event]:
+def decode(dialect: DialectName, pieces: Iterable[bytes]) -> list[Event]:
     """Decode a stream that comes in `pieces`."""
     splitter, decoder = EventSplitter(MAX), codecs.make_decoder(dialect)
     chunks = [chunk for piece in pieces for chunk in splitter.feed(piece)] + splitter.finish()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from sluice import doctor
 from sluice.settings import load_config
 from tests.support.checks.damage import copied, set_back
@@ -35,7 +35,7 @@ class Place:
 
     def ask(self, count: int, length: int, *, gap_ms: int = 10) -> list[Reader]:
         """Calls in both dialects, of so many words each."""
-        dialects: tuple[Dialect, ...] = ("openai", "anthropic")
+        dialects: tuple[DialectName, ...] = ("openai", "anthropic")
         return [
             Reader(self.product.url, request(words(length, gap_ms), dialect), dialect=dialect)
             for n in range(count)

@@ -35,7 +35,7 @@ from typing import Any
 import psycopg
 
 from protocol.records import to_text
-from protocol.request import Dialect
+from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.order import check_chat_frames, check_messages_frames
 
@@ -52,7 +52,7 @@ _DECIDED = ("allow", "block", "replace", "withheld")
 class Seen:
     """What a client saw. `whole`: its connection ended as HTTP says, it did not break; `status` 0: no answer at all."""
 
-    dialect: Dialect
+    dialect: DialectName
     streams: bool
     status: int = 0
     body: bytes = b""
@@ -352,7 +352,7 @@ def _has_failed(seen: Seen) -> bool:
     return bool(seen.streams and seen.frames and _is_error(seen.dialect, seen.frames[-1]))
 
 
-def _is_error(dialect: Dialect, frame: bytes) -> bool:
+def _is_error(dialect: DialectName, frame: bytes) -> bool:
     if dialect == "anthropic":
         return frame.startswith(b"event: error\n")
     return frame.startswith(b'data: {"error"')

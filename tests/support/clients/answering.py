@@ -12,7 +12,7 @@ from protocol.anthropic.turn import StoredTurn
 from protocol.config import Config
 from protocol.events import Event
 from protocol.records import Record, ToolCallRecord
-from protocol.request import Dialect, Endpoint
+from protocol.request import DialectName, Endpoint
 from protocol.server_tools.data import table
 from tests.support.checks.projection import told_completion, told_message
 from tests.support.clients.sdk_answers import WAYS, Direct, Way, sent
@@ -21,14 +21,14 @@ from tests.support.upstreams.recordings import Recording
 from tests.support.upstreams.turns import events
 
 UPSTREAMS = {d: {"dialect": d, "base_url": "http://127.0.0.1:1", "api_key_env": "X"} for d in ("openai", "anthropic")}
-MODEL: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-sonnet-4-5"}
+MODEL: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-sonnet-4-5"}
 CONFIG = Config.model_validate(
     {
         "upstreams": UPSTREAMS,
         "models": [{"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"}],
     }
 )
-ENDPOINTS: dict[Dialect, Endpoint] = {"openai": "chat", "anthropic": "messages"}
+ENDPOINTS: dict[DialectName, Endpoint] = {"openai": "chat", "anthropic": "messages"}
 direct = Direct()
 
 
@@ -62,8 +62,8 @@ class Answer:
 
     def __init__(
         self,
-        upstream: Dialect,
-        client: Dialect,
+        upstream: DialectName,
+        client: DialectName,
         *,
         streams: bool = True,
         policies: Sequence[Policy] = (),
@@ -140,7 +140,7 @@ class Answer:
 
 
 def every_way(
-    upstream: Dialect, client: Dialect, body: bytes, *, deny: str = "", streams_only: bool = False, **request: Any
+    upstream: DialectName, client: DialectName, body: bytes, *, deny: str = "", streams_only: bool = False, **request: Any
 ) -> list[tuple[Answer, dict[str, Any], Watch]]:
     """The answer in each way in which a client of the dialect can take it, streamed and whole."""
     found = []

@@ -10,16 +10,16 @@ from typing import Any
 import httpx2 as httpx
 import psycopg
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, redis_faults
 from tests.support.servers.product import KEY, Product, parse_sse
 from tests.support.waiting import wait_for
 
 SETTLE_S = 30.0
-PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 BASH: dict[str, Any] = {"type": "object", "properties": {"command": {"type": "string"}}}
-TOOL: dict[Dialect, dict[str, Any]] = {
+TOOL: dict[DialectName, dict[str, Any]] = {
     "openai": {"type": "function", "function": {"name": "bash", "parameters": BASH}},
     "anthropic": {"name": "bash", "input_schema": BASH},
 }
@@ -30,7 +30,9 @@ def words(count: int, gap_ms: int = 20) -> str:
     return f"long {count} slowly, with a gap {gap_ms} ms"
 
 
-def request(prompt: str, dialect: Dialect = "openai", *, model: str = "demo", stream: bool = True, tool: bool = False) -> dict[str, Any]:
+def request(
+    prompt: str, dialect: DialectName = "openai", *, model: str = "demo", stream: bool = True, tool: bool = False
+) -> dict[str, Any]:
     """A request body; with `tool` the model has a shell."""
     body: dict[str, Any] = {"model": model, "max_tokens": 4096, "messages": [{"role": "user", "content": prompt}], "stream": stream}
     return body | ({"tools": [TOOL[dialect]]} if tool else {})
@@ -44,7 +46,7 @@ class Reader(threading.Thread):
         urls: str | Sequence[str],
         body: dict[str, Any],
         *,
-        dialect: Dialect = "openai",
+        dialect: DialectName = "openai",
         policy: str = "noop",
         tries: int = 1,
         timeout_s: float = 60.0,
@@ -112,7 +114,7 @@ class Reader(threading.Thread):
         return self.text == "".join(f"word{n} " for n in range(1, count + 1)) and self.whole
 
 
-def streamed_text(dialect: Dialect, received: bytes) -> str:
+def streamed_text(dialect: DialectName, received: bytes) -> str:
     """Return the text of a stream."""
     frames = parse_sse(received)
     if dialect == "anthropic":

@@ -13,10 +13,10 @@ import httpx2
 import openai
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 
 Way = Literal["iterate", "helper", "beta helper", "create", "beta create"]
-WAYS: dict[Dialect, dict[bool, tuple[Way, ...]]] = {
+WAYS: dict[DialectName, dict[bool, tuple[Way, ...]]] = {
     "openai": {True: ("iterate", "helper"), False: ("create",)},
     "anthropic": {True: ("iterate", "helper", "beta helper"), False: ("create", "beta create")},
 }
@@ -57,7 +57,7 @@ class Clients:
             base_url=url, api_key=key, http_client=http, max_retries=0, timeout=30, default_headers=headers
         )
 
-    def tell(self, dialect: Dialect, way: Way, model: str, dump: Dump = full) -> dict[str, Any]:
+    def tell(self, dialect: DialectName, way: Way, model: str, dump: Dump = full) -> dict[str, Any]:
         """Ask and return what the application holds at the end. Raises the SDK's errors."""
         return _openai(self.openai, way, model, dump) if dialect == "openai" else _anthropic(self.anthropic, way, model, dump)
 
@@ -78,7 +78,7 @@ class Direct(Clients):
         kind = "text/event-stream; charset=utf-8" if self._streams else "application/json"
         return httpx2.Response(200, headers={"content-type": kind}, content=self._body)
 
-    def read(self, dialect: Dialect, way: Way, body: bytes, dump: Dump = full) -> dict[str, Any]:
+    def read(self, dialect: DialectName, way: Way, body: bytes, dump: Dump = full) -> dict[str, Any]:
         """Return what the SDK makes of these bytes."""
         self._body, self._streams = body, way in WAYS[dialect][True]
         return self.tell(dialect, way, "m", dump)

@@ -8,14 +8,14 @@ from typing import Any, Literal
 import anthropic
 import openai
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.servers.product import KEY
 
 Mode = Literal["whole", "iterate", "helper"]
-DIALECTS: list[Dialect] = ["openai", "anthropic"]
+DIALECTS: list[DialectName] = ["openai", "anthropic"]
 MODES: list[Mode] = ["whole", "iterate", "helper"]
 TIMEOUT_S = 30.0
-STOPS: dict[Dialect, dict[str, str]] = {
+STOPS: dict[DialectName, dict[str, str]] = {
     "openai": {"end": "stop", "tools": "tool_calls", "length": "length", "refusal": "content_filter"},
     "anthropic": {"end": "end_turn", "tools": "tool_use", "length": "max_tokens", "refusal": "refusal"},
 }
@@ -64,7 +64,7 @@ def anthropic_client(url: str, key: str = KEY) -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=url, api_key=key, max_retries=0, timeout=TIMEOUT_S)
 
 
-def tool(dialect: Dialect, name: str, **properties: str) -> dict[str, Any]:
+def tool(dialect: DialectName, name: str, **properties: str) -> dict[str, Any]:
     """A tool whose parameters are names and JSON types."""
     schema = {"type": "object", "properties": {n: {"type": t} for n, t in properties.items()}}
     if dialect == "openai":
@@ -72,7 +72,7 @@ def tool(dialect: Dialect, name: str, **properties: str) -> dict[str, Any]:
     return {"name": name, "description": f"{name} tool", "input_schema": schema}
 
 
-def results(dialect: Dialect, said: Said, contents: Sequence[str]) -> list[dict[str, Any]]:
+def results(dialect: DialectName, said: Said, contents: Sequence[str]) -> list[dict[str, Any]]:
     """The turn of the assistant and the results of its calls, as the next messages of the conversation."""
     if dialect == "openai":
         rows = [{"role": "tool", "tool_call_id": c.id, "content": text} for c, text in zip(said.calls, contents, strict=True)]
@@ -83,7 +83,7 @@ def results(dialect: Dialect, said: Said, contents: Sequence[str]) -> list[dict[
 
 def ask(
     url: str,
-    dialect: Dialect,
+    dialect: DialectName,
     mode: Mode,
     messages: str | Sequence[Mapping[str, Any]],
     *,

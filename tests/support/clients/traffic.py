@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import httpx2 as httpx
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.invariants import Connection, Seen, call_faults, read_call, settle
 from tests.support.servers.product import KEY
 
@@ -33,7 +33,7 @@ class Finished(NamedTuple):
     longest_s: float
 
 
-def request(dialect: Dialect, kind: Kind, words: str = "", model: str = "demo") -> tuple[str, dict[str, Any]]:
+def request(dialect: DialectName, kind: Kind, words: str = "", model: str = "demo") -> tuple[str, dict[str, Any]]:
     """Path and body of a call of the demo model."""
     body: dict[str, Any] = {"model": model, "stream": kind != "whole", "max_tokens": 100}
     body["messages"] = [{"role": "user", "content": words or _WORDS[kind]}]
@@ -43,7 +43,7 @@ def request(dialect: Dialect, kind: Kind, words: str = "", model: str = "demo") 
     return ("/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"), body
 
 
-def call(url: str, dialect: Dialect, kind: Kind, *, words: str = "", timeout_s: float = 90.0, on_data: Any = None) -> Finished:
+def call(url: str, dialect: DialectName, kind: Kind, *, words: str = "", timeout_s: float = 90.0, on_data: Any = None) -> Finished:
     """Make one call and return what came; a connection that broke is `whole` False."""
     path, body = request(dialect, kind, words)
     seen, began, longest = Seen(dialect, body["stream"]), time.monotonic(), 0.0
@@ -75,7 +75,7 @@ class Traffic:
             thread.start()
 
     def _run(self, number: int) -> None:
-        dialects: tuple[Dialect, ...] = ("openai", "anthropic")
+        dialects: tuple[DialectName, ...] = ("openai", "anthropic")
         for n in itertools.count(number):
             if self._stopping.is_set():
                 return

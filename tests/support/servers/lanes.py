@@ -30,11 +30,11 @@ import gateway.bus
 import workers.audit.writer
 import workers.judge.worker
 from db.link import conninfo
-from gateway.app import Gateway
 from gateway.main import running
+from gateway.routes import Gateway
 from protocol.config import Config, Runtime
 from protocol.errors import PipelineError
-from protocol.request import Dialect
+from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, record_faults, redis_faults
 from tests.support.checks.record import fresh_database
@@ -48,7 +48,7 @@ from workers.judge.worker import serve
 from workers.policy.worker import PolicyWorker
 
 ROLES = ("gateway", "policy", "judge", "audit")
-PATHS: dict[Dialect, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 DEADLINE_S = 20.0
 STARTS = 5
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.checks.outcomes import payloads
 from tests.support.upstreams.frames import delta, message, start, stop
 from tests.support.upstreams.recordings import framed
@@ -75,12 +75,12 @@ def stop_of(said: dict[str, Any]) -> str:
     return reason
 
 
-def stopped(client: Dialect, openai_word: str, anthropic_word: str) -> str:
+def stopped(client: DialectName, openai_word: str, anthropic_word: str) -> str:
     """The word of the client's dialect."""
     return openai_word if client == "openai" else anthropic_word
 
 
-def so_far(data: bytes, client: Dialect) -> str:
+def so_far(data: bytes, client: DialectName) -> str:
     """The text that came before the error."""
     values = [value for _, value in payloads(data)]
     if client == "openai":

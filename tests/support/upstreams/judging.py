@@ -43,7 +43,8 @@ def openai_answer(text: str) -> dict[str, Any]:
 
 
 def anthropic_answer(text: str) -> dict[str, Any]:
-    return {"content": [{"type": "tool_use", "id": "t", "name": "judgement", "input": json.loads(text)}], "stop_reason": "tool_use"}
+    call = {"type": "tool_use", "id": "t", "name": "judgement", "input": json.loads(text)}
+    return {"type": "message", "content": [call], "stop_reason": "tool_use"}
 
 
 class Upstream:

@@ -13,11 +13,11 @@ from aiohttp import web
 
 from gateway import demo
 from protocol.config import Config
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.clients.sdk_calls import tool
 from tests.support.servers.product import KEY, digest
 
-MODELS: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
+MODELS: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
 LIMITS = {
     # sealing is by the clock, after a call; its own statements fail in tests/faults/test_audit_sealing.py
     "seal_s": 3600.0,
@@ -32,8 +32,8 @@ class Kind:
     """One kind of call. `unapproved`: bytes of upstream's answer that must not come through."""
 
     name: str
-    client: Dialect
-    upstream: Dialect
+    client: DialectName
+    upstream: DialectName
     words: str
     policy: str = "rules"
     streams: bool = True
@@ -127,7 +127,7 @@ class Provider:
             choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
             return web.json_response({"choices": [choice]})
         self.asked += 1
-        dialect: Dialect = "openai" if request.path.endswith("completions") else "anthropic"
+        dialect: DialectName = "openai" if request.path.endswith("completions") else "anthropic"
         script = demo.script(dialect, "chat" if dialect == "openai" else "messages", body)
         response = web.StreamResponse(status=script.status, headers={"content-type": script.content_type})
         await response.prepare(request)

@@ -9,14 +9,14 @@ from typing import Any
 
 import psycopg
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.upstreams.replay import Replay, replaying
 from tests.support.waiting import wait_for
 
-PROVIDER_KEYS: dict[Dialect, str] = {"openai": "sk-provider-of-openai-4711", "anthropic": "sk-provider-of-anthropic-4712"}
-MODEL: dict[Dialect, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
-_ENV: dict[Dialect, str] = {"openai": "TEST_OPENAI_PROVIDER_KEY", "anthropic": "TEST_ANTHROPIC_PROVIDER_KEY"}
+PROVIDER_KEYS: dict[DialectName, str] = {"openai": "sk-provider-of-openai-4711", "anthropic": "sk-provider-of-anthropic-4712"}
+MODEL: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
+_ENV: dict[DialectName, str] = {"openai": "TEST_OPENAI_PROVIDER_KEY", "anthropic": "TEST_ANTHROPIC_PROVIDER_KEY"}
 
 
 def config(replay: Replay) -> dict[str, Any]:

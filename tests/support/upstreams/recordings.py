@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocol.request import Dialect
+from protocol.request import DialectName
 
 ROOT = Path(__file__).parents[3]
 SHARED = ROOT.parent / "shared" / "streams"
@@ -20,14 +20,14 @@ class Recording:
     """One upstream answer. `facts` is what expected.json says of it."""
 
     name: str
-    dialect: Dialect
+    dialect: DialectName
     body: bytes
     is_stream: bool
     facts: dict[str, Any]
     must: str = ""
 
 
-def framed(dialect: Dialect, lines: list[str]) -> bytes:
+def framed(dialect: DialectName, lines: list[str]) -> bytes:
     """Frame one event JSON per line as its dialect does."""
     if dialect == "openai":
         return b"".join(f"data: {line}\n\n".encode() for line in lines) + b"data: [DONE]\n\n"
@@ -50,7 +50,7 @@ def recordings(folder: Path = SHARED) -> list[Recording]:
         return []
     found = []
     for entry in json.loads((folder / "expected.json").read_text())["entries"]:
-        dialect: Dialect = entry["api"]
+        dialect: DialectName = entry["api"]
         path = folder / entry["file"]
         if entry["kind"] == "chunks":
             lines = [line for line in path.read_text().split("\n") if line.strip()]

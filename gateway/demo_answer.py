@@ -1,0 +1,118 @@
+"""The demo model's answers: events, written by the dialects' own encoders as a provider would send them, arguments in fragments."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice, repeat
+from typing import Any
+
+from protocol import codecs
+from protocol import events as e
+from protocol.bounds import MAX_BODY_BYTES
+from protocol.dialects import DIALECTS
+from protocol.errors import PipelineError
+from protocol.request import ChatRequest, DialectName
+from protocol.sse import EventSplitter
+
+_CREATED = 1_767_225_600
+_FRAGMENT = 8
+CLOCK = b"@clock;"
+"""In a frame: the moment it is sent takes this place, as `@` nanoseconds of the monotonic clock `;` (`sluice bench` reads it)."""
+Steps = Iterator[tuple[float, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """So many words, each made when it is said: `word1 `, `word2 ` and so on, or `same` again and again."""
+
+    count: int
+    same: str = ""
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[str]:
+        return repeat(self.same, self.count) if self.same else (f"word{n} " for n in range(1, self.count + 1))
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer: thoughts, then text, then calls. `ending` is "", "error" or "cut"."""
+
+    pieces: list[str] | Words
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    stop: e.StopReason = e.StopReason.END_TURN
+    ending: str = ""
+    wait_s: float = 0.0
+    gap_s: float = 0.0
+    id: str = ""
+    model: str = ""
+    input_tokens: int = 1
+
+    @property
+    def output_tokens(self) -> int:
+        """One token a piece, and one for every four characters of arguments."""
+        return len(self.pieces) + len(self.thoughts) + sum(1 + len(json.dumps(c.arguments)) // 4 for c in self.calls)
+
+
+def error_body(dialect: DialectName, status: int, message: str) -> bytes:
+    """An error answer."""
+    # a status is a class's, and this is one of our errors in form only
+    error: PipelineError = type("_AsAsked", (PipelineError,), {"code": "", "http_status": status})(message)
+    return DIALECTS[dialect].error_body(error)
+
+
+def steps(dialect: DialectName, answer: Answer, *, stream: bool, include_usage: bool) -> Steps:
+    """The body in pieces with their delays, each made when it is asked for. What fails in the middle ends a body that is not streamed."""
+    request = ChatRequest(dialect=dialect, model=answer.model, stream=stream, include_usage=include_usage)
+    encoder = codecs.make_encoder(dialect, request, call_id=answer.id, created=_CREATED)
+    if not stream:
+        data = encoder.encode(list(_events(answer)))
+        yield answer.wait_s, data[: len(data) // 2] if answer.ending else data
+        return
+    delay_s, splitter = answer.wait_s, EventSplitter(MAX_BODY_BYTES)
+    for event in _ended(answer):
+        for frame in splitter.feed(encoder.encode([event])):
+            yield delay_s, frame
+            delay_s = answer.gap_s
+
+
+def _ended(answer: Answer) -> Iterator[e.Event]:
+    """The events, as far as they come."""
+    if not answer.ending:
+        yield from _events(answer)
+        return
+    yield from islice(_events(answer), 1 + sum(1 for _ in _events(answer)) // 2)
+    if answer.ending == "error":
+        yield e.UpstreamFailed("overloaded_error", "the demo model fails as asked")
+
+
+def _events(answer: Answer) -> Iterator[e.Event]:
+    yield e.MessageStart("", answer.model, e.Usage(answer.input_tokens, 1))
+    index = 0
+    if answer.thoughts:
+        yield e.BlockStart(index, e.BlockKind.THINKING)
+        yield from (e.TextDelta(index, piece) for piece in answer.thoughts)
+        yield e.SignatureDelta(index, f"demo-signature-{answer.id}")
+        yield e.BlockStop(index)
+        index += 1
+    yield e.BlockStart(index, e.BlockKind.TEXT)
+    for piece in answer.pieces:
+        yield e.TextDelta(index, piece)
+    yield e.BlockStop(index)
+    for number, call in enumerate(answer.calls):
+        index += 1
+        yield e.BlockStart(index, e.BlockKind.TOOL_USE, id=f"call_{answer.id[:8]}{number}", name=call.name)
+        text = json.dumps(call.arguments) if call.arguments else ""
+        yield from (e.ArgumentsDelta(index, text[n : n + _FRAGMENT]) for n in range(0, len(text), _FRAGMENT))
+        yield e.BlockStop(index)
+    yield e.MessageStop(answer.stop, e.Usage(answer.input_tokens, answer.output_tokens))

@@ -1,0 +1,122 @@
+"""Moves released bytes to clients and approved requests upstream. Every answer of a gateway is written here: what workers released, in the
+order of its numbers, or an error in the caller's dialect.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from gateway.calls import OpenCall
+from gateway.heads import Write
+from gateway.upstream import Upstreams
+from protocol.dialect import Dialect
+from protocol.errors import PipelineError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_JSON = b"application/json"
+_NO_SNIFF = (b"x-content-type-options", b"nosniff")
+
+
+class ClientGone(PipelineError):
+    """Nobody to answer any more; `code` is the record's reason."""
+
+    code = "client_gone"
+
+
+class Relay:
+    """Moves one call's released bytes to its client and its approved requests to the upstream."""
+
+    def __init__(self, call: OpenCall, upstreams: Upstreams, send: Send, write: Write | None = None) -> None:
+        self._call, self._upstreams, self._send, self._write = call, upstreams, send, write
+        self._upstream: asyncio.Task[None] | None = None
+        self.complete = False
+
+    async def run(self) -> None:
+        """Relay until the answer is complete or has failed; `complete` says which."""
+        call = self._call
+        while True:
+            await self._wait()
+            if call.error is not None:
+                await self._fail(call.error)
+                return
+            if call.dispatch is not None:
+                dispatch, call.dispatch = call.dispatch, None
+                # a continued turn: its session has all of the answer before, so only that request's clean-up can be under way
+                await self.stop_upstream()
+                self._upstream = asyncio.get_running_loop().create_task(self._upstreams.send(call, dispatch), name="upstream")
+            end = call.end
+            if call.has_out or end:
+                data = call.take_out() if call.has_out else b""
+                await self._put(data, last=bool(end))
+            if end:
+                self.complete = True
+                return
+
+    async def _wait(self) -> None:
+        call = self._call
+        # only while nothing else of this answer is being written
+        if call.head_sent:
+            call.write = self._write
+        try:
+            await call.wait()
+        finally:
+            call.write = None
+
+    async def _put(self, data: bytes, *, last: bool) -> None:
+        call = self._call
+        if not call.head_sent:
+            call.head_sent = True
+            head = [
+                (b"x-sluice-call-id", call.id.encode()),
+                _NO_SNIFF,
+                (b"cache-control", b"no-cache, no-transform"),
+                (b"x-accel-buffering", b"no"),
+            ]
+            head += [(k.encode(), v.encode("latin-1", "replace")) for k, v in call.headers.items()]
+            if last:
+                head.append((b"content-length", str(len(data)).encode()))
+            await self._send({"type": "http.response.start", "status": call.status or 200, "headers": head})
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+    async def _fail(self, error: PipelineError) -> None:
+        call = self._call
+        if isinstance(error, ClientGone):
+            return
+        if not call.head_sent:
+            call.head_sent = True
+            call.own = call.dialect.error_body(error)
+            await respond_error(self._send, call.dialect, error, call_id=call.id)
+            return
+        if call.headers.get("content-type", "").startswith("text/event-stream"):
+            call.own = call.dialect.error_frame("api_error", error.message, error.error_code)
+            await self._send({"type": "http.response.body", "body": call.own, "more_body": False})
+
+    async def stop_upstream(self) -> None:
+        """Cancel the request that is under way, if one is, and wait for its end."""
+        if self._upstream is not None and not self._upstream.done():
+            self._upstream.cancel()
+            await asyncio.wait({self._upstream})
+
+
+async def respond(
+    send: Send, status: int, body: bytes, *, content_type: bytes = _JSON, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    """Write a whole answer."""
+    head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), _NO_SNIFF, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_error(send: Send, dialect: Dialect, error: PipelineError, *, call_id: str = "") -> None:
+    """Answer with one of our errors in a dialect."""
+    headers: list[tuple[bytes, bytes]] = []
+    if call_id:
+        headers.append((b"x-sluice-call-id", call_id.encode()))
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", str(error.retry_after_s).encode()))
+    status = 405 if error.error_code == "method_not_allowed" else error.http_status
+    await respond(send, status, dialect.error_body(error), headers=tuple(headers))

@@ -1,0 +1,48 @@
+"""The timers of a gateway's calls, all in one place: who waits too long is told so."""
+
+import asyncio
+import time
+
+from gateway.bus import Bus
+from gateway.sets import PolicySets
+from protocol.config import Limits
+from protocol.errors import AuditUnavailable, Overloaded, StreamConnectionLost, StreamTimeout
+
+
+async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:
+    """Twice a second: unclaimed, silent and overdue calls, and keepalives that waited. Runs until cancelled."""
+    while True:
+        await asyncio.sleep(0.5)
+        now = time.monotonic()
+        for call in list(bus.calls.values()):
+            call.add_up()
+            call.show_life(now)
+            call.relay()
+            if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
+                bus.untaken += call.error is None
+                why = sets.fault or "no worker took the call"
+                call.fail(Overloaded(f"{why}; try again", code="no_worker", retry_after_s=1))
+            elif now - call.last_reply > call.activity_s and bus.is_refused:
+                call.fail(StreamConnectionLost("the streams cannot be written now", code="streams_unavailable", retry_after_s=2))
+            elif now - call.last_reply > call.activity_s and bus.gate is not None and bus.gate.is_waiting:
+                call.fail(AuditUnavailable("the record cannot be written now"))
+            elif now - call.last_reply > call.activity_s:
+                call.fail(StreamTimeout(f"no heartbeat from the policy workers for {call.activity_s:g} s"))
+            elif now > call.deadline:
+                if now > call.deadline + 5:
+                    call.fail(StreamTimeout("the call's deadline has passed", code="call_deadline"))
+                if not call.is_overdue:
+                    call.is_overdue = True
+                    call.append("failed", text="call_deadline")
+                    bus.append(call)
+
+
+async def drain(bus: Bus, grace_s: float) -> None:
+    """Give open calls `grace_s`, then end them with an error of their dialect."""
+    until = time.monotonic() + grace_s
+    while bus.calls and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+    for call in list(bus.calls.values()):
+        call.fail(StreamConnectionLost("the gateway is shutting down", code="gateway_shutdown"))
+    while bus.calls and time.monotonic() < until + 2:
+        await asyncio.sleep(0.02)

@@ -1,0 +1,157 @@
+"""What a dialect is: the shape of its value, which each dialect's folder fills, and the codecs that it makes.
+
+A decoder takes one raw chunk (one SSE event with its framing, as the gateway split it) and returns events; it never waits. Decoders and
+encoders keep state per call and are fed in order. Every process loads these values, so codecs are imported when a method is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+from protocol.request import DialectName, Endpoint
+
+if TYPE_CHECKING:
+    from protocol.errors import PipelineError
+    from protocol.events import Event, UpstreamFailed
+    from protocol.request import ChatRequest
+    from protocol.target import Target, Translated
+
+JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
+"""How a judge model is asked for its reply: JSON by a schema, any JSON object, the arguments of a forced tool call, or plain text."""
+Framing = Literal["sse", "none"]
+"""How a streamed answer is cut into chunks: at the blank lines of server-sent events, or not at all, for answers that are one body."""
+
+
+class Decoder(Protocol):
+    """Upstream bytes to events. Raises RemoteProtocolError on what the dialect forbids, and is poisoned after."""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Decode one SSE event. Comments and pings give Ping or nothing."""
+        ...
+
+    def finish(self) -> list[Event]:
+        """The stream is over: close what may be closed; a message that was cut gives UpstreamFailed, never a made-up stop."""
+        ...
+
+
+class Encoder(Protocol):
+    """Events to client bytes."""
+
+    content_type: str
+
+    def encode(self, events: Sequence[Event]) -> bytes:
+        """Return the frames for `events` (a client that did not stream gets its whole body with MessageStop, b"" before).
+
+        UpstreamFailed gives the dialect's error frame and nothing after it. Raises LocalProtocolError on a
+        sequence the dialect does not allow.
+        """
+        ...
+
+
+@cache
+def _module(package: str, name: str) -> Any:
+    return import_module(f"{package}.{name}")
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """One wire format: what it has, as data, and its codecs, each from the module of its folder that the method names.
+
+    There is one value of each, in `protocol.dialects.DIALECTS`. Fields with a default are what one dialect alone has.
+    """
+
+    package: str
+    """Its folder, as Python names it. Each has the modules decode, encode, failures, read and write."""
+    name: DialectName
+    client_paths: Mapping[str, Endpoint]
+    """Where clients send requests, and the endpoint behind each path."""
+    error_paths: tuple[str, ...] = ()
+    """Beginnings of paths below which every error is told in this dialect, also where nothing is served."""
+    error_headers: frozenset[bytes] = frozenset()
+    """Headers of which one is enough for the same: only clients of this dialect send them."""
+    client_base: str = ""
+    """What a client's base URL has after the gateway's address; a provider's ends so, too."""
+    answers: Endpoint
+    """The endpoint at which an upstream answers."""
+    counts: bool = False
+    """Has an upstream the endpoint `count_tokens`? For others, tokens are estimated."""
+    upstream_paths: Mapping[Endpoint, str]
+    """Where each endpoint is below an upstream's base URL, `{model}` being the model; `models` is its listing of models."""
+    base_overlap: str = ""
+    """The beginning of the upstream paths with which a base URL may end all the same: it is taken once."""
+    never_in_base: tuple[str, ...] = ()
+    """Ends of a base URL that `sluice check` warns of: they are added to it for each request."""
+    headers: Mapping[str, str] = {}
+    """Sent upstream with each request, unless the configuration has others."""
+    key_header: tuple[str, str] = ("authorization", "Bearer {key}")
+    """Name and value of the header with a provider's key."""
+    betas_header: str = ""
+    """The header that names beta features upstream. Empty: the dialect has none."""
+    framing: Framing = "sse"
+    keepalive: bytes
+    """What shows life in a stream without content."""
+    judge_replies: tuple[JudgeReply, ...]
+    """In which forms its models can be asked for a judgement; first those that hold the model to the reply's shape."""
+    needs_max_tokens: bool = False
+    """Must every request bound its answer?"""
+    takes_guided: bool = False
+    """Are there servers of it without tool calls that take a JSON Schema for the answer (`Target.guided`)?"""
+    takes_server_tools: bool = False
+    """May a route add server tools and MCP servers to its requests?"""
+    pauses: bool = False
+    """May an upstream pause its turn, and does a client know what that is?"""
+    has_turns: bool = False
+    """Must what an assistant turn held beside text and calls come back in the next request? Clients of this dialect send it, for the
+    others it is looked up in the record."""
+    names_text: bool = False
+    """Is a text block with a name a field of its own, which no client joins to the content?"""
+    thinking_field: str = "reasoning"
+    """Where clients find thinking that has no name."""
+
+    def decoder(self, unknown: frozenset[str]) -> Decoder:
+        """Return a stream decoder. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
+        made: Decoder = _module(self.package, "decode").StreamDecoder(unknown)
+        return made
+
+    def decode_whole(self, body: bytes, unknown: frozenset[str]) -> list[Event]:
+        """Decode an answer that was not streamed (status 200). Raises RemoteProtocolError."""
+        events: list[Event] = _module(self.package, "decode").decode_whole(body, unknown)
+        return events
+
+    def encoder(self, request: ChatRequest, *, call_id: str, created: int) -> Encoder:
+        """Return the encoder that `request` asks for. `created` is Unix seconds; same inputs, same bytes."""
+        made: Encoder = _module(self.package, "encode").make(request, call_id=call_id, created=created)
+        return made
+
+    def decode_request(self, body: bytes, endpoint: Endpoint | None) -> ChatRequest:
+        """Decode a client's body; `endpoint` makes required what it needs. Raises InvalidRequest naming the parameter."""
+        is_due = self.needs_max_tokens and endpoint == self.answers
+        request: ChatRequest = _module(self.package, "read").decode(body, needs_max_tokens=is_due)
+        return request
+
+    def encode_request(self, request: ChatRequest, target: Target, *, changed: bool) -> Translated:
+        """Write a request for an upstream with native tools. Raises InvalidRequest naming what cannot be said there."""
+        translated: Translated = _module(self.package, "write").encode(request, target, changed=changed)
+        return translated
+
+    def decode_error(self, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
+        """Decode an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""
+        failed: UpstreamFailed = _module(self.package, "failures").decode_error(status, body, retry_after)
+        return failed
+
+    def failed_response(self, failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers and body for an upstream failure before the first byte."""
+        answer: tuple[int, dict[str, str], bytes] = _module(self.package, "failures").failed_response(failed)
+        return answer
+
+    def error_body(self, error: PipelineError) -> bytes:
+        """Return our own error as a body."""
+        return bytes(_module(self.package, "failures").error_body(error))
+
+    def error_frame(self, kind: str, message: str, code: str | None) -> bytes:
+        """Return an error as a frame of a stream that already began. Nothing follows it."""
+        return bytes(_module(self.package, "failures").error_frame(kind, message, code))

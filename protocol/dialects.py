@@ -1,0 +1,29 @@
+"""The table of dialects: the one place that names them all. A new dialect is a folder and one line here."""
+
+from collections.abc import Iterable, Mapping
+
+from protocol import anthropic, openai_chat
+from protocol.dialect import Dialect
+from protocol.request import DialectName, Endpoint
+
+DIALECTS: dict[DialectName, Dialect] = {one.name: one for one in (openai_chat.DIALECT, anthropic.DIALECT)}
+DEFAULT: Dialect = openai_chat.DIALECT
+"""For whoever named none: an error at a path that nobody serves, a trial of a policy."""
+
+
+def check_name(name: str) -> DialectName:
+    """Return the name of a dialect. Raises ValueError."""
+    if name not in DIALECTS:
+        raise ValueError(f"no dialect has the name {name!r}")
+    return name
+
+
+def client_paths() -> Mapping[str, tuple[Dialect, Endpoint]]:
+    """Return what is behind each path at which clients send requests."""
+    return {path: (one, endpoint) for one in DIALECTS.values() for path, endpoint in one.client_paths.items()}
+
+
+def of_client(path: str, headers: Iterable[tuple[bytes, bytes]]) -> Dialect:
+    """Return in which dialect an error is told to who sent this."""
+    names = {name for name, _ in headers}
+    return next((one for one in DIALECTS.values() if path.startswith(one.error_paths) or names & one.error_headers), DEFAULT)

@@ -1,0 +1,81 @@
+"""The table of dialects: whole, immutable, and the only place outside the dialects' folders that names them."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from protocol.config import DEMO_MODELS, Upstream
+from protocol.dialects import DEFAULT, DIALECTS, check_name, client_paths, of_client
+from protocol.errors import StreamProtocolError
+from streams import layout
+from tests.unit.test_repository import ROOT, tracked
+
+PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
+NAMED = re.compile(r'"(?:openai|anthropic)"|\.dialect (?:==|!=)')
+GUIDED = ("protocol/target.py", "protocol/text_calls/prompt.py")
+"""`guided: openai` is the name of a server's way to take a schema."""
+PAIRS = ("protocol/changed.py", "protocol/request_texts.py", "protocol/server_tools/families.py")
+"""Writers and readers of requests that still know pairs of dialects. Take a file away from here when it does no more."""
+
+
+def test_nobody_but_the_dialects_names_a_dialect() -> None:
+    found = {}
+    for path in tracked():
+        name = path.relative_to(ROOT).as_posix()
+        if path.suffix != ".py" or not name.startswith(tuple(f"{folder}/" for folder in PRODUCT)) or name in GUIDED + PAIRS:
+            continue
+        own = {Path(*one.package.split(".")).as_posix() for one in DIALECTS.values()}
+        if not name.startswith(tuple(f"{folder}/" for folder in own)) and (lines := NAMED.findall(path.read_text(encoding="utf-8"))):
+            found[name] = lines
+    assert found == {}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
+    one = DIALECTS[name]
+    wanted = {
+        "decode": ("StreamDecoder", "decode_whole"), "encode": ("make",), "read": ("decode",), "write": ("encode",),
+        "failures": ("decode_error", "failed_response", "error_body", "error_frame"),
+    }  # fmt: skip
+    for module, names in wanted.items():
+        made = import_module(f"{one.package}.{module}")
+        assert [n for n in names if not callable(getattr(made, n, None))] == []
+    assert one.name == name and {one.answers, "models"} <= one.upstream_paths.keys() and one.answers in one.client_paths.values()
+    assert one.counts == ("count_tokens" in one.upstream_paths)
+    with pytest.raises(AttributeError):
+        one.name = "other"  # type: ignore[misc]
+
+
+def test_two_dialects_share_no_path_and_no_header() -> None:
+    assert len(client_paths()) == sum(len(one.client_paths) for one in DIALECTS.values())
+    headers = [header for one in DIALECTS.values() for header in one.error_headers]
+    assert len(headers) == len(set(headers))
+
+
+def test_errors_are_told_in_the_dialect_of_path_or_headers() -> None:
+    assert of_client("/v1/messages/batches", []) is DIALECTS["anthropic"]
+    assert of_client("/nowhere", [(b"anthropic-version", b"x")]) is DIALECTS["anthropic"]
+    assert of_client("/v1/chat/completions", [(b"accept", b"x")]) is of_client("/nowhere", []) is DEFAULT
+
+
+def test_a_name_is_checked_where_it_comes_in() -> None:
+    assert check_name("openai") == "openai"
+    with pytest.raises(ValueError, match="no dialect has the name 'gemini'"):
+        check_name("gemini")
+    with pytest.raises(ValueError, match="'openai' or 'anthropic'"):
+        Upstream.model_validate({"dialect": "gemini", "base_url": "http://x"})
+    start = layout.Start(
+        call_id=layout.new_call_id(), at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=(), policy="", session="",
+        nonce="n", deadline=2,
+    )  # fmt: skip
+    packed = msgspec.msgpack.encode(start)
+    assert layout.unpack_start(packed) == start
+    with pytest.raises(StreamProtocolError):
+        layout.unpack_start(packed.replace(b"\xa6openai", b"\xa6gemini"))
+
+
+def test_each_dialect_has_a_demo_model() -> None:
+    assert DEMO_MODELS == {"demo": None, "demo-openai": "openai", "demo-anthropic": "anthropic"}
