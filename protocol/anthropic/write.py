@@ -5,6 +5,7 @@ from typing import Any
 from protocol import fields
 from protocol.anthropic import models as claude_models
 from protocol.anthropic import options_write as anthropic_options_write
+from protocol.anthropic.gate import apply
 from protocol.anthropic.messages_write import MessageWriter, read_input
 from protocol.anthropic.names import names_of
 from protocol.anthropic.options_write import DEFAULT_MAX_TOKENS, thinks_by_budget
@@ -13,7 +14,6 @@ from protocol.anthropic.tools_write import ToolPart, write_tools
 from protocol.fields import invalid
 from protocol.json_strict import dumps
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart
-from protocol.server_tools.families import apply
 from protocol.target import Draft, Restore, Target, Translated
 
 

@@ -12,6 +12,7 @@ import msgspec
 from protocol import fields
 from protocol.fields import invalid
 from protocol.json_strict import dumps, loads_arguments
+from protocol.openai_chat import gate
 from protocol.openai_chat import models as openai_models
 from protocol.openai_chat.messages_read import result_text
 from protocol.openai_chat.messages_write import MessageWriter
@@ -19,7 +20,6 @@ from protocol.openai_chat.options_write import write_options
 from protocol.openai_chat.tools_write import added_search, names_of, write_tools
 from protocol.request import ChatRequest, OtherPart, Part, ResponseFormat, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart
 from protocol.server_tools.data import table
-from protocol.server_tools.families import gate_openai
 from protocol.target import Draft, Restore, Target, Translated
 
 
@@ -29,7 +29,7 @@ def encode(request: ChatRequest, target: Target, changed: bool = True) -> Transl
     row = openai_models.row(request.model)
     search = added_search(draft, row)
     if request.dialect == "openai":
-        gate_openai(request, target)
+        gate.check(request, target)
         known = _without_unknown(draft)
         request, changed = known, changed or known is not request
         if not changed and (search is None or request.web_search is not None):
