@@ -8,9 +8,10 @@ for a stream, the whole body at the end when it did not. Both keep state per cal
 from collections.abc import Sequence
 from typing import Protocol
 
-from protocol import bounds
+from protocol import bounds, dialects_parts
 from protocol.errors import RemoteProtocolError
 from protocol.events import Event, UpstreamFailed
+from protocol.neutral import NeutralRequest
 from protocol.request import ChatRequest, Dialect, Endpoint
 from protocol.target import Target, Translated
 from protocol.value_count import count_values
@@ -111,9 +112,14 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
     else:
         from protocol.openai_chat.write import encode as write
     if target.native_tools:
-        return write(request, target, changed=changed)
+        return write(_for(request, target), target, changed=changed)
     from protocol.text_calls import prompt as prompt_tools
 
     injected = prompt_tools.inject(request, target)
-    translated = write(injected.request, target, changed=changed or injected.request is not request)
+    translated = write(_for(injected.request, target), target, changed=changed or injected.request is not request)
     return prompt_tools.finished(translated, injected)
+
+
+def _for(request: ChatRequest, target: Target) -> ChatRequest | NeutralRequest:
+    """The request as the target's writer takes it: one of its own dialect as it is, one of another in neutral parts."""
+    return request if request.dialect == target.dialect else dialects_parts.neutral(request.dialect)(request)

@@ -1,17 +1,17 @@
 """The messages of a chat/completions client, written for a provider of the Messages dialect (protocol.md 1.1)."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
-from protocol.anthropic import media
+from protocol.anthropic.media import media_block
 from protocol.anthropic.models import ModelRow
 from protocol.anthropic.names import Ids, Names
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
-from protocol.openai_chat.messages_read import result_text
-from protocol.request import OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.neutral import MediaPart, NeutralPart, NeutralTurn, RefusalPart, ResultPart
+from protocol.request import OtherPart, TextPart, ToolUsePart
 from protocol.target import Draft
 
 MAX_BREAKPOINTS = 4
@@ -26,8 +26,9 @@ _ECHOES = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thi
 class MessageWriter:
     """Writes the system texts and the turns of one request."""
 
-    def __init__(self, draft: Draft, row: ModelRow, names: Names) -> None:
+    def __init__(self, draft: Draft, turns: Sequence[NeutralTurn], row: ModelRow, names: Names) -> None:
         self._draft = draft
+        self._turns = turns
         self._row = row
         self._names = names
         self._ids = Ids()
@@ -55,10 +56,9 @@ class MessageWriter:
 
     def turns(self) -> list[dict[str, Any]]:
         """Return the messages, [] where none has content. Raises InvalidRequest naming what the provider cannot be told."""
-        turns = self._draft.request.turns
         messages: list[dict[str, Any]] = []
-        followed = _before_assistant(turns)
-        for position, turn in enumerate(turns):
+        followed = _before_assistant(self._turns)
+        for position, turn in enumerate(self._turns):
             role = "assistant" if turn.role == "assistant" else "user"
             blocks = self._blocks(turn)
             if turn.role == "system":
@@ -86,17 +86,12 @@ class MessageWriter:
                 del block["cache_control"]
             self._draft.drop("prompt_cache_breakpoint")
 
-    def _blocks(self, turn: Turn) -> list[dict[str, Any]]:
+    def _blocks(self, turn: NeutralTurn) -> list[dict[str, Any]]:
         self._note_unknown(turn.extra)
         blocks = [block for part in turn.parts for block in self._part(part)]
-        if turn.role == "assistant":
-            if isinstance(refusal := turn.extra.get("refusal"), str) and refusal.strip():
-                blocks.insert(0, {"type": "text", "text": refusal})
-            if turn.extra.get("audio") is not None:
-                invalid("the audio of an earlier answer cannot be sent to this model's provider", "messages")
         return self._mark_last(blocks, turn.extra)
 
-    def _part(self, part: Part) -> list[dict[str, Any]]:
+    def _part(self, part: NeutralPart) -> list[dict[str, Any]]:
         match part:
             case TextPart():
                 self._note_unknown(part.extra)
@@ -104,49 +99,32 @@ class MessageWriter:
             case ToolUsePart():
                 name, identity = self._names.upstream(part.name), self._ids.upstream(part.id)
                 return [self._mark({"type": "tool_use", "id": identity, "name": name, "input": read_input(part)}, part.extra)]
-            case ToolResultPart():
+            case ResultPart():
                 return [self._result(part)]
             case OtherPart(dialect="anthropic"):
                 # from the record of an earlier answer: signed, so as it was
                 return [part.body]
+            case MediaPart(media="audio"):
+                invalid("the audio of an earlier answer cannot be sent to this model's provider", "messages")
+            case MediaPart():
+                self._note_unknown(part.extra)
+                return [self._mark(media_block(self._draft, part), part.extra)]
+            case RefusalPart():
+                return [{"type": "text", "text": part.text}] if part.text.strip() else []
+            case OtherPart():
+                invalid(f"a part of type {part.kind[:60]!r} cannot be sent to this model's provider", "messages")
             case _:
-                return self._foreign(part)
+                assert_never(part)
 
-    def _result(self, part: ToolResultPart) -> dict[str, Any]:
-        if part.form == "legacy" and not part.tool_call_id:
+    def _result(self, part: ResultPart) -> dict[str, Any]:
+        if part.form == "legacy" and not part.call_id:
             invalid("a function message answers no earlier function_call", "messages")
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._ids.upstream(part.tool_call_id), "content": part.text}
-        original = part.extra.get("content")
-        if isinstance(original, list) and result_text(original, "") == part.text and any(p.keys() != {"type", "text"} for p in original):
-            parts = [TextPart(p["text"], p) if p["type"] == "text" else OtherPart(p["type"], p, "openai") for p in original]
-            block["content"] = [b for p in parts for b in self._part(p)]
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._ids.upstream(part.call_id), "content": part.text}
+        if part.parts:
+            block["content"] = [b for p in part.parts for b in self._part(p)]
         if part.is_error:
             block["is_error"] = True
         return self._mark(block, part.extra)
-
-    def _foreign(self, part: OtherPart) -> list[dict[str, Any]]:
-        body = part.body
-        match part.kind:
-            case "image_url":
-                image = body.get("image_url")
-                image = image if isinstance(image, dict) else {"url": image}
-                if image.get("detail") not in (None, "auto"):
-                    self._draft.drop("messages[].image_url.detail")
-                return [self._mark(media.image_block(image.get("url")), body)]
-            case "file":
-                return [self._mark(self._file(body.get("file")), body)]
-            case "refusal" if isinstance(text := body.get("refusal"), str):
-                return [{"type": "text", "text": text}] if text.strip() else []
-        invalid(f"a part of type {part.kind[:60]!r} cannot be sent to this model's provider", "messages")
-
-    def _file(self, file: Any) -> dict[str, Any]:
-        if not isinstance(file, dict) or file.get("file_id") is None or file.get("file_data") is not None:
-            return media.file_block(file)
-        if "files" not in self._draft.target.families:
-            invalid("file_id names a file at a provider, and this key may not use such files; send file_data", "messages")
-        if not isinstance(file["file_id"], str):
-            invalid("file.file_id must be a string", "messages")
-        return {"type": "document", "source": {"type": "file", "file_id": file["file_id"]}}
 
     def _mark_last(self, blocks: list[dict[str, Any]], extra: dict[str, Any]) -> list[dict[str, Any]]:
         last = blocks[-1] if blocks else None
@@ -172,7 +150,7 @@ class MessageWriter:
                 self._draft.drop(f"messages[].{name[:60]}")
 
 
-def _before_assistant(turns: Sequence[Turn]) -> list[bool]:
+def _before_assistant(turns: Sequence[NeutralTurn]) -> list[bool]:
     """Tell for each turn whether an assistant's comes next, or nothing but system messages: where a system message may stay one."""
     result, may = [], True
     for turn in reversed(turns):
@@ -182,9 +160,9 @@ def _before_assistant(turns: Sequence[Turn]) -> list[bool]:
     return result[::-1]
 
 
-def _is_empty(turn: Turn) -> bool:
+def _is_empty(turn: NeutralTurn) -> bool:
     """Will nothing be written of this turn?"""
-    return not turn.extra.get("refusal") and all(isinstance(p, TextPart) and not p.text.strip() for p in turn.parts)
+    return all(isinstance(p, TextPart | RefusalPart) and not p.text.strip() for p in turn.parts)
 
 
 def _trim_prefill(message: dict[str, Any]) -> None:

@@ -1,0 +1,68 @@
+"""A request in no dialect's words: what the reader of one dialect makes of it for the writers of all others.
+
+A request that stays in its dialect is never brought into this form: it goes out with every field as it came. `extra`, here, has what only
+the client's dialect knows, or words of another one that the client used: a writer takes its own from it and notes the rest as left out.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from protocol.request import NOTHING, CallForm, ChatRequest, OtherPart, TextPart, ToolUsePart
+
+
+class ResultPart(msgspec.Struct, frozen=True, kw_only=True, tag="tool_result"):
+    """The client's result for the tool call `call_id`, as text; `parts` is what it came as, where that is more."""
+
+    call_id: str
+    text: str
+    is_error: bool = False
+    parts: tuple["NeutralPart", ...] = ()
+    form: CallForm = "function"
+    extra: dict[str, Any] = NOTHING
+
+
+class MediaPart(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
+    """An image, a document, sound or a search result. What is not None of `data` (base64), `url`, `file_id` (at a provider) and `text`
+    is its content; where all are, `parts`. `media_type` is "" where nobody knows it."""
+
+    media: Literal["image", "document", "audio", "search_result"]
+    media_type: str = ""
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    text: str | None = None
+    parts: tuple["NeutralPart", ...] = ()
+    title: str = ""
+    context: str = ""
+    extra: dict[str, Any] = NOTHING
+
+
+class RefusalPart(msgspec.Struct, frozen=True, tag="refusal"):
+    """The words with which an earlier answer refused."""
+
+    text: str
+
+
+NeutralPart = TextPart | ToolUsePart | ResultPart | MediaPart | RefusalPart | OtherPart
+"""OtherPart stays what has no neutral form; of the target's own dialect it is from the record, and goes out as it is."""
+
+
+class NeutralTurn(msgspec.Struct, frozen=True):
+    """One turn, as `Turn`."""
+
+    role: Literal["user", "assistant", "system"]
+    parts: tuple[NeutralPart, ...]
+    extra: dict[str, Any] = NOTHING
+
+
+class NeutralRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that crosses. `request` has the model, the options and the tools; its turns are still the client's."""
+
+    request: ChatRequest
+    turns: tuple[NeutralTurn, ...]
+
+
+def kind_of(part: NeutralPart) -> str:
+    """Return what errors call a part: the type that its own dialect gives it, where only that one knows it."""
+    return part.kind if isinstance(part, OtherPart) else str(part.__struct_config__.tag)
