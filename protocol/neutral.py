@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from protocol.request import NOTHING, CallForm, ChatRequest, OtherPart, TextPart, ToolUsePart
+from protocol.request import NOTHING, CallForm, ChatRequest, Dialect, OtherPart, TextPart, ToolUsePart
 
 
 class ResultPart(msgspec.Struct, frozen=True, kw_only=True, tag="tool_result"):
@@ -44,7 +44,44 @@ class RefusalPart(msgspec.Struct, frozen=True, tag="refusal"):
     text: str
 
 
-NeutralPart = TextPart | ToolUsePart | ResultPart | MediaPart | RefusalPart | OtherPart
+class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
+    """Reasoning of an earlier answer. `sealed`, a signature or encrypted data, means something to a provider of `sealed_for` alone."""
+
+    text: str
+    sealed: str
+    sealed_for: Dialect
+
+
+class ProviderCallPart(msgspec.Struct, frozen=True, kw_only=True, tag="provider_call"):
+    """A call that the provider ran itself in an earlier answer. `kind`, here and below, is its type in the client's dialect."""
+
+    id: str
+    name: str
+    input: Any
+    server: str = ""
+    """The MCP server that it was of."""
+    kind: str
+
+
+class ProviderResultPart(msgspec.Struct, frozen=True, kw_only=True, tag="provider_result"):
+    """What came of such a call, as it was; it may be in a later turn than its call."""
+
+    call_id: str
+    content: Any
+    is_error: bool
+    kind: str
+
+
+class SummaryPart(msgspec.Struct, frozen=True, tag="summary"):
+    """What a provider wrote in the place of earlier turns."""
+
+    text: str
+
+
+NeutralPart = (
+    TextPart | ToolUsePart | ResultPart | MediaPart | RefusalPart | ThinkingPart | ProviderCallPart | ProviderResultPart | SummaryPart
+    | OtherPart
+)  # fmt: skip
 """OtherPart stays what has no neutral form; of the target's own dialect it is from the record, and goes out as it is."""
 
 

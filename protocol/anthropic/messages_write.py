@@ -10,7 +10,18 @@ from protocol.anthropic.models import ModelRow
 from protocol.anthropic.names import Ids, Names
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
-from protocol.neutral import MediaPart, NeutralPart, NeutralTurn, RefusalPart, ResultPart
+from protocol.neutral import (
+    MediaPart,
+    NeutralPart,
+    NeutralTurn,
+    ProviderCallPart,
+    ProviderResultPart,
+    RefusalPart,
+    ResultPart,
+    SummaryPart,
+    ThinkingPart,
+    kind_of,
+)
 from protocol.request import OtherPart, TextPart, ToolUsePart
 from protocol.target import Draft
 
@@ -111,8 +122,10 @@ class MessageWriter:
                 return [self._mark(media_block(self._draft, part), part.extra)]
             case RefusalPart():
                 return [{"type": "text", "text": part.text}] if part.text.strip() else []
-            case OtherPart():
-                invalid(f"a part of type {part.kind[:60]!r} cannot be sent to this model's provider", "messages")
+            case ThinkingPart():
+                return []  # sealed for another provider, or not at all
+            case ProviderCallPart() | ProviderResultPart() | SummaryPart() | OtherPart():
+                invalid(f"a part of type {kind_of(part)[:60]!r} cannot be sent to this model's provider", "messages")
             case _:
                 assert_never(part)
 

@@ -1,12 +1,23 @@
 """A Messages request in neutral parts, for a provider of another dialect (protocol.md 1.10)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from protocol.anthropic.read import result_text
 from protocol.fields import invalid
-from protocol.neutral import MediaPart, NeutralPart, NeutralRequest, NeutralTurn, ResultPart
+from protocol.neutral import (
+    MediaPart,
+    NeutralPart,
+    NeutralRequest,
+    NeutralTurn,
+    ProviderCallPart,
+    ProviderResultPart,
+    ResultPart,
+    SummaryPart,
+    ThinkingPart,
+)
 from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, ToolResultPart, Turn
 
 
@@ -16,15 +27,16 @@ def neutral(request: ChatRequest) -> NeutralRequest:
 
 
 def _turn(turn: Turn) -> NeutralTurn:
-    return NeutralTurn(turn.role, tuple(_part(p, is_asked=turn.role == "user") for p in turn.parts), turn.extra)
+    read = _OF_ROLE.get(turn.role)
+    return NeutralTurn(turn.role, tuple(_part(p, read) for p in turn.parts), turn.extra)
 
 
-def _part(part: Part, *, is_asked: bool) -> NeutralPart:
+def _part(part: Part, read: Callable[[dict[str, Any]], NeutralPart] | None) -> NeutralPart:
     match part:
         case ToolResultPart():
             return _result(part)
-        case OtherPart(dialect="anthropic") if is_asked:
-            return _block(part.body)
+        case OtherPart(dialect="anthropic") if read is not None:
+            return read(part.body)
         case _:
             return part
 
@@ -105,3 +117,30 @@ def _content(content: Any) -> tuple[NeutralPart, ...]:
     if not isinstance(content, list) or not all(isinstance(b, dict) and b.get("type") in ("text", "image") for b in content):
         invalid("the content of a document or search result must be text and images", "messages")
     return tuple(map(_block, content))
+
+
+def _answered(block: dict[str, Any]) -> NeutralPart:
+    """A block of an earlier answer."""
+    match block["type"]:
+        case "thinking":
+            text, sealed = (v if isinstance(v := block.get(name), str) else "" for name in ("thinking", "signature"))
+            return ThinkingPart(text, sealed, "anthropic")
+        case "redacted_thinking":
+            return ThinkingPart("", str(block.get("data")), "anthropic")
+        case "server_tool_use" | "mcp_tool_use" as kind:
+            identity, server = (v if isinstance(v := block.get(name), str) else "" for name in ("id", "server_name"))
+            return ProviderCallPart(id=identity, name=str(block.get("name")), input=block.get("input", {}), server=server, kind=kind)
+        case str(kind) if kind.endswith("_tool_result"):
+            call = v if isinstance(v := block.get("tool_use_id"), str) else ""
+            return ProviderResultPart(call_id=call, content=block.get("content"), is_error=block.get("is_error") is True, kind=kind)
+        case "compaction":
+            return SummaryPart(v if isinstance(v := block.get("content"), str) else "")
+        case "mcp_tool_listing" | "fallback" as kind:
+            # bookkeeping of the provider's own
+            return TextPart("", {kind: True})
+        case kind:
+            return OtherPart(kind, block, "anthropic")
+
+
+_OF_ROLE = {"user": _block, "assistant": _answered}
+"""What reads the blocks of a turn that are no text, call or result."""

@@ -5,10 +5,21 @@ itself does with turns before the last question; it is noted only where it belon
 """
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, assert_never
 
 from protocol.fields import invalid
-from protocol.neutral import NeutralPart, NeutralTurn, ResultPart, kind_of
+from protocol.neutral import (
+    MediaPart,
+    NeutralPart,
+    NeutralTurn,
+    ProviderCallPart,
+    ProviderResultPart,
+    RefusalPart,
+    ResultPart,
+    SummaryPart,
+    ThinkingPart,
+    kind_of,
+)
 from protocol.openai_chat.media import note, parts_of, text_part
 from protocol.openai_chat.models import ModelRow
 from protocol.openai_chat.names import Names, call_id
@@ -16,15 +27,13 @@ from protocol.request import OtherPart, TextPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
 
-_THINKING = ("thinking", "redacted_thinking")
-
 
 class MessageWriter:
     """The messages of one request."""
 
     def __init__(self, draft: Draft, turns: Sequence[NeutralTurn], row: ModelRow, names: Names) -> None:
         self._draft, self._turns, self._row, self._names = draft, turns, row, names
-        self._results = provider_history.results_of(draft.request.turns)
+        self._results = provider_history.results_of(turns)
 
     def messages(self) -> list[dict[str, Any]]:
         """Return all messages, the system message first. Raises InvalidRequest naming what cannot be said."""
@@ -101,12 +110,20 @@ class MessageWriter:
                     note(self._draft, "messages[]", part.extra, *(("caller",) if part.extra.get("caller") == {"type": "direct"} else ()))
                     function = {"name": self._names.upstream(part.name), "arguments": part.arguments or "{}"}
                     calls.append({"id": self._id(part.id), "type": "function", "function": function})
-                case OtherPart(kind=kind, body=body) if kind in _THINKING:
-                    thoughts.append(body["thinking"] if isinstance(body.get("thinking"), str) else "")
-                case OtherPart():
-                    texts += self._other(part, follows=bool("".join(texts)))
-                case _:
+                case ThinkingPart():
+                    thoughts.append(part.text)
+                case RefusalPart() | SummaryPart():
+                    texts += _aside(part.text, texts)
+                case ProviderCallPart():
+                    # a result is one call's: told again for every call of its id, it would cost its size each time
+                    texts += _aside(provider_history.told(part, self._results.pop(part.id, None)), texts)
+                    self._draft.drop(f"messages[].{part.kind}")
+                case ProviderResultPart():
+                    self._draft.drop(f"messages[].{part.kind}")
+                case ResultPart() | MediaPart() | OtherPart():
                     _misplaced(part)
+                case _:
+                    assert_never(part)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
         if thoughts and calls and self._row.reasoning_content:
             message["reasoning_content"] = "".join(thoughts)
@@ -116,20 +133,10 @@ class MessageWriter:
             message["tool_calls"] = calls
         return message
 
-    def _other(self, part: OtherPart, *, follows: bool) -> list[str]:
-        """The text for what the provider did itself; a result is told with its call."""
-        text = ""
-        if part.kind in provider_history.CALLS:
-            identity = part.body.get("id")
-            # a result is one call's: told again for every call of its id, it would cost its size each time
-            text = provider_history.told(part.body, self._results.pop(identity, None) if isinstance(identity, str) else None)
-        elif part.kind == "compaction" and isinstance(part.body.get("content"), str):
-            text = part.body["content"]
-        elif not provider_history.is_result(part.kind) and part.kind not in provider_history.SILENT and part.kind != "compaction":
-            _misplaced(part)
-        if part.kind != "compaction":
-            self._draft.drop(f"messages[].{part.kind}")
-        return [("\n\n" if follows else "") + text + "\n\n"] if text else []
+
+def _aside(text: str, before: list[str]) -> list[str]:
+    """The pieces for a text that is not of the answer itself."""
+    return [("\n\n" if any(before) else "") + text + "\n\n"] if text else []
 
 
 _NAMED = {"image_url": "image", "file": "document"}
