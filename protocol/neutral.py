@@ -4,11 +4,32 @@ A request that stays in its dialect is never brought into this form: it goes out
 the client's dialect knows, or words of another one that the client used: a writer takes its own from it and notes the rest as left out.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from protocol.request import NOTHING, CallForm, ChatRequest, Dialect, OtherPart, TextPart, ToolUsePart
+
+Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
+"""How much a model is to think, from the least to the most."""
+
+
+class Option(msgspec.Struct, frozen=True):
+    """A field of an `extra` that other dialects may have a word for, under the client's name for it.
+
+    cache: the prompt up to here is worth keeping; `value` is for how long, if the client said so. service_tier: auto, standard or
+    the client's own word. grammar: of what a custom tool takes. harmless: left out, it changes no meaning.
+    """
+
+    meaning: Literal["cache", "top_k", "service_tier", "grammar", "harmless"]
+    value: Any = None
+
+
+def find_option(extra: dict[str, Any], meaning: str) -> tuple[str, Option] | None:
+    """Return the client's name and the field of that meaning."""
+    return next(((n, v) for n, v in extra.items() if isinstance(v, Option) and v.meaning == meaning), None)
 
 
 class ResultPart(msgspec.Struct, frozen=True, kw_only=True, tag="tool_result"):
@@ -94,10 +115,15 @@ class NeutralTurn(msgspec.Struct, frozen=True):
 
 
 class NeutralRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that crosses. `request` has the model, the options and the tools; its turns are still the client's."""
+    """A request that crosses. `request` has the model, the tools and the options: Options in `extra`, and what only the client's
+    dialect knows; `web_search` as a tool in the words of `data/server_tools.json`. Its turns are still the client's."""
 
     request: ChatRequest
+    system: tuple[NeutralTurn, ...]
+    """What `request.system` was read from: with what was said beside the texts."""
     turns: tuple[NeutralTurn, ...]
+    words: Mapping[str, str]
+    """The client's names of parameters where they are not ours: they name what is left out or refused."""
 
 
 def kind_of(part: NeutralPart) -> str:

@@ -1,4 +1,4 @@
-"""The messages of a chat/completions client, written for a provider of the Messages dialect (protocol.md 1.1)."""
+"""The messages of a request that crosses, written for a provider of the Messages dialect (protocol.md 1.1)."""
 
 from collections.abc import Sequence
 from typing import Any, assert_never
@@ -13,13 +13,16 @@ from protocol.json_strict import AmbiguousJson, loads_arguments, normal_argument
 from protocol.neutral import (
     MediaPart,
     NeutralPart,
+    NeutralRequest,
     NeutralTurn,
+    Option,
     ProviderCallPart,
     ProviderResultPart,
     RefusalPart,
     ResultPart,
     SummaryPart,
     ThinkingPart,
+    find_option,
     kind_of,
 )
 from protocol.request import OtherPart, TextPart, ToolUsePart
@@ -29,47 +32,34 @@ MAX_BREAKPOINTS = 4
 """Places that one request may mark for the prompt cache."""
 SYSTEM_MARK = "[system message] "
 """Before a system message that stands where only a user's may."""
-_KNOWN = frozenset(("role", "content", "cache_control", "prompt_cache_breakpoint"))
-_ECHOES = frozenset(("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "annotations", "refusal", "id"))
-"""What clients send back of an answer. Thinking goes upstream only as recorded with its signature, never as a client tells it."""
 
 
 class MessageWriter:
     """Writes the system texts and the turns of one request."""
 
-    def __init__(self, draft: Draft, turns: Sequence[NeutralTurn], row: ModelRow, names: Names) -> None:
+    def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
         self._draft = draft
-        self._turns = turns
+        self._neutral = neutral
         self._row = row
         self._names = names
         self._ids = Ids()
-        self._marked: list[dict[str, Any]] = []
+        self._marked: list[tuple[str, dict[str, Any]]] = []
         self._own_marks = 0
 
     def system(self) -> list[dict[str, Any]]:
         """Return a text block for each leading system message; more where parts of it are marked for the cache."""
-        request = self._draft.request
-        originals = request.system_messages if len(request.system_messages) == len(request.system) else ({},) * len(request.system)
-        blocks = []
-        for text, message in zip(request.system, originals, strict=True):
-            blocks += self._system_blocks(text, message)
+        blocks: list[dict[str, Any]] = []
+        for turn in self._neutral.system:
+            said = [block for part in turn.parts for block in self._part(part)]
+            self._note_unknown(turn.extra)
+            blocks += self._mark_last(said, turn.extra)
         return blocks
-
-    def _system_blocks(self, text: str, message: dict[str, Any]) -> list[dict[str, Any]]:
-        content = message.get("content")
-        parts = content if isinstance(content, list) else []
-        if any(p.get("cache_control") or p.get("prompt_cache_breakpoint") for p in parts) and "".join(p["text"] for p in parts) == text:
-            blocks = [self._mark({"type": "text", "text": p["text"]}, p) for p in parts if p["text"].strip()]
-        else:
-            blocks = [{"type": "text", "text": text}] if text.strip() else []
-        self._note_unknown(message)
-        return self._mark_last(blocks, message)
 
     def turns(self) -> list[dict[str, Any]]:
         """Return the messages, [] where none has content. Raises InvalidRequest naming what the provider cannot be told."""
         messages: list[dict[str, Any]] = []
-        followed = _before_assistant(self._turns)
-        for position, turn in enumerate(self._turns):
+        followed = _before_assistant(self._neutral.turns)
+        for position, turn in enumerate(self._neutral.turns):
             role = "assistant" if turn.role == "assistant" else "user"
             blocks = self._blocks(turn)
             if turn.role == "system":
@@ -90,12 +80,12 @@ class MessageWriter:
         return messages
 
     def limit_marks(self, more: int) -> None:
-        """Take back the first marks of prompt_cache_breakpoint where, with `more` on tools, there are too many."""
+        """Take back the first marks that are not the client's cache_control where, with `more` on tools, there are too many."""
         surplus = len(self._marked) + self._own_marks + more - MAX_BREAKPOINTS
         if self._marked and surplus > 0:
-            for block in self._marked[:surplus]:
+            for name, block in self._marked[:surplus]:
                 del block["cache_control"]
-            self._draft.drop("prompt_cache_breakpoint")
+                self._draft.drop(name)
 
     def _blocks(self, turn: NeutralTurn) -> list[dict[str, Any]]:
         self._note_unknown(turn.extra)
@@ -150,16 +140,16 @@ class MessageWriter:
         if isinstance(own := extra.get("cache_control"), dict):
             block["cache_control"] = own
             self._own_marks += 1
-        elif isinstance(breakpoint_ := extra.get("prompt_cache_breakpoint"), dict):
+        elif (mark := find_option(extra, "cache")) is not None:
             block["cache_control"] = {"type": "ephemeral"}
-            self._marked.append(block)
-            if breakpoint_.get("ttl") is not None:
-                self._draft.drop("prompt_cache_breakpoint.ttl")
+            self._marked.append((mark[0], block))
+            if mark[1].value is not None:
+                self._draft.drop(f"{mark[0]}.ttl")
         return block
 
     def _note_unknown(self, extra: dict[str, Any]) -> None:
         for name, value in extra.items():
-            if value is not None and name not in _KNOWN and name not in _ECHOES and name not in ("type", "text", "audio"):
+            if name != "cache_control" and not isinstance(value, Option):
                 self._draft.drop(f"messages[].{name[:60]}")
 
 

@@ -12,23 +12,106 @@ from protocol.neutral import (
     NeutralPart,
     NeutralRequest,
     NeutralTurn,
+    Option,
     ProviderCallPart,
     ProviderResultPart,
     ResultPart,
     SummaryPart,
     ThinkingPart,
 )
-from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, ToolResultPart, Turn
+from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
+
+_HARMLESS = frozenset(("diagnostics", "fallback_credit_token"))
+"""Left out, they change no meaning."""
+_READ = frozenset(("system", "thinking", "output_format", "betas", "anthropic_beta"))
+"""What is read elsewhere. What the names of betas switch on is in the body, and noted there."""
+_THINKING = ("enabled", "adaptive", "between_tools", "disabled")
+_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+_WORDS = {"effort": "output_config.effort", "stop": "stop_sequences"}
 
 
 def neutral(request: ChatRequest) -> NeutralRequest:
     """Return the request without what only this dialect has. Raises InvalidRequest naming what cannot be read."""
-    return NeutralRequest(request=request, turns=tuple(map(_turn, request.turns)))
+    system, turns = _system(request), tuple(map(_turn, request.turns))
+    extra, effort = _options(request.extra), request.reasoning.effort if request.reasoning is not None else None
+    thinking = request.extra.get("thinking")
+    if isinstance(thinking, dict) and thinking.get("type") not in _THINKING:
+        invalid(f"thinking.type must be one of {', '.join(_THINKING)}", "thinking")
+    if effort not in (None, *_EFFORTS):
+        invalid(f"output_config.effort must be one of {', '.join(_EFFORTS)}", "output_config")
+    written = msgspec.structs.replace(request, extra=extra, tools=tuple(map(_tool, request.tools)))
+    return NeutralRequest(request=written, system=system, turns=turns, words=_WORDS)
+
+
+def _options(extra: dict[str, Any]) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for name, value in extra.items():
+        if value in (None, "", [], {}) or name in _READ or (name, value) == ("speed", "standard"):
+            continue
+        match name:
+            case "metadata":
+                if len(value) > ("user_id" in value):
+                    said[name] = Option("harmless")
+            case "service_tier":
+                if value not in ("auto", "standard_only"):
+                    invalid("service_tier must be auto or standard_only", "service_tier")
+                said[name] = Option("service_tier", "auto" if value == "auto" else "standard")
+            case "output_config":
+                said |= _output_config(value)
+            case "context_management":
+                _check_edits(value)
+                said[name] = Option("harmless")
+            case "cache_control":
+                said[name] = _mark(value)
+            case "top_k":
+                said[name] = Option("top_k", value)
+            case _:
+                said[name] = Option("harmless") if name in _HARMLESS or (name, value) == ("speed", "fast") else value
+    return said
+
+
+def _output_config(value: dict[str, Any]) -> dict[str, Any]:
+    if unknown := [name for name in value if name not in ("effort", "format", "task_budget")]:
+        invalid(f"output_config.{unknown[0][:60]} cannot be sent to this model's provider", "output_config")
+    return {"output_config.task_budget": Option("harmless")} if value.get("task_budget") is not None else {}
+
+
+def _check_edits(value: Any) -> None:
+    """Earlier thinking is not sent anyway; edits of anything else change what the model reads, and nobody here would make them."""
+    edits = value.get("edits") if isinstance(value, dict) else None
+    if not isinstance(edits, list) or not all(isinstance(e, dict) and str(e.get("type")).startswith("clear_thinking_") for e in edits):
+        invalid("context_management with other edits than of thinking cannot be sent to this model's provider", "context_management")
+
+
+def _tool(tool: Tool) -> Tool:
+    if tool.kind in ("server", "client") or not tool.extra:
+        return tool
+    return msgspec.structs.replace(tool, extra=_beside({n: v for n, v in tool.extra.items() if n != "type" and v not in (None, False)}))
+
+
+def _system(request: ChatRequest) -> tuple[NeutralTurn, ...]:
+    system = request.extra.get("system")
+    blocks = [b for b in system if isinstance(b, dict)] if isinstance(system, list) else []
+    beside = [_beside({n: v for n, v in b.items() if n not in ("type", "text")}) for b in blocks]
+    if [b.get("text") for b in blocks] == list(request.system):
+        return (NeutralTurn("system", tuple(map(TextPart, request.system, beside))),)
+    return (NeutralTurn("system", tuple(map(TextPart, request.system)), {n: v for said in beside for n, v in said.items()}),)
+
+
+def _mark(value: Any) -> Option:
+    return Option("cache", value.get("ttl") if isinstance(value, dict) else None)
+
+
+def _beside(extra: dict[str, Any]) -> dict[str, Any]:
+    """What is said beside a text, call or result."""
+    if not extra:
+        return NOTHING
+    return {n: _mark(v) if n == "cache_control" else v for n, v in extra.items() if v is not None}
 
 
 def _turn(turn: Turn) -> NeutralTurn:
     read = _OF_ROLE.get(turn.role)
-    return NeutralTurn(turn.role, tuple(_part(p, read) for p in turn.parts), turn.extra)
+    return NeutralTurn(turn.role, tuple(_part(p, read) for p in turn.parts), _beside(turn.extra))
 
 
 def _part(part: Part, read: Callable[[dict[str, Any]], NeutralPart] | None) -> NeutralPart:
@@ -37,6 +120,10 @@ def _part(part: Part, read: Callable[[dict[str, Any]], NeutralPart] | None) -> N
             return _result(part)
         case OtherPart(dialect="anthropic") if read is not None:
             return read(part.body)
+        case TextPart(extra=extra) | ToolUsePart(extra=extra) if extra:
+            # of an answer: no sources, or called by the model itself, say nothing
+            silent: dict[str, Any] = {"citations": [[]], "caller": [{"type": "direct"}]} if read is _answered else {}
+            return msgspec.structs.replace(part, extra=_beside({n: v for n, v in extra.items() if v not in silent.get(n, ())}))
         case _:
             return part
 
@@ -48,11 +135,11 @@ def _result(part: ToolResultPart) -> ResultPart:
         # a result that a policy rewrote is its text alone
         if any(b.keys() != {"type", "text"} for b in original) and result_text(original, "") == part.text:
             parts = [_block(b) for b in original]
-    return ResultPart(call_id=part.tool_call_id, text=part.text, is_error=part.is_error, parts=tuple(parts), extra=extra)
+    return ResultPart(call_id=part.tool_call_id, text=part.text, is_error=part.is_error, parts=tuple(parts), extra=_beside(extra))
 
 
 def _block(block: dict[str, Any]) -> NeutralPart:
-    mark = {"cache_control": block["cache_control"]} if block.get("cache_control") is not None else NOTHING
+    mark = {"cache_control": _mark(value)} if (value := block.get("cache_control")) is not None else NOTHING
     match block.get("type"):
         case "text":
             return TextPart(_string(block, "text"), mark)

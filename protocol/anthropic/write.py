@@ -22,7 +22,7 @@ def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bo
     """Write the request for a Messages provider. Raises InvalidRequest naming what it cannot say or the key may not use."""
     if isinstance(request, ChatRequest):
         return _encode_same(Draft(request=request, target=target), changed=changed)
-    draft = Draft(request=request.request, target=target)
+    draft = Draft(request=request.request, target=target, words=request.words)
     body, restore = _crossed(draft, request)
     apply(draft, body)
     return Translated(body=dumps(body), restore=restore, dropped=tuple(draft.dropped), betas=tuple(draft.betas))
@@ -31,7 +31,7 @@ def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bo
 def _crossed(draft: Draft, neutral: NeutralRequest) -> tuple[dict[str, Any], Restore]:
     request, row = draft.request, claude_models.row(draft.request.model)
     names = names_of(request)
-    writer = MessageWriter(draft, neutral.turns, row, names)
+    writer = MessageWriter(draft, neutral, row, names)
     body: dict[str, Any] = {"model": request.model, **anthropic_options_write.write_extra(draft)}
     anthropic_options_write.write_thinking(draft, row, body)
     system, body["messages"] = writer.system(), writer.turns()

@@ -4,7 +4,7 @@ from typing import Any
 
 from protocol.fields import invalid
 from protocol.media import IMAGES, is_address
-from protocol.neutral import MediaPart, NeutralPart, kind_of
+from protocol.neutral import MediaPart, NeutralPart, Option, kind_of
 from protocol.request import TextPart
 from protocol.target import Draft
 
@@ -36,8 +36,8 @@ def text_part(text: str) -> dict[str, Any]:
 def note(draft: Draft, where: str, extra: dict[str, Any], *known: str) -> None:
     """Note the fields that are left out."""
     for name, value in extra.items():
-        if value is not None and name not in known:
-            draft.drop("cache_control" if name == "cache_control" else f"{where}.{name[:60]}")
+        if name not in known:
+            draft.drop(name if isinstance(value, Option) else f"{where}.{name[:60]}")
 
 
 def _image(part: MediaPart) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Turns of a Messages client written as chat/completions messages (protocol.md 1.10).
+"""Turns of a request that crosses, written as chat/completions messages (protocol.md 1.10).
 
 Earlier reasoning goes only to models that want it in turns with tool calls. Otherwise it is left out, as the Messages API
 itself does with turns before the last question; it is noted only where it belongs to the turn that still goes on.
@@ -11,6 +11,7 @@ from protocol.fields import invalid
 from protocol.neutral import (
     MediaPart,
     NeutralPart,
+    NeutralRequest,
     NeutralTurn,
     ProviderCallPart,
     ProviderResultPart,
@@ -31,19 +32,21 @@ from protocol.target import Draft
 class MessageWriter:
     """The messages of one request."""
 
-    def __init__(self, draft: Draft, turns: Sequence[NeutralTurn], row: ModelRow, names: Names) -> None:
-        self._draft, self._turns, self._row, self._names = draft, turns, row, names
-        self._results = provider_history.results_of(turns)
+    def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
+        self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
+        self._results = provider_history.results_of(neutral.turns)
 
     def messages(self) -> list[dict[str, Any]]:
         """Return all messages, the system message first. Raises InvalidRequest naming what cannot be said."""
         request, role = self._draft.request, "developer" if self._row.developer else "system"
-        note(self._draft, "system[]", {k: v for b in _blocks(request.extra.get("system")) for k, v in b.items()}, "type", "text")
+        for said in self._neutral.system:
+            beside = {n: v for p in said.parts if isinstance(p, TextPart) for n, v in p.extra.items()}
+            note(self._draft, "system[]", beside | said.extra)
         written: list[dict[str, Any]] = []
         if any(text.strip() for text in request.system):
             written.append({"role": role, "content": "\n".join(request.system)})
-        asked = max((i for i, t in enumerate(self._turns) if t.role == "user" and _asks(t)), default=-1)
-        for position, turn in enumerate(self._turns):
+        asked = max((i for i, t in enumerate(self._neutral.turns) if t.role == "user" and _asks(t)), default=-1)
+        for position, turn in enumerate(self._neutral.turns):
             note(self._draft, "messages[]", turn.extra)
             match turn.role:
                 case "system":
@@ -104,10 +107,10 @@ class MessageWriter:
         for part in parts:
             match part:
                 case TextPart():
-                    note(self._draft, "messages[]", part.extra, *(("citations",) if not part.extra.get("citations") else ()))
+                    note(self._draft, "messages[]", part.extra)
                     texts.append(part.text)
                 case ToolUsePart():
-                    note(self._draft, "messages[]", part.extra, *(("caller",) if part.extra.get("caller") == {"type": "direct"} else ()))
+                    note(self._draft, "messages[]", part.extra)
                     function = {"name": self._names.upstream(part.name), "arguments": part.arguments or "{}"}
                     calls.append({"id": self._id(part.id), "type": "function", "function": function})
                 case ThinkingPart():
@@ -140,10 +143,6 @@ def _aside(text: str, before: list[str]) -> list[str]:
 
 
 _NAMED = {"image_url": "image", "file": "document"}
-
-
-def _blocks(value: Any) -> list[dict[str, Any]]:
-    return [b for b in value if isinstance(b, dict)] if isinstance(value, list) else []
 
 
 def _asks(turn: NeutralTurn) -> bool:

@@ -1,19 +1,119 @@
 """A chat/completions request in neutral parts, for a provider of another dialect (protocol.md 1.1)."""
 
+from collections.abc import Collection
 from typing import Any
+
+import msgspec
 
 from protocol import media
 from protocol.fields import invalid
-from protocol.neutral import MediaPart, NeutralPart, NeutralRequest, NeutralTurn, RefusalPart, ResultPart
+from protocol.neutral import EFFORTS, MediaPart, NeutralPart, NeutralRequest, NeutralTurn, Option, RefusalPart, ResultPart
 from protocol.openai_chat.messages_read import result_text
-from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, ToolResultPart, Turn
+from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 
 _MARKS = ("cache_control", "prompt_cache_breakpoint")
+_ELSEWHERE = frozenset(
+    (
+        "annotations", "audio", "content", "id", "prompt_cache_breakpoint", "reasoning", "reasoning_content", "reasoning_details",
+        "refusal", "role", "text", "thinking_blocks", "type",
+    )
+)  # fmt: skip
+"""Of messages and their parts: what is read elsewhere, and what clients send back of an answer. Thinking goes upstream only as recorded
+with its signature, never as a client tells it."""
+_HARMLESS = frozenset(
+    (
+        "frequency_penalty", "logit_bias", "metadata", "presence_penalty", "prompt_cache_key", "prompt_cache_options",
+        "prompt_cache_retention", "seed", "store", "verbosity",
+    )
+)  # fmt: skip
+"""Left out, they change no meaning."""
+_READ = frozenset(("max_completion_tokens", "modalities", "n", "safety_identifier", "stream_options", "top_k"))
+"""What is read elsewhere, or is for this gateway alone."""
+_EMPTY = (("response_format", {"type": "text"}), ("top_logprobs", 0))
+_WORDS = {"effort": "reasoning_effort", "thinking": "reasoning_effort"}
+_SEARCHES = {"low": 1, "medium": 5, "high": 10}
+"""search_context_size as the most searches of one answer."""
+LOCATION = ("city", "country", "region", "timezone")
+_FREE = {"type": "text"}
+"""The form of a custom tool's input that says nothing."""
 
 
 def neutral(request: ChatRequest) -> NeutralRequest:
     """Return the request without what only this dialect has. Raises InvalidRequest naming what cannot be read."""
-    return NeutralRequest(request=request, turns=tuple(map(_turn, request.turns)))
+    turns = tuple(map(_turn, request.turns))
+    effort = request.reasoning.effort if request.reasoning is not None else None
+    if effort not in (None, "none", *EFFORTS):
+        invalid(f"reasoning_effort must be none, {', '.join(EFFORTS)}", "reasoning_effort")
+    who = request.extra.get("safety_identifier") or request.user
+    if not isinstance(who, str | None):
+        invalid("safety_identifier must be a string", "safety_identifier")
+    search = None if request.web_search is None else _web_search(request.web_search)
+    tools = tuple(map(_tool, request.tools))
+    written = msgspec.structs.replace(request, extra=_options(request.extra), user=who, web_search=search, tools=tools)
+    words = _WORDS | ({"max_tokens": "max_completion_tokens"} if request.extra.get("max_completion_tokens") is not None else {})
+    return NeutralRequest(request=written, system=_system(request), turns=turns, words=words)
+
+
+def _options(extra: dict[str, Any]) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for name, value in extra.items():
+        if name == "top_k" and value is not None:
+            said[name] = Option("top_k", value)
+        elif value is None or value is False or name in _READ or (name, value) in _EMPTY:
+            continue
+        elif name == "service_tier":
+            said[name] = Option("service_tier", "auto" if value in ("auto", "default") else value)
+        else:
+            said[name] = Option("harmless") if name in _HARMLESS else value
+    return said
+
+
+def _web_search(options: dict[str, Any]) -> dict[str, Any]:
+    tool: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
+    for name, value in options.items():
+        match name, value:
+            case _, None:
+                continue
+            case "search_context_size", "low" | "medium" | "high":
+                tool["max_uses"] = _SEARCHES[value]
+            case "user_location", {"type": "approximate", "approximate": {**place}} if all(isinstance(v, str) for v in place.values()):
+                tool["user_location"] = {"type": "approximate"} | {k: place[k] for k in LOCATION if place.get(k)}
+            case _:
+                invalid(f"web_search_options.{name[:60]} cannot be sent to this model's provider", "web_search_options")
+    return tool
+
+
+def _tool(tool: Tool) -> Tool:
+    if tool.kind in ("server", "client") or not (tool.extra or tool.outer):
+        return tool
+    extra = tool.extra | tool.outer
+    if tool.kind == "custom" and (form := extra.pop("format", None) or _FREE) != _FREE:
+        extra["format"] = Option("grammar", form)
+    return msgspec.structs.replace(tool, extra=extra, outer={})
+
+
+def _system(request: ChatRequest) -> tuple[NeutralTurn, ...]:
+    texts, messages = request.system, request.system_messages
+    return tuple(map(_system_turn, texts, messages if len(messages) == len(texts) else ({},) * len(texts)))
+
+
+def _system_turn(text: str, message: dict[str, Any]) -> NeutralTurn:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    is_marked = any(p.get(mark) for p in parts for mark in _MARKS) and "".join(p["text"] for p in parts) == text
+    said = tuple(TextPart(p["text"], _beside(p, _MARKS)) for p in parts) if is_marked else (TextPart(text),)
+    return NeutralTurn("system", said, _beside(message))
+
+
+def _beside(extra: dict[str, Any], names: Collection[str] = ()) -> dict[str, Any]:
+    """What is said beside a text, a call or a result; of `names` only, if there are any."""
+    said: dict[str, Any] = {}
+    for name, value in extra.items():
+        if name == "prompt_cache_breakpoint" and isinstance(value, dict):
+            said[name] = Option("cache", value.get("ttl"))
+        elif value is not None and name not in _ELSEWHERE and (not names or name in names):
+            said[name] = value
+    return said or NOTHING
 
 
 def _turn(turn: Turn) -> NeutralTurn:
@@ -24,7 +124,7 @@ def _turn(turn: Turn) -> NeutralTurn:
             parts.insert(0, RefusalPart(refusal))
         if extra.get("audio") is not None:
             parts.append(MediaPart(media="audio"))
-    return NeutralTurn(turn.role, tuple(parts), extra)
+    return NeutralTurn(turn.role, tuple(parts), _beside(extra))
 
 
 def _part(part: Part) -> NeutralPart:
@@ -33,6 +133,8 @@ def _part(part: Part) -> NeutralPart:
             return _result(part)
         case OtherPart(dialect="openai"):
             return _other(part.body)
+        case TextPart(extra=extra) | ToolUsePart(extra=extra) if extra:
+            return msgspec.structs.replace(part, extra=_beside(extra))
         case _:
             return part
 
@@ -44,17 +146,19 @@ def _result(part: ToolResultPart) -> ResultPart:
         # a result that a policy rewrote is its text alone
         if any(p.keys() != {"type", "text"} for p in original) and result_text(original, "") == part.text:
             parts = [_content(p) for p in original]
-    return ResultPart(call_id=part.tool_call_id, text=part.text, is_error=part.is_error, parts=tuple(parts), form=part.form, extra=extra)
+    return ResultPart(
+        call_id=part.tool_call_id, text=part.text, is_error=part.is_error, parts=tuple(parts), form=part.form, extra=_beside(extra)
+    )
 
 
 def _content(part: dict[str, Any]) -> NeutralPart:
     if part["type"] == "text":
-        return TextPart(part["text"], {name: value for name, value in part.items() if name not in ("type", "text")})
+        return TextPart(part["text"], _beside(part))
     return _other(part)
 
 
 def _other(body: dict[str, Any]) -> NeutralPart:
-    marks = {name: body[name] for name in _MARKS if name in body} or NOTHING
+    marks = _beside(body, _MARKS)
     match body["type"]:
         case "image_url":
             image = body.get("image_url")

@@ -42,10 +42,10 @@ def encode(request: ChatRequest | NeutralRequest, target: Target, changed: bool 
 
 def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
     request = neutral.request
-    draft = Draft(request=request, target=target)
+    draft = Draft(request=request, target=target, words=neutral.words)
     row = openai_models.row(request.model)
     search, names = added_search(draft, row), names_of(draft)
-    body: dict[str, Any] = {"model": request.model, "messages": MessageWriter(draft, neutral.turns, row, names).messages()}
+    body: dict[str, Any] = {"model": request.model, "messages": MessageWriter(draft, neutral, row, names).messages()}
     body |= write_options(draft, row) | write_tools(draft, row, names)
     if search is not None:
         body.setdefault("web_search_options", search)
