@@ -52,6 +52,11 @@ def _extra(draft: Draft, row: ModelRow) -> dict[str, Any]:
     return body
 
 
+def effort_of(tokens: int) -> str:
+    """Return the effort that so many thinking tokens mean."""
+    return next((effort for limit, effort in _BUDGETS if tokens <= limit), "high")
+
+
 def _effort(draft: Draft, row: ModelRow) -> str | None:
     """Return reasoning_effort for thinking and output_config.effort, noting what this model has no word for."""
     request = draft.request
@@ -62,7 +67,7 @@ def _effort(draft: Draft, row: ModelRow) -> str | None:
     if reasoning.mode == "off":
         wanted = "none"
     elif wanted is None and reasoning.budget_tokens is not None:
-        wanted = next((effort for limit, effort in _BUDGETS if (reasoning.budget_tokens or 0) <= limit), "high")
+        wanted = effort_of(reasoning.budget_tokens)
     if not row.efforts:
         if reasoning.mode in ("budget", "adaptive"):
             draft.drop(draft.word("thinking"))
