@@ -12,11 +12,10 @@ from collections.abc import Iterator
 import msgspec
 
 from protocol import dialects_parts
-from protocol.dialects_parts import Changes
 from protocol.errors import InvalidRequest
 from protocol.fields import refuse_twins
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
-from protocol.unclear import Unclear, follow
+from protocol.unclear import Changes, Unclear, follow
 
 __all__ = ["Unclear", "reconciled"]
 _FORM = ("dialect", "stream", "include_usage", "legacy_functions")
@@ -77,7 +76,7 @@ def _check_tools(request: ChatRequest, own: Changes) -> None:
         elif not _OWN_NAMES[Tool].isdisjoint(tool.extra):
             raise Unclear(f"{at}.extra has what has a field of its own")
         else:
-            own.check_tool(tool, at)
+            own.check(tool, at)
         if request.legacy_functions and tool.kind != "function":
             raise Unclear(f"{at}: this client offers functions alone")
 
@@ -117,7 +116,7 @@ def _check_part(part: Part, turn: Turn, request: ChatRequest, at: str, own: Chan
         return
     _check_extra(part, at)
     if isinstance(part, ToolUsePart):
-        own.check_call(part, at)
+        own.check(part, at)
 
 
 def _result(before: ToolResultPart | None, after: ToolResultPart, own: Changes) -> ToolResultPart:

@@ -4,12 +4,12 @@ A request that stays in its dialect is never brought into this form: it goes out
 the client's dialect knows, or words of another one that the client used: a writer takes its own from it and notes the rest as left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from protocol.request import NOTHING, CallForm, ChatRequest, Dialect, OtherPart, TextPart, ToolUsePart
+from protocol.request import NOTHING, CallForm, ChatRequest, Dialect, OtherPart, TextPart, ToolResultPart, ToolUsePart
 
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
@@ -104,6 +104,16 @@ NeutralPart = (
     | OtherPart
 )  # fmt: skip
 """OtherPart stays what has no neutral form; of the target's own dialect it is from the record, and goes out as it is."""
+
+
+def result_of(part: ToolResultPart, read: Callable[[dict[str, Any]], NeutralPart], text_of: Callable[[Any, str], str]) -> ResultPart:
+    """Return a result with the parts it came as, where they say more than its text: one that a policy rewrote is its text alone."""
+    extra, parts = part.extra, list[NeutralPart]()
+    if isinstance(original := extra.get("content"), list):
+        extra = {name: value for name, value in extra.items() if name != "content"}
+        if any(p.keys() != {"type", "text"} for p in original) and text_of(original, "") == part.text:
+            parts = list(map(read, original))
+    return ResultPart(call_id=part.tool_call_id, text=part.text, is_error=part.is_error, parts=tuple(parts), form=part.form, extra=extra)
 
 
 class NeutralTurn(msgspec.Struct, frozen=True):

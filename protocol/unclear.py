@@ -1,6 +1,9 @@
 """What stands twice in a request, where a policy changed one of the two; see `protocol.changed`."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from protocol.request import ChatRequest, Tool, ToolUsePart
 
 
 class Unclear(ValueError):
@@ -26,3 +29,19 @@ def refuse_names(extra: dict[str, Any], modelled: frozenset[str]) -> None:
     for name in extra:
         if name in modelled:
             raise Unclear(f"extra[{name!r}]: that has a field of its own")
+
+
+class Changes(NamedTuple):
+    """How a dialect reads its own request again, where a policy changed it. All raise Unclear or InvalidRequest for what cannot be read."""
+
+    agree: Callable[[ChatRequest, ChatRequest], ChatRequest]
+    """From the requests before and after: the second, in which the options agree with what says the same in `extra`."""
+    system_as_it_came: Callable[[ChatRequest], Any]
+    """The system prompt with what is said beside its texts; None without."""
+    system_texts: Callable[[Any], tuple[str, ...]]
+    result_text: Callable[[Any, str], str]
+    """The text of a tool's result, from its content and where that is."""
+    read_tool: Callable[[Any, int], Tool]
+    """A tool of `tools`, from its object and place."""
+    check: Callable[[Tool | ToolUsePart, str], None]
+    """Refuses a function or a call that this dialect cannot say, from it and where it is."""

@@ -6,32 +6,19 @@ import msgspec
 
 from protocol.anthropic.read import MODELLED, read_reasoning, read_response_format, read_system, read_tool, result_text
 from protocol.request import ChatRequest, Reasoning, ResponseFormat, Tool, ToolUsePart
-from protocol.unclear import Unclear, follow, refuse_names
+from protocol.unclear import Changes, Unclear, follow, refuse_names
 
-__all__ = ["agree", "check_call", "check_tool", "read_tool", "result_text", "system_as_it_came", "system_texts"]
 _MODES = {"off": "disabled", "budget": "enabled", "adaptive": "adaptive"}
-system_texts = read_system
 
 
-def system_as_it_came(request: ChatRequest) -> Any:
-    """Return the system prompt with what its blocks carry besides; None where it is text alone."""
-    return request.extra.get("system")
-
-
-def check_tool(tool: Tool, at: str) -> None:
-    """Refuse a function that has what this dialect has not. Raises Unclear."""
-    if tool.extra.get("type") not in ("custom", None):
+def _check(held: Tool | ToolUsePart, at: str) -> None:
+    if isinstance(held, Tool) and held.extra.get("type") not in ("custom", None):
         raise Unclear(f"{at}.extra has what has a field of its own")
-    if tool.outer:
+    if isinstance(held, Tool) and held.outer:
         raise Unclear(f"{at}.outer is of chat/completions")
 
 
-def check_call(part: ToolUsePart, at: str) -> None:
-    """Every call is written alike."""
-
-
-def agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
-    """Return `after`, in which the options agree with what says the same in `extra`. Raises Unclear."""
+def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     refuse_names(after.extra, MODELLED)
     if after.web_search is not None or after.system_messages:
         raise Unclear("web_search and system_messages are of chat/completions: here a search is a tool, the system prompt `system`")
@@ -95,3 +82,6 @@ def _write_format(extra: dict[str, Any], form: ResponseFormat | None) -> None:
         raise Unclear("response_format: the Messages dialect has json_schema alone")
     schema = {"description": form.description} | form.schema if form.description else form.schema
     _write(extra, "output_config", "format", {"type": "json_schema", "schema": schema})
+
+
+CHANGES = Changes(_agree, lambda request: request.extra.get("system"), read_system, result_text, read_tool, _check)

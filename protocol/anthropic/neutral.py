@@ -15,9 +15,9 @@ from protocol.neutral import (
     Option,
     ProviderCallPart,
     ProviderResultPart,
-    ResultPart,
     SummaryPart,
     ThinkingPart,
+    result_of,
 )
 from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 
@@ -117,7 +117,8 @@ def _turn(turn: Turn) -> NeutralTurn:
 def _part(part: Part, read: Callable[[dict[str, Any]], NeutralPart] | None) -> NeutralPart:
     match part:
         case ToolResultPart():
-            return _result(part)
+            found = result_of(part, _block, result_text)
+            return msgspec.structs.replace(found, extra=_beside(found.extra))
         case OtherPart(dialect="anthropic") if read is not None:
             return read(part.body)
         case TextPart(extra=extra) | ToolUsePart(extra=extra) if extra:
@@ -126,16 +127,6 @@ def _part(part: Part, read: Callable[[dict[str, Any]], NeutralPart] | None) -> N
             return msgspec.structs.replace(part, extra=_beside({n: v for n, v in extra.items() if v not in silent.get(n, ())}))
         case _:
             return part
-
-
-def _result(part: ToolResultPart) -> ResultPart:
-    extra, parts = part.extra, list[NeutralPart]()
-    if isinstance(original := extra.get("content"), list):
-        extra = {name: value for name, value in extra.items() if name != "content"}
-        # a result that a policy rewrote is its text alone
-        if any(b.keys() != {"type", "text"} for b in original) and result_text(original, "") == part.text:
-            parts = [_block(b) for b in original]
-    return ResultPart(call_id=part.tool_call_id, text=part.text, is_error=part.is_error, parts=tuple(parts), extra=_beside(extra))
 
 
 def _block(block: dict[str, Any]) -> NeutralPart:

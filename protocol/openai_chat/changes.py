@@ -11,36 +11,24 @@ from protocol.openai_chat.options_write import effort_of
 from protocol.openai_chat.read import MODELLED, refuse_many_answers
 from protocol.openai_chat.tools_read import read_tool
 from protocol.request import ChatRequest, Reasoning, Tool, ToolUsePart
-from protocol.unclear import Unclear, follow, refuse_names
+from protocol.unclear import Changes, Unclear, follow, refuse_names
 
-__all__ = ["agree", "check_call", "check_tool", "read_tool", "result_text", "system_as_it_came", "system_texts"]
 _EFFORT_WORDS = ("thinking", "reasoning", "enable_thinking", "thinking_budget", "include_reasoning")
 """Words of vendors for what `reasoning_effort` says."""
 
 
-def system_as_it_came(request: ChatRequest) -> Any:
-    """Return the system messages with what they carry besides; None where there are none."""
-    return request.system_messages or None
-
-
-def check_tool(tool: Tool, at: str) -> None:
-    """Every function is written alike."""
-
-
-def check_call(part: ToolUsePart, at: str) -> None:
-    """Refuse arguments of a custom tool that are no input. Raises Unclear."""
-    if part.form != "custom":
+def _check(held: Tool | ToolUsePart, at: str) -> None:
+    if isinstance(held, Tool) or held.form != "custom":
         return
     try:
-        value = loads_arguments(part.arguments)
+        value = loads_arguments(held.arguments)
     except AmbiguousJson as error:
         raise Unclear(f"{at}.arguments: {error}") from error
     if value.keys() != {"input"} or not isinstance(value["input"], str):
         raise Unclear(f'{at}.arguments of a custom tool are {{"input": text}}')
 
 
-def agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
-    """Return `after`, in which the options agree with what says the same in `extra`. Raises Unclear."""
+def _agree(before: ChatRequest, after: ChatRequest) -> ChatRequest:
     refuse_names(after.extra, MODELLED)
     refuse_many_answers(after.extra)
     extra = dict(after.extra)
@@ -80,3 +68,6 @@ def _as_effort(reasoning: Reasoning | None) -> Reasoning | None:
     if effort is None and reasoning.budget_tokens is not None:
         effort = effort_of(reasoning.budget_tokens)
     return None if effort is None else Reasoning("", effort)
+
+
+CHANGES = Changes(_agree, lambda request: request.system_messages or None, system_texts, result_text, read_tool, _check)

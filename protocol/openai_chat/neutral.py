@@ -7,7 +7,7 @@ import msgspec
 
 from protocol import media
 from protocol.fields import invalid
-from protocol.neutral import EFFORTS, MediaPart, NeutralPart, NeutralRequest, NeutralTurn, Option, RefusalPart, ResultPart
+from protocol.neutral import EFFORTS, MediaPart, NeutralPart, NeutralRequest, NeutralTurn, Option, RefusalPart, result_of
 from protocol.openai_chat.messages_read import result_text
 from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 
@@ -130,25 +130,14 @@ def _turn(turn: Turn) -> NeutralTurn:
 def _part(part: Part) -> NeutralPart:
     match part:
         case ToolResultPart():
-            return _result(part)
+            found = result_of(part, _content, result_text)
+            return msgspec.structs.replace(found, extra=_beside(found.extra))
         case OtherPart(dialect="openai"):
             return _other(part.body)
         case TextPart(extra=extra) | ToolUsePart(extra=extra) if extra:
             return msgspec.structs.replace(part, extra=_beside(extra))
         case _:
             return part
-
-
-def _result(part: ToolResultPart) -> ResultPart:
-    extra, parts = part.extra, list[NeutralPart]()
-    if isinstance(original := extra.get("content"), list):
-        extra = {name: value for name, value in extra.items() if name != "content"}
-        # a result that a policy rewrote is its text alone
-        if any(p.keys() != {"type", "text"} for p in original) and result_text(original, "") == part.text:
-            parts = [_content(p) for p in original]
-    return ResultPart(
-        call_id=part.tool_call_id, text=part.text, is_error=part.is_error, parts=tuple(parts), form=part.form, extra=_beside(extra)
-    )
 
 
 def _content(part: dict[str, Any]) -> NeutralPart:
