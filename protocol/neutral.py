@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from protocol.request import NOTHING, CallForm, ChatRequest, Dialect, OtherPart, TextPart, ToolResultPart, ToolUsePart
+from protocol.request import NOTHING, ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart, Turn
 
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
@@ -32,15 +32,10 @@ def find_option(extra: dict[str, Any], meaning: str) -> tuple[str, Option] | Non
     return next(((n, v) for n, v in extra.items() if isinstance(v, Option) and v.meaning == meaning), None)
 
 
-class ResultPart(msgspec.Struct, frozen=True, kw_only=True, tag="tool_result"):
-    """The client's result for the tool call `call_id`, as text; `parts` is what it came as, where that is more."""
+class ResultPart(ToolResultPart, frozen=True, kw_only=True, tag="result"):
+    """A tool's result that came as more than its text: as `parts`."""
 
-    call_id: str
-    text: str
-    is_error: bool = False
-    parts: tuple["NeutralPart", ...] = ()
-    form: CallForm = "function"
-    extra: dict[str, Any] = NOTHING
+    parts: tuple["NeutralPart", ...]
 
 
 class MediaPart(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
@@ -70,7 +65,7 @@ class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
 
     text: str
     sealed: str
-    sealed_for: Dialect
+    sealed_for: str
 
 
 class ProviderCallPart(msgspec.Struct, frozen=True, kw_only=True, tag="provider_call"):
@@ -100,20 +95,21 @@ class SummaryPart(msgspec.Struct, frozen=True, tag="summary"):
 
 
 NeutralPart = (
-    TextPart | ToolUsePart | ResultPart | MediaPart | RefusalPart | ThinkingPart | ProviderCallPart | ProviderResultPart | SummaryPart
+    TextPart | ToolUsePart | ToolResultPart | MediaPart | RefusalPart | ThinkingPart | ProviderCallPart | ProviderResultPart | SummaryPart
     | OtherPart
 )  # fmt: skip
 """OtherPart stays what has no neutral form; of the target's own dialect it is from the record, and goes out as it is."""
 
 
-def result_of(part: ToolResultPart, read: Callable[[dict[str, Any]], NeutralPart], text_of: Callable[[Any, str], str]) -> ResultPart:
-    """Return a result with the parts it came as, where they say more than its text: one that a policy rewrote is its text alone."""
-    extra, parts = part.extra, list[NeutralPart]()
-    if isinstance(original := extra.get("content"), list):
-        extra = {name: value for name, value in extra.items() if name != "content"}
-        if any(p.keys() != {"type", "text"} for p in original) and text_of(original, "") == part.text:
-            parts = list(map(read, original))
-    return ResultPart(call_id=part.tool_call_id, text=part.text, is_error=part.is_error, parts=tuple(parts), form=part.form, extra=extra)
+def result_of(part: ToolResultPart, read: Callable[[dict[str, Any]], NeutralPart], text_of: Callable[[Any, str], str]) -> ToolResultPart:
+    """Return a result without its `content`: as parts, where they say more than its text; one that a policy rewrote is its text alone."""
+    content = part.extra.get("content")
+    if not isinstance(content, list):
+        return part
+    extra = {name: value for name, value in part.extra.items() if name != "content"}
+    if any(p.keys() != {"type", "text"} for p in content) and text_of(content, "") == part.text:
+        return ResultPart(part.tool_call_id, part.text, part.is_error, extra, part.form, parts=tuple(map(read, content)))
+    return ToolResultPart(part.tool_call_id, part.text, part.is_error, extra, part.form)
 
 
 class NeutralTurn(msgspec.Struct, frozen=True):
@@ -124,6 +120,10 @@ class NeutralTurn(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = NOTHING
 
 
+AnyTurn = Turn | NeutralTurn
+"""A turn of text, calls and results with nothing beside them is neutral as it came."""
+
+
 class NeutralRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request that crosses. `request` has the model, the tools and the options: Options in `extra`, and what only the client's
     dialect knows; `web_search` as a tool in the words of `data/server_tools.json`. Its turns are still the client's."""
@@ -131,9 +131,20 @@ class NeutralRequest(msgspec.Struct, frozen=True, kw_only=True):
     request: ChatRequest
     system: tuple[NeutralTurn, ...]
     """What `request.system` was read from: with what was said beside the texts."""
-    turns: tuple[NeutralTurn, ...]
+    turns: tuple[AnyTurn, ...]
     words: Mapping[str, str]
     """The client's names of parameters where they are not ours: they name what is left out or refused."""
+
+
+def is_plain(turn: Turn) -> bool:
+    """Is this turn nothing but text, calls and results? Nearly every one of an agent's history is."""
+    return not turn.extra and not any(isinstance(p, OtherPart) or p.extra for p in turn.parts)
+
+
+def plain(request: ChatRequest) -> NeutralRequest:
+    """Return a request of a dialect that has text, calls and results alone."""
+    system = tuple(NeutralTurn("system", (TextPart(text),)) for text in request.system)
+    return NeutralRequest(request=request, system=system, turns=request.turns, words={})
 
 
 def kind_of(part: NeutralPart) -> str:

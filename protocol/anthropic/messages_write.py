@@ -11,10 +11,10 @@ from protocol.anthropic.names import Ids, Names
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
 from protocol.neutral import (
+    AnyTurn,
     MediaPart,
     NeutralPart,
     NeutralRequest,
-    NeutralTurn,
     Option,
     ProviderCallPart,
     ProviderResultPart,
@@ -25,7 +25,7 @@ from protocol.neutral import (
     find_option,
     kind_of,
 )
-from protocol.request import OtherPart, TextPart, ToolUsePart
+from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.target import Draft
 
 MAX_BREAKPOINTS = 4
@@ -87,7 +87,7 @@ class MessageWriter:
                 del block["cache_control"]
                 self._draft.drop(name)
 
-    def _blocks(self, turn: NeutralTurn) -> list[dict[str, Any]]:
+    def _blocks(self, turn: AnyTurn) -> list[dict[str, Any]]:
         self._note_unknown(turn.extra)
         blocks = [block for part in turn.parts for block in self._part(part)]
         return self._mark_last(blocks, turn.extra)
@@ -100,7 +100,7 @@ class MessageWriter:
             case ToolUsePart():
                 name, identity = self._names.upstream(part.name), self._ids.upstream(part.id)
                 return [self._mark({"type": "tool_use", "id": identity, "name": name, "input": read_input(part)}, part.extra)]
-            case ResultPart():
+            case ToolResultPart():
                 return [self._result(part)]
             case OtherPart(dialect="anthropic"):
                 # from the record of an earlier answer: signed, so as it was
@@ -119,11 +119,11 @@ class MessageWriter:
             case _:
                 assert_never(part)
 
-    def _result(self, part: ResultPart) -> dict[str, Any]:
-        if part.form == "legacy" and not part.call_id:
+    def _result(self, part: ToolResultPart) -> dict[str, Any]:
+        if part.form == "legacy" and not part.tool_call_id:
             invalid("a function message answers no earlier function_call", "messages")
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._ids.upstream(part.call_id), "content": part.text}
-        if part.parts:
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._ids.upstream(part.tool_call_id), "content": part.text}
+        if isinstance(part, ResultPart):
             block["content"] = [b for p in part.parts for b in self._part(p)]
         if part.is_error:
             block["is_error"] = True
@@ -137,6 +137,8 @@ class MessageWriter:
 
     def _mark(self, block: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
         """Mark a block for the prompt cache, as `extra` says."""
+        if not extra:
+            return block
         if isinstance(own := extra.get("cache_control"), dict):
             block["cache_control"] = own
             self._own_marks += 1
@@ -153,7 +155,7 @@ class MessageWriter:
                 self._draft.drop(f"messages[].{name[:60]}")
 
 
-def _before_assistant(turns: Sequence[NeutralTurn]) -> list[bool]:
+def _before_assistant(turns: Sequence[AnyTurn]) -> list[bool]:
     """Tell for each turn whether an assistant's comes next, or nothing but system messages: where a system message may stay one."""
     result, may = [], True
     for turn in reversed(turns):
@@ -163,7 +165,7 @@ def _before_assistant(turns: Sequence[NeutralTurn]) -> list[bool]:
     return result[::-1]
 
 
-def _is_empty(turn: NeutralTurn) -> bool:
+def _is_empty(turn: AnyTurn) -> bool:
     """Will nothing be written of this turn?"""
     return all(isinstance(p, TextPart | RefusalPart) and not p.text.strip() for p in turn.parts)
 

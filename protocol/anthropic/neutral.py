@@ -8,6 +8,7 @@ import msgspec
 from protocol.anthropic.read import result_text
 from protocol.fields import invalid
 from protocol.neutral import (
+    AnyTurn,
     MediaPart,
     NeutralPart,
     NeutralRequest,
@@ -17,6 +18,7 @@ from protocol.neutral import (
     ProviderResultPart,
     SummaryPart,
     ThinkingPart,
+    is_plain,
     result_of,
 )
 from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
@@ -109,7 +111,9 @@ def _beside(extra: dict[str, Any]) -> dict[str, Any]:
     return {n: _mark(v) if n == "cache_control" else v for n, v in extra.items() if v is not None}
 
 
-def _turn(turn: Turn) -> NeutralTurn:
+def _turn(turn: Turn) -> AnyTurn:
+    if is_plain(turn):
+        return turn
     read = _OF_ROLE.get(turn.role)
     return NeutralTurn(turn.role, tuple(_part(p, read) for p in turn.parts), _beside(turn.extra))
 
@@ -118,7 +122,7 @@ def _part(part: Part, read: Callable[[dict[str, Any]], NeutralPart] | None) -> N
     match part:
         case ToolResultPart():
             found = result_of(part, _block, result_text)
-            return msgspec.structs.replace(found, extra=_beside(found.extra))
+            return msgspec.structs.replace(found, extra=_beside(found.extra)) if found.extra else found
         case OtherPart(dialect="anthropic") if read is not None:
             return read(part.body)
         case TextPart(extra=extra) | ToolUsePart(extra=extra) if extra:

@@ -9,10 +9,10 @@ from typing import Any, NoReturn, assert_never
 
 from protocol.fields import invalid
 from protocol.neutral import (
+    AnyTurn,
     MediaPart,
     NeutralPart,
     NeutralRequest,
-    NeutralTurn,
     ProviderCallPart,
     ProviderResultPart,
     RefusalPart,
@@ -24,7 +24,7 @@ from protocol.neutral import (
 from protocol.openai_chat.media import note, parts_of, text_part
 from protocol.openai_chat.models import ModelRow
 from protocol.openai_chat.names import Names, call_id
-from protocol.request import OtherPart, TextPart, ToolUsePart
+from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
 
@@ -68,7 +68,7 @@ class MessageWriter:
         """Results first, each a message of its own, as the dialect wants them; what is no text in them after, with the rest."""
         messages: list[dict[str, Any]] = []
         content: list[dict[str, Any]] = []
-        for result in (p for p in parts if isinstance(p, ResultPart)):
+        for result in (p for p in parts if isinstance(p, ToolResultPart)):
             message, more = self._result(result)
             messages.append(message)
             content += more
@@ -76,7 +76,7 @@ class MessageWriter:
             match part:
                 case ToolUsePart():
                     _misplaced(part)
-                case ResultPart():
+                case ToolResultPart():
                     pass
                 case _:
                     content += parts_of(self._draft, part)
@@ -85,17 +85,17 @@ class MessageWriter:
             messages.append({"role": "user", "content": content[0]["text"] if simple else content})
         return messages
 
-    def _result(self, part: ResultPart) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _result(self, part: ToolResultPart) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         note(self._draft, "messages[]", part.extra)
         text, media = part.text, []
-        if part.parts:
+        if isinstance(part, ResultPart):
             written = [w for held in part.parts for w in parts_of(self._draft, held)]
             media = [p for p in written if p["type"] != "text"]
             text = "".join(p["text"] if p["type"] == "text" else f"[{_NAMED.get(p['type'])}]" for p in written)
             if media:
-                media.insert(0, text_part(f"[from the result of the tool call {self._id(part.call_id)}]"))
+                media.insert(0, text_part(f"[from the result of the tool call {self._id(part.tool_call_id)}]"))
         text = f"[error] {text}" if part.is_error else text
-        return {"role": "tool", "tool_call_id": self._id(part.call_id), "content": text}, media
+        return {"role": "tool", "tool_call_id": self._id(part.tool_call_id), "content": text}, media
 
     def _id(self, identity: str) -> str:
         return call_id(identity) if self._row.vendor else identity
@@ -123,7 +123,7 @@ class MessageWriter:
                     self._draft.drop(f"messages[].{part.kind}")
                 case ProviderResultPart():
                     self._draft.drop(f"messages[].{part.kind}")
-                case ResultPart() | MediaPart() | OtherPart():
+                case ToolResultPart() | MediaPart() | OtherPart():
                     _misplaced(part)
                 case _:
                     assert_never(part)
@@ -145,8 +145,8 @@ def _aside(text: str, before: list[str]) -> list[str]:
 _NAMED = {"image_url": "image", "file": "document"}
 
 
-def _asks(turn: NeutralTurn) -> bool:
-    return any(not isinstance(p, ResultPart) for p in turn.parts)
+def _asks(turn: AnyTurn) -> bool:
+    return any(not isinstance(p, ToolResultPart) for p in turn.parts)
 
 
 def _misplaced(part: NeutralPart) -> NoReturn:

@@ -7,7 +7,7 @@ import msgspec
 
 from protocol import media
 from protocol.fields import invalid
-from protocol.neutral import EFFORTS, MediaPart, NeutralPart, NeutralRequest, NeutralTurn, Option, RefusalPart, result_of
+from protocol.neutral import EFFORTS, AnyTurn, MediaPart, NeutralPart, NeutralRequest, NeutralTurn, Option, RefusalPart, is_plain, result_of
 from protocol.openai_chat.messages_read import result_text
 from protocol.request import NOTHING, ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 
@@ -116,7 +116,9 @@ def _beside(extra: dict[str, Any], names: Collection[str] = ()) -> dict[str, Any
     return said or NOTHING
 
 
-def _turn(turn: Turn) -> NeutralTurn:
+def _turn(turn: Turn) -> AnyTurn:
+    if is_plain(turn):
+        return turn
     extra = turn.extra
     parts = [_part(p) for p in turn.parts]
     if turn.role == "assistant":
@@ -131,7 +133,7 @@ def _part(part: Part) -> NeutralPart:
     match part:
         case ToolResultPart():
             found = result_of(part, _content, result_text)
-            return msgspec.structs.replace(found, extra=_beside(found.extra))
+            return msgspec.structs.replace(found, extra=_beside(found.extra)) if found.extra else found
         case OtherPart(dialect="openai"):
             return _other(part.body)
         case TextPart(extra=extra) | ToolUsePart(extra=extra) if extra:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from protocol.json_strict import dumps
-from protocol.neutral import NeutralTurn, ProviderCallPart, ProviderResultPart
+from protocol.neutral import AnyTurn, ProviderCallPart, ProviderResultPart
 
 MAX_INPUT = 500
 MAX_RESULT = 4000
@@ -17,7 +17,7 @@ _TOLD = frozenset(("title", "url", "text", "data", "stdout", "stderr", "error_co
 """Fields of results that a reader can read."""
 
 
-def results_of(turns: Iterable[NeutralTurn]) -> dict[str, ProviderResultPart]:
+def results_of(turns: Iterable[AnyTurn]) -> dict[str, ProviderResultPart]:
     """Return the results by the id of their call: a result may come in a later turn than its call."""
     return {p.call_id: p for t in turns for p in t.parts if isinstance(p, ProviderResultPart) and p.call_id}
 

@@ -17,19 +17,19 @@ from protocol.neutral import (
     ProviderCallPart,
     ProviderResultPart,
     RefusalPart,
-    ResultPart,
     SummaryPart,
     ThinkingPart,
+    plain,
 )
 from protocol.openai_chat import write as to_chat
-from protocol.request import ChatRequest, OtherPart, TextPart, Tool, ToolUsePart, Turn
+from protocol.request import ChatRequest, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
 
 CALL = ToolUsePart("t", "f", "{}")
 THOUGHT = ThinkingPart("hm", "sig", "anthropic")
 SEARCHED = ProviderCallPart(id="s", name="web_search", input={"query": "q"}, kind="server_tool_use")
 FOUND = ProviderResultPart(call_id="s", content=[{"title": "T"}], is_error=False, kind="web_search_tool_result")
-RESULT = ResultPart(call_id="t", text="r")
+RESULT = ToolResultPart("t", "r")
 
 
 def crossing(*turns: NeutralTurn, words: dict[str, str] | None = None, **options: Any) -> NeutralRequest:
@@ -127,6 +127,17 @@ def test_a_grammar_is_refused_where_there_are_none() -> None:
     tool = Tool("f", kind="custom", extra={"format": Option("grammar", {})})
     with pytest.raises(InvalidRequest, match="grammars"):
         messages(crossing(NeutralTurn("user", (TextPart("x"),)), tools=(tool,)))
+
+
+def test_a_dialect_of_text_and_calls_alone_needs_no_reader_of_its_own() -> None:
+    turns = (Turn("user", (TextPart("x"),)), Turn("assistant", (CALL,)), Turn("user", (RESULT,)))
+    request = ChatRequest(dialect="toy", model="m", system=("s",), turns=turns, max_tokens=5)  # type: ignore[arg-type]
+    assert plain(request).turns is turns
+    written = json.loads(chat(plain(request)).body or b"")["messages"]
+    assert [m["role"] for m in written] == ["system", "user", "assistant", "tool"] and written[0]["content"] == "s"
+    body = json.loads(messages(plain(request)).body or b"")
+    assert body["system"] == [{"type": "text", "text": "s"}]
+    assert body["messages"][2]["content"] == [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]
 
 
 def test_a_request_of_the_same_dialect_is_never_brought_into_neutral_form(monkeypatch: pytest.MonkeyPatch) -> None:
