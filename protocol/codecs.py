@@ -6,15 +6,17 @@ for a stream, the whole body at the end when it did not. Both keep state per cal
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from protocol import bounds, dialects_parts
+from protocol import bounds
 from protocol.errors import RemoteProtocolError
 from protocol.events import Event, UpstreamFailed
-from protocol.neutral import NeutralRequest
 from protocol.request import ChatRequest, Dialect, Endpoint
 from protocol.target import Target, Translated
 from protocol.value_count import count_values
+
+if TYPE_CHECKING:
+    from protocol.neutral import NeutralRequest
 
 
 class Decoder(Protocol):
@@ -120,6 +122,8 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
     return prompt_tools.finished(translated, injected)
 
 
-def _for(request: ChatRequest, target: Target) -> ChatRequest | NeutralRequest:
+def _for(request: ChatRequest, target: Target) -> "ChatRequest | NeutralRequest":
     """The request as the target's writer takes it: one of its own dialect as it is, one of another in neutral parts."""
+    from protocol import dialects_parts
+
     return request if request.dialect == target.dialect else dialects_parts.neutral(request.dialect)(request)

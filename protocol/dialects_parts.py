@@ -1,11 +1,13 @@
 """What each dialect knows of its own requests, by its name; loaded when it is needed."""
 
 from collections.abc import Callable
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from protocol.neutral import NeutralRequest
 from protocol.request import ChatRequest, Dialect
 from protocol.unclear import Changes
+
+if TYPE_CHECKING:
+    from protocol.neutral import NeutralRequest
 
 
 def changes(dialect: Dialect) -> Changes:
@@ -23,7 +25,7 @@ def changes(dialect: Dialect) -> Changes:
             assert_never(dialect)
 
 
-def neutral(dialect: Dialect) -> Callable[[ChatRequest], NeutralRequest]:
+def neutral(dialect: Dialect) -> "Callable[[ChatRequest], NeutralRequest]":
     """Return what brings a request of `dialect` into neutral parts, for the writers of the others."""
     match dialect:
         case "openai":

@@ -33,7 +33,7 @@ _EMPTY = (("response_format", {"type": "text"}), ("top_logprobs", 0))
 _WORDS = {"effort": "reasoning_effort", "thinking": "reasoning_effort"}
 _SEARCHES = {"low": 1, "medium": 5, "high": 10}
 """search_context_size as the most searches of one answer."""
-LOCATION = ("city", "country", "region", "timezone")
+_LOCATION = ("city", "country", "region", "timezone")
 _FREE = {"type": "text"}
 """The form of a custom tool's input that says nothing."""
 
@@ -77,7 +77,7 @@ def _web_search(options: dict[str, Any]) -> dict[str, Any]:
             case "search_context_size", "low" | "medium" | "high":
                 tool["max_uses"] = _SEARCHES[value]
             case "user_location", {"type": "approximate", "approximate": {**place}} if all(isinstance(v, str) for v in place.values()):
-                tool["user_location"] = {"type": "approximate"} | {k: place[k] for k in LOCATION if place.get(k)}
+                tool["user_location"] = {"type": "approximate"} | {k: place[k] for k in _LOCATION if place.get(k)}
             case _:
                 invalid(f"web_search_options.{name[:60]} cannot be sent to this model's provider", "web_search_options")
     return tool
