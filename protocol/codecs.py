@@ -1,5 +1,9 @@
 """The codecs by a dialect's name, with what holds for all of them: bounds, and tools that are written into the prompt."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from protocol import bounds
 from protocol.dialect import Decoder, Encoder
 from protocol.dialects import DIALECTS
@@ -8,6 +12,9 @@ from protocol.events import Event
 from protocol.request import ChatRequest, DialectName, Endpoint
 from protocol.target import Target, Translated
 from protocol.value_count import count_values
+
+if TYPE_CHECKING:
+    from protocol.neutral import NeutralRequest
 
 
 def make_decoder(dialect: DialectName, unknown: frozenset[str] = frozenset()) -> Decoder:
@@ -42,9 +49,14 @@ def encode_request(request: ChatRequest, target: Target, *, changed: bool = True
     """
     write = DIALECTS[target.dialect].encode_request
     if target.native_tools:
-        return write(request, target, changed=changed)
+        return write(_for(request, target), target, changed=changed)
     from protocol.text_calls import prompt as prompt_tools
 
     injected = prompt_tools.inject(request, target)
-    translated = write(injected.request, target, changed=changed or injected.request is not request)
+    translated = write(_for(injected.request, target), target, changed=changed or injected.request is not request)
     return prompt_tools.finished(translated, injected)
+
+
+def _for(request: ChatRequest, target: Target) -> ChatRequest | NeutralRequest:
+    """The request as the target's writer takes it: one of its own dialect as it is, one of another in neutral parts."""
+    return request if request.dialect == target.dialect else DIALECTS[request.dialect].neutral(request)

@@ -18,8 +18,10 @@ from protocol.request import DialectName, Endpoint
 if TYPE_CHECKING:
     from protocol.errors import PipelineError
     from protocol.events import Event, UpstreamFailed
+    from protocol.neutral import NeutralRequest
     from protocol.request import ChatRequest
     from protocol.target import Target, Translated
+    from protocol.unclear import Changes
 
 JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
 """How a judge model is asked for its reply: JSON by a schema, any JSON object, the arguments of a forced tool call, or plain text."""
@@ -65,7 +67,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     package: str
-    """Its folder, as Python names it. Each has the modules decode, encode, failures, read and write."""
+    """Its folder, as Python names it. Each has the modules decode, encode, failures, read and write; neutral and changes where not
+    `is_plain`."""
     name: DialectName
     client_paths: Mapping[str, Endpoint]
     """Where clients send requests, and the endpoint behind each path."""
@@ -109,6 +112,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     others it is looked up in the record."""
     names_text: bool = False
     """Is a text block with a name a field of its own, which no client joins to the content?"""
+    is_plain: bool = False
+    """Do its requests hold text, calls and results alone, and nothing twice?"""
     thinking_field: str = "reasoning"
     """Where clients find thinking that has no name."""
 
@@ -133,10 +138,23 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         request: ChatRequest = _module(self.package, "read").decode(body, needs_max_tokens=is_due)
         return request
 
-    def encode_request(self, request: ChatRequest, target: Target, *, changed: bool) -> Translated:
-        """Write a request for an upstream with native tools. Raises InvalidRequest naming what cannot be said there."""
+    def encode_request(self, request: ChatRequest | NeutralRequest, target: Target, *, changed: bool) -> Translated:
+        """Write a request for an upstream with native tools: of this dialect, or in neutral parts. Raises InvalidRequest naming what cannot
+        be said there."""
         translated: Translated = _module(self.package, "write").encode(request, target, changed=changed)
         return translated
+
+    def neutral(self, request: ChatRequest) -> NeutralRequest:
+        """Return the request in neutral parts, for the writers of the other dialects."""
+        package, name = ("protocol", "plain") if self.is_plain else (self.package, "neutral")
+        made: NeutralRequest = getattr(_module(package, "neutral"), name)(request)
+        return made
+
+    def changes(self) -> Changes:
+        """Return how a request that a policy changed is read again."""
+        package, name = ("protocol.unclear", "PLAIN") if self.is_plain else (f"{self.package}.changes", "CHANGES")
+        made: Changes = getattr(import_module(package), name)
+        return made
 
     def decode_error(self, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
         """Decode an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""

@@ -15,9 +15,8 @@ from typing import Any
 
 import msgspec
 
-from protocol.anthropic import read as anthropic_request_read
+from protocol.dialects import DIALECTS
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
-from protocol.openai_chat import messages_read as openai_messages_read
 from protocol.request import (
     NOTHING,
     ChatRequest,
@@ -103,7 +102,7 @@ class _Walk:
         messages = tuple(self._json(m) for m in request.system_messages)
         fields = _KEYS | _known_names()
         extra = _unique((k if k in fields else self._text(k), self._json(v, k)) for k, v in request.extra.items())
-        if request.dialect == "openai" and messages and openai_messages_read.texts(messages) != system:
+        if messages and DIALECTS[request.dialect].changes().system_texts(messages) != system:
             # joined, the parts say something else than each: only the text goes on
             messages = ()
         choice, form, reasoning = request.tool_choice, request.response_format, request.reasoning
@@ -178,11 +177,10 @@ class _Walk:
 
     def _result(self, part: ToolResultPart, request: ChatRequest) -> ToolResultPart:
         text, extra = self._text(part.text), self._json(part.extra)
-        if isinstance(extra.get("content"), list):
-            read = anthropic_request_read.result_text if request.dialect == "anthropic" else openai_messages_read.result_text
-            if read(extra["content"], "") != text:
-                # joined, the parts say something else than each: only the text goes on
-                del extra["content"]
+        read = DIALECTS[request.dialect].changes().result_text
+        if isinstance(extra.get("content"), list) and read(extra["content"], "") != text:
+            # joined, the parts say something else than each: only the text goes on
+            del extra["content"]
         return ToolResultPart(self._text(part.tool_call_id), text, part.is_error, extra, part.form)
 
     def _arguments(self, arguments: str, *, is_custom: bool) -> str:
@@ -240,7 +238,7 @@ class _Walk:
 def _known_names() -> frozenset[str]:
     """Names of parameters."""
     known = table()
-    return known.known_openai | known.known_parameters | known.parameters["openai"].keys() | known.parameters["anthropic"].keys()
+    return known.known_openai | known.known_parameters | {name for names in known.parameters.values() for name in names}
 
 
 def _is_none(key: str, value: str) -> bool:

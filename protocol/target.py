@@ -72,7 +72,12 @@ class Draft(msgspec.Struct, kw_only=True):
     target: Target
     dropped: list[str] = []
     betas: list[str] = []
-    names: dict[str, str] = {}
+    words: Mapping[str, str] = {}
+    """The client's names of parameters where they are not ours."""
+
+    def word(self, name: str) -> str:
+        """Return the client's name of a parameter."""
+        return self.words.get(name, name)
 
     def drop(self, name: str) -> None:
         """Note a parameter that is left out, once; past MAX_DROPPED only that there were more: clients choose how many there are."""

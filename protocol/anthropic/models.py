@@ -11,9 +11,8 @@ from typing import Literal
 
 import msgspec
 
-Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
-EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
-"""From the least to the most."""
+from protocol.neutral import EFFORTS, Effort
+
 _NAME = re.compile(r"(?:.*[./])?(claude-[a-z0-9-]+?)(?:[-@](?:\d{8}|latest|default)(?:-v\d.*)?|-v\d.*)?(?:\[1m\])?")
 """A model's name as clouds and resellers decorate it: what is before and after the vendor's own name."""
 _VERSION_DOT = re.compile(r"(?<=\d)\.(?=\d)")

@@ -1,11 +1,12 @@
-"""What is neither message nor tool in a chat/completions request, written for the Messages dialect (protocol.md 1.1, 1.9)."""
+"""What is neither message nor tool in a request that crosses, written for the Messages dialect (protocol.md 1.1, 1.9)."""
 
 from hashlib import sha256
 from typing import Any, cast
 
 from protocol.anthropic import models as claude_models
-from protocol.anthropic.models import EFFORTS, Effort, ModelRow
+from protocol.anthropic.models import ModelRow
 from protocol.fields import invalid
+from protocol.neutral import Effort, Option, find_option
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import Draft
 
@@ -14,23 +15,6 @@ DEFAULT_MAX_TOKENS = 4096
 _MIN_BUDGET = 1024
 _MIN_TOP_P = 0.95
 """Below it, top_p is refused beside a thinking budget."""
-_DROPPED = frozenset(
-    (
-        "frequency_penalty",
-        "logit_bias",
-        "metadata",
-        "presence_penalty",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "seed",
-        "store",
-        "verbosity",
-    )
-)
-"""What this dialect has no word for, and whose absence changes no meaning."""
-_READ = frozenset(("max_completion_tokens", "modalities", "n", "safety_identifier", "service_tier", "stream_options", "top_k"))
-"""What is written elsewhere, or is for this gateway alone."""
 _VENDOR = ("thinking", "cache_control", "context_management", "container", "mcp_servers", "betas")
 """Words of the Messages dialect that clients may use here, too. Which of them a key may is decided over the finished body."""
 
@@ -39,23 +23,21 @@ def write_extra(draft: Draft) -> dict[str, Any]:
     """Return the vendor's words among the fields that are not modelled, and note or refuse the rest. Raises InvalidRequest."""
     body: dict[str, Any] = {}
     for name, value in draft.request.extra.items():
-        if value is None or value is False or name in _READ:
-            continue
         if name in _VENDOR:
             body[name] = value
-        elif name in _DROPPED:
-            draft.drop(name)
-        elif (name, value) not in (("response_format", {"type": "text"}), ("top_logprobs", 0)):
+        elif not isinstance(value, Option):
             invalid(f"{name[:60]} cannot be sent to this model's provider", name[:60])
+        elif value.meaning in ("cache", "harmless"):
+            draft.drop(name)
     return body
 
 
 def write_thinking(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
     """Write max_tokens, thinking and effort. What `body` says of thinking in the vendor's own words counts first."""
-    effort = _effort(draft.request)
+    effort = draft.request.reasoning.effort if draft.request.reasoning is not None else None
     limit = draft.request.max_tokens
     if row.max_output and limit is not None and limit > row.max_output:
-        draft.drop("max_completion_tokens" if draft.request.extra.get("max_completion_tokens") is not None else "max_tokens")
+        draft.drop(draft.word("max_tokens"))
         limit = row.max_output
     own = body.get("thinking")
     if own is not None and not isinstance(own, dict):
@@ -73,13 +55,6 @@ def write_thinking(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
         _write_budget(draft, row, body, effort)
 
 
-def _effort(request: ChatRequest) -> Effort | str | None:
-    effort = request.reasoning.effort if request.reasoning is not None else None
-    if effort is not None and effort not in EFFORTS and effort != "none":
-        invalid(f"reasoning_effort must be none, {', '.join(EFFORTS)}", "reasoning_effort")
-    return effort
-
-
 def _budget(effort: str | None) -> int:
     return claude_models.table().budgets.get(cast("Effort", effort), 0)
 
@@ -93,13 +68,13 @@ def _write_adaptive(draft: Draft, row: ModelRow, body: dict[str, Any], effort: s
     if row.efforts:
         body["output_config"] = {"effort": row.nearest_effort(cast("Effort", effort))}
     else:
-        draft.drop("reasoning_effort")
+        draft.drop(draft.word("effort"))
 
 
 def _write_budget(draft: Draft, row: ModelRow, body: dict[str, Any], effort: str) -> None:
     budget = min(_budget(effort), body["max_tokens"] - 1)
     if row.thinking == "none" or budget < _MIN_BUDGET or _goes_on_without_thinking(draft.request):
-        draft.drop("reasoning_effort")
+        draft.drop(draft.word("effort"))
     else:
         body["thinking"] = {"type": "enabled", "budget_tokens": budget}
 
@@ -122,7 +97,8 @@ def thinks_by_budget(body: dict[str, Any]) -> bool:
 def write_sampling(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
     """Write temperature, top_p, top_k and stop sequences as far as the model takes them."""
     request, budget = draft.request, thinks_by_budget(body)
-    values: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p, "top_k": request.extra.get("top_k")}
+    top_k = option[1].value if (option := find_option(request.extra, "top_k")) is not None else None
+    values: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p, "top_k": top_k}
     if request.temperature is not None:
         values["temperature"] = min(1.0, max(0.0, request.temperature))
     refused = {
@@ -139,7 +115,7 @@ def write_sampling(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
     if stops:
         body["stop_sequences"] = stops
     if len(stops) < len(request.stop):
-        draft.drop("stop")
+        draft.drop(draft.word("stop"))
 
 
 def _both(request: ChatRequest, row: ModelRow) -> bool:
@@ -149,14 +125,10 @@ def _both(request: ChatRequest, row: ModelRow) -> bool:
 def write_account(draft: Draft, body: dict[str, Any]) -> None:
     """Write whom the request is for and how it is to be served."""
     request = draft.request
-    who = request.extra.get("safety_identifier") or request.user
-    if who is not None and not isinstance(who, str):
-        invalid("safety_identifier must be a string", "safety_identifier")
-    if who:
+    if request.user:
         # the vendor asks for an opaque value, and clients put e-mail addresses there
-        body["metadata"] = {"user_id": sha256(who.encode("utf-8", "replace")).hexdigest()}
-    tier = request.extra.get("service_tier")
-    if tier is not None:
-        body["service_tier"] = "auto" if tier in ("auto", "default") else "standard_only"
-        if tier not in ("auto", "default"):
-            draft.drop("service_tier")
+        body["metadata"] = {"user_id": sha256(request.user.encode("utf-8", "replace")).hexdigest()}
+    if (tier := find_option(request.extra, "service_tier")) is not None:
+        body["service_tier"] = "auto" if tier[1].value == "auto" else "standard_only"
+        if tier[1].value not in ("auto", "standard"):
+            draft.drop(tier[0])

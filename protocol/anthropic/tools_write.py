@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form of a chat/completions client, written for the Messages dialect (protocol.md 1.1, 1.2)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for the Messages dialect (protocol.md 1.1, 1.2)."""
 
 from typing import Any
 
@@ -8,15 +8,13 @@ from protocol import json_schema as schema
 from protocol.anthropic.models import ModelRow
 from protocol.anthropic.names import Names
 from protocol.fields import invalid
+from protocol.neutral import find_option
 from protocol.request import ResponseFormat, Tool, ToolUsePart
 from protocol.target import Draft
 
 _VENDOR = ("cache_control", "defer_loading", "allowed_callers", "input_examples", "eager_input_streaming")
 """Fields of the vendor's that clients may put on a function."""
 _JSON_TOOL = "json_response"
-_SEARCHES = {"low": 1, "medium": 5, "high": 10}
-"""search_context_size as the most searches of one answer."""
-_LOCATION = ("city", "country", "region", "timezone")
 
 
 class ToolPart(msgspec.Struct, kw_only=True):
@@ -45,7 +43,9 @@ def write_tools(draft: Draft, row: ModelRow, names: Names, *, thinks_by_budget: 
         part.choice = {"type": "auto"} | {k: v for k, v in part.choice.items() if k == "disable_parallel_tool_use"}
         draft.drop("tool_choice")
     if request.web_search is not None:
-        part.tools.append(_web_search(request.web_search, names))
+        if names.has("web_search"):
+            invalid("web_search_options: a tool of the name web_search is there already", "web_search_options")
+        part.tools.append(request.web_search)
     return part
 
 
@@ -67,8 +67,8 @@ def _write_tool(draft: Draft, row: ModelRow, names: Names, tool: Tool, position:
     body: dict[str, Any] = {"name": names.upstream(tool.name)}
     if tool.description:
         body["description"] = tool.description
-    extra = tool.extra | tool.outer
-    if tool.kind == "custom" and (extra.pop("format", None) or {"type": "text"}) != {"type": "text"}:
+    extra = dict(tool.extra)
+    if find_option(extra, "grammar") is not None:
         invalid(f"tools[{position}].custom.format: this model's provider has no grammars", "tools")
     strict = extra.pop("strict", None) is True
     try:
@@ -150,20 +150,3 @@ def _json_tool(name: str, answer: ResponseFormat) -> dict[str, Any]:
     except schema.Unsupported as error:
         invalid(f"response_format.json_schema.schema cannot be sent to this model's provider: {error}", "response_format")
     return {"name": name, "description": f"{about} {answer.description}".strip(), "input_schema": cleaned}
-
-
-def _web_search(options: dict[str, Any], names: Names) -> dict[str, Any]:
-    if names.has("web_search"):
-        invalid("web_search_options: a tool of the name web_search is there already", "web_search_options")
-    tool: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
-    for name, value in options.items():
-        match name, value:
-            case _, None:
-                continue
-            case "search_context_size", "low" | "medium" | "high":
-                tool["max_uses"] = _SEARCHES[value]
-            case "user_location", {"type": "approximate", "approximate": {**place}} if all(isinstance(v, str) for v in place.values()):
-                tool["user_location"] = {"type": "approximate"} | {k: place[k] for k in _LOCATION if place.get(k)}
-            case _:
-                invalid(f"web_search_options.{name[:60]} cannot be sent to this model's provider", "web_search_options")
-    return tool

@@ -5,6 +5,7 @@ from typing import Any
 from protocol import fields
 from protocol.anthropic import models as claude_models
 from protocol.anthropic import options_write as anthropic_options_write
+from protocol.anthropic.gate import apply
 from protocol.anthropic.messages_write import MessageWriter, read_input
 from protocol.anthropic.names import names_of
 from protocol.anthropic.options_write import DEFAULT_MAX_TOKENS, thinks_by_budget
@@ -12,25 +13,25 @@ from protocol.anthropic.read import result_text
 from protocol.anthropic.tools_write import ToolPart, write_tools
 from protocol.fields import invalid
 from protocol.json_strict import dumps
+from protocol.neutral import NeutralRequest
 from protocol.request import ChatRequest, OtherPart, Part, TextPart, Tool, ToolResultPart, ToolUsePart
-from protocol.server_tools.families import apply
 from protocol.target import Draft, Restore, Target, Translated
 
 
-def encode(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:
+def encode(request: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True) -> Translated:
     """Write the request for a Messages provider. Raises InvalidRequest naming what it cannot say or the key may not use."""
-    draft = Draft(request=request, target=target)
-    if request.dialect == "anthropic":
-        return _encode_same(draft, changed=changed)
-    body, restore = _crossed(draft)
+    if isinstance(request, ChatRequest):
+        return _encode_same(Draft(request=request, target=target), changed=changed)
+    draft = Draft(request=request.request, target=target, words=request.words)
+    body, restore = _crossed(draft, request)
     apply(draft, body)
     return Translated(body=dumps(body), restore=restore, dropped=tuple(draft.dropped), betas=tuple(draft.betas))
 
 
-def _crossed(draft: Draft) -> tuple[dict[str, Any], Restore]:
+def _crossed(draft: Draft, neutral: NeutralRequest) -> tuple[dict[str, Any], Restore]:
     request, row = draft.request, claude_models.row(draft.request.model)
     names = names_of(request)
-    writer = MessageWriter(draft, row, names)
+    writer = MessageWriter(draft, neutral, row, names)
     body: dict[str, Any] = {"model": request.model, **anthropic_options_write.write_extra(draft)}
     anthropic_options_write.write_thinking(draft, row, body)
     system, body["messages"] = writer.system(), writer.turns()

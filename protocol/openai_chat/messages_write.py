@@ -1,41 +1,53 @@
-"""Turns of a Messages client written as chat/completions messages (protocol.md 1.10).
+"""Turns of a request that crosses, written as chat/completions messages (protocol.md 1.10).
 
 Earlier reasoning goes only to models that want it in turns with tool calls. Otherwise it is left out, as the Messages API
 itself does with turns before the last question; it is noted only where it belongs to the turn that still goes on.
 """
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, assert_never
 
-from protocol.anthropic.read import result_text
 from protocol.fields import invalid
-from protocol.openai_chat.media import parts_of, text_part
+from protocol.neutral import (
+    AnyTurn,
+    MediaPart,
+    NeutralPart,
+    NeutralRequest,
+    ProviderCallPart,
+    ProviderResultPart,
+    RefusalPart,
+    ResultPart,
+    SummaryPart,
+    ThinkingPart,
+    kind_of,
+)
+from protocol.openai_chat.media import note, parts_of, text_part
 from protocol.openai_chat.models import ModelRow
 from protocol.openai_chat.names import Names, call_id
-from protocol.request import OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import Draft
-
-_THINKING = ("thinking", "redacted_thinking")
 
 
 class MessageWriter:
     """The messages of one request."""
 
-    def __init__(self, draft: Draft, row: ModelRow, names: Names) -> None:
-        self._draft, self._row, self._names = draft, row, names
-        self._results = provider_history.results_of(draft.request.turns)
+    def __init__(self, draft: Draft, neutral: NeutralRequest, row: ModelRow, names: Names) -> None:
+        self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
+        self._results = provider_history.results_of(neutral.turns)
 
     def messages(self) -> list[dict[str, Any]]:
         """Return all messages, the system message first. Raises InvalidRequest naming what cannot be said."""
         request, role = self._draft.request, "developer" if self._row.developer else "system"
-        self._note("system[]", {k: v for b in _blocks(request.extra.get("system")) for k, v in b.items()}, "type", "text")
+        for said in self._neutral.system:
+            beside = {n: v for p in said.parts if isinstance(p, TextPart) for n, v in p.extra.items()}
+            note(self._draft, "system[]", beside | said.extra)
         written: list[dict[str, Any]] = []
         if any(text.strip() for text in request.system):
             written.append({"role": role, "content": "\n".join(request.system)})
-        asked = max((i for i, t in enumerate(request.turns) if t.role == "user" and _asks(t)), default=-1)
-        for position, turn in enumerate(request.turns):
-            self._note("messages[]", turn.extra)
+        asked = max((i for i, t in enumerate(self._neutral.turns) if t.role == "user" and _asks(t)), default=-1)
+        for position, turn in enumerate(self._neutral.turns):
+            note(self._draft, "messages[]", turn.extra)
             match turn.role:
                 case "system":
                     written.append({"role": role, "content": self._system(turn.parts)})
@@ -45,20 +57,14 @@ class MessageWriter:
                     written.append(self._assistant(turn.parts, goes_on=position > asked))
         return written
 
-    def _note(self, where: str, extra: dict[str, Any], *known: str) -> None:
-        """Note the fields that are left out."""
-        for name, value in extra.items():
-            if value is not None and name not in known:
-                self._draft.drop("cache_control" if name == "cache_control" else f"{where}.{name[:60]}")
-
-    def _system(self, parts: Sequence[Part]) -> str:
+    def _system(self, parts: Sequence[NeutralPart]) -> str:
         for part in parts:
             if not isinstance(part, TextPart):
                 _misplaced(part)
-            self._note("messages[]", part.extra)
+            note(self._draft, "messages[]", part.extra)
         return "".join(p.text for p in parts if isinstance(p, TextPart))
 
-    def _user(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    def _user(self, parts: Sequence[NeutralPart]) -> list[dict[str, Any]]:
         """Results first, each a message of its own, as the dialect wants them; what is no text in them after, with the rest."""
         messages: list[dict[str, Any]] = []
         content: list[dict[str, Any]] = []
@@ -68,25 +74,22 @@ class MessageWriter:
             content += more
         for part in parts:
             match part:
-                case TextPart():
-                    self._note("messages[]", part.extra)
-                    content.append(text_part(part.text))
-                case OtherPart():
-                    content += parts_of(self._draft, part.body)
                 case ToolUsePart():
                     _misplaced(part)
+                case ToolResultPart():
+                    pass
+                case _:
+                    content += parts_of(self._draft, part)
         if content:
             simple = len(content) == 1 and content[0]["type"] == "text"
             messages.append({"role": "user", "content": content[0]["text"] if simple else content})
         return messages
 
     def _result(self, part: ToolResultPart) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        self._note("messages[]", part.extra, "content")
-        original = part.extra.get("content")
+        note(self._draft, "messages[]", part.extra)
         text, media = part.text, []
-        if isinstance(original, list) and result_text(original, "") == part.text:
-            # a result that a policy rewrote goes out as its text alone
-            written = [p for block in original for p in parts_of(self._draft, block)]
+        if isinstance(part, ResultPart):
+            written = [w for held in part.parts for w in parts_of(self._draft, held)]
             media = [p for p in written if p["type"] != "text"]
             text = "".join(p["text"] if p["type"] == "text" else f"[{_NAMED.get(p['type'])}]" for p in written)
             if media:
@@ -97,25 +100,33 @@ class MessageWriter:
     def _id(self, identity: str) -> str:
         return call_id(identity) if self._row.vendor else identity
 
-    def _assistant(self, parts: Sequence[Part], *, goes_on: bool) -> dict[str, Any]:
+    def _assistant(self, parts: Sequence[NeutralPart], *, goes_on: bool) -> dict[str, Any]:
         texts: list[str] = []
         calls: list[dict[str, Any]] = []
         thoughts: list[str] = []
         for part in parts:
             match part:
                 case TextPart():
-                    self._note("messages[]", part.extra, *(("citations",) if not part.extra.get("citations") else ()))
+                    note(self._draft, "messages[]", part.extra)
                     texts.append(part.text)
                 case ToolUsePart():
-                    self._note("messages[]", part.extra, *(("caller",) if part.extra.get("caller") == {"type": "direct"} else ()))
+                    note(self._draft, "messages[]", part.extra)
                     function = {"name": self._names.upstream(part.name), "arguments": part.arguments or "{}"}
                     calls.append({"id": self._id(part.id), "type": "function", "function": function})
-                case OtherPart(kind=kind, body=body) if kind in _THINKING:
-                    thoughts.append(body["thinking"] if isinstance(body.get("thinking"), str) else "")
-                case OtherPart():
-                    texts += self._other(part, follows=bool("".join(texts)))
-                case _:
+                case ThinkingPart():
+                    thoughts.append(part.text)
+                case RefusalPart() | SummaryPart():
+                    texts += _aside(part.text, texts)
+                case ProviderCallPart():
+                    # a result is one call's: told again for every call of its id, it would cost its size each time
+                    texts += _aside(provider_history.told(part, self._results.pop(part.id, None)), texts)
+                    self._draft.drop(f"messages[].{part.kind}")
+                case ProviderResultPart():
+                    self._draft.drop(f"messages[].{part.kind}")
+                case ToolResultPart() | MediaPart() | OtherPart():
                     _misplaced(part)
+                case _:
+                    assert_never(part)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
         if thoughts and calls and self._row.reasoning_content:
             message["reasoning_content"] = "".join(thoughts)
@@ -125,33 +136,18 @@ class MessageWriter:
             message["tool_calls"] = calls
         return message
 
-    def _other(self, part: OtherPart, *, follows: bool) -> list[str]:
-        """The text for what the provider did itself; a result is told with its call."""
-        text = ""
-        if part.kind in provider_history.CALLS:
-            identity = part.body.get("id")
-            # a result is one call's: told again for every call of its id, it would cost its size each time
-            text = provider_history.told(part.body, self._results.pop(identity, None) if isinstance(identity, str) else None)
-        elif part.kind == "compaction" and isinstance(part.body.get("content"), str):
-            text = part.body["content"]
-        elif not provider_history.is_result(part.kind) and part.kind not in provider_history.SILENT and part.kind != "compaction":
-            _misplaced(part)
-        if part.kind != "compaction":
-            self._draft.drop(f"messages[].{part.kind}")
-        return [("\n\n" if follows else "") + text + "\n\n"] if text else []
+
+def _aside(text: str, before: list[str]) -> list[str]:
+    """The pieces for a text that is not of the answer itself."""
+    return [("\n\n" if any(before) else "") + text + "\n\n"] if text else []
 
 
 _NAMED = {"image_url": "image", "file": "document"}
 
 
-def _blocks(value: Any) -> list[dict[str, Any]]:
-    return [b for b in value if isinstance(b, dict)] if isinstance(value, list) else []
-
-
-def _asks(turn: Turn) -> bool:
+def _asks(turn: AnyTurn) -> bool:
     return any(not isinstance(p, ToolResultPart) for p in turn.parts)
 
 
-def _misplaced(part: Part) -> NoReturn:
-    kind = part.kind[:60] if isinstance(part, OtherPart) else part.__struct_config__.tag
-    invalid(f"a {kind} block cannot be sent to this model's provider in this place", "messages")
+def _misplaced(part: NeutralPart) -> NoReturn:
+    invalid(f"a {kind_of(part)[:60]} block cannot be sent to this model's provider in this place", "messages")

@@ -1,9 +1,10 @@
-"""Tools, their choice and the answer's form of a Messages client, written for chat/completions (protocol.md 1.2, 1.10)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for chat/completions (protocol.md 1.2, 1.10)."""
 
 from typing import Any
 
 from protocol import json_schema as schema
 from protocol.fields import invalid
+from protocol.openai_chat.media import note
 from protocol.openai_chat.models import ModelRow
 from protocol.openai_chat.names import Names
 from protocol.request import Tool, ToolUsePart
@@ -12,7 +13,6 @@ from protocol.server_tools.families import DIRECT, allows, need
 from protocol.server_tools.typed import as_function
 from protocol.target import Draft
 
-_SILENT = frozenset(("type", "strict", "allowed_callers"))
 _LOCATION = ("city", "country", "region", "timezone")
 _ANSWER = "answer"
 """The dialect wants a name for the answer's schema."""
@@ -87,9 +87,7 @@ def _function(draft: Draft, tool: Tool, names: Names) -> dict[str, Any]:
         description, parameters = typed.description, typed.schema
     else:
         description = tool.description
-        for name, value in extra.items():
-            if name not in _SILENT and value not in (None, False):
-                draft.drop("cache_control" if name == "cache_control" else f"tools[].{name[:60]}")
+        note(draft, "tools[]", extra, "strict", "allowed_callers")
         parameters = _parameters(tool)
     _check_callers(draft, tool)
     function: dict[str, Any] = {"name": upstream, **({"description": description} if description else {}), "parameters": parameters}

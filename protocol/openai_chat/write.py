@@ -12,6 +12,8 @@ import msgspec
 from protocol import fields
 from protocol.fields import invalid
 from protocol.json_strict import dumps, loads_arguments
+from protocol.neutral import NeutralRequest
+from protocol.openai_chat import gate
 from protocol.openai_chat import models as openai_models
 from protocol.openai_chat.messages_read import result_text
 from protocol.openai_chat.messages_write import MessageWriter
@@ -19,25 +21,31 @@ from protocol.openai_chat.options_write import write_options
 from protocol.openai_chat.tools_write import added_search, names_of, write_tools
 from protocol.request import ChatRequest, OtherPart, Part, ResponseFormat, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart
 from protocol.server_tools.data import table
-from protocol.server_tools.families import gate_openai
 from protocol.target import Draft, Restore, Target, Translated
 
 
-def encode(request: ChatRequest, target: Target, changed: bool = True) -> Translated:
+def encode(request: ChatRequest | NeutralRequest, target: Target, changed: bool = True) -> Translated:
     """Write the request for a chat/completions provider. Raises InvalidRequest naming what it cannot say or the key may not use."""
+    if isinstance(request, NeutralRequest):
+        return _crossed(request, target)
     draft = Draft(request=request, target=target)
     row = openai_models.row(request.model)
     search = added_search(draft, row)
-    if request.dialect == "openai":
-        gate_openai(request, target)
-        known = _without_unknown(draft)
-        request, changed = known, changed or known is not request
-        if not changed and (search is None or request.web_search is not None):
-            return Translated(body=None)
-        body = _same({} if search is None else {"web_search_options": search}, request, row)
-        return Translated(body=dumps(body), dropped=tuple(draft.dropped))
-    names = names_of(draft)
-    body = {"model": request.model, "messages": MessageWriter(draft, row, names).messages()}
+    gate.check(request, target)
+    known = _without_unknown(draft)
+    request, changed = known, changed or known is not request
+    if not changed and (search is None or request.web_search is not None):
+        return Translated(body=None)
+    body = _same({} if search is None else {"web_search_options": search}, request, row)
+    return Translated(body=dumps(body), dropped=tuple(draft.dropped))
+
+
+def _crossed(neutral: NeutralRequest, target: Target) -> Translated:
+    request = neutral.request
+    draft = Draft(request=request, target=target, words=neutral.words)
+    row = openai_models.row(request.model)
+    search, names = added_search(draft, row), names_of(draft)
+    body: dict[str, Any] = {"model": request.model, "messages": MessageWriter(draft, neutral, row, names).messages()}
     body |= write_options(draft, row) | write_tools(draft, row, names)
     if search is not None:
         body.setdefault("web_search_options", search)

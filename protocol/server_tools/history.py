@@ -8,11 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from protocol.json_strict import dumps
-from protocol.request import OtherPart, Turn
+from protocol.neutral import AnyTurn, ProviderCallPart, ProviderResultPart
 
-CALLS = frozenset(("server_tool_use", "mcp_tool_use"))
-SILENT = frozenset(("mcp_tool_listing", "fallback"))
-"""Bookkeeping of the provider's own."""
 MAX_INPUT = 500
 MAX_RESULT = 4000
 """Characters of a call's input and result that are told."""
@@ -20,28 +17,19 @@ _TOLD = frozenset(("title", "url", "text", "data", "stdout", "stderr", "error_co
 """Fields of results that a reader can read."""
 
 
-def is_result(kind: str) -> bool:
-    """Is this the type of a block with a provider's result?"""
-    return kind.endswith("_tool_result")
+def results_of(turns: Iterable[AnyTurn]) -> dict[str, ProviderResultPart]:
+    """Return the results by the id of their call: a result may come in a later turn than its call."""
+    return {p.call_id: p for t in turns for p in t.parts if isinstance(p, ProviderResultPart) and p.call_id}
 
 
-def results_of(turns: Iterable[Turn]) -> dict[str, dict[str, Any]]:
-    """Return the result blocks by the id of their call: a result may come in a later turn than its call."""
-    parts = (p for t in turns if t.role == "assistant" for p in t.parts)
-    blocks = (p.body for p in parts if isinstance(p, OtherPart) and is_result(p.kind))
-    return {b["tool_use_id"]: b for b in blocks if isinstance(b.get("tool_use_id"), str)}
-
-
-def told(call: dict[str, Any], result: dict[str, Any] | None) -> str:
+def told(call: ProviderCallPart, result: ProviderResultPart | None) -> str:
     """Return the sentence for a call and its result."""
-    said = dumps(call.get("input", {})).decode(errors="replace")
-    server = f" of the MCP server {call['server_name']}" if isinstance(call.get("server_name"), str) else ""
-    head = f"[The provider ran {str(call.get('name'))[:128]}{server} with {_cut(said, MAX_INPUT)}"
+    server = f" of the MCP server {call.server}" if call.server else ""
+    head = f"[The provider ran {call.name[:128]}{server} with {_cut(dumps(call.input).decode(errors='replace'), MAX_INPUT)}"
     if result is None:
         return f"{head}; no result is known.]"
-    failed = " It failed." if result.get("is_error") is True else ""
-    content = _cut("\n".join(_strings(result.get("content"), MAX_RESULT)), MAX_RESULT)
-    return f"{head}.{failed} Result: {content or 'none that can be shown'}]"
+    content = _cut("\n".join(_strings(result.content, MAX_RESULT)), MAX_RESULT)
+    return f"{head}.{' It failed.' if result.is_error else ''} Result: {content or 'none that can be shown'}]"
 
 
 def _strings(value: Any, room: int) -> Iterator[str]:

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from protocol.anthropic.models import EFFORTS, Effort, row, table
+from protocol.anthropic.models import row, table
+from protocol.neutral import EFFORTS, Effort
 
 
 def test_the_data_has_its_shape() -> None:

@@ -17,15 +17,13 @@ PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "provide
 NAMED = re.compile(r'"(?:openai|anthropic)"|\.dialect (?:==|!=)')
 GUIDED = ("protocol/target.py", "protocol/text_calls/prompt.py")
 """`guided: openai` is the name of a server's way to take a schema."""
-PAIRS = ("protocol/changed.py", "protocol/request_texts.py", "protocol/server_tools/families.py")
-"""Writers and readers of requests that still know pairs of dialects. Take a file away from here when it does no more."""
 
 
 def test_nobody_but_the_dialects_names_a_dialect() -> None:
     found = {}
     for path in tracked():
         name = path.relative_to(ROOT).as_posix()
-        if path.suffix != ".py" or not name.startswith(tuple(f"{folder}/" for folder in PRODUCT)) or name in GUIDED + PAIRS:
+        if path.suffix != ".py" or not name.startswith(tuple(f"{folder}/" for folder in PRODUCT)) or name in GUIDED:
             continue
         own = {Path(*one.package.split(".")).as_posix() for one in DIALECTS.values()}
         if not name.startswith(tuple(f"{folder}/" for folder in own)) and (lines := NAMED.findall(path.read_text(encoding="utf-8"))):
@@ -38,7 +36,7 @@ def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
     one = DIALECTS[name]
     wanted = {
         "decode": ("StreamDecoder", "decode_whole"), "encode": ("make",), "read": ("decode",), "write": ("encode",),
-        "failures": ("decode_error", "failed_response", "error_body", "error_frame"),
+        "failures": ("decode_error", "failed_response", "error_body", "error_frame"), "neutral": ("neutral",),
     }  # fmt: skip
     for module, names in wanted.items():
         made = import_module(f"{one.package}.{module}")

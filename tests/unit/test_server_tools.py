@@ -9,9 +9,10 @@ import pytest
 from anthropic.types import AnthropicBetaParam, ToolUnionParam
 from anthropic.types.beta import BetaToolUnionParam
 
+from protocol.anthropic import gate as server_tools
 from protocol.errors import InvalidRequest
+from protocol.openai_chat import gate
 from protocol.request import ChatRequest, Tool
-from protocol.server_tools import families as server_tools
 from protocol.server_tools.data import betas, table, tool_type
 from protocol.target import Draft, Target
 
@@ -335,7 +336,7 @@ OPENAI_GATED: list[tuple[dict[str, Any], str]] = [
 def test_chat_completions_requests_are_gated_too(values: dict[str, Any], param: str) -> None:
     request = ChatRequest(dialect="openai", model="m", **values)
     with pytest.raises(InvalidRequest) as caught:
-        server_tools.gate_openai(request, Target(dialect="openai"))
+        gate.check(request, Target(dialect="openai"))
     assert caught.value.param == param
     if "brand_new" not in str(values):
-        server_tools.gate_openai(request, Target(dialect="openai", families=ALL))
+        gate.check(request, Target(dialect="openai", families=ALL))

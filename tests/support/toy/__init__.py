@@ -15,4 +15,5 @@ DIALECT = Dialect(
     key_header=("x-toy-key", "{key}"),
     keepalive=b": still here\n\n",
     judge_replies=("tool",),
+    is_plain=True,
 )

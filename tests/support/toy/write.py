@@ -3,14 +3,16 @@
 import json
 from typing import Any
 
+from protocol.neutral import NeutralRequest
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
 
 
-def encode(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:
+def encode(asked: ChatRequest | NeutralRequest, target: Target, *, changed: bool = True) -> Translated:
     """Write a request; what the toy has no words for is left out."""
-    if request.dialect == "toy" and not changed:
+    if isinstance(asked, ChatRequest) and not changed:
         return Translated(body=None)
+    request = asked if isinstance(asked, ChatRequest) else asked.request
     turns = [{"by": "user", "text": text} for text in request.system] + [_turn(turn) for turn in request.turns]
     tools = [{"name": tool.name, "schema": tool.schema} for tool in request.tools]
     return Translated(body=json.dumps({"model": request.model, "stream": request.stream, "turns": turns, "tools": tools}).encode())
