@@ -1,4 +1,4 @@
-"""Errors on the wire: upstream's error answers read, ours written, in both dialects (protocol.md, table 1.8).
+"""Errors on the wire: upstream's error answers read, ours written, in both dialects (docs/protocol.md 1.8).
 
 Payloads are rebuilt, never forwarded. Our key's 401 is not the client's: it becomes a 502, or clients would change theirs.
 """
@@ -161,7 +161,7 @@ def failed_response(dialect: Dialect, failed: UpstreamFailed) -> tuple[int, dict
 
 
 def _to_openai(kind: str, message: str, own_code: str) -> tuple[int, str, str | None]:
-    """Status, type and code by table 1.8; requests that upstream refused keep the code that it gave them."""
+    """Status, type and code by docs/protocol.md 1.8; requests that upstream refused keep the code that it gave them."""
     status, openai_kind, code = _TO_OPENAI.get(kind, (502, "api_error", None))
     if kind == "invalid_request_error" and _CONTEXT.search(message):
         return status, openai_kind, _CONTEXT_CODE

@@ -1,4 +1,4 @@
-"""Images and documents of chat/completions as blocks of the Messages dialect (protocol.md 1.1).
+"""Images and documents of chat/completions as blocks of the Messages dialect (docs/protocol.md 1.1).
 
 A URL is passed on as it is and never fetched here. What a data: URL says of its content is not believed: the first bytes are.
 """

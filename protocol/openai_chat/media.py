@@ -1,4 +1,4 @@
-"""Images, documents and search results of the Messages dialect as parts of a chat/completions message (protocol.md 1.10).
+"""Images, documents and search results of the Messages dialect as parts of a chat/completions message (docs/protocol.md 1.10).
 
 An image's URL is passed on as it is and never fetched here.
 """

@@ -1,4 +1,4 @@
-"""What is neither message nor tool in a Messages request, written for chat/completions (protocol.md 1.10).
+"""What is neither message nor tool in a Messages request, written for chat/completions (docs/protocol.md 1.10).
 
 The client's anthropic-beta names are not for this provider and are left aside: what they switch on is in the body, and is noted there.
 """

@@ -1,4 +1,4 @@
-"""Tools that a provider runs: which a key may use, which the operator adds, and what they need (protocol.md 1.6).
+"""Tools that a provider runs: which a key may use, which the operator adds, and what they need (docs/protocol.md 1.6).
 
 Such a tool acts before anybody here sees its call: the only prevention is to refuse it in the request. So whatever would
 let a provider search, fetch, run code, call remote servers, read stored files or answer with another model is refused

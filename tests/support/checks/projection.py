@@ -1,4 +1,4 @@
-"""What a client of the other dialect is to get of an answer: protocol.md 1.3 to 1.7 applied to what the SDK accumulated of it.
+"""What a client of the other dialect is to get of an answer: docs/protocol.md 1.3 to 1.7 applied to what the SDK accumulated of it.
 
 Written apart from the product's codecs, which it judges: it knows messages and completions as the SDKs hold them, and no events.
 """
