@@ -12,7 +12,7 @@ from tests.unit.test_repository import ROOT, tracked
 DOCS = ROOT / "docs"
 SECTIONS = r"\d+(?:\.\d+)?(?:(?:, | to | and )\d+(?:\.\d+)?)*"
 TO_PAGE = re.compile(rf"""(?<![\w/.*-])((?:[\w.-]+/)*[\w.-]*\w\.md)(?:\#([\w-]+)|,? (?:section )?({SECTIONS})\b|, "([^"\n]+)")?""")
-TO_TABLE = re.compile(r"\btable \d+\.\d+\b")
+TO_TABLE = re.compile(r"\b[Tt]able \d+\.\d+\b")
 """A table without its page leads nowhere."""
 TO_FILE = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.(?:py|json|yaml|sql|in|mjs))?)(?::([A-Za-z_][\w.]*))?`")
 """In backticks: a folder, a file, or `path.py:Class.method`."""

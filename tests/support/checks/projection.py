@@ -44,7 +44,7 @@ def completion_facts(segments: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _completion_usage(segments: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Table 1.7; the sum over segments is the only place where adding is right."""
+    """As docs/protocol.md 1.7 says; the sum over segments is the only place where adding is right."""
     found = dict.fromkeys(
         ("prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens"), 0
     )
