@@ -1,4 +1,4 @@
-"""The configuration file as values (design.md section 5): what `sluice.settings` reads and passes down.
+"""The configuration file as values (docs/configuration.md): what `sluice.settings` reads and passes down.
 
 Pure: reading files and the environment is `sluice.settings`' work. Secrets are named by environment
 variable here, never held.

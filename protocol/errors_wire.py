@@ -1,4 +1,4 @@
-"""Errors on the wire, what all dialects share: upstream's error answers read, what a client may be told (protocol.md, table 1.8).
+"""Errors on the wire, what all dialects share: upstream's error answers read, what a client may be told (docs/protocol.md 1.8).
 
 Payloads are rebuilt, never forwarded. Our key's 401 is not the client's: it becomes a 502, or clients would change theirs.
 """

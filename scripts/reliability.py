@@ -2,8 +2,8 @@
 
 The tests append to the file that SLUICE_FIGURES names (tests/support/checks/figures.py). What they say of a case replaces what is in
 docs/data/figures.json, which is committed; without any, the page is made from what is there. The page's own words are in
-docs/data/reliability.in.md, where `{{table W}}` is an area's table, `{{figure W1 longest stall}}` a value with its unit and `{{chaos}}`
-the report of the long chaos run (docs/data/chaos.json).
+docs/data/reliability.in.md, where `{{table W}}` is an area's cases and then its figures, each once, `{{figure W1 longest stall}}` a value
+with its unit and `{{chaos}}` the report of the long chaos run (docs/data/chaos.json).
 """
 
 import json
@@ -37,17 +37,30 @@ def gathered(lines: list[Result]) -> Result:
 
 
 def table(area: str, results: Result) -> str:
-    """The cases of an area with what must come of them, what was measured, and how many tests show it."""
-    rows = ["| case | fault | what happens | measured | tests |", "|---|---|---|---|---|"]
+    """The cases of an area with what must come of them, and how many tests show it."""
+    rows = ["| case | fault | what happens | tests |", "|---|---|---|---|"]
     for case, wanted in CASES.items():
-        if case.rstrip("0123456789") != area:
+        if _area(case) != area:
             continue
-        one = results.get(case, {"tests": 0, "passed": 0, "figures": {}})
-        shown = "; ".join(f"{name} {value}" for name, value in one["figures"].items())
+        one = results.get(case, {"tests": 0, "passed": 0})
         passed = f"{one['passed']} passed" if one["passed"] == one["tests"] else f"{one['passed']} of {one['tests']} passed"
         said = wanted.not_here or (passed if one["tests"] else "none yet")
-        rows.append(f"| {case} | {wanted.fault} | {wanted.outcome} | {shown} | {said} |")
+        rows.append(f"| {case} | {wanted.fault} | {wanted.outcome} | {said} |")
     return "\n".join(rows)
+
+
+def measured(area: str, results: Result) -> str:
+    """What tests measured of an area's cases: each figure once, with the first of the cases that it is of and all others."""
+    cases: dict[tuple[str, str], list[str]] = {}
+    for case in CASES:
+        for figure in results.get(case, {"figures": {}})["figures"].items():
+            cases.setdefault(figure, []).append(case)
+    rows = [f"| {', '.join(of)} | {name} | {value} |" for (name, value), of in cases.items() if _area(of[0]) == area]
+    return "\n".join(["| of | measured | |", "|---|---|---|", *rows]) if rows else ""
+
+
+def _area(case: str) -> str:
+    return case.rstrip("0123456789")
 
 
 def chaos_table(report: Result) -> str:
@@ -66,7 +79,7 @@ def render(template: str, results: Result, chaos: Result) -> str:
     def fill(match: re.Match[str]) -> str:
         what, _, rest = match[1].partition(" ")
         if what == "table":
-            return f"### {AREAS[rest]}\n\n{table(rest, results)}"
+            return "\n\n".join(filter(None, (f"### {AREAS[rest]}", table(rest, results), measured(rest, results))))
         if what == "chaos":
             return chaos_table(chaos) if chaos else "No run of 20,000 calls has passed on this version yet."
         case, _, name = rest.partition(" ")

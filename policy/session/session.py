@@ -1,7 +1,7 @@
 """The state machine of one call: decoded events, judgements and commits in; effects out. Pure and replayable.
 
 Theory. An answer is one message of one or more segments: where the provider pauses a turn and the client's dialect has no
-word for that, the session asks it to go on (protocol.md 1.6). What comes out depends only on the order of chunks and on
+word for that, the session asks it to go on (docs/protocol.md 1.6). What comes out depends only on the order of chunks and on
 judgements, commits and recorded turns, which are set once; so a second owner that replays the stream gets the same outputs,
 and a running hash over them proves it.
 

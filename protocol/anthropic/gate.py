@@ -1,4 +1,4 @@
-"""What a key may ask of a Messages provider, what the operator adds to its tools, and what they need (protocol.md 1.6).
+"""What a key may ask of a Messages provider, what the operator adds to its tools, and what they need (docs/protocol.md 1.6).
 
 Looked at over the finished body: tools, tools defined within messages, parameters, file ids, callers.
 

@@ -1,4 +1,4 @@
-"""The messages of a request that crosses, written for a provider of the Messages dialect (protocol.md 1.1)."""
+"""The messages of a request that crosses, written for a provider of the Messages dialect (docs/protocol.md 1.1)."""
 
 from collections.abc import Sequence
 from typing import Any, assert_never

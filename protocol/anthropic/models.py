@@ -1,4 +1,4 @@
-"""What each model of the Messages API can do, as data: `data/claude_models.json` (protocol.md 1.9).
+"""What each model of the Messages API can do, as data: `data/claude_models.json` (docs/protocol.md 1.9).
 
 A wrong row must end in the vendor's 400, never in a request that was changed in silence: an unknown model gets the row
 `*`, which takes nothing away. A name is looked up whole, never by a part of it.

@@ -1,4 +1,4 @@
-"""A Messages request in neutral parts, for a provider of another dialect (protocol.md 1.10)."""
+"""A Messages request in neutral parts, for a provider of another dialect (docs/protocol.md 1.10)."""
 
 from collections.abc import Callable
 from typing import Any

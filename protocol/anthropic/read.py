@@ -1,4 +1,4 @@
-"""Messages requests read: a client's body as a ChatRequest (protocol.md 1.10).
+"""Messages requests read: a client's body as a ChatRequest (docs/protocol.md 1.10).
 
 What is modelled for policies and for the other dialect (`thinking`, `output_config`, `output_format`, `metadata`, `system`) stays in
 `extra` as it came, too: a provider of the same dialect gets it unchanged.

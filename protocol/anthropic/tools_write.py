@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form of a request that crosses, written for the Messages dialect (protocol.md 1.1, 1.2)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for the Messages dialect (docs/protocol.md 1.1, 1.2)."""
 
 from typing import Any
 

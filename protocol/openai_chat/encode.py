@@ -1,4 +1,4 @@
-"""Events to streamed chat/completions answers (protocol.md 1.3, 1.4). Whole bodies: `protocol.openai_chat.encode_whole`.
+"""Events to streamed chat/completions answers (docs/protocol.md 1.3, 1.4). Whole bodies: `protocol.openai_chat.encode_whole`.
 
 The SDK's helper wants tool indices dense from 0, id, name and role exactly once, lists in a delta at most once, and nothing
 after the usage chunk. What upstream said in this same dialect (id, time of creation, usage, the name of the reasoning field)

@@ -1,4 +1,4 @@
-"""Errors of chat/completions: an upstream's read, ours written (protocol.md, table 1.8)."""
+"""Errors of chat/completions: an upstream's read, ours written (docs/protocol.md 1.8)."""
 
 import re
 from typing import Any
@@ -51,7 +51,7 @@ def failed_response(failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]
 
 
 def _meaning(kind: str, message: str, own_code: str) -> tuple[int, str, str | None]:
-    """Status, type and code by table 1.8; requests that upstream refused keep the code that it gave them."""
+    """Status, type and code by docs/protocol.md 1.8; requests that upstream refused keep the code that it gave them."""
     status, own_kind, code = _STATUSES.get(kind, (502, "api_error", None))
     if kind == "invalid_request_error" and _CONTEXT.search(message):
         return status, own_kind, _CONTEXT_CODE

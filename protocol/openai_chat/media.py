@@ -1,4 +1,4 @@
-"""Images, documents and search results, written as parts of a chat/completions message (protocol.md 1.10)."""
+"""Images, documents and search results, written as parts of a chat/completions message (docs/protocol.md 1.10)."""
 
 from typing import Any
 

@@ -207,7 +207,7 @@ def refusal(message: Message, stop: MessageStop) -> str | None:
 
 
 def usage_object(message: Message, stop: MessageStop) -> dict[str, Any] | None:
-    """The usage: upstream's own in the same dialect, else by table 1.7."""
+    """The usage: upstream's own in the same dialect, else by docs/protocol.md 1.7."""
     if message.is_same and stop.extra.get("usage"):
         own: dict[str, Any] = stop.extra["usage"]
         return own

@@ -1,4 +1,4 @@
-"""A chat/completions request in neutral parts, for a provider of another dialect (protocol.md 1.1)."""
+"""A chat/completions request in neutral parts, for a provider of another dialect (docs/protocol.md 1.1)."""
 
 from collections.abc import Collection
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is neither message nor tool in a request that crosses, written for chat/completions (protocol.md 1.10)."""
+"""What is neither message nor tool in a request that crosses, written for chat/completions (docs/protocol.md 1.10)."""
 
 from hashlib import sha256
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form in chat/completions requests, read (protocol.md 1.1, 1.2)."""
+"""Tools, their choice and the answer's form in chat/completions requests, read (docs/protocol.md 1.1, 1.2)."""
 
 from typing import Any
 

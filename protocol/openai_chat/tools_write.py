@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form of a request that crosses, written for chat/completions (protocol.md 1.2, 1.10)."""
+"""Tools, their choice and the answer's form of a request that crosses, written for chat/completions (docs/protocol.md 1.2, 1.10)."""
 
 from typing import Any
 

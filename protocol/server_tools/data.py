@@ -1,6 +1,6 @@
 """Tools that a provider runs, as data: types, versions, headers, parameters (`data/server_tools.json`, `data/betas.json`).
 
-Data, because vendors add versions every few months; what is not in it is refused or left out (protocol.md 1.6).
+Data, because vendors add versions every few months; what is not in it is refused or left out (docs/protocol.md 1.6).
 """
 
 import functools

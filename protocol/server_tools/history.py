@@ -1,4 +1,4 @@
-"""Calls that a provider ran in earlier turns, told in words to another vendor's model (protocol.md 1.10).
+"""Calls that a provider ran in earlier turns, told in words to another vendor's model (docs/protocol.md 1.10).
 
 As tool calls they would be wrong: nobody has results for them that the other dialect takes, and its model would learn to
 call what it does not have. So each call and its result, wherever in the history it is, become one short sentence.

@@ -1,4 +1,4 @@
-"""Tools for models that have no native tool calls: written into the prompt, with the calls and results of the history (protocol.md 2.2).
+"""Tools for models without native tool calls: written into the prompt, with the calls and results of the history (docs/protocol.md 2.2).
 
 What tools answered is untrusted: each result stands as JSON between tags that carry a nonce of the call, and neither the
 nonce nor a tag can stand in it, so that it can neither close its section nor imitate a call.

@@ -1,4 +1,4 @@
-"""What a candidate says: the calls in a piece of text that is complete, or as complete as it gets (protocol.md 2.2)."""
+"""What a candidate says: the calls in a piece of text that is complete, or as complete as it gets (docs/protocol.md 2.2)."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Tool calls that a model writes as text, found while the text comes (protocol.md 2.2).
+"""Tool calls that a model writes as text, found while the text comes (docs/protocol.md 2.2).
 
 Models without native tools answer so, and so does any model that wants past a judge: clients with parsers of their own
 run such text. The scanner lets ordinary text through and holds what may become a call until it is complete.

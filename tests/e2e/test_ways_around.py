@@ -1,4 +1,4 @@
-"""The ways around a judge (protocol.md): a policy that denies the call wins, whatever form the call comes in, for clients of both dialects.
+"""The ways in which a call can come (docs/protocol.md 4): a policy that denies it wins in each, for clients of both dialects.
 
 What is denied everywhere is a call whose arguments say DANGER; the word must be in no byte that a client gets, and the denial on record.
 """

@@ -1,4 +1,4 @@
-"""Models without native tool calls: what goes into the prompt, what comes back out of the text (protocol.md 2, all acceptance rows)."""
+"""Models without native tool calls: what goes into the prompt and what comes back out of the text (docs/protocol.md 2)."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Requests of chat/completions clients, as a Messages provider gets them: a case for each field (protocol.md 1.1, 1.2)."""
+"""Requests of chat/completions clients, as a Messages provider gets them: a case for each field (docs/protocol.md 1.1, 1.2)."""
 
 import base64
 import json

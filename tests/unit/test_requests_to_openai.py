@@ -1,4 +1,4 @@
-"""Requests of Messages clients written for chat/completions, row by row of protocol.md 1.10; and those of chat/completions as they came."""
+"""Requests of Messages clients written for chat/completions (docs/protocol.md 1.10), and those of chat/completions as they came."""
 
 import json
 from pathlib import Path

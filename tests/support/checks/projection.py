@@ -1,4 +1,4 @@
-"""What a client of the other dialect is to get of an answer: protocol.md 1.3 to 1.7 applied to what the SDK accumulated of it.
+"""What a client of the other dialect is to get of an answer: docs/protocol.md 1.3 to 1.7 applied to what the SDK accumulated of it.
 
 Written apart from the product's codecs, which it judges: it knows messages and completions as the SDKs hold them, and no events.
 """
@@ -44,7 +44,7 @@ def completion_facts(segments: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _completion_usage(segments: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Table 1.7; the sum over segments is the only place where adding is right."""
+    """As docs/protocol.md 1.7 says; the sum over segments is the only place where adding is right."""
     found = dict.fromkeys(
         ("prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens"), 0
     )
