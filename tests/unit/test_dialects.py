@@ -14,7 +14,7 @@ from streams import layout
 from tests.unit.test_repository import ROOT, tracked
 
 PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
-NAMED = re.compile(r'"(?:openai|anthropic)"|\.dialect (?:==|!=)')
+NAMED = re.compile(r'"(?:openai|anthropic)"|\.dialect (?:==|!=) (?!\w+\.dialect\b)')
 GUIDED = ("protocol/target.py", "protocol/text_calls/prompt.py")
 """`guided: openai` is the name of a server's way to take a schema."""
 
