@@ -23,6 +23,9 @@ from protocol.records import VerdictName
 from protocol.request import ChatRequest
 from protocol.text_calls.scanner import FoundCall, Piece
 
+_COPIES = frozenset(("reasoning_details",))
+"""What is attached to text and says what the text says, which its decoder made sure of: nothing else passes without `on_other`."""
+
 
 class TextFlow:
     """The text of one call. `on_call` takes each call that was found in it, as a block that holds its text."""
@@ -272,8 +275,7 @@ class TextFlow:
         if run.echo.has_changed or run.blocked or (what == "logprobs" and (run.is_suspect or self._reads_only_text)):
             self._outbox.note("withheld", seq, what)
             return "withheld", event.index
-        if what in ("citation", "annotations", "logprobs") and self._chain.reads_other:
-            assert isinstance(event, AttachmentDelta)
+        if isinstance(event, AttachmentDelta) and what not in _COPIES and self._chain.reads_other:
             said, who = self._chain.on_other(OtherBlock(event.index, what, {what: event.value}))
             if isinstance(said, Block):
                 self._outbox.note("withheld", seq, f"{what}: {said.reason} ({who})")
