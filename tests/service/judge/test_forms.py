@@ -206,8 +206,7 @@ async def test_a_server_that_ignores_a_forced_tool_is_read_as_strictly(upstream:
     [
         ({"prompt_tokens": 300, "completion_tokens": 20, "total_tokens": 320}, (300, 20)),
         ({"input_tokens": 300, "output_tokens": 0}, (300, 0)),
-        ({"input_tokens": 7}, (7, None)), ({"prompt_tokens": "many"}, (None, None)), ({"prompt_tokens": -1}, (None, None)),
-        ({"prompt_tokens": 2**70}, (None, None)), (None, (None, None)), ([], (None, None)),
+        ({"input_tokens": 7}, (7, None)), ({"prompt_tokens": -1}, (None, None)), (None, (None, None)), ([], (None, None)),
     ],
 )  # fmt: skip
 async def test_what_the_model_counted_is_noted_and_what_it_says_of_it_decides_nothing(
@@ -219,6 +218,14 @@ async def test_what_the_model_counted_is_noted_and_what_it_says_of_it_decides_no
         ("", JudgementFacts(*counted)),
         ("invalid", JudgementFacts(*counted)),
     ]
+    await asked.close()
+
+
+@pytest.mark.parametrize("count", ["many", 2**70])
+async def test_an_answer_whose_counts_its_dialect_forbids_is_invalid(upstream: Upstream, count: Any) -> None:
+    upstream.answers = [(200, openai_answer(GOOD) | {"usage": {"prompt_tokens": count}})]
+    asked = Asked(upstream)
+    assert ((s := await asked()).error, s.facts) == ("invalid", JudgementFacts())
     await asked.close()
 
 
