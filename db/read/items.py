@@ -91,7 +91,7 @@ def tool_call_item(row: Any) -> JsonObject:
 
 
 def judge_block_item(row: Any) -> JsonObject:
-    """A row of `judge_block_log`: a tool call's fields, and what was judged and against which threshold."""
+    """A row of `JUDGED_LOGS`: a tool call's fields, and what was judged and against which threshold."""
     item = {"kind": row.kind, "block": row.block, **tool_call_item(row)}
     item["judge"] = {**(item["judge"] or {}), "threshold": number(row.judge_threshold), "error": row.judge_error}
     return item

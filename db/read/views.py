@@ -1,4 +1,4 @@
-"""The views as SQLAlchemy tables, in a metadata of their own: migrations make them, queries read them.
+"""The views as SQLAlchemy tables, in a metadata of their own: migrations make them, queries read them, but for those of `JUDGED_LOGS`.
 
 A page reads what a view shows by the same joins with the calls said of every table (`rows_of`): PostgreSQL leaves out partitions by what
 is said of a table itself, and planning a view over all partitions takes longer than reading the page.
@@ -102,7 +102,7 @@ CALL_LOG = _view(
 )
 TOOL_CALL_LOG = _view("tool_call_log", **_TOOL_CALL)
 JUDGED_LOGS = tuple(_view(name, **_TOOL_CALL, kind=StoredText) for name in ("judged_tool_call_log", "judged_block_log"))
-"""The two halves of the view `judge_block_log`. Each can be read in the order of its keys; their union cannot, it is sorted whole."""
+"""What refused tool calls and other blocks show with the judgement of the policy that decided; the database has no views of them."""
 CHUNK_LOG = _view("chunk_log", call_id=Uuid, seq=Integer, at=_TIME, raw=LargeBinary, block=Integer, verdict=StoredText)
 
 _CALLS = """
