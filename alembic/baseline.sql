@@ -1,4 +1,4 @@
--- Migrations: 331226ae8ea1c23d930739c98d3e3218ae2802bdc02a139c6fff1e44556a1757
+-- Migrations: 1d752b2a1e84d58ce2b383d14d628265c63c90aebfd3b25792cba04caaf1125e
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;

@@ -6,13 +6,12 @@ counts once, however often the call was taken over.
 
 from collections import Counter
 from collections.abc import Mapping
-from enum import Enum, unique
+from enum import Enum
 
 from streams import layout
 from streams.connection import Connection
 
 
-@unique
 class Gauge(Enum):
     """Figures of now, each with what it says."""
 
@@ -29,7 +28,6 @@ class Gauge(Enum):
     AUDIT_WRITERS = "Live audit writers"
 
 
-@unique
 class Count(Enum):
     """What policy workers count in calls that ended (`workers/sums.py`)."""
 

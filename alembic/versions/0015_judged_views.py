@@ -29,6 +29,6 @@ def downgrade() -> None:
     before = runpy.run_path(str(SCRIPTS / "versions" / "0011_rules.py"))
     for name in VIEWS[1:]:
         view = before["_view"](name, f", {before['SHOWN'][name]}")
-        op.execute(view.replace("SELECT * FROM judgements g", f"SELECT {SHOWN} FROM judgements g"))
+        op.execute(view.replace("SELECT * FROM", f"SELECT {SHOWN} FROM"))
     op.execute(first_views()[VIEWS[0]])
     grant_views(op, VIEWS)
