@@ -1,4 +1,4 @@
--- Migrations: 547f4e86a39a68c0fe92ee64697c35b69a4d44f8468a75681a6b3416f723ca99
+-- Migrations: 1d752b2a1e84d58ce2b383d14d628265c63c90aebfd3b25792cba04caaf1125e
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -468,234 +468,6 @@ PARTITION BY RANGE (call_id);
 
 
 
-CREATE VIEW public.judged_block_log AS
- SELECT b.kind,
-    b.call_id,
-    b.block,
-    NULL::text AS tool_call_id,
-    NULL::integer AS index,
-    NULL::integer AS choice,
-    NULL::text AS name,
-    NULL::bytea AS arguments,
-    NULL::bytea AS released_arguments,
-    NULL::text AS executor,
-    NULL::text AS form,
-    NULL::boolean AS schema_valid,
-    b.verdict,
-    b.reason,
-    b.policy,
-    c.policy AS call_policy,
-    c.policy_revision,
-    c.session,
-    c.key,
-    c.model,
-    c.upstream,
-    public.sluice_call_at(b.call_id) AS created_at,
-    b.at AS decided_at,
-    NULL::timestamp with time zone AS released_at,
-    e.at AS ended_at,
-    to_tsvector('simple'::regconfig, b.reason) AS search,
-    j.model AS judge_model,
-    j.policy AS judge_policy,
-    j.probability AS judge_probability,
-    j.threshold AS judge_threshold,
-    j.explanation AS judge_explanation,
-    j.prompt AS judge_prompt,
-    j.reply AS judge_reply,
-    j.latency_ms AS judge_latency_ms,
-    j.attempts AS judge_attempts,
-    j.error AS judge_error,
-    c.key_id,
-    b.rule
-   FROM (((public.blocks b
-     JOIN LATERAL ( SELECT g.call_id,
-            g.block,
-            g.step,
-            g.at,
-            g.model,
-            g.policy,
-            g.probability,
-            g.threshold,
-            g.explanation,
-            g.prompt,
-            g.reply,
-            g.latency_ms,
-            g.attempts,
-            g.error
-           FROM public.judgements g
-          WHERE ((g.call_id = b.call_id) AND (g.block = b.block) AND (g.policy = b.policy))
-          ORDER BY g.step DESC
-         LIMIT 1) j ON (true))
-     LEFT JOIN public.calls c ON ((c.call_id = b.call_id)))
-     LEFT JOIN public.ends e ON ((e.call_id = b.call_id)))
-  WHERE (b.verdict <> 'allow'::text);
-
-
-
-CREATE TABLE public.tool_releases (
-    call_id uuid NOT NULL,
-    block integer NOT NULL,
-    at timestamp with time zone NOT NULL
-)
-PARTITION BY RANGE (call_id);
-
-
-
-CREATE VIEW public.judged_tool_call_log AS
- SELECT 'tool_call'::text AS kind,
-    t.call_id,
-    t.block,
-    t.tool_call_id,
-    t.index,
-    t.choice,
-    t.name,
-    t.arguments,
-        CASE
-            WHEN (b.call_id IS NULL) THEN t.released_arguments
-            ELSE NULL::bytea
-        END AS released_arguments,
-    t.executor,
-    t.form,
-    t.schema_valid,
-    COALESCE(b.verdict, t.verdict) AS verdict,
-    COALESCE(b.reason, t.reason) AS reason,
-    COALESCE(b.policy, t.policy) AS policy,
-    c.policy AS call_policy,
-    c.policy_revision,
-    c.session,
-    c.key,
-    c.model,
-    c.upstream,
-    public.sluice_call_at(t.call_id) AS created_at,
-    t.at AS decided_at,
-    r.at AS released_at,
-    e.at AS ended_at,
-    t.search,
-    j.model AS judge_model,
-    j.policy AS judge_policy,
-    j.probability AS judge_probability,
-    j.threshold AS judge_threshold,
-    j.explanation AS judge_explanation,
-    j.prompt AS judge_prompt,
-    j.reply AS judge_reply,
-    j.latency_ms AS judge_latency_ms,
-    j.attempts AS judge_attempts,
-    j.error AS judge_error,
-    c.key_id,
-        CASE
-            WHEN (b.call_id IS NULL) THEN t.rule
-            ELSE b.rule
-        END AS rule
-   FROM (((((public.tool_calls t
-     LEFT JOIN public.blocks b ON (((b.call_id = t.call_id) AND (b.block = t.block))))
-     JOIN LATERAL ( SELECT g.call_id,
-            g.block,
-            g.step,
-            g.at,
-            g.model,
-            g.policy,
-            g.probability,
-            g.threshold,
-            g.explanation,
-            g.prompt,
-            g.reply,
-            g.latency_ms,
-            g.attempts,
-            g.error
-           FROM public.judgements g
-          WHERE ((g.call_id = t.call_id) AND (g.block = t.block) AND (g.policy = COALESCE(b.policy, t.policy)))
-          ORDER BY g.step DESC
-         LIMIT 1) j ON (true))
-     LEFT JOIN public.calls c ON ((c.call_id = t.call_id)))
-     LEFT JOIN public.ends e ON ((e.call_id = t.call_id)))
-     LEFT JOIN public.tool_releases r ON (((r.call_id = t.call_id) AND (r.block = t.block))))
-  WHERE (COALESCE(b.verdict, t.verdict) <> 'allow'::text);
-
-
-
-CREATE VIEW public.judge_block_log AS
- SELECT judged_tool_call_log.kind,
-    judged_tool_call_log.call_id,
-    judged_tool_call_log.block,
-    judged_tool_call_log.tool_call_id,
-    judged_tool_call_log.index,
-    judged_tool_call_log.choice,
-    judged_tool_call_log.name,
-    judged_tool_call_log.arguments,
-    judged_tool_call_log.released_arguments,
-    judged_tool_call_log.executor,
-    judged_tool_call_log.form,
-    judged_tool_call_log.schema_valid,
-    judged_tool_call_log.verdict,
-    judged_tool_call_log.reason,
-    judged_tool_call_log.policy,
-    judged_tool_call_log.call_policy,
-    judged_tool_call_log.policy_revision,
-    judged_tool_call_log.session,
-    judged_tool_call_log.key,
-    judged_tool_call_log.model,
-    judged_tool_call_log.upstream,
-    judged_tool_call_log.created_at,
-    judged_tool_call_log.decided_at,
-    judged_tool_call_log.released_at,
-    judged_tool_call_log.ended_at,
-    judged_tool_call_log.search,
-    judged_tool_call_log.judge_model,
-    judged_tool_call_log.judge_policy,
-    judged_tool_call_log.judge_probability,
-    judged_tool_call_log.judge_threshold,
-    judged_tool_call_log.judge_explanation,
-    judged_tool_call_log.judge_prompt,
-    judged_tool_call_log.judge_reply,
-    judged_tool_call_log.judge_latency_ms,
-    judged_tool_call_log.judge_attempts,
-    judged_tool_call_log.judge_error,
-    judged_tool_call_log.key_id,
-    judged_tool_call_log.rule
-   FROM public.judged_tool_call_log
-UNION ALL
- SELECT judged_block_log.kind,
-    judged_block_log.call_id,
-    judged_block_log.block,
-    judged_block_log.tool_call_id,
-    judged_block_log.index,
-    judged_block_log.choice,
-    judged_block_log.name,
-    judged_block_log.arguments,
-    judged_block_log.released_arguments,
-    judged_block_log.executor,
-    judged_block_log.form,
-    judged_block_log.schema_valid,
-    judged_block_log.verdict,
-    judged_block_log.reason,
-    judged_block_log.policy,
-    judged_block_log.call_policy,
-    judged_block_log.policy_revision,
-    judged_block_log.session,
-    judged_block_log.key,
-    judged_block_log.model,
-    judged_block_log.upstream,
-    judged_block_log.created_at,
-    judged_block_log.decided_at,
-    judged_block_log.released_at,
-    judged_block_log.ended_at,
-    judged_block_log.search,
-    judged_block_log.judge_model,
-    judged_block_log.judge_policy,
-    judged_block_log.judge_probability,
-    judged_block_log.judge_threshold,
-    judged_block_log.judge_explanation,
-    judged_block_log.judge_prompt,
-    judged_block_log.judge_reply,
-    judged_block_log.judge_latency_ms,
-    judged_block_log.judge_attempts,
-    judged_block_log.judge_error,
-    judged_block_log.key_id,
-    judged_block_log.rule
-   FROM public.judged_block_log;
-
-
-
 CREATE TABLE public.redactions (
     call_id uuid NOT NULL,
     table_name text NOT NULL,
@@ -749,6 +521,15 @@ CREATE TABLE public.seals (
     form integer DEFAULT 0 NOT NULL,
     made_for integer DEFAULT 6
 );
+
+
+
+CREATE TABLE public.tool_releases (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+PARTITION BY RANGE (call_id);
 
 
 
@@ -1553,26 +1334,6 @@ GRANT SELECT ON TABLE public.judgements TO sluice_reader;
 
 
 
-GRANT SELECT ON TABLE public.judged_block_log TO sluice_writer;
-GRANT SELECT ON TABLE public.judged_block_log TO sluice_reader;
-
-
-
-GRANT SELECT,INSERT ON TABLE public.tool_releases TO sluice_writer;
-GRANT SELECT ON TABLE public.tool_releases TO sluice_reader;
-
-
-
-GRANT SELECT ON TABLE public.judged_tool_call_log TO sluice_writer;
-GRANT SELECT ON TABLE public.judged_tool_call_log TO sluice_reader;
-
-
-
-GRANT SELECT ON TABLE public.judge_block_log TO sluice_writer;
-GRANT SELECT ON TABLE public.judge_block_log TO sluice_reader;
-
-
-
 GRANT SELECT ON TABLE public.redactions TO sluice_writer;
 GRANT SELECT ON TABLE public.redactions TO sluice_reader;
 
@@ -1598,8 +1359,13 @@ GRANT SELECT ON TABLE public.seals TO sluice_reader;
 
 
 
+GRANT SELECT,INSERT ON TABLE public.tool_releases TO sluice_writer;
+GRANT SELECT ON TABLE public.tool_releases TO sluice_reader;
+
+
+
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0014');
+INSERT INTO public.alembic_version (version_num) VALUES ('0015');

@@ -16,9 +16,10 @@ from sqlalchemy.orm.decl_api import DeclarativeAttributeIntercept
 
 from db.columns import BY_NAME, VERSION
 from protocol.config import SETTING_KINDS
+from protocol.records import PASSED
 
 PARTITIONED = {"postgresql_partition_by": "RANGE (call_id)"}
-REFUSED = text("verdict NOT IN ('allow', 'replace')")
+REFUSED = text(f"verdict NOT IN {PASSED}")
 _TYPES: dict[str, Any] = {
     "text": Text, "bytea": LargeBinary, "int4": Integer, "int8": BigInteger, "bool": Boolean, "float8": Float, "tsvector": TSVECTOR,
     "timestamptz": DateTime(timezone=True),

@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+import prometheus_client as prometheus
+from prometheus_client.core import CounterMetricFamily
 
 from gateway.bus import Bus
 from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable, StreamConnectionLost
-from streams import fitness, heartbeats, layout
+from streams import fitness, heartbeats, layout, metrics
 from streams.connection import NOT_AN_ANSWER, RedisError
+from streams.metrics import Gauge
 
 ANSWER_S = 2.0
 """How long /ready waits for Redis."""
@@ -30,26 +32,18 @@ class Status:
         self.faults: list[Callable[[], str]] = []
         """What else may keep calls from being served, each as a sentence, empty when it does not."""
         self._backlog, self._shrank_at = 0, time.monotonic()
-        self.registry = CollectorRegistry()
-        calls = Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
+        self.registry = prometheus.CollectorRegistry()
+        calls = prometheus.Counter("sluice_calls", "Calls taken", ["dialect"], registry=self.registry)
         self.calls = {dialect: calls.labels(dialect) for dialect in DIALECTS}
-        self._open = Gauge("sluice_open_calls", "Open calls", registry=self.registry)
-        self._open.set_function(lambda: len(bus.calls))
-        self._depths = {
-            name: Gauge(f"sluice_{name}", text, registry=self.registry)
-            for name, text in {
-                "audit_backlog_entries": "Audit entries not yet in Postgres",
-                "dispatch_entries": "Calls on the dispatch streams, open and waiting",
-                "judge_queue_depth": "Judge jobs waiting or running",
-                "judge_oldest_wait_seconds": "Age of the oldest judge job",
-                "policy_workers": "Live policy workers",
-                "judge_jobs_rejected": "Jobs on the judge queue that were not JSON",
-                "dead_letters": "Records set aside, which are in no list of the audit API",
-                "incomplete_calls": "Calls of which the record lacks something, or holds something else than was released",
-                "judge_workers": "Live judge workers",
-                "audit_writers": "Live audit writers",
-            }.items()
-        }
+        self._gauges = {one: prometheus.Gauge(metrics.metric(one), one.value, registry=self.registry) for one in Gauge}
+        self._gauges[Gauge.OPEN_CALLS].set_function(lambda: len(bus.calls))
+        self._counts: dict[metrics.Count, int] = {}
+        """None are shown before they are known: what went down to 0 would count as new when it comes back."""
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """What workers counted, as the registry asks for it."""
+        return (CounterMetricFamily(metrics.metric(one), one.value, number) for one, number in self._counts.items())
 
     async def watch(self, schema_is_behind: Callable[[], Awaitable[bool]], lacking: Callable[[], Awaitable[tuple[int, int]]]) -> None:
         """Keep an eye on the schema and on what the record lacks until cancelled; with Postgres away, what was seen last stays."""
@@ -118,20 +112,22 @@ class Status:
     async def metrics(self) -> bytes:
         """Return the text of /metrics; figures that Redis does not give stay as they were."""
         redis = self._bus.redis
-        self._depths["dead_letters"].set(self._dead_letters)
-        self._depths["incomplete_calls"].set(self._incomplete)
+        gauges = self._gauges
+        gauges[Gauge.DEAD_LETTERS].set(self._dead_letters)
+        gauges[Gauge.INCOMPLETE_CALLS].set(self._incomplete)
         try:
             shards = range(self._bus.shards)
-            self._depths["audit_backlog_entries"].set(sum([await redis.call("XLEN", layout.audit_key(s)) for s in shards]))
-            self._depths["dispatch_entries"].set(sum([await redis.call("XLEN", layout.dispatch_key(s)) for s in shards]))
-            self._depths["judge_queue_depth"].set(await redis.call("ZCARD", layout.JUDGE_QUEUE))
+            gauges[Gauge.AUDIT_BACKLOG_ENTRIES].set(sum([await redis.call("XLEN", layout.audit_key(s)) for s in shards]))
+            gauges[Gauge.DISPATCH_ENTRIES].set(sum([await redis.call("XLEN", layout.dispatch_key(s)) for s in shards]))
+            gauges[Gauge.JUDGE_QUEUE_DEPTH].set(await redis.call("ZCARD", layout.JUDGE_QUEUE))
             oldest, clock = await asyncio.gather(redis.call("ZRANGE", layout.JUDGE_QUEUE, 0, 0, "WITHSCORES"), redis.call("TIME"))
             waited_s = (layout.time_ms(clock) - float(oldest[1])) / 1000 if oldest else 0.0
-            self._depths["judge_oldest_wait_seconds"].set(max(0.0, waited_s))
-            self._depths["judge_jobs_rejected"].set(int(await redis.call("GET", layout.JUDGE_REJECTED) or 0))
+            gauges[Gauge.JUDGE_OLDEST_WAIT_SECONDS].set(max(0.0, waited_s))
+            gauges[Gauge.JUDGE_JOBS_REJECTED].set(int(await redis.call("GET", layout.JUDGE_REJECTED) or 0))
             counts = await self.workers()
-            for name, role in (("policy_workers", "policy"), ("judge_workers", "judge"), ("audit_writers", "audit")):
-                self._depths[name].set(counts.get(role, 0))
+            for one, role in ((Gauge.POLICY_WORKERS, "policy"), (Gauge.JUDGE_WORKERS, "judge"), (Gauge.AUDIT_WRITERS, "audit")):
+                gauges[one].set(counts.get(role, 0))
+            self._counts = await metrics.read(redis, self._bus.shards)
         except (StreamConnectionLost, RedisError):
             pass
-        return generate_latest(self.registry)
+        return prometheus.generate_latest(self.registry)

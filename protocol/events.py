@@ -44,6 +44,9 @@ class StopReason(StrEnum):
     COMPACTION = "compaction"
 
 
+PAUSES = frozenset((StopReason.PAUSE_TURN, StopReason.COMPACTION))
+"""After these another answer may go on with the turn."""
+
 Count = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 """A token count that an upstream may say: one that records, databases and JavaScript can hold."""
 

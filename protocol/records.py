@@ -19,6 +19,8 @@ from protocol.columns import At, Column, Content, Name, Number, Tokens, Words
 from protocol.errors import StreamProtocolError
 
 VerdictName = Literal["allow", "block", "replace", "hold", "withheld"]
+PASSED: tuple[VerdictName, ...] = ("allow", "replace")
+"""What these verdicts are about goes out; they stand in statements as they are here."""
 UNCLAIMED = "unclaimed"
 """The reason of a call that no worker began: nothing of it but its end is on record. What is missing of a call is judged by these two."""
 STREAM_LOST = "stream_lost"

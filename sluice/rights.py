@@ -54,7 +54,7 @@ _SPEAKS_FOR_A_GATEWAY: tuple[Command, ...] = (
 _KEEPS_THE_RECORD: tuple[Command, ...] = (*_takes(_AUDIT, layout.AUDIT_GROUP), *_removes(_AUDIT))
 _OWNS_CALLS: tuple[Command, ...] = (
     *_takes(_DISPATCH, layout.POLICY_GROUP), *_removes(_DISPATCH), ("HSET", _CTL, "t", "mine"), ("HGETALL", _CTL), ("DEL", _CTL),
-    ("PEXPIRE", _CTL, "1"), _append(_REPLY), *_removes(_REPLY),
+    ("PEXPIRE", _CTL, "1"), _append(_REPLY), *_removes(_REPLY), ("HINCRBY", layout.counts_key(0), "TOOL_CALLS_BLOCKED", "1"),
 )  # fmt: skip
 _READS_CALLS: tuple[Command, ...] = (
     ("XRANGE", _CALL_KEY, "-", "+"), ("XREAD", "STREAMS", _CALL_KEY, "0"), ("SUBSCRIBE", layout.chunk_channel(_CALL)), ("GET", _BODY),

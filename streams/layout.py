@@ -205,6 +205,11 @@ def ended_key(shard: int) -> str:
     return f"{tag(shard)}ended"
 
 
+def counts_key(shard: int) -> str:
+    """Hash: what was counted in calls that ended (`streams.metrics`), by name."""
+    return f"{tag(shard)}counts"
+
+
 def unsealed_key() -> str:
     """The set of calls that an audit writer put off, as they take too long to be sealed: for the next, should that one die."""
     return f"{tag(0)}unsealed"
@@ -212,7 +217,7 @@ def unsealed_key() -> str:
 
 def lasting_keys(shards: int) -> set[str]:
     """The keys that have no TTL; every other that has none is a leak."""
-    of_shard = (dispatch_key, audit_key, trimmed_key, ended_key)
+    of_shard = (dispatch_key, audit_key, trimmed_key, ended_key, counts_key)
     return {WORKERS_KEY, JUDGE_QUEUE, DATABASE_KEY, unsealed_key()} | {key(shard) for shard in range(shards) for key in of_shard}
 
 

@@ -322,10 +322,10 @@ The first release of a call pins its policy revision, in the same step: nothing 
 """
 
 FINISH = """#!lua flags=allow-oom
--- KEYS dispatch audit reply (ctl call facts).. ended; ARGV ended_ttl reply_ttl (token audit reply gone('1'|'0'))..
+-- KEYS dispatch audit reply counts (ctl call facts).. ended; ARGV ended_ttl reply_ttl (token audit reply gone('1'|'0') counts)..
 local out, taken, records, replies, entries, ended = {}, {}, {}, {}, {}, {}
-for i = 4, #KEYS - 1, 3 do
-  local a = (i - 4) / 3 * 4 + 2
+for i = 5, #KEYS - 1, 3 do
+  local a = (i - 5) / 3 * 5 + 2
   local c = redis.pcall('HMGET', KEYS[i], 't', 'e')
   local outcome
   if c[1] == 'closed' then outcome = 'CLOSED'
@@ -346,6 +346,8 @@ for i = 4, #KEYS - 1, 3 do
     if c[1] and c[2] then entries[#entries + 1] = c[2] end
     ended[#ended + 1] = 'c'
     ended[#ended + 1] = string.match(KEYS[i], '[^:]+$')
+    -- a count that is refused must not keep a call from its end
+    for name, number in string.gmatch(ARGV[a + 5], '(%S+) (%d+)') do redis.pcall('HINCRBY', KEYS[4], name, number) end
   end
   out[#out + 1] = outcome
 end

@@ -1,16 +1,35 @@
-"""Sums in a call's end record: how much of everything a whole record holds, and what the client got beside releases."""
+"""Sums at a call's end: how much of everything a whole record holds, what metrics count of it, what the client got beside releases."""
 
 from collections.abc import Sequence
 
-from protocol.records import BlockRecord, EventRecord, JudgementRecord, Record, ToolCallRecord, ToolReleaseRecord, to_text
+from protocol.records import BlockRecord, EventRecord, JudgementRecord, Record, ToolCallRecord, ToolReleaseRecord, VerdictName, to_text
 from streams.layout import Relayed
+from streams.metrics import Count
 
 _DECISIONS = frozenset((BlockRecord, ToolCallRecord, ToolReleaseRecord, JudgementRecord))
 
 
-def count_decisions(records: Sequence[Record]) -> int:
-    """How many of these are decisions of the session, each a row of its own."""
-    return sum([type(record) in _DECISIONS for record in records])
+class Decided:
+    """What the session of a call decided so far."""
+
+    __slots__ = ("_verdicts", "rows")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        """How many decisions there are, each a row of its own."""
+        self._verdicts: dict[int, VerdictName] = {}
+        """The last word on each tool call, by block."""
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take what the session wants recorded, in its order."""
+        for record in records:
+            self.rows += type(record) in _DECISIONS
+            if type(record) is ToolCallRecord or (type(record) is BlockRecord and record.block in self._verdicts):
+                self._verdicts[record.block] = record.verdict
+
+    def counts(self) -> dict[Count, int]:
+        """Return what metrics count of it."""
+        return {Count.TOOL_CALLS_BLOCKED: sum(verdict == "block" for verdict in self._verdicts.values())}
 
 
 def undecided_record(call_id: str, block: int, now_ms: int) -> BlockRecord:

@@ -190,8 +190,7 @@ def _make_login(connection: Connection, login: str, role: str, password: str) ->
 
 def _rights(role: str) -> list[str]:
     call_tables = ", ".join(table for table in Base.metadata.tables if table != "api_keys")
-    views = "call_log, tool_call_log, chunk_log, judge_block_log, judged_tool_call_log, judged_block_log"
-    rights = [f"GRANT SELECT ON {call_tables}, {views}, alembic_version TO {role}"]
+    rights = [f"GRANT SELECT ON {call_tables}, call_log, tool_call_log, chunk_log, alembic_version TO {role}"]
     if role == READER:
         return [*rights, f"GRANT SELECT ON api_keys TO {role}"]
     return [

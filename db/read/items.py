@@ -24,74 +24,42 @@ def time(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+_CALL = (
+    "session key key_id dialect endpoint model upstream policy policy_revision policy_set stream gateway state reason status stop_reason "
+    "relayed"
+).split()
+_TOKENS = "input_tokens output_tokens cache_read_tokens cache_write_tokens thinking_tokens".split()
+
+
+def _same(row: Any, names: Sequence[str]) -> JsonObject:
+    """What a row holds under these names, in their order."""
+    return {name: getattr(row, name) for name in names}
+
+
+def _times(row: Any, *names: str) -> JsonObject:
+    return {name: time(getattr(row, name)) for name in names}
+
+
 def call_item(row: Any) -> JsonObject:
     """A row of `call_log`."""
     return {
-        "call_id": str(row.call_id),
-        "session": row.session,
-        "key": row.key,
-        "key_id": row.key_id,
-        "dialect": row.dialect,
-        "endpoint": row.endpoint,
-        "model": row.model,
-        "upstream": row.upstream,
-        "policy": row.policy,
-        "policy_revision": row.policy_revision,
-        "policy_set": row.policy_set,
-        "stream": row.stream,
-        "gateway": row.gateway,
-        "state": row.state,
-        "reason": row.reason,
-        "status": row.status,
-        "stop_reason": row.stop_reason,
-        "relayed": row.relayed,
-        "usage": {
-            "input_tokens": row.input_tokens,
-            "output_tokens": row.output_tokens,
-            "cache_read_tokens": row.cache_read_tokens,
-            "cache_write_tokens": row.cache_write_tokens,
-            "thinking_tokens": row.thinking_tokens,
-        },
-        "tool_calls": row.tool_calls,
-        "tool_calls_blocked": row.tool_calls_blocked,
-        "incomplete": row.incomplete,
-        "created_at": time(row.created_at),
-        "claimed_at": time(row.claimed_at),
-        "ended_at": time(row.ended_at),
-    }
+        "call_id": str(row.call_id), **_same(row, _CALL), "usage": _same(row, _TOKENS), "tool_calls": row.tool_calls,
+        "tool_calls_blocked": row.tool_calls_blocked, "incomplete": row.incomplete, **_times(row, "created_at", "claimed_at", "ended_at"),
+    }  # fmt: skip
 
 
 def tool_call_item(row: Any) -> JsonObject:
     """A row of `tool_call_log`."""
     return {
-        "call_id": str(row.call_id),
-        "tool_call_id": row.tool_call_id,
-        "index": row.index,
-        "choice": row.choice,
-        "name": row.name,
-        "arguments": text_or_none(row.arguments),
-        "released_arguments": text_or_none(row.released_arguments),
-        "executor": row.executor,
-        "form": row.form,
-        "verdict": row.verdict,
-        "reason": row.reason,
-        "policy": row.policy,
-        "rule": row.rule or None,
-        "policy_revision": row.policy_revision,
-        "judge": _judge(row),
-        "session": row.session,
-        "key": row.key,
-        "key_id": row.key_id,
-        "model": row.model,
-        "upstream": row.upstream,
-        "created_at": time(row.created_at),
-        "decided_at": time(row.decided_at),
-        "released_at": time(row.released_at),
-    }
+        "call_id": str(row.call_id), **_same(row, ("tool_call_id", "index", "choice", "name")), "arguments": text_or_none(row.arguments),
+        "released_arguments": text_or_none(row.released_arguments), **_same(row, ("executor", "form", "verdict", "reason", "policy")),
+        "rule": row.rule or None, "policy_revision": row.policy_revision, "judge": _judge(row),
+        **_same(row, ("session", "key", "key_id", "model", "upstream")), **_times(row, "created_at", "decided_at", "released_at"),
+    }  # fmt: skip
 
 
 def judge_block_item(row: Any) -> JsonObject:
-    """A row of `judge_block_log`: a tool call's fields, and what was judged and against which threshold."""
+    """A row of `JUDGED_LOGS`: a tool call's fields, and what was judged and against which threshold."""
     item = {"kind": row.kind, "block": row.block, **tool_call_item(row)}
     item["judge"] = {**(item["judge"] or {}), "threshold": number(row.judge_threshold), "error": row.judge_error}
     return item
@@ -100,59 +68,35 @@ def judge_block_item(row: Any) -> JsonObject:
 def chunk_item(row: Any, released: Sequence[JsonObject] | None = None) -> JsonObject:
     """A row of `chunk_log`, with what was written to the client while it was the newest chunk, where that is given."""
     item = {
-        "call_id": str(row.call_id),
-        "seq": row.seq,
-        "at": time(row.at),
-        **payload("raw", row.raw),
-        "verdict": row.verdict,
-        "block": row.block,
-    }
+        "call_id": str(row.call_id), "seq": row.seq, "at": time(row.at), **payload("raw", row.raw), **_same(row, ("verdict", "block")),
+    }  # fmt: skip
     return item if released is None else {**item, "released": released}
 
 
 def release_item(row: Any) -> JsonObject:
     """A row of `releases`."""
     return {
-        "number": row.number,
-        "number_next": row.number_next,
-        "seq": row.seq,
-        "at": time(row.at),
-        **payload("payload", row.payload),
+        **_same(row, ("number", "number_next", "seq")), "at": time(row.at), **payload("payload", row.payload),
         "sha256": bytes(row.sha256).hex(),
-    }
+    }  # fmt: skip
 
 
 def block_item(row: Any) -> JsonObject:
     """A row of `blocks`."""
     return {
-        "block": row.block,
-        "kind": row.kind,
-        "verdict": row.verdict,
-        "reason": from_column(row.reason),
-        "policy": row.policy,
-        "rule": from_column(row.rule) if row.rule else None,
-        "decided_at": time(row.at),
-    }
+        **_same(row, ("block", "kind", "verdict")), "reason": from_column(row.reason), "policy": row.policy,
+        "rule": from_column(row.rule) if row.rule else None, "decided_at": time(row.at),
+    }  # fmt: skip
 
 
 def judgement_item(row: Any) -> JsonObject:
     """A row of `judgements`."""
     return {
-        "block": row.block,
-        "step": row.step,
-        "at": time(row.at),
-        "model": from_column(row.model),
-        "policy": row.policy,
-        "probability": number(row.probability),
-        "threshold": number(row.threshold),
-        "explanation": from_column(row.explanation),
-        "prompt": to_text(row.prompt),
-        "reply": to_text(row.reply),
-        "latency_ms": row.latency_ms,
-        "attempts": row.attempts,
-        "error": row.error,
+        "block": row.block, "step": row.step, "at": time(row.at), "model": from_column(row.model), "policy": row.policy,
+        "probability": number(row.probability), "threshold": number(row.threshold), "explanation": from_column(row.explanation),
+        "prompt": to_text(row.prompt), "reply": to_text(row.reply), **_same(row, ("latency_ms", "attempts", "error")),
         **facts(row, "judgements"),
-    }
+    }  # fmt: skip
 
 
 def event_item(row: Any) -> JsonObject:
@@ -190,11 +134,7 @@ def _judge(row: Any) -> JsonObject | None:
     if row.judge_model is None:
         return None
     return {
-        "model": row.judge_model,
-        "probability": number(row.judge_probability),
-        "explanation": row.judge_explanation,
-        "prompt": text_or_none(row.judge_prompt),
-        "reply": text_or_none(row.judge_reply),
-        "latency_ms": row.judge_latency_ms,
+        "model": row.judge_model, "probability": number(row.judge_probability), "explanation": row.judge_explanation,
+        "prompt": text_or_none(row.judge_prompt), "reply": text_or_none(row.judge_reply), "latency_ms": row.judge_latency_ms,
         "attempts": row.judge_attempts,
-    }
+    }  # fmt: skip

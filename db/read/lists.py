@@ -33,6 +33,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from db.filters import Filters, ListName, Order, first_id
 from db.read.views import CALL_LOG, JUDGED_LOGS, TOOL_CALL_LOG, VIEWS, ids_of, rows_of
 from db.text import INDEXED, to_column, to_short
+from protocol.records import PASSED
 
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=2**128 - 1)
 LISTS: tuple[ListName, ...] = ("calls", "tool-calls", "judge-blocks")
@@ -77,7 +78,7 @@ _BLOCKS = _ANY_BLOCKS._replace(shows=f"NOT {_exists('tool_calls', 't', 'b')}")
 def _judged(rows: _Rows, view: Table) -> _Rows:
     """What a judge block is: something refused by a policy whose judgement is on record."""
     judgement = _exists("judgements", "j", rows.word, f"j.policy = {rows.word}.policy")
-    return rows._replace(view=view, shows=f"{rows.shows} AND {rows.word}.verdict NOT IN ('allow', 'replace') AND {judgement}")
+    return rows._replace(view=view, shows=f"{rows.shows} AND {rows.word}.verdict NOT IN {PASSED} AND {judgement}")
 
 
 _JUDGED = (_judged(_FIRST, JUDGED_LOGS[0]), _judged(_LATER, JUDGED_LOGS[0]), _judged(_BLOCKS, JUDGED_LOGS[1]))
@@ -171,7 +172,7 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
     """Return the first `limit` keys after the cursor, in the order of the list."""
     given = values(filters)
     found: list[Key] = []
-    if of == "judge-blocks" and given.get("verdict") in ("allow", "replace"):
+    if of == "judge-blocks" and given.get("verdict") in PASSED:
         # none of those is one, which to find out would take a look at all of them
         return found
     statement = _keys(of, frozenset(given), filters.order)

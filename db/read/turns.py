@@ -23,6 +23,7 @@ from db.read.queries import reading
 from db.text import INDEXED, from_column, to_column, to_short
 from protocol.anthropic.turn import MAX_LOOKUPS, StoredTurn, TurnBuilder
 from protocol.errors import AuditUnavailable
+from protocol.records import PASSED
 
 FIND_S = 2.0
 MISSING_S = 0.5
@@ -34,7 +35,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.2
 _MOST_CALLS = 1000
 _SETTLED = timedelta(seconds=10)
 """After its end a call's chunks are on record, or never will be."""
-_RELEASED = ("allow", "replace")
 _WITHHELD = ("block", "withheld")
 _OWN_WORDS = ("text", "thinking", "tool_use")
 _log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ async def _calls(connection: AsyncConnection, key: _Holder, ids: Sequence[str]) 
             within(Call.call_id),
             _made_with(key),
             ToolCall.executor == "client",
-            func.coalesce(Block.verdict, ToolCall.verdict).in_(_RELEASED),
+            func.coalesce(Block.verdict, ToolCall.verdict).in_(PASSED),
             ToolCall.released_arguments.is_not(None),
         )
     )

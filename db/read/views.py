@@ -1,4 +1,4 @@
-"""The views as SQLAlchemy tables, in a metadata of their own: migrations make them, queries read them.
+"""The views as SQLAlchemy tables, in a metadata of their own: migrations make them, queries read them, but for those of `JUDGED_LOGS`.
 
 A page reads what a view shows by the same joins with the calls said of every table (`rows_of`): PostgreSQL leaves out partitions by what
 is said of a table itself, and planning a view over all partitions takes longer than reading the page.
@@ -33,77 +33,30 @@ VIEWS = MetaData()
 _TIME = DateTime(timezone=True)
 
 
-def _view(name: str, /, **columns: Any) -> Table:
-    return Table(name, VIEWS, *(Column(column, kind) for column, kind in columns.items()))
+def _view(name: str, columns: dict[Any, str]) -> Table:
+    """A view with these columns, by their types."""
+    return Table(name, VIEWS, *(Column(column, kind) for kind, names in columns.items() for column in names.split()))
 
 
-_OF_CALL: dict[str, Any] = dict.fromkeys(("policy_revision", "session", "key", "key_id", "model", "upstream"), StoredText)
-_TOOL_CALL: dict[str, Any] = {
-    "call_id": Uuid,
-    "block": Integer,
-    "tool_call_id": StoredText,
-    "index": Integer,
-    "choice": Integer,
-    "name": StoredText,
-    "arguments": LargeBinary,
-    "released_arguments": LargeBinary,
-    "executor": StoredText,
-    "form": StoredText,
-    "schema_valid": Boolean,
-    "verdict": StoredText,
-    "reason": StoredText,
-    "policy": StoredText,
-    "call_policy": StoredText,
-    **_OF_CALL,
-    "created_at": _TIME,
-    "decided_at": _TIME,
-    "released_at": _TIME,
-    "ended_at": _TIME,
-    "search": TSVECTOR,
-    "judge_model": StoredText,
-    "judge_policy": StoredText,
-    "judge_probability": Float,
-    "judge_threshold": Float,
-    "judge_explanation": StoredText,
-    "judge_prompt": LargeBinary,
-    "judge_reply": LargeBinary,
-    "judge_latency_ms": Integer,
-    "judge_attempts": Integer,
-    "judge_error": StoredText,
-    "rule": StoredText,
-}
-
-CALL_LOG = _view(
-    "call_log",
-    call_id=Uuid,
-    created_at=_TIME,
-    claimed_at=_TIME,
-    ended_at=_TIME,
-    dialect=StoredText,
-    endpoint=StoredText,
-    policy=StoredText,
-    stream=Boolean,
-    gateway=StoredText,
-    state=StoredText,
-    reason=StoredText,
-    status=Integer,
-    stop_reason=StoredText,
-    relayed=Integer,
-    input_tokens=Integer,
-    output_tokens=Integer,
-    cache_read_tokens=Integer,
-    cache_write_tokens=Integer,
-    thinking_tokens=Integer,
-    tool_calls=Integer,
-    tool_calls_blocked=Integer,
-    policy_set=StoredText,
-    incomplete=Boolean,
-    **_OF_CALL,
-)
-TOOL_CALL_LOG = _view("tool_call_log", **_TOOL_CALL)
-JUDGED_LOGS = tuple(_view(name, **_TOOL_CALL, kind=StoredText) for name in ("judged_tool_call_log", "judged_block_log"))
-"""The two halves of the view `judge_block_log`. Each can be read in the order of its keys; their union cannot, it is sorted whole."""
-CHUNK_LOG = _view("chunk_log", call_id=Uuid, seq=Integer, at=_TIME, raw=LargeBinary, block=Integer, verdict=StoredText)
+_OF_CALL = "policy_revision session key key_id model upstream"
+_JUDGE = "judge_model judge_policy judge_explanation judge_error"
+_TOOL_CALL: dict[Any, str] = {
+    Uuid: "call_id", Integer: "block index choice judge_latency_ms judge_attempts", Boolean: "schema_valid", TSVECTOR: "search",
+    StoredText: f"tool_call_id name executor form verdict reason policy rule call_policy {_OF_CALL} {_JUDGE}",
+    LargeBinary: "arguments released_arguments judge_prompt judge_reply", Float: "judge_probability judge_threshold",
+    _TIME: "created_at decided_at released_at ended_at",
+}  # fmt: skip
+_TOKENS = "input_tokens output_tokens cache_read_tokens cache_write_tokens thinking_tokens"
+CALL_LOG = _view("call_log", {
+    Uuid: "call_id", _TIME: "created_at claimed_at ended_at", Boolean: "stream incomplete",
+    StoredText: f"dialect endpoint policy gateway state reason stop_reason policy_set {_OF_CALL}",
+    Integer: f"status relayed tool_calls tool_calls_blocked {_TOKENS}",
+})  # fmt: skip
+TOOL_CALL_LOG = _view("tool_call_log", _TOOL_CALL)
+_JUDGED = _TOOL_CALL | {StoredText: f"kind {_TOOL_CALL[StoredText]}"}
+JUDGED_LOGS = tuple(_view(name, _JUDGED) for name in ("judged_tool_call_log", "judged_block_log"))
+"""What refused tool calls and other blocks show with the judgement of the policy that decided; the database has no views of them."""
+CHUNK_LOG = _view("chunk_log", {Uuid: "call_id", Integer: "seq block", _TIME: "at", LargeBinary: "raw", StoredText: "verdict"})
 
 _CALLS = """
 SELECT c.call_id, sluice_call_at(c.call_id) AS created_at, c.at AS claimed_at, e.at AS ended_at, c.dialect, c.endpoint, c.key, c.key_id,

@@ -30,6 +30,7 @@ from protocol.dialect import Decoder
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError
 from protocol.events import (
+    PAUSES,
     BlockKind,
     BlockStart,
     BlockStop,
@@ -49,7 +50,6 @@ from protocol.restore import Restorer
 from protocol.target import Restore
 
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
-_PAUSES = (StopReason.PAUSE_TURN, StopReason.COMPACTION)
 
 
 class Session:
@@ -389,7 +389,7 @@ class Session:
 
     def _goes_on(self, reason: StopReason) -> bool:
         turn = self._turn
-        if reason not in _PAUSES or turn is None or self._segment + 1 >= MAX_SEGMENTS:
+        if reason not in PAUSES or turn is None or self._segment + 1 >= MAX_SEGMENTS:
             return False
         return turn.complete
 

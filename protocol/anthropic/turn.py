@@ -12,6 +12,7 @@ import msgspec
 
 from protocol import bounds
 from protocol.errors import RemoteProtocolError
+from protocol.events import PAUSES
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact, normal_arguments
 from protocol.request import ChatRequest, OtherPart, Part, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.sse import parse_event
@@ -21,7 +22,6 @@ MAX_LOOKUPS = bounds.MAX_LOOKUPS
 """Tool calls of a request that are looked up: the last ones."""
 MAX_TURN_BYTES = bounds.MAX_TURN_BYTES
 """Raw bytes of one turn, all segments together."""
-_PAUSES = frozenset(("pause_turn", "compaction"))
 _THINKING = frozenset(("thinking", "redacted_thinking"))
 _PLAIN_CALL = frozenset(("type", "id", "name", "input"))
 
@@ -121,7 +121,7 @@ class TurnBuilder:
     @property
     def is_paused(self) -> bool:
         """Has it ended in a way that another answer may go on with?"""
-        return self.complete and self.stop_reason in _PAUSES
+        return self.complete and self.stop_reason in PAUSES
 
     def content(self) -> list[dict[str, Any]]:
         """The content blocks, without blank text, which the API sends and refuses. Values that must not be changed."""
@@ -194,7 +194,7 @@ class TurnBuilder:
             if identity == self._message_id and len(self._blocks) == self._base:
                 return
             raise ValueError("a message inside a message")
-        if self._has_ended and self.stop_reason not in _PAUSES:
+        if self._has_ended and self.stop_reason not in PAUSES:
             raise ValueError("a message after the end")
         self._in_message, self._has_ended, self.stop_reason = True, False, ""
         self._message_id, self._base = _string(identity), len(self._blocks)

@@ -16,29 +16,11 @@ from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, Event, MessageStart, MessageStop, Opaque, RawDelta, StopReason, TextDelta, UpstreamFailed, Usage
 from protocol.openai_chat.attached import are_annotations, logprobs_of, readable_reasoning
 from protocol.openai_chat.blocks import Blocks
+from protocol.openai_chat.finish import MEANINGS
 from protocol.openai_chat.wire import Choice, Chunk, ChunkUsage, Delta, Unknown, read_chunk, read_usage
 from protocol.sse import parse_event
 from protocol.tame import is_tame
 
-_FINISH = {
-    "stop": StopReason.END_TURN,
-    "length": StopReason.MAX_TOKENS,
-    "tool_calls": StopReason.TOOL_USE,
-    "function_call": StopReason.TOOL_USE,
-    "content_filter": StopReason.REFUSAL,
-    # words of compatible servers
-    "eos": StopReason.END_TURN,
-    "eos_token": StopReason.END_TURN,
-    "end_turn": StopReason.END_TURN,
-    "stop_sequence": StopReason.END_TURN,
-    "max_tokens": StopReason.MAX_TOKENS,
-    "model_length": StopReason.MAX_TOKENS,
-    "tool_use": StopReason.TOOL_USE,
-    "abort": None,
-    "error": None,
-    "insufficient_system_resource": None,
-}
-"""What a finish reason means; None: upstream failed and says it this way."""
 _TOP_FIELDS = ("prompt_filter_results", "provider", "moderation", "x_groq", "usage_breakdown")
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
@@ -252,9 +234,9 @@ class _Message:
         return events
 
     def _stop(self) -> Event:
-        if self.finish not in _FINISH:
+        if self.finish not in MEANINGS:
             raise RemoteProtocolError("upstream ended its answer with an unknown finish reason")
-        reason = _FINISH[self.finish]
+        reason = MEANINGS[self.finish]
         if reason is None:
             return UpstreamFailed("api_error", _CUT)
         extra: dict[str, Any] = {"fields": self._fields} if self._fields else {}

@@ -9,19 +9,10 @@ from typing import Any, Literal
 from protocol.errors import LocalProtocolError
 from protocol.events import BlockKind, BlockStart, MessageStart, MessageStop, RawDelta, StopReason, Usage
 from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.openai_chat.finish import WORDS
 from protocol.openai_chat.vendor import Vendor
 from protocol.request import ChatRequest
 
-_FINISH = {
-    StopReason.END_TURN: "stop",
-    StopReason.STOP_SEQUENCE: "stop",
-    StopReason.TOOL_USE: "tool_calls",
-    StopReason.MAX_TOKENS: "length",
-    StopReason.CONTEXT_WINDOW: "length",
-    StopReason.REFUSAL: "content_filter",
-    StopReason.PAUSE_TURN: "length",
-    StopReason.COMPACTION: "length",
-}
 _OWN = ("created", "system_fingerprint", "service_tier")
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 
@@ -196,7 +187,7 @@ def finish_word(message: Message, stop: MessageStop) -> str:
         return "function_call"
     if stop.stop_reason is StopReason.TOOL_USE and message.is_same and stop.extra.get("finish_reason") == "stop":
         return "stop"
-    return _FINISH[stop.stop_reason]
+    return WORDS[stop.stop_reason]
 
 
 def refusal(message: Message, stop: MessageStop) -> str | None:

@@ -12,7 +12,7 @@ from bench.volume import Volume, fill_day
 from db.filters import parse_filters
 from db.link import conninfo
 from db.read.queries import AuditReader
-from db.read.views import VIEWS, ids_of, rows_of
+from db.read.views import JUDGED_LOGS, VIEWS, ids_of, rows_of
 from tests.support.checks.record import fresh_database
 
 VOLUME = Volume(calls=4000, days=10)
@@ -47,13 +47,19 @@ def looked_at(plan: dict[str, Any]) -> float:
     return found
 
 
+OF_TOOLS = "SELECT 'tool_call' AS kind, call_id, block, verdict, policy, call_policy, session, model, key, name, search FROM tool_call_log"
+OF_BLOCKS = (
+    "SELECT b.kind, call_id, b.block, b.verdict, b.policy, c.policy, c.session, c.model, c.key, NULL, to_tsvector('simple', b.reason) "
+    "FROM blocks b LEFT JOIN calls c USING (call_id) "
+    "WHERE NOT EXISTS (SELECT FROM tool_calls t WHERE t.call_id = b.call_id AND t.block = b.block)"
+)
 # What a list shows, said slowly.
 SLOWLY = {
     "calls": ("SELECT call_id FROM call_log v WHERE true", "call_id DESC"),
     "tool-calls": ("SELECT call_id, block FROM tool_call_log v WHERE true", "call_id DESC, block DESC"),
     "judge-blocks": (
-        "SELECT call_id, block, kind FROM judge_block_log v WHERE verdict NOT IN ('allow', 'replace') AND (kind = 'tool_call' OR "
-        "NOT EXISTS (SELECT FROM tool_calls t WHERE t.call_id = v.call_id AND t.block = v.block))",
+        f"SELECT call_id, block, kind FROM ({OF_TOOLS} UNION ALL {OF_BLOCKS}) v WHERE verdict NOT IN ('allow', 'replace') "
+        "AND EXISTS (SELECT FROM judgements j WHERE j.call_id = v.call_id AND j.block = v.block AND j.policy = v.policy)",
         "call_id DESC, block DESC",
     ),
 }
@@ -171,14 +177,13 @@ async def test_pages_read_a_view_as_it_is(filled: str) -> None:
     reader = AuditReader.open(filled)
     try:
         async with reader.engine.connect() as connection:
-            for view in VIEWS.tables.values():
+            for view in [view for view in VIEWS.tables.values() if view not in JUDGED_LOGS]:
                 keys = [view.c[name] for name in ("call_id", "block", "seq") if name in view.c]
                 shown = (await connection.execute(select(view).order_by(*keys).limit(300))).all()
                 ids = sorted({row.call_id for row in shown})[:-1]
                 rows = rows_of(view)
                 own = [rows.c[key.name] for key in keys]
-                judged = [rows.c.verdict != "allow", rows.c.judge_model.is_not(None)] if view.name.startswith("judged") else []
-                statement = select(*(rows.c[column.name] for column in view.c)).where(*judged).order_by(*own)
+                statement = select(*(rows.c[column.name] for column in view.c)).order_by(*own)
                 found = (await connection.execute(statement, {ids_of(view): ids})).all()
                 assert len(ids) > 3
                 assert found == [row for row in shown if row.call_id in ids], view.name

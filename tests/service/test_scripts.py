@@ -185,12 +185,14 @@ async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(
     mine, _ = await claimed(redis)
     others, _ = await claimed(redis, token="t2")
     second, _ = await claimed(redis, token="t3")
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY)]
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), layout.counts_key(0)]
     keys += [*(key for one in (mine, others, second) for key in finish_keys(one)), layout.ended_key(0)]
-    args: list[Argument] = [30_000, 50_000, "t1", b"one", b"", "0", "stolen", b"two", b"given up", "0", "t3", b"three", b"given up", "0"]
+    args: list[Argument] = [30_000, 50_000, "t1", b"one", b"", "0", "A 2 B 1", "stolen", b"two", b"given up", "0", "A 7"]
+    args += ["t3", b"three", b"given up", "0", "A 1"]
     assert await redis.script(scripts.FINISH, keys, args) == [b"OK", b"FENCED", b"OK"]
     assert [f for _, f in await redis.call("XRANGE", layout.audit_key(0), "-", "+")] == [[b"b", b"one", b"b", b"three"]]
     assert [f for _, f in await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")] == [[b"b", b"given up"]]
+    assert await redis.call("HGETALL", layout.counts_key(0)) == [b"A", b"3", b"B", b"1"]
     assert [f for _, f in await redis.call("XRANGE", layout.ended_key(0), "-", "+")] == [[b"c", mine.encode(), b"c", second.encode()]]
     assert [await redis.call("HGET", layout.ctl_key(one), "t") for one in (mine, others, second)] == [b"closed", b"t2", b"closed"]
     assert (await redis.call("XPENDING", layout.dispatch_key(0), "policy"))[0] == 1
@@ -201,8 +203,8 @@ async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(
 
 async def test_a_call_ends_though_it_cannot_be_named_to_those_who_look_after_the_record(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
-    await redis.call("SET", layout.ended_key(0), "spoilt")
-    assert await finish(redis, call_id, "t1") == "OK"
+    await redis.call("MSET", layout.ended_key(0), "spoilt", layout.counts_key(0), "spoilt")
+    assert await finish(redis, call_id, "t1", counts="A 1") == "OK"
     assert await redis.call("HGET", layout.ctl_key(call_id), "t") == b"closed"
     assert await redis.call("XLEN", layout.audit_key(0)) == 1
 

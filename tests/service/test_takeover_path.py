@@ -17,9 +17,10 @@ from policy.base import Judgement, JudgeQuestion
 from policy.session.effects import Ask
 from protocol.config import Config, Limits, Runtime
 from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
-from streams import layout, scripts
+from streams import layout, metrics, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Entry
+from streams.metrics import Count
 from tests.support.checks.figures import Figure
 from tests.support.servers.dispatch import BODY, GATEWAY, Adopted, begin, dispatched, with_gateway, working
 from tests.support.waiting import wait_until
@@ -316,6 +317,27 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(redis: 
         await redis.call("HSET", layout.facts_key(call.id), field, judgement)
         await redis.call("PUBLISH", layout.facts_channel(call.id), field)
         await wait_until(lambda: call.open_waits, what="the verdict that waits for its commit")
+
+
+async def test_a_blocked_tool_call_is_counted_once_also_after_a_takeover(redis: Connection, redis_url: str, database_url: str) -> None:
+    call_id = await begin(redis)
+    steps = [data for _, data in demo.script("openai", "chat", BODY).steps]
+    rule = {"use": "tool_rules", "deny": [{"tool": "bash", "reason": "no"}]}
+    async with short_lease(redis_url, database_url, "first", **rule) as first:
+        await wait_until(lambda: call_id in first.calls and first.calls[call_id].released == 1, what="the request is dispatched")
+        call = first.calls[call_id]
+        for seq, data in enumerate(steps, 1):
+            await append(redis, call, seq, data)
+        await wait_until(lambda: call.decided.counts()[Count.TOOL_CALLS_BLOCKED] == 1 and call.recorded >= len(steps), what="the verdict")
+        assert await metrics.read(redis, 1) == {Count.TOOL_CALLS_BLOCKED: 0}, "its call is open"
+    async with short_lease(redis_url, database_url, "second", **rule) as second:
+        await wait_until(lambda: call_id in second.calls and not second.calls[call_id].replaying, what="the takeover")
+        closed = Entry(len(steps) + 1, 1, "closed", text="complete", number=second.calls[call_id].released)
+        await redis.call("XADD", layout.call_key(call_id), "NOMKSTREAM", f"{closed.seq}-0", layout.BLOB, layout.pack(closed))
+        await redis.call("PUBLISH", layout.chunk_channel(call_id), layout.pack(closed))
+        await wait_until(lambda: call_id not in second.calls, what="its end")
+    assert len([r for r in await recorded(redis) if isinstance(r, EndRecord)]) == 1
+    assert await metrics.read(redis, 1) == {Count.TOOL_CALLS_BLOCKED: 1}
 
 
 async def test_one_key_never_has_all_places_of_a_worker(redis: Connection, redis_url: str, database_url: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from hashlib import sha256
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,11 @@ from protocol.config import Config
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
 from streams import layout
 from streams.layout import Entry, Relayed, Start
+from streams.metrics import Count, pack
+from tests.support.checks.record import tool_call_record
 from workers.policy.call import OwnedCall
 from workers.policy.claims import _written
+from workers.sums import Decided
 
 BODY = json.dumps({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}).encode()
 SUM = sha256(b"relayed").digest()
@@ -236,3 +240,20 @@ def test_of_a_call_that_was_not_replayed_to_its_end_nothing_is_said() -> None:
 def test_how_many_releases_there_are_is_believed_at_its_number_only(told: bytes, released: int, written: int) -> None:
     """A worker of the version before says nothing, and leaves what the one before it said."""
     assert _written(told, released) == written
+
+
+def test_a_tool_call_counts_as_blocked_by_the_last_word_on_it() -> None:
+    decided = Decided()
+    for block, verdict in enumerate(("allow", "block", "replace", "allow", "block")):
+        decided.add([tool_call_record("c", block=block, verdict=verdict)])
+    later: dict[str, Any] = {"call_id": "c", "at": 1, "reason": "r", "policy": "p"}
+    decided.add(
+        [
+            BlockRecord(block=3, kind="tool_use", verdict="block", **later),  # allowed, and its record came too late
+            BlockRecord(block=4, kind="tool_use", verdict="withheld", **later),
+            BlockRecord(block=5, kind="text", verdict="block", **later),
+        ]
+    )
+    assert (decided.rows, decided.counts()) == (8, {Count.TOOL_CALLS_BLOCKED: 2})
+    assert pack(decided.counts()) == "TOOL_CALLS_BLOCKED 2"
+    assert pack(Decided().counts()) == ""

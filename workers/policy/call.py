@@ -36,7 +36,7 @@ from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
 from workers.policy.rendered import Release, digest, render
 from workers.policy.turns import unpack_fact
-from workers.sums import count_decisions, relayed_events, undecided_record
+from workers.sums import Decided, relayed_events, undecided_record
 
 log = logging.getLogger(__name__)
 _judgement = msgspec.json.Decoder(Judgement)
@@ -67,8 +67,9 @@ class OwnedCall:
         self.expected = self.heard_of = 1
         """The number that comes next, and the one after the newest heard of but not taken: more comes while the stream is read."""
         self.released, self.recorded, self._digest, self.written = released, recorded, digest, written
-        self._decisions = self._chunkless = 0
-        """Decisions that the session made, and entries without chunks: the end record counts both."""
+        self._chunkless = 0
+        """Entries without chunks, which the end record counts."""
+        self.decided = Decided()
         session.checkpoint = released
         self.facts: dict[str, bytes] = {}
         self.open_asks: dict[str, Ask] = {}
@@ -145,7 +146,7 @@ class OwnedCall:
         log.error("a request took too long to begin", extra={"call_id": self.id})
         self.broken = False
         self.session = self.session.anew()
-        self._outputs, self._records, self._decisions = [], [r for r in self._records if isinstance(r, EventRecord)], 0
+        self._outputs, self._records, self.decided = [], [r for r in self._records if isinstance(r, EventRecord)], Decided()
         self._end, self.open_lookup, self.new_lookup = "", (), ()
         self.refuse(PolicyFailed(f"this request took over {STEP_CPU_S:g} s to check: it was given up"))
 
@@ -316,7 +317,7 @@ class OwnedCall:
             self._outputs += wanted.outputs
             if wanted.records:
                 self._records += wanted.records
-                self._decisions += count_decisions(wanted.records)
+                self.decided.add(wanted.records)
             self._digest = wanted.digest
             self._end = wanted.end or self._end
             if not wanted.asks and not wanted.waits and not wanted.lookups:
@@ -484,7 +485,7 @@ class OwnedCall:
                 chunks=self.expected - 1 - self._chunkless if self.expected > self.recorded else None,
                 releases=self.written if self.written >= 0 and (self.sending is None or self.sending.is_out is False) else None,
                 # what the owner before decided is known when the replay has come to its end
-                decisions=None if self.replaying else self._decisions + len(withheld),
+                decisions=None if self.replaying else self.decided.rows + len(withheld),
                 relayed_sha256=sums.sha256 if sums is not None and relayed >= 0 else None,
                 **msgspec.structs.asdict(session.usage),
             )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from protocol.errors import PolicyFailed, StreamConnectionLost
 from protocol.records import UNCLAIMED, EndRecord, encode_records
-from streams import layout, scripts
+from streams import layout, metrics, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Reply
 from streams.scripts import Outcome
@@ -34,6 +34,7 @@ class _End(NamedTuple):
     audit: bytes
     reply: bytes
     gone: bool
+    counts: str = ""
 
 
 def _prepare(end: _End, _: int) -> tuple[Place, int, _End]:
@@ -67,7 +68,8 @@ class Finisher:
         # the gateway knows when it closed the call itself, and when nobody claimed it
         given_up = relayed < 0 and reason != UNCLAIMED
         reply = layout.pack(Reply(call.id, call.released, call.released, failed=reason)) if given_up else b""
-        self._tick.add(call.id, _End(call, (call.shard, call.gateway), call.id, call.token, audit, reply, gone))
+        counts = metrics.pack(call.decided.counts())
+        self._tick.add(call.id, _End(call, (call.shard, call.gateway), call.id, call.token, audit, reply, gone, counts))
 
     def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:
         """End a claimed call of which at most its `gateway` can be read, which gets an error. The next takeover repeats what got lost."""
@@ -77,11 +79,11 @@ class Finisher:
 
     def _send(self, place: Place, batch: Sequence[_End], size: int = 0) -> None:
         shard, gateway = place
-        keys = [layout.dispatch_key(shard), layout.audit_key(shard), layout.reply_key(shard, gateway)]
+        keys = [layout.dispatch_key(shard), layout.audit_key(shard), layout.reply_key(shard, gateway), layout.counts_key(shard)]
         args: list[Argument] = [self._ended_ttl_ms, REPLY_TTL_MS]
         for end in batch:
             keys += (layout.ctl_key(end.call_id), layout.call_key(end.call_id), layout.facts_key(end.call_id))
-            args += (end.token, end.audit, end.reply, "1" if end.gone else "0")
+            args += (end.token, end.audit, end.reply, "1" if end.gone else "0", end.counts)
         keys.append(layout.ended_key(shard))
         self._redis.script(scripts.FINISH, keys, args).add_done_callback(lambda done: self._answered(place, batch, done))
 

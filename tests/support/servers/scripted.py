@@ -75,10 +75,11 @@ def claim_keys(call_id: str) -> list[str]:
     return [key(call_id) for key in (layout.ctl_key, layout.call_key, layout.body_key, layout.facts_key)]
 
 
-async def finish(redis: Connection, call_id: str, token: str, *, reply: bytes = b"", gone: bool = False) -> str:
+async def finish(redis: Connection, call_id: str, token: str, *, reply: bytes = b"", gone: bool = False, counts: str = "") -> str:
     """End a call; returns what the script said."""
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), *finish_keys(call_id), layout.ended_key(0)]
-    said = await redis.script(scripts.FINISH, keys, [60_000, 60_000, token, b"end", reply, "1" if gone else "0"])
+    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.reply_key(0, GATEWAY), layout.counts_key(0)]
+    keys += [*finish_keys(call_id), layout.ended_key(0)]
+    said = await redis.script(scripts.FINISH, keys, [60_000, 60_000, token, b"end", reply, "1" if gone else "0", counts])
     return str(said[0].decode())
 
 

@@ -1,0 +1,53 @@
+"""The catalogue of metrics: a line for each figure of `/metrics`. `gateway/status.py` reads the gauges; what workers count is read here.
+
+Workers serve no HTTP. Counts lie in Redis, in one hash of each shard, and are added in the step that ends a call: what happened in a call
+counts once, however often the call was taken over.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+
+from streams import layout
+from streams.connection import Connection
+
+
+class Gauge(Enum):
+    """Figures of now, each with what it says."""
+
+    OPEN_CALLS = "Open calls"
+    AUDIT_BACKLOG_ENTRIES = "Audit entries not yet in Postgres"
+    DISPATCH_ENTRIES = "Calls on the dispatch streams, open and waiting"
+    JUDGE_QUEUE_DEPTH = "Judge jobs waiting or running"
+    JUDGE_OLDEST_WAIT_SECONDS = "Age of the oldest judge job"
+    POLICY_WORKERS = "Live policy workers"
+    JUDGE_JOBS_REJECTED = "Jobs on the judge queue that were not JSON"
+    DEAD_LETTERS = "Records set aside, which are in no list of the audit API"
+    INCOMPLETE_CALLS = "Calls of which the record lacks something, or holds something else than was released"
+    JUDGE_WORKERS = "Live judge workers"
+    AUDIT_WRITERS = "Live audit writers"
+
+
+class Count(Enum):
+    """What policy workers count in calls that ended (`workers/sums.py`)."""
+
+    TOOL_CALLS_BLOCKED = "Tool calls with the verdict block, of calls that ended; the same at all gateways"
+
+
+def metric(one: Gauge | Count) -> str:
+    """Return the name at `/metrics`, without the ending of counters."""
+    return f"sluice_{one.name.lower()}"
+
+
+def pack(counts: Mapping[Count, int]) -> str:
+    """Return the counts of a call as the script of its end takes them."""
+    return " ".join(f"{one.name} {number}" for one, number in counts.items() if number)
+
+
+async def read(redis: Connection, shards: int) -> dict[Count, int]:
+    """Return what was counted until now. Raises StreamConnectionLost, RedisError."""
+    found = Counter[bytes]()
+    for shard in range(shards):
+        fields = await redis.call("HGETALL", layout.counts_key(shard))
+        found.update(dict(zip(fields[::2], map(int, fields[1::2]), strict=True)))
+    return {one: found[one.name.encode()] for one in Count}
