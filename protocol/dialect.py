@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from protocol.events import Event, UpstreamFailed
     from protocol.neutral import NeutralRequest
     from protocol.request import ChatRequest
-    from protocol.target import Target, Translated
+    from protocol.target import Ids, Target, Translated
     from protocol.unclear import Changes
 
 JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
@@ -114,6 +114,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Is a text block with a name a field of its own, which no client joins to the content?"""
     is_plain: bool = False
     """Do its requests hold text, calls and results alone, and nothing twice?"""
+    ids: Ids = "keep"
+    """Do its upstreams' ids tell the tool calls of a conversation apart, at least until one does not?"""
     thinking_field: str = "reasoning"
     """Where clients find thinking that has no name."""
 

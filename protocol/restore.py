@@ -20,9 +20,9 @@ def _anything(tool: Tool, value: dict[str, Any]) -> bool:
 class Restorer:
     """One answer's events, in order. Deterministic: a replay gives the same. `fits`: do arguments fit their tool's schema?"""
 
-    def __init__(self, restore: Restore, *, call_id: str, fits: Fits = _anything) -> None:
+    def __init__(self, restore: Restore, *, fits: Fits = _anything) -> None:
         self._names, self._json_tool = restore.names, restore.json_tool
-        self._prompted = None if restore.prompted is None else PromptedReader(restore.prompted, call_id=call_id, fits=fits)
+        self._prompted = None if restore.prompted is None else PromptedReader(restore.prompted, fits=fits)
         self._answers: set[int] = set()
         """Blocks that are the forced tool: their arguments are the answer's text."""
         self._unsaid: set[int] = set()

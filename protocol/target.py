@@ -15,11 +15,16 @@ Guided = Literal["", "ollama", "vllm", "openai"]
 """How a backend without native tools takes a JSON Schema for its answer: `format`, `guided_json`, `response_format`; "" not at all."""
 
 
+Ids = Literal["keep", "mint"]
+"""Whether an upstream's ids of tool calls are kept as long as they tell calls apart, or replaced by ours from the first on."""
+
+
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The upstream and what the operator allows. `nonce` marks the results of tools that are written into the
     prompt, and nothing else: the model reads it."""
 
     dialect: DialectName
+    ids: Ids = "keep"
     native_tools: bool = True
     guided: Guided = ""
     families: frozenset[str] = frozenset()

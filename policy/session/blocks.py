@@ -18,6 +18,7 @@ from policy.session import extras, toolcalls
 from policy.session.approved import Approved
 from policy.session.chain import Chain, Decided
 from policy.session.effects import Ask
+from policy.session.ids import CallIds
 from policy.session.outbox import Outbox
 from policy.session.pairs import Pairs
 from policy.session.slots import RANKED, Continue, End, Mark, Slot, Slots
@@ -40,10 +41,13 @@ from protocol.events import (
 )
 from protocol.records import ToolReleaseRecord, VerdictName
 from protocol.request import ChatRequest, DialectName, Tool
+from protocol.target import Ids
 
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 _CALL_BYTES = 4 * 1024
 """What a decision takes beside what the size of the arguments makes it take, as bytes of them."""
+_NOTED_ID = 200
+"""Characters of an upstream's id that are noted; its raw event has it whole."""
 _LISTED = 2 * MAX_TOOL_CALLS
 """Calls of one answer that have rows of their own: those past the bound that are listed all the same; of the others only their number."""
 
@@ -63,7 +67,7 @@ class Blocks:
         self.first_of_whole = 0
         """Index of the first block of the last whole answer: the turn may go on, and the next answer's blocks are not this one's."""
         self._schemas = ToolSchemas()
-        self._pairs = Pairs()
+        self._pairs, self._ids = Pairs(), CallIds(outbox.call.call_id)
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
         self._answer = Answer() if chain.asks else None
@@ -76,9 +80,10 @@ class Blocks:
         """Do arguments fit their tool's schema, as far as there is one?"""
         return self._schemas.fits(tool, value)
 
-    def look_at(self, sent: ChatRequest, dialect: DialectName) -> None:
+    def look_at(self, sent: ChatRequest, dialect: DialectName, ids: Ids = "keep") -> None:
         """Take the request as it goes upstream: the answer is held to it, and may hold results of provider-run calls in it."""
         self._pairs.look_at(sent)
+        self._ids.look_at(sent, ids)
         self._approved = Approved(self._client, sent.without_history())
         form = sent.response_format
         if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
@@ -133,7 +138,8 @@ class Blocks:
                 slot.executor, slot.server = toolcalls.executor_of(event), toolcalls.server_of(event.body)
                 if event.kind is BlockKind.SERVER_TOOL_USE:
                     self._pairs.begin(slot)
-                slot.shown_id = extras.read_id(slot.id, self._chain)
+                slot.shown_id = extras.read_id(slot.id, self._chain) if slot.id else ""
+                self._identify(slot)
                 self._number(slot)
                 return "hold", event.index
             case BlockKind.OTHER:
@@ -148,6 +154,15 @@ class Blocks:
         if isinstance(identity := body.get("tool_use_id"), str):
             body = {**body, "tool_use_id": extras.read_id(identity, self._chain)}
         return body
+
+    def _identify(self, slot: Slot) -> None:
+        """Give a call an id of ours where upstream's does not name it alone; upstream's is in a record beside it."""
+        if slot.kind is BlockKind.SERVER_TOOL_USE:
+            self._ids.take(slot.shown_id)
+        elif (identity := self._ids.of(slot.index, slot.shown_id, is_native=slot.form == "native")) != slot.shown_id:
+            if slot.id:
+                self._outbox.block_note(slot, "minted_id", f"upstream's id was {slot.id[:_NOTED_ID]!r}")
+            slot.id = slot.shown_id = identity
 
     def _number(self, slot: Slot) -> None:
         slot.ordinal = self._ledger

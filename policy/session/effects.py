@@ -13,7 +13,7 @@ from protocol.events import Event
 from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
 
-SESSION_VERSION = "5"
+SESSION_VERSION = "6"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old one."""
 
 

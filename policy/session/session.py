@@ -284,14 +284,14 @@ class Session:
         self._sent = True
         self._restorer = None
         if translated is not None and translated.restore != Restore():
-            self._restorer = Restorer(translated.restore, call_id=f"{self.call.call_id}:{self._segment}", fits=self._blocks.fits)
+            self._restorer = Restorer(translated.restore, fits=self._blocks.fits)
         if translated is not None and translated.dropped and not self._segment:
             self.dropped += tuple(n for n in translated.dropped if n not in self.dropped)
         if self.dropped and not self._segment:
             self._out.note("dropped", 0, ", ".join(self.dropped))
         if not self._segment and opening.may_pause(self.call, self._upstream):
             self._turn = TurnBuilder()
-        self._blocks.look_at(self._approved, self._upstream.dialect)
+        self._blocks.look_at(self._approved, self._upstream.dialect, self._upstream.target.ids)
         self._out.put(sent)
         if self._turn is None:
             self._forget_history()

@@ -69,7 +69,7 @@ def begin_block(index: int, block: dict[str, Any], unknown: frozenset[str]) -> l
     if executor is BlockKind.SERVER_TOOL_USE:
         body = {"type": kind, **(body or {})}
     identity, name = _string(block, "id"), _string(block, "name")
-    if not identity or not name:
+    if not name or not (identity or kind == "tool_use"):
         raise RemoteProtocolError("upstream sent a tool call without an id or a name")
     call: list[Event] = [BlockStart(index, executor, id=identity, name=name, body=body)]
     if block.get("input"):

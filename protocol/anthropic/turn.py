@@ -383,7 +383,7 @@ class _Merge:
                     if same:
                         parts.append(_other(block))
                 case "tool_use":
-                    if (part := calls.get(block["id"])) is not None:
+                    if (part := calls.pop(block.get("id", ""), None)) is not None:
                         parts.append(_call(part, block))
                 case _:
                     if self._belongs(block):

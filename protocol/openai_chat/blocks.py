@@ -4,7 +4,6 @@ A text or thinking block ends where content of another kind begins; tool calls e
 interleave. Nothing here reads the wire: the decoder does.
 """
 
-from hashlib import sha256
 from typing import Any, Literal
 
 from protocol.bounds import MAX_BLOCKS
@@ -19,19 +18,18 @@ _LEGACY = "legacy"
 class Call:
     """A tool call that is being told. It begins, for the reader, when its name is known."""
 
-    __slots__ = ("block", "form", "id", "is_custom", "is_id_made_up", "is_open", "name", "waiting")
+    __slots__ = ("block", "form", "id", "is_custom", "is_open", "name", "waiting")
 
     def __init__(self, block: int, id: str, form: Form) -> None:
         self.block, self.id, self.name, self.form = block, id, "", form
-        self.is_open, self.is_custom, self.is_id_made_up = True, False, False
+        self.is_open, self.is_custom = True, False
         self.waiting: list[str] = []
 
 
 class Blocks:
-    """Blocks of one message. `seed` makes up the ids of calls that have none: the same bytes give the same ids."""
+    """Blocks of one message."""
 
     def __init__(self) -> None:
-        self.seed = ""
         self.has_calls = False
         self._next = 0
         self._open: tuple[int, BlockKind, str] | None = None
@@ -124,8 +122,7 @@ class Blocks:
             raise RemoteProtocolError("upstream added to a tool call after the finish")
         if name and not call.name:
             call.name = name
-            call.is_id_made_up = not (call.id or id)
-            call.id = call.id or id or self._made_up_id(call.block)
+            call.id = call.id or id or ""
             events.append(BlockStart(call.block, BlockKind.TOOL_USE, call.id, name, None, call.form))
             if call.is_custom:
                 events.append(ArgumentsDelta(call.block, '{"input":"'))
@@ -133,8 +130,8 @@ class Blocks:
             call.waiting = []
         elif name and name != call.name:
             raise RemoteProtocolError("upstream gave a tool call two names")
-        elif id and not call.id:
-            call.id = id
+        elif id and not call.name:
+            call.id = call.id or id
         if text:
             if call.name:
                 events.append(ArgumentsDelta(call.block, text))
@@ -146,14 +143,10 @@ class Blocks:
         if fragment.index is None and not fragment.id:
             return None if name else self._last
         call = self._calls.get(_key(position, fragment))
-        if call is None or not call.id or not fragment.id or fragment.id == call.id:
+        if call is None or not fragment.id or fragment.id == call.id:
             return call
-        # an id that comes after its name finds one made up; a new call brings its own name
-        return call if call.is_id_made_up and not name else None
-
-    def _made_up_id(self, block: int) -> str:
-        # other messages of the conversation give others
-        return f"call_{block}_{sha256(self.seed.encode('utf-8', 'replace')).hexdigest()[:16]}"
+        # an id that comes after its call began without one is too late; a new call brings its own name
+        return call if not call.id and not (call.name and name) else None
 
     def close(self, events: list[Event]) -> None:
         """End everything that is open: the finish came."""

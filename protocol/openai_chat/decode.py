@@ -108,7 +108,6 @@ class _Message:
 
     def _start(self, chunk: Chunk, choice: Choice, content: Delta | None) -> MessageStart:
         self.started = True
-        self.blocks.seed = f"{chunk.id}:{chunk.created}"
         extra: dict[str, Any] = {"dialect": "openai", "content_null": content is None or content.content is None}
         own: dict[str, Any] = {
             "created": chunk.created if isinstance(chunk.created, int) else None,
@@ -364,6 +363,9 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     for other in answer.choices or ():
         if other is not choice and other.index == 0:
             other.index = 1
+    for position, call in enumerate((choice.message and choice.message.tool_calls) or ()):
+        # each is whole: none goes on with another of the same id
+        call.index = position
     message = _Message(unknown)
     events: list[Event] = []
     message.take(answer, found, _message_of, events)

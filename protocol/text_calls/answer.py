@@ -6,7 +6,6 @@ which the session's policies look at as they do at any text.
 """
 
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -21,11 +20,11 @@ Fits = Callable[[Tool, dict[str, Any]], bool]
 
 
 class PromptedReader:
-    """One answer's events, in order; blocks are numbered anew. `call_id` makes ids of calls that no other answer has."""
+    """One answer's events, in order; blocks are numbered anew. Its calls have no ids: the session makes them."""
 
-    def __init__(self, tools: tuple[Tool, ...], *, call_id: str, fits: Fits) -> None:
+    def __init__(self, tools: tuple[Tool, ...], *, fits: Fits) -> None:
         self._tools = {t.name: t for t in tools}
-        self._call_id, self._fits = call_id, fits
+        self._fits = fits
         self._scanner: CallScanner | None = None
         self._text_index = -1
         self._passed: dict[int, int] = {}
@@ -119,10 +118,9 @@ class PromptedReader:
             return False
         self._close(out)
         self._blank = ""
-        identity = f"call_{sha256(f'{self._call_id}:{self._calls}'.encode()).hexdigest()[:24]}"
         self._calls += 1
         index, self._next = self._next, self._next + 1
-        out.append(BlockStart(index, BlockKind.TOOL_USE, identity, tool.name, form="prompt"))
+        out.append(BlockStart(index, BlockKind.TOOL_USE, name=tool.name, form="prompt"))
         out += [ArgumentsDelta(index, found.arguments), BlockStop(index)]
         return True
 

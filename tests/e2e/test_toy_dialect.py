@@ -79,7 +79,7 @@ def answer(dialect: str, command: str, *, streams: bool) -> Reply:
 
 def ask(product: Product, client: str, model: str, *, streams: bool) -> tuple[httpx.Response, str]:
     """Ask in the client's dialect; the request is written by that dialect's own writer."""
-    request = ChatRequest(dialect="", model=model, stream=streams, turns=HISTORY, tools=(TOOL,), max_tokens=100)
+    request = ChatRequest(dialect=client, model=model, stream=streams, turns=HISTORY, tools=(TOOL,), max_tokens=100)
     body = codecs.encode_request(request, Target(dialect=client)).body
     session = f"toy-{secrets.token_hex(6)}"
     head = {"authorization": f"Bearer {KEY}", "x-sluice-session": session, "content-type": "application/json"}
@@ -110,6 +110,9 @@ def test_an_answer_crosses(place: Place, client: str, upstream: str, streams: bo
     assert got.status_code == 200, got.text
     text, arguments, why = said(events_of(client, got))
     assert (text, json.loads(arguments), why) == ("Good day.", {"command": "ls -l"}, "tool_use")
+    [identity] = [e.id for e in events_of(client, got) if isinstance(e, BlockStart) and e.kind is BlockKind.TOOL_USE]
+    # block 1 of this call
+    assert len(identity) == 32 and identity.endswith("1") if DIALECTS[upstream].ids == "mint" else identity == "call_9"
     [asked] = replay.asked
     assert asked.path == ASKED[upstream] and "sk-toy-provider-key" in str(asked.headers)
     sent = codecs.decode_request(upstream, asked.raw)

@@ -280,6 +280,19 @@ def test_the_clients_arguments_stay_and_a_blocked_call_stays_out() -> None:
     assert made.turns[1].parts == (other(THINKING), use(arguments='{"city": "Rome"}'))
 
 
+@pytest.mark.parametrize("identity", [{"id": "toolu_1"}, {"id": ""}, {}], ids=["twice", "empty", "none"])
+def test_a_blocked_call_with_no_id_of_its_own_stays_out(identity: dict[str, str]) -> None:
+    blocked = {"type": "tool_use", **identity, "name": "bash", "input": {}}
+    made, _, _ = with_turns(request(asks(), says(use()), answers()), [stored([USE, blocked])])
+    assert made.turns[1].parts == (use(),)
+
+
+@pytest.mark.parametrize("content", [[{"type": "tool_use", "name": "f", "input": {}}], [{"type": "tool_use", "id": "x", "name": "f"}]])
+def test_a_turn_whose_ids_were_replaced_counts_as_unknown(content: list[dict[str, Any]]) -> None:
+    made, _, dropped = with_turns(request(asks(), says(use("call_ours0")), answers("call_ours0")), [stored(content, "call_ours0")])
+    assert made.turns[1].parts == (use("call_ours0"),) and dropped and made.reasoning == Reasoning(mode="off")
+
+
 def test_a_call_from_code_at_the_provider_keeps_its_caller() -> None:
     caller = {"type": "code_execution_20250825", "tool_id": "srvtoolu_1"}
     made, _, _ = with_turns(request(asks(), says(use(arguments='{"city": "Rome"}')), answers()), [stored([USE | {"caller": caller}])])

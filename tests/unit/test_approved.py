@@ -102,7 +102,9 @@ class Said:
     """One call: what went upstream, the verdicts, and the calls that the client got."""
 
     def __init__(self, client: DialectName, upstream: DialectName, body: bytes, frames: list[bytes], *policies: Policy) -> None:
-        info = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000)
+        info = CallInfo(
+            "019b7600-0000-7000-8000-000000000001", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000
+        )
         session = Session(info, policies, CONFIG)
         session.begin(body)
         taken = session.drain()

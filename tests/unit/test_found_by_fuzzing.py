@@ -146,8 +146,8 @@ def test_a_count_that_no_record_can_hold_is_refused() -> None:
 
 
 @pytest.mark.parametrize("missing", ["id", "name"])
-def test_a_call_without_an_id_or_a_name_is_refused(missing: str) -> None:
-    call = {"type": "tool_use", "id": "t", "name": "bash", "input": {}} | {missing: ""}
+def test_a_providers_call_without_an_id_or_a_name_is_refused(missing: str) -> None:
+    call = {"type": "server_tool_use", "id": "t", "name": "bash", "input": {}} | {missing: ""}
     body = {"id": "m", "type": "message", "content": [call], "stop_reason": "tool_use"}
     with pytest.raises(RemoteProtocolError):
         codecs.decode_whole("anthropic", json.dumps(body).encode())

@@ -23,7 +23,7 @@ HARMLESS = Judgement(probability=0.0)
 
 
 def judged(*more: Policy, config: Config | None = None, request: dict[str, Any] | None = None, **options: Any) -> Session:
-    call = CallInfo("c", 1, "openai", "chat", "k", "", "f" * 32, "gw", "p", "r", False, 100_000)
+    call = CallInfo("019b7600-0000-7000-8000-000000000001", 1, "openai", "chat", "k", "", "f" * 32, "gw", "p", "r", False, 100_000)
     session = Session(call, [*more, ToolJudge(model="demo-judge", **options)], config or Config())
     session.begin(json.dumps(request or REQUEST).encode())
     return session

@@ -152,9 +152,7 @@ def test_calls_without_index_or_id() -> None:
     assert calls(by_id) == [("x", "f", '{"a":1}'), ("y", "f", "{}")]
     bare = stream(fragment('{"a"', name="f"), fragment(":1}"), fragment("{}", name="f"), delta("tool_calls"))
     assert [c[1:] for c in calls(bare)] == [("f", '{"a":1}'), ("f", "{}")]
-    ids = [c[0] for c in calls(bare)]
-    assert len(set(ids)) == 2
-    assert all(i.startswith("call_") for i in ids)
+    assert [c[0] for c in calls(bare)] == ["", ""], "the session makes them"
     assert bare == stream(fragment('{"a"', name="f"), fragment(":1}"), fragment("{}", name="f"), delta("tool_calls"))
     both = stream(
         delta(tool_calls=[{"function": {"name": "f", "arguments": "1"}}, {"function": {"name": "g", "arguments": "2"}}]), delta("stop")
@@ -170,6 +168,14 @@ def test_late_names_and_ids() -> None:
     assert calls(late) == [("x", "f", "{}")]
     again = stream(fragment("{", index=0, id="x", name="f"), fragment("}", index=0, id="x", name="f"), delta("tool_calls"))
     assert calls(again) == [("x", "f", "{}")]
+    parts = fragment("{", index=0, name="f"), fragment("}", index=0, id="x"), fragment("{}", index=0, id="y", name="g")
+    too_late = stream(*parts, delta("stop"))
+    assert calls(too_late) == [("", "f", "{}"), ("y", "g", "{}")]
+
+
+def test_whole_calls_of_one_id_are_calls_of_their_own() -> None:
+    tool_calls = [{"id": "x", "function": {"name": name, "arguments": "{}"}} for name in ("f", "f", "g")]
+    assert calls(whole({"tool_calls": tool_calls})) == [("x", "f", "{}"), ("x", "f", "{}"), ("x", "g", "{}")]
 
 
 @pytest.mark.parametrize(
@@ -349,7 +355,7 @@ def test_whole_answers() -> None:
     )
     assert texts(events) == {0: "r", 1: "a"}
     assert [c[1:] for c in calls(events)] == [("f", "{}"), ("g", "[]")]
-    assert calls(events)[0][0].startswith("call_")
+    assert [c[0] for c in calls(events)] == ["", "y"]
     assert opaque(events) == ["delta field novelty"]
     assert ended(events) == MessageStop(StopReason.TOOL_USE, Usage(2, 1))
     assert stopped(events) == {0, 1, 2, 3}

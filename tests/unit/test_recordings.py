@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from policy.session.effects import CallInfo, Dispatch, Respond
+from policy.session.ids import minted
 from policy.session.session import Session
 from protocol import codecs
 from protocol.config import Config
@@ -126,6 +127,8 @@ def test_session_without_policies_releases_the_same(name: str, client: DialectNa
     assert sum(isinstance(o, MessageStop | UpstreamFailed | Respond) for o in outputs) == 1
     if name in PLAIN:
         direct = encoded(recording, client, stream=stream)
+        # the id that a vendor left out, because clients answer by it
+        data = data.replace(minted(CALL, 0).encode(), b"")
         answer: Any = openai_answer if client == "openai" else anthropic_answer
         # this client did not ask for usage in its stream
         left_out = {"usage"} if client == "openai" else set()

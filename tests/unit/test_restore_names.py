@@ -16,7 +16,7 @@ def text(index: int, said: str) -> list[Event]:
 
 
 def restored(restore: Restore, events: list[Event]) -> list[Event]:
-    restorer = Restorer(restore, call_id="c")
+    restorer = Restorer(restore)
     return [e for event in events for e in restorer.feed([event])]
 
 

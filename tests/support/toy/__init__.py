@@ -16,4 +16,5 @@ DIALECT = Dialect(
     keepalive=b": still here\n\n",
     judge_replies=("tool",),
     is_plain=True,
+    ids="mint",
 )

@@ -1,0 +1,64 @@
+"""The ids of one call's tool calls: upstream's own, or ours where upstream's do not tell calls apart.
+
+Theory. A client answers a tool call by its id, so an id must name one tool call of the conversation. Some upstreams send none, or
+count anew in each answer. From the first such id on, every tool call of the call gets an id made of the call's own and the block's
+number: a second owner that replays the stream makes the same ones.
+"""
+
+from array import array
+from base64 import b32encode
+from bisect import bisect_left
+from collections.abc import Iterator
+from uuid import UUID
+
+from protocol.request import ChatRequest, OtherPart, ToolUsePart
+from protocol.target import Ids
+
+
+def minted(call_id: str, block: int) -> str:
+    """Return the id of the tool call in `block`: at most 40 letters, digits and `_`, which every provider takes back."""
+    return f"call_{b32encode(UUID(call_id).bytes).decode().rstrip('=').lower()}{block}"
+
+
+class CallIds:
+    """The ids that are in use: in the request as it was sent, and in the answers to it."""
+
+    def __init__(self, call_id: str) -> None:
+        self._call_id, self._mints = call_id, False
+        # sorted hashes, because a request may hold thousands of ids, and these stay as long as the call
+        self._before = array("q")
+        self._known = set[str]()
+
+    def look_at(self, sent: ChatRequest, ids: Ids) -> None:
+        """Take the ids in a request. `ids`: what the upstream's own are worth."""
+        self._mints = self._mints or ids == "mint"
+        self._before = array("q", sorted(map(hash, _ids_in(sent))))
+
+    def take(self, identity: str) -> None:
+        """Take the id of a call that the provider runs: its result names it, so it stays."""
+        self._known.add(identity)
+
+    def of(self, block: int, identity: str, *, is_native: bool = True) -> str:
+        """Return the id for the client's tool call in `block`; `identity` is upstream's, empty where it sent none.
+
+        A call that is not `is_native` has none by its form, which tells nothing of the others.
+        """
+        if self._mints or not identity or self._is_known(identity):
+            self._mints = self._mints or is_native
+            return minted(self._call_id, block)
+        self._known.add(identity)
+        return identity
+
+    def _is_known(self, identity: str) -> bool:
+        wanted = hash(identity)
+        place = bisect_left(self._before, wanted)
+        return identity in self._known or (place < len(self._before) and self._before[place] == wanted)
+
+
+def _ids_in(sent: ChatRequest) -> Iterator[str]:
+    for turn in sent.turns:
+        for part in turn.parts:
+            if isinstance(part, ToolUsePart):
+                yield part.id
+            elif isinstance(part, OtherPart) and part.kind.endswith("tool_use"):
+                yield str(part.body.get("id"))

@@ -1,0 +1,157 @@
+"""Ids of tool calls: upstream's own where they tell calls apart, else the session's, the same in each replay."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.base import Block, Policy, ToolCall, Verdict
+from policy.session.effects import CallInfo, Effects
+from policy.session.ids import CallIds, minted
+from policy.session.session import Session
+from protocol.config import Config
+from protocol.events import BlockKind, BlockStart, MessageStop, StopReason
+from protocol.records import EventRecord, ToolCallRecord
+from protocol.request import ChatRequest, DialectName
+
+CALL = "019b7600-0000-7000-8000-000000000001"
+OURS = "call_agnxmaaaabyabaaaaaaaaaaaae"
+
+
+class Refuses(Policy):
+    name = "refuses"
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return Block("no")
+
+
+def history(client: DialectName, ids: Sequence[str]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
+    for identity in ids:
+        if client == "openai":
+            call = {"id": identity, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            messages += [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": identity, "content": "y"}]
+        else:
+            messages += [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": identity, "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": identity, "content": "y"}]},
+            ]
+    return messages
+
+
+def frames(upstream: DialectName, ids: Sequence[str], *, kind: str = "tool_use") -> list[bytes]:
+    """A stream with a call of each id; an empty one is left out."""
+    if upstream == "openai":
+        calls = [{"index": n, "id": i or None, "function": {"name": "f", "arguments": "{}"}} for n, i in enumerate(ids)]
+        steps = [{"delta": {"tool_calls": [call]}} for call in calls] + [{"delta": {}, "finish_reason": "tool_calls"}]
+        return [*(f"data: {json.dumps({'id': 'm', 'choices': [{'index': 0, **s}]})}\n\n".encode() for s in steps), b"data: [DONE]\n\n"]
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {"id": "m", "model": "m", "content": []}}]
+    for index, identity in enumerate(ids):
+        block = {"type": kind, "id": identity, "name": "f", "input": {}}
+        events += [{"type": "content_block_start", "index": index, "content_block": block}, {"type": "content_block_stop", "index": index}]
+    events += [{"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
+    return [f"data: {json.dumps(event)}\n\n".encode() for event in events]
+
+
+def told(
+    upstream: DialectName, ids: Sequence[str], *, client: DialectName = "openai", before: Sequence[str] = (),
+    policies: Sequence[Policy] = (), whole: Any = None, kind: str = "tool_use",
+) -> Effects:  # fmt: skip
+    """What a session does with an answer that has calls of these ids."""
+    info = CallInfo(CALL, 1, client, "chat" if client == "openai" else "messages", "k", "", "n", "g", "p", "r", False, 2**20)
+    session = Session(info, policies, Config())
+    body = {"model": f"demo-{upstream}", "max_tokens": 5, "stream": whole is None, "messages": history(client, before)}
+    session.begin(json.dumps(body).encode())
+    session.turns([])
+    if whole is None:
+        session.chunks(1, frames(upstream, ids, kind=kind))
+        session.eof()
+    else:
+        session.body(1, json.dumps(whole).encode())
+    return session.drain()
+
+
+def released(effects: Effects) -> list[str]:
+    return [o.id for o in effects.outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE]
+
+
+def recorded(effects: Effects) -> list[str]:
+    return [r.tool_call_id for r in effects.records if isinstance(r, ToolCallRecord)]
+
+
+def notes(effects: Effects) -> list[str]:
+    return [r.detail for r in effects.records if isinstance(r, EventRecord) and r.kind == "minted_id"]
+
+
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+@pytest.mark.parametrize("upstream", ["openai", "anthropic"])
+@pytest.mark.parametrize(
+    ("before", "ids", "want", "noted"),
+    [
+        (["w"], ["x", "y"], ["x", "y"], []),
+        ([], [""], [f"{OURS}0"], []),
+        ([], ["x", "", "y"], ["x", f"{OURS}1", f"{OURS}2"], ["block 2: upstream's id was 'y'"]),
+        ([], ["x", "x", "y"], ["x", f"{OURS}1", f"{OURS}2"], ["block 1: upstream's id was 'x'", "block 2: upstream's id was 'y'"]),
+        (["w", "x"], ["y", "x"], ["y", f"{OURS}1"], ["block 1: upstream's id was 'x'"]),
+    ],
+    ids=["kept", "empty", "one is empty", "twice in one answer", "from the history"],
+)
+def test_a_call_has_an_id_of_its_own(
+    client: DialectName, upstream: DialectName, before: list[str], ids: list[str], want: list[str], noted: list[str]
+) -> None:
+    effects = told(upstream, ids, client=client, before=before)
+    assert released(effects) == recorded(effects) == want
+    assert notes(effects) == noted
+    end = effects.outputs[-1]
+    assert isinstance(end, MessageStop) and end.stop_reason is StopReason.TOOL_USE
+
+
+@pytest.mark.parametrize("upstream", ["openai", "anthropic"])
+def test_a_replay_makes_the_same_ids(upstream: DialectName) -> None:
+    first, second = (told(upstream, ["", "x", "x"], before=["x"]) for _ in range(2))
+    assert first.digest == second.digest and first.records == second.records
+
+
+@pytest.mark.parametrize("upstream", ["openai", "anthropic"])
+@pytest.mark.parametrize("ids", [[""], ["x", "x"]], ids=["empty", "twice"])
+def test_policies_decide_on_calls_of_any_id(upstream: DialectName, ids: list[str]) -> None:
+    effects = told(upstream, ids, client=upstream, policies=[Refuses()])
+    assert released(effects) == []
+    assert [r.verdict for r in effects.records if isinstance(r, ToolCallRecord)] == ["block"] * len(ids)
+
+
+def test_a_whole_answer_may_repeat_an_id() -> None:
+    calls = [{"id": "x", "type": "function", "function": {"name": "f", "arguments": f'{{"n":{n}}}'}} for n in range(2)]
+    answer = {"id": "m", "choices": [{"index": 0, "message": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
+    effects = told("openai", [], whole=answer)
+    assert released(effects) == ["x", f"{OURS}1"]
+    assert [r.arguments for r in effects.records if isinstance(r, ToolCallRecord)] == [b'{"n":0}', b'{"n":1}']
+
+
+def test_a_call_that_the_provider_runs_keeps_its_id_and_must_have_one() -> None:
+    kept = told("anthropic", ["srvtoolu_1"], client="anthropic", kind="server_tool_use")
+    assert recorded(kept) == ["srvtoolu_1"] and not notes(kept)
+    refused = told("anthropic", [""], client="anthropic", kind="server_tool_use")
+    assert not recorded(refused) and not any(isinstance(o, BlockStart) for o in refused.outputs)
+
+
+def test_an_upstreams_ids_can_be_replaced_from_the_first_on() -> None:
+    ids = CallIds(CALL)
+    ids.look_at(ChatRequest(dialect="openai", model="m"), "mint")
+    assert [ids.of(0, "x"), ids.of(1, "y")] == [minted(CALL, 0), minted(CALL, 1)]
+
+
+def test_a_minted_id_tells_its_call_and_fits_everywhere() -> None:
+    assert minted(CALL, 7) == f"{OURS}7"
+    made = {minted(str(UUID(int=n)), block) for n in (0, 1, 2**128 - 1) for block in (0, 1, 10, 9999)}
+    assert len(made) == 12 and max(map(len, made)) <= 40
+
+
+@given(st.lists(st.sampled_from(["", "a", "b", "call_0"]), max_size=6), st.lists(st.sampled_from(["a", "b", "c"]), max_size=3, unique=True))
+def test_no_two_calls_of_a_conversation_have_one_id(ids: list[str], before: list[str]) -> None:
+    given_out = [*before, *released(told("openai", ids, before=before))]
+    assert len(set(given_out)) == len(given_out) == len(before) + len(ids)
