@@ -15,6 +15,7 @@ from tests.support.servers.product import Product
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.recordings import framed
 from tests.support.upstreams.replay import Replay, Reply, stream
+from tests.support.waiting import wait_for
 
 CLAUDE, CLAUDE_OLD, GPT = "claude-haiku-4-5", "claude-3-haiku", "gpt-x"
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -206,7 +207,10 @@ def test_what_was_left_out_is_in_a_header_and_on_record(place: tuple[Product, Re
 def test_what_the_client_says_it_is_is_on_record(place: tuple[Product, Replay], gpt: openai.OpenAI, says: str, kept: str) -> None:
     place[1].answer(completion({"role": "assistant", "content": "ok"}))
     raw = gpt.chat.completions.with_raw_response.create(model=GPT, messages=USER, extra_headers={"user-agent": says})
-    assert place[0].audit(f"calls/{raw.headers['x-sluice-call-id']}")["user_agent"] == kept
+    call_id = raw.headers["x-sluice-call-id"]
+    # a call's record comes after its answer; until then no list has it
+    wait_for(lambda: any(item["call_id"] == call_id for item in place[0].audit("calls")["items"]))
+    assert place[0].audit(f"calls/{call_id}")["user_agent"] == kept
 
 
 @pytest.mark.parametrize(
