@@ -90,7 +90,7 @@ class Watch:
             except psycopg.errors.UndefinedTable:
                 raise
             except (psycopg.Error, OSError) as error:
-                raise AuditUnavailable("the record cannot be read now") from error
+                raise AuditUnavailable("the audit log cannot be read now") from error
 
     async def _run(self, statement: LiteralString | bytes, *values: object) -> list[dict[str, Any]]:
         if self._connection is None:

@@ -20,7 +20,7 @@ from db.read.export import export_lines
 from db.read.items import JsonObject, dump_json
 from db.read.lists import LISTS
 from db.read.queries import AuditReader
-from gateway import door
+from gateway import unknown_paths
 from gateway.keyring import refusal
 from protocol.config import Key, Runtime
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
@@ -204,9 +204,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     method, path = request.method, request.url.path
     match error.status_code:
         case 404:
-            said: PipelineError = door.unknown_path(method, path, request.headers.raw)
+            said: PipelineError = unknown_paths.unknown_path(method, path, request.headers.raw)
         case 405:
-            said = door.wrong_method(method, path, "GET")
+            said = unknown_paths.wrong_method(method, path, "GET")
         case _:
             said = InvalidRequest(str(error.detail), code="http_error")
     return _error(error.status_code, said.message, "invalid_request_error", said.error_code)

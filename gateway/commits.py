@@ -28,7 +28,7 @@ def _parse(entry: bytes) -> _Id:
     try:
         return int(ms), int(number)
     except ValueError as error:
-        raise StreamProtocolError("no id of an entry") from error
+        raise StreamProtocolError("not an entry id") from error
 
 
 class CommitGate:

@@ -34,7 +34,7 @@ def _refusal(status: bytes, kind: bytes, code: bytes, message: bytes) -> bytes:
 
 _TOO_LARGE = _refusal(b"431 Request Header Fields Too Large", b"invalid_request_error", b"head_too_large", b"the request head is too large")
 _NO_MEMORY = _refusal(
-    b"503 Service Unavailable\r\nretry-after: 1", b"api_error", b"gateway_memory", b"the gateway is out of memory; try again"
+    b"503 Service Unavailable\r\nretry-after: 1", b"api_error", b"gateway_memory", b"this gateway is out of memory; try again in 1 second"
 )
 _MANY = 12
 """So many connections past what is too many are taken, to be told so."""

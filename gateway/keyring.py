@@ -139,7 +139,7 @@ class KeyRing:
             except Exception as error:  # noqa: BLE001 - the top of a loop: whatever the database raised, known keys stay
                 self._is_failing = True
                 if not was_failing:
-                    log.warning("keys not refreshed, known ones stay", extra={"error": type(error).__name__})
+                    log.warning("API keys not refreshed: the known ones stay valid", extra={"error": type(error).__name__})
                 waiting, self._waiting = self._waiting, {}
                 _let_go(waiting)
             await asyncio.sleep(LOOKUP_S)

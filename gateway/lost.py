@@ -25,7 +25,7 @@ REMEMBERED_S = 5.0
 CALLS_AN_ENTRY, ENTRY_BYTES = 200, 16 * 1024
 """So many calls are named in one entry, and no more once they are so large: an audit writer holds 100 entries at once."""
 ENTRIES_A_LOOK = 10
-"""Looks are part of the signs of life, which must not wait for the round trips of 10,000 calls: what is left is told with the next one."""
+"""Looks are part of the heartbeats, which must not wait for the round trips of 10,000 calls: what is left is told with the next one."""
 
 
 class _Ended(NamedTuple):
@@ -35,7 +35,7 @@ class _Ended(NamedTuple):
 
 
 class EndsToTell:
-    """What one gateway tells of calls that may be lost. `look` comes with each sign of life. Past its bound the oldest are forgotten."""
+    """What one gateway tells of calls that may be lost. `look` comes with each heartbeat. Past its bound the oldest are forgotten."""
 
     def __init__(self, redis: Connection, gateway: str, shards: int) -> None:
         self._redis, self._gateway, self._shards = redis, gateway, shards
@@ -50,8 +50,8 @@ class EndsToTell:
         """What the record may lack without a mark."""
         if not self._has_forgotten:
             return []
-        said = f"Redis may have lost more calls at once than the {MAX_REMEMBERED_CALLS:,} that a gateway remembers"
-        return [f"{said}: what the record lacks of the others is marked nowhere (said until this gateway is started anew)"]
+        said = f"Redis may have lost more ended calls than the {MAX_REMEMBERED_CALLS:,} that a gateway remembers"
+        return [f"{said}: the audit log may lack others without a mark (shown until this gateway restarts)"]
 
     def remember(self, call_id: str, entry: Entry) -> None:
         """Redis has taken the end of a call."""
@@ -71,18 +71,16 @@ class EndsToTell:
 
     def _forget(self) -> None:
         if not self._has_forgotten:
-            log.error(
-                "more calls may be lost than can be told: the record may lack some without a mark", extra={"most": MAX_REMEMBERED_CALLS}
-            )
+            log.error("too many ended calls to check: the audit log may lack some without a mark", extra={"most": MAX_REMEMBERED_CALLS})
         self._has_forgotten = True
 
     async def is_known(self) -> bool:
-        """Does Redis know this gateway still? Asked before its next sign of life. Raises StreamConnectionLost."""
+        """Does Redis know this gateway still? Asked before its next heartbeat. Raises StreamConnectionLost."""
         keys = [layout.gateway_key(shard, self._gateway) for shard in range(self._shards)]
         try:
             return all([await self._redis.call("EXISTS", key) for key in keys])
         except RedisError:
-            # rights of the version before: no sign of life may fail for that
+            # rights of the version before: no heartbeat may fail for that
             return True
 
     async def look(self, run_id: str, *, known: bool) -> None:
@@ -90,7 +88,7 @@ class EndsToTell:
         if self._run_id and (run_id != self._run_id or not known):
             if self._remembered:
                 log.warning(
-                    "Redis may have lost calls that had ended: the record is asked for them", extra={"count": len(self._remembered)}
+                    "Redis may have lost calls that had ended: checking the audit log for them", extra={"count": len(self._remembered)}
                 )
             if len(self._remembered) == MAX_REMEMBERED_CALLS:
                 # all of the last seconds: others of them were pushed out
@@ -109,10 +107,10 @@ class EndsToTell:
                     await self._tell(shard, ends)
         except RedisError as error:
             count = sum(map(len, self._to_tell))
-            log.error("lost calls cannot be told", extra={"count": count, "error": str(error)[:80]})
+            log.error("calls that may be lost cannot be reported for checking", extra={"count": count, "error": str(error)[:80]})
 
     async def _tell(self, shard: int, ends: deque[_Ended]) -> None:
-        """Name the first of `ends` in one entry. They are taken out first: two signs of life may be under way, and one tells each call."""
+        """Name the first of `ends` in one entry. They are taken out first: two heartbeats may be under way, and one tells each call."""
         batch: list[_Ended] = []
         named: list[Argument] = []
         size = 0

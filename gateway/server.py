@@ -62,5 +62,5 @@ class Server(uvicorn.Server):
             self.servers = [await loop.create_server(make, sock=one.dup(), backlog=self.config.backlog) for one in self._sockets]
         except OSError as error:
             # no descriptor for that either; who gave up here would never listen again
-            log.error("listening again failed: it is tried again", extra={"error": str(error)[:80]})
+            log.error("cannot listen again: retrying", extra={"error": str(error)[:80]})
             loop.call_later(PAUSE_S, self._resume)

@@ -50,7 +50,7 @@ def durability(url: str) -> Found:
         if values[name] == "off":
             said = f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was committed: set `{name} = on`"
             if state == "warning":
-                said = f"PostgreSQL has {name} off by default; Sluice says on for itself, others that write there do not: set `{name} = on`"
+                said = f"PostgreSQL has {name} off by default; Sluice turns it on for itself, other writers do not: set `{name} = on`"
             found.append((state, said))
     return found
 

@@ -20,7 +20,7 @@ def entry_id(raw: bytes | str) -> EntryId:
         ms, _, number = (raw if isinstance(raw, str) else raw.decode()).partition("-")
         return int(ms), int(number)
     except NOT_AN_ANSWER as error:
-        raise NotAnAnswer("what should be the id of an entry is none") from error
+        raise NotAnAnswer("not an entry id") from error
 
 
 class State(NamedTuple):
@@ -60,7 +60,7 @@ async def read_state(redis: Connection, shard: int) -> State:
     except (NotAnAnswer, *NOT_AN_ANSWER) as error:
         # what comes next on this connection may be the answer to something else
         redis.cut()
-        raise NotAnAnswer("what Redis answers about the audit stream cannot be read") from error
+        raise NotAnAnswer("unreadable answer from Redis about the audit stream") from error
 
 
 def _is_missing(error: RedisError) -> bool:

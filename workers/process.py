@@ -92,11 +92,11 @@ async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
         began = time.monotonic()
         try:
             await task()
-            log.error("a background task ended: it begins again", extra={"action": name})
+            log.error("a background task ended: restarting it", extra={"action": name})
         except MemoryError:
             raise
         except Exception:
-            log.exception("a background task failed: it begins again", extra={"action": name})
+            log.exception("a background task failed: restarting it", extra={"action": name})
         if time.monotonic() - began > LONGEST_REPEAT_S:
             pause_s = REPEAT_S
         await asyncio.sleep(pause_s)

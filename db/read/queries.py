@@ -65,7 +65,7 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     except (DBAPIError, PsycopgError, PoolTimeout, OSError) as error:
         if getattr(getattr(error, "orig", error), "sqlstate", None) == "57014":
             raise AuditUnavailable("the query took too long; narrow it with since, until or call_id") from error
-        raise AuditUnavailable("the record cannot be read now") from error
+        raise AuditUnavailable("the audit log cannot be read now") from error
 
 
 class AuditReader:

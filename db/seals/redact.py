@@ -96,7 +96,7 @@ class _Connection:
         try:
             self._connection = psycopg.connect(self._conninfo, autocommit=True)
         except (psycopg.Error, OSError) as error:
-            raise AuditUnavailable("the record cannot be changed now") from error
+            raise AuditUnavailable("the audit log cannot be changed now") from error
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -107,7 +107,7 @@ class _Connection:
             case psycopg.errors.LockNotAvailable():
                 raise AuditUnavailable("the tables are in use; try again") from error
             case psycopg.Error() | OSError():
-                raise AuditUnavailable("the record cannot be changed now") from error
+                raise AuditUnavailable("the audit log cannot be changed now") from error
 
 
 def _number(connection: psycopg.Connection, statement: str, values: tuple[object, ...] | dict[str, object]) -> int:

@@ -340,7 +340,7 @@ class _Away:
         try:
             return self._sealer._connected()
         except (psycopg.Error, OSError) as error:
-            raise AuditUnavailable("the record cannot be sealed now") from error
+            raise AuditUnavailable("the audit log cannot be sealed now") from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
@@ -349,4 +349,4 @@ class _Away:
         if isinstance(error, psycopg.errors.QueryCanceled):
             raise AuditTooSlow("sealing takes too long") from error
         if isinstance(error, (psycopg.Error, OSError)):
-            raise AuditUnavailable("the record cannot be sealed now") from error
+            raise AuditUnavailable("the audit log cannot be sealed now") from error

@@ -125,7 +125,7 @@ def _snapshot(database_url: str, *, statement_timeout_ms: int, within_s: float |
             with _cut_after(connection, within_s):
                 yield connection
     except (psycopg.Error, OSError) as error:
-        raise AuditUnavailable("the record cannot be verified now") from error
+        raise AuditUnavailable("the audit log cannot be verified now") from error
 
 
 @contextmanager

@@ -172,7 +172,7 @@ class AuditInserter:
             await self._insert_all(records, bodies, found, look)
         except (psycopg.Error, OSError) as error:
             await self.close()
-            raise AuditUnavailable("the record cannot be written now") from error
+            raise AuditUnavailable("the audit log cannot be written now") from error
         except BaseException:
             await self.close()
             raise
@@ -199,7 +199,7 @@ class AuditInserter:
             await self._set_aside([_Letter(raw, reason, call_id, "entry") for call_id, raw in raws])
         except (psycopg.Error, OSError) as error:
             await self.close()
-            raise AuditUnavailable("the record cannot be written now") from error
+            raise AuditUnavailable("the audit log cannot be written now") from error
 
     async def ensure_partitions(self, first: str, days: int) -> int:
         """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new. Raises AuditUnavailable.
@@ -263,7 +263,7 @@ class AuditInserter:
             raise
         except (psycopg.Error, OSError) as error:
             await self.close()
-            raise AuditUnavailable("the record cannot be looked after now") from error
+            raise AuditUnavailable("the audit log cannot be looked after now") from error
 
     async def _fetched(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> list[Any]:
         connection = await self._connected()

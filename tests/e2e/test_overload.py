@@ -56,7 +56,7 @@ def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upst
     product = begin(tmp_path, redis_url, database_url, upstream, {"claim_s": 0.3, "queue": 3}, "gateway", "audit")
     try:
         for dialect in DIALECTS:
-            overloaded(ask(product, dialect), dialect, "no worker")
+            overloaded(ask(product, dialect), dialect, "no policy worker")
         answer = ask(product, "openai")
         assert answer.json()["error"]["code"] == "no_worker"
         # all three wait for a worker now

@@ -71,7 +71,7 @@ class EndedCalls:
         calls = await inserter.mark(self._found) if self._found else []
         self._found = []
         if calls:
-            log.error("calls ended that are not whole on record", extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))})
+            log.error("ended calls are incomplete in the audit log", extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))})
         grown, self._grown = {*calls, *self._grown}, []
         return sorted(grown)
 
@@ -135,7 +135,7 @@ class EndedCalls:
             closed = layout.unpack_entry(blob)
             sums = layout.unpack_relayed(closed.chunks[0]) if closed.chunks else None
         except StreamProtocolError:
-            log.error("what a gateway reports of a call cannot be read", extra={"call_id": call_id})
+            log.error("unreadable report of a gateway about a call", extra={"call_id": call_id})
             return
         if sums is None:
             return

@@ -81,7 +81,7 @@ class SealLoop:
         for call in call_ids:
             self._later.setdefault(call, _NOW)
         added = await self._seal(self._due(call_ids))
-        log.warning("records after the seal of their call", extra={"action": "late", "calls": len(call_ids), "seals": added})
+        log.warning("records came after the seal of their call", extra={"action": "late", "calls": len(call_ids), "seals": added})
 
     async def run(self) -> None:
         """Seal and write checkpoints until cancelled."""
@@ -168,7 +168,7 @@ class SealLoop:
         # it was this one that took so long: the others may be sealed together again
         self._at_once = BATCH
         extra = {"action": "put off", "call_id": str(call), "seconds": pause_s, "error": str(error.__cause__ or error)[:120]}
-        log.error("a call takes too long to be sealed: it is tried again later, the others go on", extra=extra)
+        log.error("sealing a call takes too long: it is retried later, the others go on", extra=extra)
         # should this process die: who asked goes on, and no sweep finds a call that has a seal
         await self._redis.call("SADD", layout.unsealed_key(), str(call))
 

@@ -54,7 +54,7 @@ _STORE_S, RETRY_S = 5.0, 0.1
 _REJECTED_TTL_S = 604_800
 _RETRY_TTL_S = 88_400
 """arq's own: how long it remembers how often a job was tried."""
-UNREAD, UNHEARD, UNSEEN = "the judge queue cannot be read", "the judges' bell cannot be heard", "the judge queue cannot be looked at"
+UNREAD, UNHEARD, UNSEEN = "the judge queue cannot be read", "wake-ups of judges cannot be received", "the judge queue cannot be checked"
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
 _decode_ask = msgspec.json.Decoder(Ask).decode
@@ -70,7 +70,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A job that is this judge's: its id, text, how often it was taken, how long an answer is of use, and the value of its sign of life."""
+    """A job that is this judge's: its id, text, how often it was taken, how long an answer is of use, and the value of its heartbeat."""
 
     job_id: str
     text: bytes
@@ -285,7 +285,7 @@ class JudgeWorker(Worker):
             self._resting.discard(me)
 
     async def _keep_alive(self) -> None:
-        """Show signs of life for what is worked on, look around now and then, and keep arq's own record of health."""
+        """Show heartbeats for what is worked on, look around now and then, and keep arq's own record of health."""
         looked = 0.0
         # not for ever: arq's client may take a cancellation for a time-out
         while self.allow_pick_jobs or self._held:

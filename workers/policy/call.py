@@ -201,7 +201,7 @@ class OwnedCall:
         try:
             self.relayed = layout.unpack_relayed(entry.chunks[0])
         except StreamProtocolError as error:
-            log.error("what the gateway relayed cannot be read", extra={"call_id": self.id})
+            log.error("unreadable report of what the gateway relayed", extra={"call_id": self.id})
             self.closed = msgspec.structs.replace(entry, text=error.code)
 
     def _feed(self, entry: Entry) -> None:

@@ -167,7 +167,7 @@ class Claims:
             try:
                 found.append(Delivery(entry.decode(), *layout.unpack_dispatch(fields)))
             except StreamProtocolError:
-                log.error("undecodable dispatch entry taken away", extra={"entry": entry.decode()})
+                log.error("removed an undecodable dispatch entry", extra={"entry": entry.decode()})
                 self._forget(shard, entry.decode())
         return found
 

@@ -99,7 +99,7 @@ class Feeder:
             self._calls.close(call, STREAM_LOST)
             return
         if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
-            log.error("replay came out differently", extra={"call_id": call.id})
+            log.error("a replay gave other outputs than the first run", extra={"call_id": call.id})
             call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())
             self._calls.close(call, "stream_protocol_error")
             return

@@ -101,7 +101,7 @@ class Finisher:
         # what Redis refuses of one call (its keys are spoilt) must not keep the others from their ends
         apart = isinstance(error, RedisError) and len(batch) > 1
         if not isinstance(error, StreamConnectionLost | RedisError):
-            log.error("the end of a call failed", extra={"error": type(error).__name__})
+            log.error("a call could not be closed", extra={"error": type(error).__name__})
         for again in [[end] for end in batch] if apart else [batch]:
             asyncio.get_running_loop().call_later(RETRY_S, self._repeat, place, again)
 
