@@ -327,7 +327,7 @@ def test_a_record_that_was_cut_by_who_may_append_to_it_is_named(healthy: Patient
         rogue.xadd(key, {"b": b"\x90"}, maxlen=1, approximate=False)
         assert "removed from Redis before they were in Postgres" in healthy.faults()["record"]
         (writer,) = healthy.product.of("audit")
-        wait_for(lambda: "taken out of Redis by somebody else" in writer.log.read_text(), what="the audit writer says so")
+        wait_for(lambda: "somebody else removed audit entries" in writer.log.read_text(), what="the audit writer says so")
     healthy.admin.delete(layout.trimmed_key(0))
 
 

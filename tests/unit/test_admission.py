@@ -42,7 +42,7 @@ def test_a_want_of_descriptors_is_not_the_keys_fault() -> None:
         assert (refused.value.http_status, refused.value.error_code, refused.value.retry_after_s) == (503, "gateway_descriptors", 1)
     # its own bound is its own, whatever there are descriptors for
     own = KEYS["a"].model_copy(update={"calls": 4})
-    with pytest.raises(RateLimited, match="the most it may have"):
+    with pytest.raises(RateLimited, match="its limit"):
         admission.take(own)
 
 

@@ -54,7 +54,7 @@ _STORE_S, RETRY_S = 5.0, 0.1
 _REJECTED_TTL_S = 604_800
 _RETRY_TTL_S = 88_400
 """arq's own: how long it remembers how often a job was tried."""
-UNREAD, UNHEARD, UNSEEN = "the judge queue cannot be read", "wake-ups of judges cannot be received", "the judge queue cannot be checked"
+UNREAD, UNHEARD, UNSEEN = "the judge queue cannot be read", "the judges' wake-ups cannot be received", "the judge queue cannot be checked"
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
 _decode_ask = msgspec.json.Decoder(Ask).decode
