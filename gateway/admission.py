@@ -1,8 +1,8 @@
-"""What keys may have of one gateway at once, so that no key's calls stop another's: places, bytes of bodies, turns to begin.
+"""Bounds what each key may use of one gateway at once, so that no key can starve others: open calls, body bytes, turns to begin.
 
-Two rules. A share: a key may have as much as is still free, so that one alone has at most half, and whoever comes next finds room (the
-dynamic threshold of Choudhury and Hahne, 1998, for buffers shared by queues). A round robin: of calls that begin, so many are under way
-at once, half of them for one key, and who waits is served key by key. Measured in docs/decisions.md.
+Two rules. Shares: a key may use as much as is still free. One key alone gets at most half, so the next key always finds room (the dynamic
+threshold of Choudhury and Hahne, 1998, for buffers shared by queues). Round robin: a bounded number of calls begin at once, at most half of
+them for one key, and waiting calls are served key by key. Measured in docs/decisions.md.
 """
 
 import asyncio

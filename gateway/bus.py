@@ -1,9 +1,9 @@
-"""The gateway's side of Redis: start calls, append entries, read replies, show that this gateway lives.
+"""The gateway's side of Redis: starts calls, appends entries, reads replies, writes heartbeats.
 
-Per shard and event-loop tick, what came together goes out as one MULTI: each entry is appended with an explicit id and
-published on the call's channel, so that nothing is heard that the stream does not hold. Per call one append is under
-way at a time; after an error the same ids are sent again, and "equal or smaller" is their DUP. A stream that is no longer
-there is never begun anew: Redis has lost the call, or it ended long ago.
+All appends of one shard and event-loop tick go out as one MULTI. Each entry has an explicit id and is published on the call's channel in
+the same transaction, so nobody hears an entry that the stream does not hold. A call has one append in flight; after an error the same ids
+are sent again, and Redis answers a duplicate with "equal or smaller". A missing stream is never created again: Redis has lost the call, or
+the call ended long ago.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from streams.scripts import Outcome
 
 log = logging.getLogger(__name__)
 UNREAD = (StreamError, Overloaded)
-"""Errors of calls whose end no worker reads: one that gave the call up, has it no more, or found it too late."""
+"""Errors after which no worker reads the call's end: the worker gave the call up, no longer has it, or got it too late."""
 ALIVE_MS = 15_000
-"""How long a heartbeat lasts, by the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
+"""Expiry of a heartbeat, for the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
 BEAT_S = 1.0
 RETRY_S = 0.05
 UNTAKEN = 3
-"""So many calls in a row found no worker, and nothing was heard meanwhile: not one that came at a bad moment."""
+"""After this many calls in a row without a worker, and with nothing received meanwhile, it is not just one call at a bad moment."""
 _INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
 """Of what INFO says: each name and value. In one step: some two hundred lines each second."""
 _FULL = {

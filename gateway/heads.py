@@ -1,12 +1,11 @@
-"""What uvicorn's httptools server lacks: bounds on the size of a request head, on its lines, how long it may take to come, and how long
-a client may leave what it is sent unread; answers for clients that send no more or speak HTTP/1.0; and a way to write a chunk without a
+"""Extends uvicorn's httptools server. It bounds the size of a request head, the length of its lines and the time it may take to arrive; it
+bounds how long a client may leave sent data unread; it answers clients that half-close or speak HTTP/1.0; and it writes a chunk without a
 task.
 
-What is past the bounds gets 431, or is closed; before a head is complete nobody knows who asks, or in which dialect.
-
-A client that will send no more looks like one that is gone: both send the same FIN. What is written to one that is gone comes back as a
-reset. So each gets something that is no part of an answer, at once: before the head an interim response, in a chunked body the first
-digit, a zero, of the next chunk's size. HTTP/1.0 has neither; there, as before, who sends no more is taken for gone.
+A head past these bounds gets 431, or the connection is closed: before a head is complete, caller and dialect are unknown. A client that
+half-closes looks like a client that is gone, because both send the same FIN. Only writing tells them apart: a dead peer answers with a
+reset. So the server writes at once something that is not yet part of an answer. Before the head this is an interim response; in a chunked
+body it is a leading zero of the next chunk's size. HTTP/1.0 allows neither, so there a half-closed client is treated as gone.
 """
 
 import asyncio

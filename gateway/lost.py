@@ -1,9 +1,11 @@
-"""Ended calls of which Redis may have lost all: they are named on the `ended` stream, so that the record is asked for them.
+"""Ended calls that Redis may have lost altogether. The gateway names them on the `ended` stream, and audit writers check the audit log for
+them.
 
-Redis may lose its last second, or all it has. Of a call that was open then, its gateway finds the stream gone. Of one that had just ended,
-nothing in Redis says that it ever was; so a gateway remembers for some seconds what it closed, and tells it again to a Redis that is
-another process than before, or does not know this gateway any more. And a worker that gives a call up writes its end and reads no other:
-there too the gateway tells what it relayed. What is told without need does no harm: its record is whole.
+Redis may lose its last second of writes, or everything. If a call was open at that time, its gateway finds that the stream is missing. If a
+call had just ended, nothing in Redis shows that it existed. So a gateway remembers the calls that it closed in the last seconds. It reports
+them again when Redis is another process than before, or when Redis does not know this gateway any more. A worker that gives up a call
+writes the end itself and does not read the gateway's end, so the gateway reports what it relayed in that case too. A needless report does
+no harm: the check finds a complete record.
 """
 
 import logging
@@ -25,7 +27,7 @@ REMEMBERED_S = 5.0
 CALLS_AN_ENTRY, ENTRY_BYTES = 200, 16 * 1024
 """So many calls are named in one entry, and no more once they are so large: an audit writer holds 100 entries at once."""
 ENTRIES_A_LOOK = 10
-"""Looks are part of the heartbeats, which must not wait for the round trips of 10,000 calls: what is left is told with the next one."""
+"""Reports are sent with heartbeats, which must not wait for the round trips of 10,000 calls: the rest goes out with the next heartbeat."""
 
 
 class _Ended(NamedTuple):
@@ -35,7 +37,7 @@ class _Ended(NamedTuple):
 
 
 class EndsToTell:
-    """What one gateway tells of calls that may be lost. `look` comes with each heartbeat. Past its bound the oldest are forgotten."""
+    """Reports of one gateway about calls that may be lost. `look` runs with each heartbeat. Past the bound the oldest are dropped."""
 
     def __init__(self, redis: Connection, gateway: str, shards: int) -> None:
         self._redis, self._gateway, self._shards = redis, gateway, shards

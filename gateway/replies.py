@@ -1,10 +1,10 @@
-"""What a gateway hears from one of its reply streams, and whether it hears it.
+"""Reads one reply stream of a gateway, and detects when reading it does not work.
 
-Replies have numbers: one that is read twice does no harm, one that is never read ends its call. So where it is in doubt how far this
-gateway has read, it reads from the beginning of what is there. Ids are times of Redis, and must not be believed for that: its clock may go
-back, it may come back empty, a byte on the way may change. What is believed is the stream. It is trimmed only below the entry that was
-read last; where that entry is not there any more, it is another stream than the one that was read (or there is none), and what was read of
-it is not known. Each heartbeat asks that, in the step that tells workers how far they may trim.
+Replies are numbered. Reading a reply twice does no harm; missing one ends its call. So whenever it is unclear how far this gateway has
+read, it reads the stream again from its beginning. Entry ids are Redis times and do not prove a position: the clock may go back, Redis may
+come back empty, a byte may change in transit. What proves it is the entry itself: the stream is trimmed only below the entry that was read
+last. If that entry is missing, the stream was replaced or deleted, and the position in it is unknown. Each heartbeat checks this, in the
+script that tells workers how far they may trim.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 READ_COUNT = 500
 BEGINNING = b"0-0"
 DEAF_BEATS = 3
-"""At so many heartbeats in a row there was something to read and nothing was: it is not heard, not merely late."""
+"""After this many heartbeats in a row with entries to read and none received, reading is broken and not just slow."""
 FAILING_S = 3.0
 """Reading is refused for so long: not a Redis that just starts."""
 RETRY_S, LONGEST_RETRY_S = 0.05, 1.0

@@ -1,7 +1,7 @@
-"""uvicorn's server without its signal handlers, and one that stops listening for a moment where there are too many connections.
+"""uvicorn's server without its signal handlers. It stops listening for a moment while there are too many connections.
 
-Who connects meanwhile waits in the kernel's queue, which takes no descriptor of ours, and is then answered: refused with 503, if there
-are still too many. Without that, of many who come at once those are reset for whom no descriptor is left.
+Clients that connect meanwhile wait in the kernel's queue, which takes no descriptor of this process. They are answered later, with 503 if
+there are still too many. Without the pause, clients that arrive when no descriptor is left would be reset.
 """
 
 import asyncio

@@ -219,5 +219,5 @@ def _place_of(base_url: str) -> str:
 
 
 def _why(error: PipelineError) -> str:
-    """What the network said, for the record and the log: neither addresses nor certificates are secrets, and no key is among it."""
+    """Return the network's error for the audit log and the log: addresses and certificates are not secret, and it contains no key."""
     return (str(error.__cause__ or "") or error.message)[:_MOST_WHY]

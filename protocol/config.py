@@ -234,8 +234,8 @@ class Key(_Strict):
 
     @property
     def id(self) -> str:
-        """What the record knows the key by, 16 hex digits: a name may get another holder. It says nothing of the key but whether two are
-        one: a digest of the digest, so that who reads the record does not hold what gateways compare."""
+        """The key's id in the audit log, 16 hex digits: a name may get another holder. It is a digest of the digest, so a reader of the
+        audit log does not hold the value that gateways compare. It shows only whether two keys are the same."""
         return hashlib.sha256(bytes.fromhex(self.sha256)).hexdigest()[:16]
 
 

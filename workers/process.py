@@ -82,10 +82,10 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
 
 
 async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
-    """Run a background task until cancelled, and begin it again where it fails.
+    """Run a background task until cancelled, and restart it when it fails.
 
-    What it foresees it handles itself; what it does not is a fault of ours, or an odd answer, and one of those must not end for good what
-    nobody would miss. Raises MemoryError: without memory the whole process has to end.
+    The task handles expected errors itself. An unexpected error is a bug or an odd answer, and must not stop for good a task whose absence
+    nobody would notice. Raises MemoryError: without memory the whole process has to end.
     """
     pause_s = REPEAT_S
     while True:

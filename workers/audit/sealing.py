@@ -1,11 +1,9 @@
-"""Seals ended calls and writes checkpoints, beside the draining of the audit writer, on a thread and a connection of its own.
+"""Seals ended calls and writes checkpoints, next to the audit writer's main loop, on its own thread and connection.
 
-A call is sealed when its end is in Postgres and every entry of its audit stream up to that end is acked, by whichever writer: then
-all that was recorded before the end is in. A sweep finds what a process that died had still to seal. What comes later (a worker
-that lost its call records that) was seen by the writer that inserted it, which adds a part to the seal before it acks the entry.
-
-What is sealed at once has so long; where that is not enough, less is sealed at once, down to single calls. A call that takes too long alone
-is put off, and no other waits for it.
+A call is sealed when its end is in Postgres and every entry of its audit stream up to that end is acknowledged, by any writer: then
+everything recorded before the end is stored. A sweep finds calls that a dead process left unsealed. A worker that lost its call may record
+that later. The writer that inserts such a record adds a part to the seal before it acknowledges the entry. Sealing a batch has a time
+limit; past it the batch is made smaller, down to single calls. A single call past the limit is deferred, and no other call waits for it.
 """
 
 import asyncio

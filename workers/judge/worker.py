@@ -123,11 +123,11 @@ class Judge:
 
 
 class JudgeWorker(Worker):
-    """arq's worker with places of our own: each takes a job, answers it, and stores the answer in the script that takes the next.
+    """arq's worker with its own slots: each slot takes a job, answers it, and stores the answer in the script that takes the next job.
 
-    arq has each worker try the whole queue from its head, three round trips a job, so that judges meet at every job, and each job has
-    three more: 5.9 ms of CPU of a judge a judgement with 8 judges and 32 questions. `rejected` counts jobs that are not our JSON (a
-    pickle is never unpickled).
+    With arq's own loop each worker tries the whole queue from its head, with three round trips for each job, so judges compete for every
+    job, and each job costs three more: 5.9 ms of CPU for each judgement with 8 judges and 32 questions. `rejected` counts jobs that are not
+    our JSON (a pickle is never unpickled).
     """
 
     def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, bell: Connection, *, ttl_ms: int, concurrency: int) -> None:
@@ -321,10 +321,9 @@ class JudgeWorker(Worker):
         log.error("a job that is not ours was rejected", extra={"action": "reject"})
 
     async def _look_around(self) -> None:
-        """Now and then take away jobs whose judge is gone: arq would keep them as long as a job may take, and they count as waiting.
-
-        Gone: nobody here works on it, and no heartbeat at two looks. Whoever needs the answer asks anew (`JudgeQueue.died`).
-        """
+        """Now and then remove jobs whose judge is dead: arq would keep them for the longest time a job may take, and they count as waiting.
+        A judge counts as dead if nobody here works on the job and its heartbeat was missing at two checks. Who needs the answer asks again
+        (`JudgeQueue.died`)."""
         job_ids = await self._redis.call("ZRANGEBYSCORE", layout.JUDGE_QUEUE, "-inf", "+inf", "LIMIT", 0, 2 * MAX_JUDGE_QUEUE)
         for job_id in job_ids:
             if not is_ours(job_id):

@@ -1,14 +1,15 @@
-"""Claiming calls: new ones by consumer group, orphaned ones by the idle time of their entry.
+"""Claims calls: new calls through the consumer group, orphaned calls by the idle time of their entry.
 
-A call that its worker had not begun cannot wait for that: its gateway refuses it after `claim_s`, by default no longer than a lease. It
-is taken as soon as that worker's heartbeat stops; should the worker live after all, the claim script decides whose the call is.
+A call that its worker had not begun cannot wait for the idle time: its gateway refuses it after `claim_s`, by default no longer than a
+lease. Another worker takes it as soon as that worker's heartbeat stops. Should the first worker be alive after all, the claim script
+decides who owns the call. One script checks and renews both parts of a lease.
 
-One script checks and touches both truths of a lease. A call begins under a policy set that its START names, or not here. It stays with
-the policy revision that it began with: a worker that does not have it leaves the call to those that do, and only when nobody came for it
-in time closes it.
+A worker begins only calls whose START names its policy set. A call keeps the policy revision that it began with. A worker without that
+revision leaves the call to others, and closes it only when nobody took it in time.
 
-A call may kill the workers that take it, and each takes others down. So a worker marks the call before a step that may be its end
-(INSIDE). A call whose owner died in one is replayed after the rest, alone; the second owner in a row that dies in it is the last.
+A call may crash the workers that take it, and each crash affects other calls. So a worker marks the call before a step that may crash it
+(INSIDE). A call whose owner died in such a step is replayed after all others, alone. After a second owner in a row died in it, no worker
+tries again.
 """
 
 import asyncio
