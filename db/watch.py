@@ -1,7 +1,7 @@
-"""What a running gateway asks PostgreSQL again and again: the keys in use, and the migration it stands at.
+"""Polls PostgreSQL for a running gateway: the active keys, and the migration of the database.
 
-Over one connection of its own, so that auditors who hold every other one do not keep a revoked key in use.
-Must not know: SQLAlchemy, whose import is half of what a gateway's start would cost.
+Has its own connection: auditors who use all others must not delay the revocation of a key. Must not know: SQLAlchemy, whose import would
+take half of a gateway's start.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What `sluice doctor` says of gateways, by what each shows in Redis: how many live, which are silent, which hear nothing. Pure."""
+"""Checks of `sluice doctor` on gateways, from their heartbeats in Redis: how many live, which are silent, which receive nothing. Pure."""
 
 from collections.abc import Mapping
 

@@ -296,7 +296,7 @@ def _ms(entry: bytes) -> int:
 
 
 def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
-    """What to say of a clock that is `offset_s` ahead of ours, of which `unsure_s` may be the way to it and back."""
+    """Report a clock that is `offset_s` ahead of ours. `unsure_s` is the part of it that the round trip may explain."""
     if abs(offset_s) - unsure_s <= CLOCK_S:
         return []
     how = "ahead of" if offset_s > 0 else "behind"

@@ -469,11 +469,9 @@ local trimmed = redis.call('XTRIM', KEYS[1], 'MINID', id)
 if trimmed > 0 then redis.call('INCRBY', KEYS[3], trimmed) end
 return trimmed
 """
-"""Acknowledge entries, then trim the audit stream of what every writer has committed: below the smallest unacked id, or up to the last
-delivered; publish that if asked.
-
-Who may append may also cut (XADD's MAXLEN, which no ACL refuses), so what was trimmed here is counted.
-"""
+"""Acknowledge entries, then trim the audit stream below the smallest unacknowledged id, or up to the last delivered one; publish that id if
+asked. Everything below it is committed by every writer. A user who may append may also trim (XADD's MAXLEN, which no ACL refuses), so
+entries trimmed here are counted."""
 
 MISSING = """
 -- KEYS audit trimmed

@@ -1,14 +1,11 @@
-"""Records into PostgreSQL: one transaction per batch, repeatable, fast, and never silent about what does not fit.
+"""Writes records into PostgreSQL: one transaction for a batch, repeatable, fast; a record that does not fit is never dropped silently.
 
-The same record twice is a no-op. The same key with other content is a conflict: the row that was first stays, and the
-conflict is returned. Rows are inserted plainly, which fails where one is there already; then those that are there are
-left alone, and conflicts are found by comparing the columns themselves: exact, and free in the ordinary case.
-
-A batch with a record that fits no row is made to fit (`db.write.fit`), and what cannot be is known before PostgreSQL is asked: it
-is set aside as a dead letter with its bytes and the reason, all of a batch in one statement, while the others land. What
-PostgreSQL itself refuses, of which no case is known, is found by halving the batch, up to `MAX_TRIED` of its records; where a
-call has more of them, what is left of its part of the batch goes the same way.
-Must not know: Redis.
+The same record twice is a no-op. The same key with other content is a conflict: the first row stays, and the conflict is returned. Rows are
+inserted plainly, which fails if one exists. Only then are existing rows skipped, and conflicts found by comparing columns: exact, and free
+in the ordinary case. If a record of the batch fits no row, the batch is made to fit (`db.write.fit`). Records that cannot be made to fit
+are known before PostgreSQL is asked: one statement sets them aside as dead letters, with bytes and reason, and the others are stored. If
+PostgreSQL itself refuses a record, of which no case is known, it is found by halving the batch, up to `MAX_TRIED` records of a call; past
+that, the rest of the call's records in the batch are set aside too. Must not know: Redis.
 """
 
 import asyncio
