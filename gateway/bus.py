@@ -70,7 +70,7 @@ class Bus:
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory_full = False
         self.is_refused = False
-        """Could this gateway not even show that it lives? Redis is away, or takes no writes."""
+        """Did the last heartbeat fail? Redis is away, or takes no writes."""
         self.notice = ""
         """What was wrong with the start and is no reason not to start."""
         self.info: dict[str, str] = {}
@@ -78,7 +78,7 @@ class Bus:
         self.gate = CommitGate(url, self.redis, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
 
     async def open(self) -> None:
-        """Connect and show life. Raises StreamConnectionLost."""
+        """Connect and write the first heartbeat. Raises StreamConnectionLost."""
         await asyncio.gather(
             self.redis.open(), self._bodies.open(), *(r.open() for r in self._replies), *([self.gate.open()] if self.gate else [])
         )

@@ -80,7 +80,7 @@ class AuditWriter:
         url, silent_s = settings.redis_url, self.limits.redis_silent_s
         self._redis = Connection(url, name="audit", silent_s=silent_s)
         self._blocking = [Connection(url, name="audit-read", silent_s=silent_s) for _ in range(self.shards)]
-        self._wake_ups = Connection(url, name="audit-bell", silent_s=silent_s, on_push=self._on_push, on_connect=self._subscribe)
+        self._wake_ups = Connection(url, name="audit-wake-ups", silent_s=silent_s, on_push=self._on_push, on_connect=self._subscribe)
         self._woken = {layout.waiting_channel(shard).encode(): asyncio.Event() for shard in range(self.shards)}
         """By channel: a call of the shard began to wait for its commit."""
         self._inserters = [AuditInserter(settings.database_url) for _ in range(self.shards)]

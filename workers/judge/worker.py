@@ -3,9 +3,9 @@
 A fact is set once: whichever answer is first stays, so a question asked twice has one answer. Whatever goes wrong is
 stored as a judgement with `error`, which the policy blocks. While it works on a question the judge shows a heartbeat.
 
-arq polls its queue every 0.5 s. Here a bell (a list, BLPOP) wakes an idle judge when a question comes, and polling stays as the
-fallback. A judge that has an answer stores it and takes its next job in one script. One judge gives 1,900 rule-based
-judgements a second.
+arq polls its queue every 0.5 s. Here a wake-up (an item of a list, BLPOP) wakes an idle judge when a question comes; polling stays as the
+fallback. A judge that has an answer stores it and takes its next job in one script. One judge gives 1,900 rule-based judgements a
+second.
 """
 
 import asyncio
@@ -130,14 +130,14 @@ class JudgeWorker(Worker):
     our JSON (a pickle is never unpickled).
     """
 
-    def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, bell: Connection, *, ttl_ms: int, concurrency: int) -> None:
+    def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, wake_ups: Connection, *, ttl_ms: int, concurrency: int) -> None:
         super().__init__(
             [func(judge.work, name=FUNCTION)], queue_name=layout.JUDGE_QUEUE, redis_pool=pool, handle_signals=False, max_jobs=concurrency,
             job_timeout=_JOB_TIMEOUT_S, keep_result=0, max_tries=5, job_serializer=serialize, job_deserializer=deserialize,
             log_results=False,
         )  # fmt: skip
         self.rejected = 0
-        self._redis, self._bell, self._ttl_ms = redis, bell, ttl_ms
+        self._redis, self._wake_ups, self._ttl_ms = redis, wake_ups, ttl_ms
         self._listening = asyncio.Lock()
         self._held: dict[str, Taken] = {}
         self._places, self._resting = set[asyncio.Task[None]](), set[asyncio.Task[Any] | None]()
@@ -269,14 +269,14 @@ class JudgeWorker(Worker):
             return None
 
     async def _rest(self) -> bool:
-        """Wait for a bell, or as long as Redis may be asked to wait: arq's poll. One place listens at a time."""
+        """Wait for a wake-up, or as long as Redis may be asked to wait: arq's poll. One place listens at a time."""
         me = asyncio.current_task()
         self._resting.add(me)
         try:
             async with self._listening:
-                rung = await self._bell.call("BLPOP", layout.JUDGE_WAKE_UPS, str(self._bell.block_ms / 1000)) is not None
+                woken = await self._wake_ups.call("BLPOP", layout.JUDGE_WAKE_UPS, str(self._wake_ups.block_ms / 1000)) is not None
                 self._found(UNHEARD)
-                return rung
+                return woken
         except (StreamConnectionLost, RedisError) as error:
             self._lost(UNHEARD, error)
             await asyncio.sleep(0.2)
@@ -363,11 +363,11 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     """Take questions until `stopping` is set, then finish those begun within `limits.drain_s`."""
     name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
     url, silent_s = settings.redis_url, settings.config.limits.redis_silent_s
-    redis, bell = Connection(url, name="judge", silent_s=silent_s), Connection(url, name="judge-bell", silent_s=silent_s)
+    redis, wake_ups = Connection(url, name="judge", silent_s=silent_s), Connection(url, name="judge-wake-ups", silent_s=silent_s)
     pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
-    await asyncio.gather(redis.open(), bell.open())
+    await asyncio.gather(redis.open(), wake_ups.open())
     judge, ttl_ms = Judge(settings), int(settings.config.limits.call_ttl_s * 1000)
-    worker = JudgeWorker(judge, pool, redis, bell, ttl_ms=ttl_ms, concurrency=settings.concurrency)
+    worker = JudgeWorker(judge, pool, redis, wake_ups, ttl_ms=ttl_ms, concurrency=settings.concurrency)
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
         asyncio.create_task(process.send_heartbeats(redis, ("judge", name), alive_file=settings.alive_file), name="heartbeats"),
@@ -387,7 +387,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
         await asyncio.gather(*loops, return_exceptions=True)
         # also when it was cancelled: a job that went on would ask its model over a session that nobody closes
         await worker.drain(0)
-        await asyncio.gather(judge.models.close(), redis.close(), bell.close(), pool.aclose(close_connection_pool=True))
+        await asyncio.gather(judge.models.close(), redis.close(), wake_ups.close(), pool.aclose(close_connection_pool=True))
 
 
 def warn_about_models(settings: Runtime) -> None:
