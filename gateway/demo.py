@@ -39,7 +39,7 @@ _COMMAND = re.compile(r"rm -rf(?: +([/~.*][^\s\"'`]*))?")
 
 @dataclass(slots=True)
 class Script:
-    """What the upstream answers: pieces of the body, each made when it is asked for and sent `delay_s` after the one before."""
+    """The upstream's answer: pieces of the body, each made when it is asked for and sent `delay_s` after the one before."""
 
     status: int = 200
     content_type: str = "application/json"

@@ -22,7 +22,7 @@ def size_of(text: str) -> int:
 
 
 class _Text:
-    """A text of which the middle is let go. What is kept depends on the text alone, not on the pieces in which it comes."""
+    """A text without its middle. What is kept depends on the text alone, not on the pieces in which it comes."""
 
     __slots__ = ("_begins", "_ends", "_kept", "_size")
 

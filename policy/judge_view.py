@@ -37,10 +37,8 @@ _SHARES: tuple[tuple[Kind, float], ...] = (("user", 0.25), ("call", 0.75), ("sai
 
 
 class Kept(NamedTuple):
-    """What is kept of a request to be shown: some turns with their places, how many there are, and which are the user's first and last.
-
-    A history may be megabytes: of the turns before the tail only what the user said is kept, of the system's words what is shown.
-    """
+    """The parts of a request kept for judges: some turns with their places, how many there are, and which are the user's first and last. A
+    history may be megabytes: of the turns before the tail only the user's are kept, and of the system's words those that are shown."""
 
     turns: tuple[tuple[int, Turn, int], ...]
     """Place, turn, and how many of its parts are not kept."""

@@ -26,7 +26,7 @@ from aiohappyeyeballs import start_connection
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 
 MAX_HEAD_BYTES = 64 * 1024
-"""What an answer may have in its head, or in a row without a byte of its body, beside what comes in the same read."""
+"""Bound on an answer's head, or on bytes in a row without a byte of its body, except those of the same read."""
 KEEPALIVE_S = 30.0
 """How long an idle connection is kept; less where the provider's `keep-alive: timeout` is less."""
 _JOINED_BYTES = 16 * 1024
@@ -40,7 +40,7 @@ _OURS = ("content-length", "transfer-encoding", "connection", "expect", "upgrade
 
 
 class Sink(Protocol):
-    """Who takes an answer, in callbacks that must not block. What `on_head` and `on_data` raise (PipelineError) ends the answer."""
+    """Receives an answer, in callbacks that must not block. A PipelineError raised by `on_head` or `on_data` ends the answer."""
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """The head is there; names are in lower case, of repeated ones the first."""

@@ -1,7 +1,8 @@
-"""What `sluice doctor` sees in a running product: clocks, workers, backlogs, leaked keys, entries without an owner, rights.
+"""Checks of `sluice doctor` on a running product: clocks, workers, backlogs, leaked keys, entries without an owner, rights. Read-only; the
+Redis user `sluice_ops` has the rights for all of it.
 
-Looks and asks, changes nothing; the Redis user `sluice_ops` may do all of it. Each check returns (state, sentence) pairs, none where
-all is well; a new one is a method of `Live` and a line in `Live.checks`. What only the database knows is in `sluice.live_database`.
+Each check returns (state, sentence) pairs, none if all is well; a new check is a method of `Live` and a line in `Live.checks`. Checks of
+the database are in `sluice.live_database`.
 """
 
 import time

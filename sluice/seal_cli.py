@@ -214,7 +214,7 @@ def _ask_and_do(work: _Work, what: Callable[[int], str], dry_run: bool, yes: boo
 
 
 async def _whose(reader: AuditReader, call_id: UUID) -> str:
-    """What a person knows a call by: when, whose key, which tools; nothing where only its end is on record."""
+    """Describe a call as a person knows it: when, whose key, which tools; empty if only its end is stored."""
     filters = Filters(call_id=call_id, limit=_TOOLS + 1)
     found = (await reader.calls(filters))["items"]
     tools = [printable(item["name"] or "") for item in (await reader.tool_calls(filters))["items"]]

@@ -1,7 +1,7 @@
-"""How far the record has come with an audit stream: what is on record, what a writer holds, what nobody took yet.
+"""The progress of an audit stream: stored entries, entries that a writer holds, and entries that nobody took yet.
 
-Whoever seals calls, ends lost ones or misses some asks the same: is everything up to an entry on record? It is found here alone, from
-the stream, its group and the group's pending entries.
+Sealing, ending orphaned calls and finding missing calls all ask the same: is everything up to an entry stored? The answer comes from the
+stream, its group and the group's pending entries, in this module alone.
 """
 
 import asyncio

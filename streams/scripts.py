@@ -11,7 +11,7 @@ MAX_PASSED_ON = 16
 
 
 class Outcome(bytes, Enum):
-    """What became of what a script was asked to do, as Redis returns it: each member is equal to its bytes."""
+    """Outcomes of scripts, as Redis returns them: each member is equal to its bytes."""
 
     OK = b"OK"
     DUP = b"DUP"

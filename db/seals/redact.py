@@ -28,7 +28,7 @@ SELECT CASE
         THEN {_NO_CHECKPOINT}
     ELSE (SELECT count(*) FROM gone) END
 """
-"""What `sluice_drop_before` would answer; it also counts calls of which only the end is on record."""
+"""Return the result that `sluice_drop_before` would have; it also counts calls of which only the end is stored."""
 
 
 def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = False, dry_run: bool = False) -> int:

@@ -56,7 +56,7 @@ def _is_alternative(entry: Any) -> bool:
 
 
 def _are_alternatives(entries: Any) -> bool:
-    """What the model might have said in place of a token: at most 20, each no more than a token is."""
+    """Alternatives to a token: at most 20, each no longer than a token."""
     return entries is None or (isinstance(entries, list) and len(entries) <= _MAX_ALTERNATIVES and all(map(_is_alternative, entries)))
 
 

@@ -33,7 +33,8 @@ YIELD_S = 30.0
 MAX_WAITING = 100_000
 """Ended calls kept in mind; past it they are left to the next sweep."""
 SILENT_S = 90.0
-"""What the sealer is asked for takes less, or it asks for too much, or the server has stopped: statements have a shorter time-out."""
+"""Requests to the sealer take less than this. Otherwise they ask for too much, or the server has stopped: statements have a shorter
+timeout."""
 AGAIN_S, LONGEST_AGAIN_S = 60.0, 3600.0
 """How long a call is put off that takes too long, the longest after some times: all who seal wait for each try."""
 OLD_S = 86_400 / 2

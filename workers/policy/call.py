@@ -94,7 +94,7 @@ class OwnedCall:
         self.finishing = False
         self.replaying = False
         self.from_stream = False
-        """What is pushed is not taken, but read from the stream: the call is replayed, has not begun, or its steps are large."""
+        """Pushed entries are ignored and read from the stream instead: the call is replayed, has not begun, or its steps are large."""
         self.missed = False
         """Something was pushed since the stream was read, and not wanted."""
         self.is_heavy = False

@@ -177,10 +177,8 @@ class Claims:
         self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
 
     async def _unanswered_deliveries(self, shard: int) -> list[Delivery]:
-        """What was delivered to this worker and is not among its calls: the delivery, or a claim, was not answered.
-
-        Nobody else looks for it before a lease is over, and then it may be too late to claim it.
-        """
+        """Calls delivered to this worker that it does not have, because the answer to a delivery or claim was lost. Nobody else looks for
+        them before the lease is over, which may be too late to claim them."""
         count = self._limits.max_calls + CLAIM_BATCH
         found = await self._blocking.call(
             "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", count, "STREAMS", layout.dispatch_key(shard), "0"
@@ -370,7 +368,7 @@ def _written(value: bytes, released: int) -> int:
 
 
 def _read(call_id: str, token: str, entry: str, values: list[Any], *, expired: bool) -> Claimed:
-    """What the claim script returned of a call; without it, or where it cannot be read, all but its name is left out."""
+    """Parse what the claim script returned for a call; unreadable or missing values leave only its id."""
     try:
         released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = values
         return Claimed(

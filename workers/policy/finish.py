@@ -1,6 +1,6 @@
-"""The end of a call: its terminal record, written in the step that lets go of it, so that there is exactly one.
+"""Ends calls: the terminal record is written in the script that releases the call, so there is exactly one.
 
-What ends in one turn of the loop, of a shard and a gateway, goes in one script call and one entry of the record.
+Calls of one shard and gateway that end in the same turn of the loop share one script call and one entry of the audit stream.
 """
 
 import asyncio
