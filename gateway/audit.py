@@ -157,7 +157,7 @@ async def _verify(request: Request, reader: Reader) -> Response:
         async with asyncio.timeout(audit.within_s):
             await audit.verifying.acquire()
     except TimeoutError:
-        raise AuditUnavailable("other verifications are under way") from None
+        raise AuditUnavailable("another verification is running; try again later") from None
     try:
         report = await asyncio.to_thread(
             verify_part, reader.url, call_id=chosen.call_id, low=chosen.low, high=chosen.high, within_s=audit.within_s

@@ -292,7 +292,7 @@ class Bus:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about this gateway, which may work nevertheless. Each is listed: a full gateway may also be one that lacks descriptors."""
+        """Warnings about this gateway, which may still work. None hides another: a full gateway may also lack descriptors."""
         found = [self.notice] if self.notice else []
         if self.untaken >= UNTAKEN:
             said = f"no policy worker took the last {self.untaken} calls, and this gateway received nothing meanwhile"

@@ -35,7 +35,7 @@ def check_base_url(url: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        why = "its port is no number from 0 to 65535" if str(error).startswith("Port ") else str(error)
+        why = "its port is not a number from 0 to 65535" if str(error).startswith("Port ") else str(error)
         raise ValueError(f"is not a URL ({why})") from None
     if parts.scheme not in ("http", "https"):
         scheme = "has no scheme" if "://" not in url else "has another scheme"

@@ -343,7 +343,7 @@ def check_port(host: str, port: int) -> None:
                 case errno.EACCES:
                     raise SettingsError(f"this user may not listen on port {port}: choose one above 1023 with --port") from None
                 case _:
-                    raise SettingsError(f"{host} is no address of this machine: correct SLUICE_HOST") from None
+                    raise SettingsError(f"{host} is not an address of this machine: correct SLUICE_HOST") from None
 
 
 @contextlib.contextmanager
