@@ -28,9 +28,9 @@ from db.columns import CallTable, Stored
 VERSION = columns.VERSION
 """The version in which seals are made now."""
 BESIDE = 0
-"""What `seals.form` says of a seal made in version 1 by a process that knew no other, beside tables of a newer one: such processes name
-no version, and this is the column's default. Those from before the column say 1. Processes that know the column, and a version below that
-of the tables, are told by `seals.made_for`."""
+"""The value of `seals.form` for a version 1 seal that an old process writes beside newer tables. Such a process names no version, so this
+is the column's default. Seals from before the column say 1. For processes that know the column, `seals.made_for` tells whether their
+version is below that of the tables."""
 IS_BESIDE = f"(s.form = {BESIDE} OR s.form < s.made_for)"
 """SQL: was a seal `s` made by a process that knew fewer columns than the tables had?"""
 HASH = 32

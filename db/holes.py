@@ -1,9 +1,8 @@
-"""Holes in the record of a call: what its end says of it, and its own hashes, against what is there.
+"""Finds holes in the records of a call: compares what its end and its own hashes say with the rows that exist.
 
-Whoever seals calls compares them first and writes what is wrong as events of the kind `incomplete`, one for each kind of hole, so that the
-seal covers them; verification compares again. What an end says came with version 3 of the form (`db.canonical`): of calls of before
-little is known, and nothing is said. A redacted call is not judged anew: what could be compared is gone.
-Must not know: Redis.
+The sealing process compares a call first and writes each kind of hole as an event `incomplete`, so that the seal covers it. Verification
+compares again. Ends carry these facts since version 3 of the form (`db.canonical`); for older calls little is known and nothing is
+reported. A redacted call is not checked again: the rows to compare are gone. Must not know: Redis.
 """
 
 from collections.abc import Sequence

@@ -107,8 +107,8 @@ class KeyStore:
 
 
 async def tell_apart(engine: AsyncEngine, items: Iterable[dict[str, Any]]) -> None:
-    """Put its id behind the `key` of each item (of a list of calls or tool calls) whose name another key has, or had: one that was revoked
-    and made anew, or one of the list. Raises AuditUnavailable."""
+    """Add the key's id to `key` of each item (of a list of calls or tool calls) whose key name is ambiguous: another key has the name or
+    had it, revoked or on the same page. Raises AuditUnavailable."""
     ids: dict[str, set[str]] = {}
     listed = list(items)
     for item in listed:

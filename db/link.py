@@ -21,7 +21,7 @@ KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_c
 ENCODING = {"client_encoding": "utf8"}
 """Said by the client, because a database made without a locale is SQL_ASCII, and there text would come as bytes."""
 PING_S = 3.0
-"""How long a connection out of a pool has to show that it lives."""
+"""How long a pooled connection may take to answer a probe."""
 _SERVER_SHARE = 0.9
 """The server gives a statement up in this share of the time after which its silence is taken for its end."""
 

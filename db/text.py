@@ -31,8 +31,8 @@ def to_column(text: str) -> str:
 
 
 def to_short(text: str, most: int) -> str:
-    """Return a text of at most `most` characters as it is, a longer one as its beginning and the hash of the whole: two that differ do not
-    become one, and what came of one comes of it again."""
+    """Return a text of at most `most` characters unchanged, a longer one as its beginning and the hash of the whole: different texts stay
+    different, and equal texts equal."""
     if len(text) <= most:
         return text
     digest = sha256(text.encode(errors="surrogatepass")).hexdigest()

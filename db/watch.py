@@ -1,7 +1,7 @@
-"""What a running gateway asks PostgreSQL again and again: the keys in use, and the migration it stands at.
+"""Polls PostgreSQL for a running gateway: the active keys, and the migration of the database.
 
-Over one connection of its own, so that auditors who hold every other one do not keep a revoked key in use.
-Must not know: SQLAlchemy, whose import is half of what a gateway's start would cost.
+Has its own connection: auditors who use all others must not delay the revocation of a key. Must not know: SQLAlchemy, whose import would
+take half of a gateway's start.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class Watch:
             except psycopg.errors.UndefinedTable:
                 raise
             except (psycopg.Error, OSError) as error:
-                raise AuditUnavailable("the record cannot be read now") from error
+                raise AuditUnavailable("the audit log cannot be read now") from error
 
     async def _run(self, statement: LiteralString | bytes, *values: object) -> list[dict[str, Any]]:
         if self._connection is None:

@@ -1,8 +1,8 @@
-"""What keys may have of one gateway at once, so that no key's calls stop another's: places, bytes of bodies, turns to begin.
+"""Bounds what each key may use of one gateway at once, so that no key can starve others: open calls, body bytes, turns to begin.
 
-Two rules. A share: a key may have as much as is still free, so that one alone has at most half, and whoever comes next finds room (the
-dynamic threshold of Choudhury and Hahne, 1998, for buffers shared by queues). A round robin: of calls that begin, so many are under way
-at once, half of them for one key, and who waits is served key by key. Measured in docs/decisions.md.
+Two rules. Shares: a key may use as much as is still free. One key alone gets at most half, so the next key always finds room (the dynamic
+threshold of Choudhury and Hahne, 1998, for buffers shared by queues). Round robin: a bounded number of calls begin at once, at most half of
+them for one key, and waiting calls are served key by key. Measured in docs/decisions.md.
 """
 
 import asyncio
@@ -123,10 +123,10 @@ class Place:
         """Make room for more of the request body. Raises RateLimited, Overloaded."""
         uploads = self._admission.uploads
         if refused := uploads.take(self.key, size):
-            own = f"{uploads.of(self.key)} of the {uploads.total} bytes that request bodies under way may have here"
+            own = f"{uploads.of(self.key)} of the {uploads.total} bytes that unfinished request bodies may have on this gateway"
             if refused == "share":
-                raise RateLimited(f"this key has its share, {own}; try again", code="key_uploads", retry_after_s=1)
-            raise Overloaded("too many request bodies are under way; try again", retry_after_s=1)
+                raise RateLimited(f"this key is at its share, {own}; try again in 1 second", code="key_uploads", retry_after_s=1)
+            raise Overloaded("this gateway is at its limit for unfinished request bodies; try again in 1 second", retry_after_s=1)
         self._body_bytes += size
 
     async def begin(self) -> None:
@@ -137,7 +137,7 @@ class Place:
                 async with asyncio.timeout(admission.claim_s):
                     await admission.beginnings.enter(self.key)
             except TimeoutError:
-                raise Overloaded("no worker took the call; try again", code="no_worker", retry_after_s=1) from None
+                raise Overloaded("no policy worker took the call; try again in 1 second", code="no_worker", retry_after_s=1) from None
         self._is_beginning = True
 
     def begun(self) -> None:
@@ -173,17 +173,16 @@ class Admission:
         self._came[key.name] = now
         # the general bound is for the sake of others: a key that has the gateway to itself has its share of all places
         if own >= most and (key.calls or self._has_others(key.name, now)):
-            raise RateLimited(f"this key has {own} calls open here, the most it may have; try again", code="key_calls", retry_after_s=1)
+            raise RateLimited(f"this key has {own} open calls here, its limit; try again in 1 second", code="key_calls", retry_after_s=1)
         if refused := self.calls.take(key.name):
             if own < self._open_calls - self.calls.used:
                 # with as many places as the configuration gives it would have one
-                few = f"this gateway has file descriptors for {self.calls.total} open calls only, and none for this one now; try again"
+                few = f"this gateway has file descriptors for {self.calls.total} open calls only; try again in 1 second"
                 raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)
             if refused == "share":
-                raise RateLimited(
-                    f"this key has {own} calls open here, its share of {self.calls.total}; try again", code="key_calls", retry_after_s=1
-                )
-            raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+                said = f"this key has {own} open calls here, its share of {self.calls.total}; try again in 1 second"
+                raise RateLimited(said, code="key_calls", retry_after_s=1)
+            raise Overloaded("this gateway is at its limit for open calls; try again in 1 second", retry_after_s=1)
         return Place(self, key.name)
 
     def _has_others(self, name: str, now: float) -> bool:

@@ -20,7 +20,7 @@ from db.read.export import export_lines
 from db.read.items import JsonObject, dump_json
 from db.read.lists import LISTS
 from db.read.queries import AuditReader
-from gateway import door
+from gateway import unknown_paths
 from gateway.keyring import refusal
 from protocol.config import Key, Runtime
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
@@ -157,7 +157,7 @@ async def _verify(request: Request, reader: Reader) -> Response:
         async with asyncio.timeout(audit.within_s):
             await audit.verifying.acquire()
     except TimeoutError:
-        raise AuditUnavailable("other verifications are under way") from None
+        raise AuditUnavailable("another verification is running; try again later") from None
     try:
         report = await asyncio.to_thread(
             verify_part, reader.url, call_id=chosen.call_id, low=chosen.low, high=chosen.high, within_s=audit.within_s
@@ -204,9 +204,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     method, path = request.method, request.url.path
     match error.status_code:
         case 404:
-            said: PipelineError = door.unknown_path(method, path, request.headers.raw)
+            said: PipelineError = unknown_paths.unknown_path(method, path, request.headers.raw)
         case 405:
-            said = door.wrong_method(method, path, "GET")
+            said = unknown_paths.wrong_method(method, path, "GET")
         case _:
             said = InvalidRequest(str(error.detail), code="http_error")
     return _error(error.status_code, said.message, "invalid_request_error", said.error_code)

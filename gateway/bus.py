@@ -1,9 +1,9 @@
-"""The gateway's side of Redis: start calls, append entries, read replies, show that this gateway lives.
+"""The gateway's side of Redis: starts calls, appends entries, reads replies, writes heartbeats.
 
-Per shard and event-loop tick, what came together goes out as one MULTI: each entry is appended with an explicit id and
-published on the call's channel, so that nothing is heard that the stream does not hold. Per call one append is under
-way at a time; after an error the same ids are sent again, and "equal or smaller" is their DUP. A stream that is no longer
-there is never begun anew: Redis has lost the call, or it ended long ago.
+All appends of one shard and event-loop tick go out as one MULTI. Each entry has an explicit id and is published on the call's channel in
+the same transaction, so nobody hears an entry that the stream does not hold. A call has one append in flight; after an error the same ids
+are sent again, and Redis answers a duplicate with "equal or smaller". A missing stream is never created again: Redis has lost the call, or
+the call ended long ago.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ from streams.scripts import Outcome
 
 log = logging.getLogger(__name__)
 UNREAD = (StreamError, Overloaded)
-"""Errors of calls whose end no worker reads: one that gave the call up, has it no more, or found it too late."""
+"""Errors after which no worker reads the call's end: the worker gave the call up, no longer has it, or got it too late."""
 ALIVE_MS = 15_000
-"""How long a sign of life lasts, by the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
+"""Expiry of a heartbeat, for the default `redis_silent_s`: a network that is silent for less than two rounds of it ends no call."""
 BEAT_S = 1.0
 RETRY_S = 0.05
 UNTAKEN = 3
-"""So many calls in a row found no worker, and nothing was heard meanwhile: not one that came at a bad moment."""
+"""After this many calls in a row without a worker, and with nothing received meanwhile, it is not just one call at a bad moment."""
 _INFO_FIELD = re.compile(r"^([^:#\r\n]+):(.*?)\r?$", re.MULTILINE).findall
 """Of what INFO says: each name and value. In one step: some two hundred lines each second."""
 _FULL = {
-    Outcome.QUEUE.value: "too many calls are open or waiting; try again later",
-    Outcome.BACKLOG.value: "the record is too far behind; try again later",
+    Outcome.QUEUE.value: "Sluice is at its limit for open and waiting calls; try again in 2 seconds",
+    Outcome.BACKLOG.value: "Sluice is at its limit for unwritten audit records; try again in 2 seconds",
 }
 
 
@@ -70,7 +70,7 @@ class Bus:
         self._tasks: set[asyncio.Task[None]] = set()
         self.memory_full = False
         self.is_refused = False
-        """Could this gateway not even show that it lives? Redis is away, or takes no writes."""
+        """Did the last heartbeat fail? Redis is away, or takes no writes."""
         self.notice = ""
         """What was wrong with the start and is no reason not to start."""
         self.info: dict[str, str] = {}
@@ -78,7 +78,7 @@ class Bus:
         self.gate = CommitGate(url, self.redis, shards=shards, silent_s=limits.redis_silent_s, deliver=self._deliver) if strict else None
 
     async def open(self) -> None:
-        """Connect and show life. Raises StreamConnectionLost."""
+        """Connect and write the first heartbeat. Raises StreamConnectionLost."""
         await asyncio.gather(
             self.redis.open(), self._bodies.open(), *(r.open() for r in self._replies), *([self.gate.open()] if self.gate else [])
         )
@@ -87,7 +87,7 @@ class Bus:
             with contextlib.suppress(RedisError):
                 await self._forget_gateways()
         except RedisError as error:
-            raise StreamConnectionLost(f"Redis refused this gateway's sign of life: {error}") from error
+            raise StreamConnectionLost(f"Redis refused this gateway's heartbeat: {error}") from error
 
     async def run(self) -> None:
         """Read replies and beat until cancelled."""
@@ -113,14 +113,14 @@ class Bus:
         """Put a call onto its stream and the dispatch stream. Raises Overloaded past a bound, StreamConnectionLost."""
         call_id = start.call_id
         if self.memory_full:
-            raise Overloaded("the streams are nearly full; try again later", retry_after_s=5)
+            raise Overloaded("Sluice has too little memory left for new calls; try again in 5 seconds", retry_after_s=5)
         try:
             said = await self._starts.start(start, body)
         except RedisError as error:
-            log.warning("start refused by redis", extra={"call_id": call_id, "error": str(error)[:80]})
-            raise Overloaded("the streams cannot take a new call now; try again", retry_after_s=2) from error
+            log.warning("Redis refused the start of a call", extra={"call_id": call_id, "error": str(error)[:80]})
+            raise Overloaded("Sluice cannot store new calls now; try again in 2 seconds", retry_after_s=2) from error
         if said != Outcome.OK:
-            raise Overloaded(_FULL.get(said, "try again later"), retry_after_s=2)
+            raise Overloaded(_FULL.get(said, "Sluice cannot store new calls now; try again in 2 seconds"), retry_after_s=2)
 
     # --- appending ---
 
@@ -235,7 +235,7 @@ class Bus:
                     for blob in layout.blobs(fields):
                         self._take(shard, blob, entry)
                 except NOT_AN_ANSWER as error:
-                    log.error("an entry of replies cannot be read", extra={"shard": shard, "error": type(error).__name__})
+                    log.error("unreadable entry of the reply stream", extra={"shard": shard, "error": type(error).__name__})
             self._is_reading = False
             self._relay()
             unread += len(entries)
@@ -283,7 +283,7 @@ class Bus:
             orphan.append("closed", number=-1 if reply.number else 0, text="client_gone")
             self.append(orphan)
 
-    # --- signs of life ---
+    # --- heartbeats ---
 
     @property
     def trouble(self) -> str:
@@ -292,11 +292,11 @@ class Bus:
 
     @property
     def warnings(self) -> list[str]:
-        """What is not well, though this gateway may hear: none hides another, as a full gateway may be one that lacks descriptors."""
+        """Warnings about this gateway, which may still work. None hides another: a full gateway may also lack descriptors."""
         found = [self.notice] if self.notice else []
         if self.untaken >= UNTAKEN:
-            said = f"the last {self.untaken} calls were taken by no policy worker, and this gateway heard nothing meanwhile"
-            found.append(f"{said}: see whether policy workers are full, and whether they use the Redis that this gateway uses")
+            said = f"no policy worker took the last {self.untaken} calls, and this gateway received nothing meanwhile"
+            found.append(f"{said}: check that policy workers have capacity and use the same Redis as this gateway")
         return found + self._lost.warnings
 
     async def _beat_loop(self) -> None:
@@ -310,10 +310,10 @@ class Bus:
             self.is_refused = False
         except (StreamConnectionLost, RedisError) as error:
             if isinstance(error, RedisError) and not self.is_refused:
-                log.error("this gateway cannot show that it lives", extra={"error": str(error)[:80]})
+                log.error("heartbeat refused by Redis", extra={"error": str(error)[:80]})
             self.is_refused = True
         except NOT_AN_ANSWER as error:
-            log.error("an answer of Redis cannot be read: the connection is made anew", extra={"error": type(error).__name__})
+            log.error("unreadable answer from Redis: reconnecting", extra={"error": type(error).__name__})
             self.redis.cut()
 
     async def _forget_gateways(self) -> None:

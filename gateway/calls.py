@@ -93,12 +93,12 @@ class OpenCall:
         self.last_reply = time.monotonic()
         self._note_processed(reply.processed)
         if reply.failed:
-            self.fail(StreamProtocolError("the policy workers gave this call up", code=reply.failed))
+            self.fail(StreamProtocolError("the policy workers could not finish this call", code=reply.failed))
             return
         if reply.number < self.expected or self.end or self.error is not None:
             return
         if reply.number > self.expected:
-            self.fail(StreamProtocolError("the reply stream skipped a number"))
+            self.fail(StreamProtocolError("a part of the answer was lost between the policy worker and the gateway"))
             return
         if reply.keepalive:
             # without bytes: how far the worker is, or life shown for a client that gets one body
@@ -110,7 +110,7 @@ class OpenCall:
         if data:
             digest = sha256(data).digest()
             if digest != reply.sha256 and reply.sha256:
-                self._fail_damaged("what was released")
+                self._fail_damaged("the answer")
                 return
         self.expected = reply.next
         if reply.dispatch is not None:
@@ -281,7 +281,7 @@ class OpenCall:
     def lose(self) -> None:
         """Redis has this call's stream no longer: nothing more can be recorded, so nothing more may come."""
         self.closed, self.is_lost, self.unanswered, self._pending = True, True, [], []
-        self.fail(StreamConnectionLost("the streams lost this call", code=STREAM_LOST))
+        self.fail(StreamConnectionLost("Redis lost the state of this call", code=STREAM_LOST))
 
     @property
     def has_pending(self) -> bool:

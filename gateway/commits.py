@@ -1,12 +1,12 @@
-"""`durability: strict`: what workers released waits here until its record is committed in Postgres.
+"""`durability: strict`: releases of workers wait here until their records are committed in Postgres.
 
-Each reply carries the id of the audit entry that holds its record; audit writers publish the id below which everything is
-committed. Both streams are in the order of their ids, so waiting replies are a queue, and one comparison lets the first go.
-A reply without such an id waits for those before it.
+Each reply names the audit entry that holds its record. Audit writers publish the id below which everything is committed. Both streams are
+ordered by id, so the waiting replies form a queue, and one comparison finds the first that may go. A reply without an entry id waits for
+the replies before it.
 
-What is remembered is of one Redis: ids are times, and one that comes back empty, its clock behind, gives lower ones. So what is heard on
-the channel only says when to ask Redis, its answer is believed also where it is lower, and where the connection broke, or a reply's id is
-below the one before, nothing counts as committed until it has answered.
+Remembered ids are valid for one Redis process only: ids are times, and a Redis that comes back empty with a slower clock assigns lower ids.
+So the channel is only a hint to ask Redis again, and the answer is believed even if it is lower than before. After a lost connection, or a
+reply whose id is lower than the one before, nothing counts as committed until Redis has answered.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ def _parse(entry: bytes) -> _Id:
     try:
         return int(ms), int(number)
     except ValueError as error:
-        raise StreamProtocolError("no id of an entry") from error
+        raise StreamProtocolError("not an entry id") from error
 
 
 class CommitGate:

@@ -39,7 +39,7 @@ _COMMAND = re.compile(r"rm -rf(?: +([/~.*][^\s\"'`]*))?")
 
 @dataclass(slots=True)
 class Script:
-    """What the upstream answers: pieces of the body, each made when it is asked for and sent `delay_s` after the one before."""
+    """The upstream's answer: pieces of the body, each made when it is asked for and sent `delay_s` after the one before."""
 
     status: int = 200
     content_type: str = "application/json"
@@ -80,8 +80,8 @@ def _error(dialect: DialectName, status: int, message: str, retry_after: str | N
 
 
 class _Asked(NamedTuple):
-    """What is looked at of a request, each to its bound: the words of the last user turn, the text of a tool result that ends the
-    conversation, the tools that may be called, must one be, and the schema of the answer (True: any object)."""
+    """The parts of a request that scripts use, each up to its bound: the words of the last user turn, the text of a tool result at the end
+    of the conversation, the callable tools, whether a call is required, and the schema of the answer (True: any object)."""
 
     words: str
     result: str | None

@@ -1,8 +1,8 @@
-"""A small instance of a JSON Schema, for the demo model's structured answers and the arguments of its calls.
+"""Builds a small instance of a JSON Schema, for structured answers and tool arguments of the demo model.
 
-Schemas come from clients and may ask for anything: without end by references, or for more than memory has. So each value costs one, each
-character of names and texts costs one, each item of a schema that is read costs one, as often as it is read, and the first that is past the
-budget of the answer ends it. No pattern is run; `not`, `if` and dependencies are not looked at, nor are anchors and ids.
+Schemas come from clients and may be infinite through references, or larger than memory. So each value, each character of names and texts,
+and each schema item read costs one unit, also when it is read again, and making stops when the budget of the answer is spent. Patterns are
+not run; `not`, `if`, dependencies, anchors and ids are ignored.
 """
 
 import json

@@ -1,7 +1,8 @@
-"""The demo model as an upstream: a process of its own, started by the gateway with the first request for it, ended with the gateway.
+"""The demo model as an upstream: a process that the gateway starts with the first request for it and stops when the gateway ends. Scripts
+of the demo model so take no time from other calls.
 
-What its scripts cost is no other call's time. `python -m gateway.demo_server` is that process: HTTP/1.1 for one client, its gateway, on a
-port of the loopback that it says on standard output. It ends when standard input does.
+`python -m gateway.demo_server` is that process. It serves HTTP/1.1 to its gateway only, on a loopback port that it prints to standard
+output, and ends when standard input ends.
 """
 
 import asyncio

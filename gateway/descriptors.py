@@ -1,7 +1,7 @@
-"""File descriptors: how many this process may have, and how many calls and connections that is enough for.
+"""File descriptors: how many this process may open, and how many calls and connections they are enough for.
 
-A call takes two, its client's connection and its upstream's. Without one left the kernel takes a client's connection and closes it
-without a word, and no upstream can be reached; so a gateway refuses in time what it could not serve, as long as it can say so.
+A call takes two descriptors: its client's connection and its upstream's. Without a free one the kernel accepts a client's connection and
+closes it silently, and no upstream can be reached. So a gateway refuses new calls while it can still answer.
 """
 
 import resource
@@ -9,7 +9,7 @@ import resource
 from protocol.config import Config
 
 OWN = 48
-"""What a gateway has open beside clients and upstreams, 18 to 32 and one for each shard, and what it needs to refuse who is too many."""
+"""Descriptors that are neither clients nor upstreams: 18 to 32 and one for each shard, and some to refuse clients past the limit."""
 _UNLIMITED = 2**31
 
 

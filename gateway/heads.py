@@ -1,12 +1,11 @@
-"""What uvicorn's httptools server lacks: bounds on the size of a request head, on its lines, how long it may take to come, and how long
-a client may leave what it is sent unread; answers for clients that send no more or speak HTTP/1.0; and a way to write a chunk without a
+"""Extends uvicorn's httptools server. It bounds the size of a request head, the length of its lines and the time it may take to arrive; it
+bounds how long a client may leave sent data unread; it answers clients that half-close or speak HTTP/1.0; and it writes a chunk without a
 task.
 
-What is past the bounds gets 431, or is closed; before a head is complete nobody knows who asks, or in which dialect.
-
-A client that will send no more looks like one that is gone: both send the same FIN. What is written to one that is gone comes back as a
-reset. So each gets something that is no part of an answer, at once: before the head an interim response, in a chunked body the first
-digit, a zero, of the next chunk's size. HTTP/1.0 has neither; there, as before, who sends no more is taken for gone.
+A head past these bounds gets 431, or the connection is closed: before a head is complete, caller and dialect are unknown. A client that
+half-closes looks like a client that is gone, because both send the same FIN. Only writing tells them apart: a dead peer answers with a
+reset. So the server writes at once something that is not yet part of an answer. Before the head this is an interim response; in a chunked
+body it is a leading zero of the next chunk's size. HTTP/1.0 allows neither, so there a half-closed client is treated as gone.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ def _refusal(status: bytes, kind: bytes, code: bytes, message: bytes) -> bytes:
 
 _TOO_LARGE = _refusal(b"431 Request Header Fields Too Large", b"invalid_request_error", b"head_too_large", b"the request head is too large")
 _NO_MEMORY = _refusal(
-    b"503 Service Unavailable\r\nretry-after: 1", b"api_error", b"gateway_memory", b"the gateway is out of memory; try again"
+    b"503 Service Unavailable\r\nretry-after: 1", b"api_error", b"gateway_memory", b"this gateway is out of memory; try again in 1 second"
 )
 _MANY = 12
 """So many connections past what is too many are taken, to be told so."""
@@ -48,10 +47,8 @@ LINK = "sluice.link"
 
 
 class _WithHead:
-    """What an answer is written to: its head waits for what follows in the same turn of the loop, so that both are one system call.
-
-    Not streamed, 50 at a time: 1.08x requests/s.
-    """
+    """The transport of an answer: the head waits for what follows in the same turn of the loop, so that one system call sends both. Not
+    streamed, 50 at a time: 1.08x requests/s."""
 
     __slots__ = ("_begun", "_head", "_loop", "_transport")
 
@@ -100,10 +97,8 @@ class _OldCycle(RequestResponseCycle):
 
 
 class Link:
-    """What one request needs of its connection beside ASGI's `receive` and `send`, each a plain call where those would need a task.
-
-    `write`: a task's wake-up, a coroutine and two dictionaries less a chunk; the socket's flow control stays what it was.
-    """
+    """What one request needs of its connection in addition to ASGI's `receive` and `send`: plain calls where those would need a task.
+    `write` saves a task's wake-up, a coroutine and two dictionaries for each chunk; the socket's flow control stays what it was."""
 
     __slots__ = ("_connection", "_cycle", "_flow", "_transport")
 

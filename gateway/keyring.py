@@ -1,8 +1,8 @@
-"""API keys: who is calling. Digests only; compared in constant time; the file wins over Postgres on a clash.
+"""API keys: who is calling. Stores digests only and compares them in constant time; the file wins over Postgres where both have a name.
 
-Cached digests outlive a Postgres outage: a failing refresh keeps what is known. A key that is not known is looked up before it is refused,
-so that a new one works at once. Whoever sends wrong keys must not load the database with that: the keys that wait are asked for in one
-query, ten times a second at most, only so many may wait, and what was not found is not asked for again for some seconds.
+Cached digests outlive a Postgres outage: a failed refresh keeps the known keys. An unknown key is looked up before it is refused, so a new
+key works at once. Wrong keys must not load the database: waiting keys share one query, at most ten queries run in a second, the number of
+waiting keys is bounded, and a key that was not found is not looked up again for some seconds.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ class KeyRing:
             except Exception as error:  # noqa: BLE001 - the top of a loop: whatever the database raised, known keys stay
                 self._is_failing = True
                 if not was_failing:
-                    log.warning("keys not refreshed, known ones stay", extra={"error": type(error).__name__})
+                    log.warning("API keys not refreshed: the known ones stay valid", extra={"error": type(error).__name__})
                 waiting, self._waiting = self._waiting, {}
                 _let_go(waiting)
             await asyncio.sleep(LOOKUP_S)

@@ -1,9 +1,11 @@
-"""Ended calls of which Redis may have lost all: they are named on the `ended` stream, so that the record is asked for them.
+"""Ended calls that Redis may have lost altogether. The gateway names them on the `ended` stream, and audit writers check the audit log for
+them.
 
-Redis may lose its last second, or all it has. Of a call that was open then, its gateway finds the stream gone. Of one that had just ended,
-nothing in Redis says that it ever was; so a gateway remembers for some seconds what it closed, and tells it again to a Redis that is
-another process than before, or does not know this gateway any more. And a worker that gives a call up writes its end and reads no other:
-there too the gateway tells what it relayed. What is told without need does no harm: its record is whole.
+Redis may lose its last second of writes, or everything. If a call was open at that time, its gateway finds that the stream is missing. If a
+call had just ended, nothing in Redis shows that it existed. So a gateway remembers the calls that it closed in the last seconds. It reports
+them again when Redis is another process than before, or when Redis does not know this gateway any more. A worker that gives up a call
+writes the end itself and does not read the gateway's end, so the gateway reports what it relayed in that case too. A needless report does
+no harm: the check finds a complete record.
 """
 
 import logging
@@ -25,7 +27,7 @@ REMEMBERED_S = 5.0
 CALLS_AN_ENTRY, ENTRY_BYTES = 200, 16 * 1024
 """So many calls are named in one entry, and no more once they are so large: an audit writer holds 100 entries at once."""
 ENTRIES_A_LOOK = 10
-"""Looks are part of the signs of life, which must not wait for the round trips of 10,000 calls: what is left is told with the next one."""
+"""Reports are sent with heartbeats, which must not wait for the round trips of 10,000 calls: the rest goes out with the next heartbeat."""
 
 
 class _Ended(NamedTuple):
@@ -35,7 +37,7 @@ class _Ended(NamedTuple):
 
 
 class EndsToTell:
-    """What one gateway tells of calls that may be lost. `look` comes with each sign of life. Past its bound the oldest are forgotten."""
+    """Reports of one gateway about calls that may be lost. `look` runs with each heartbeat. Past the bound the oldest are dropped."""
 
     def __init__(self, redis: Connection, gateway: str, shards: int) -> None:
         self._redis, self._gateway, self._shards = redis, gateway, shards
@@ -50,8 +52,8 @@ class EndsToTell:
         """What the record may lack without a mark."""
         if not self._has_forgotten:
             return []
-        said = f"Redis may have lost more calls at once than the {MAX_REMEMBERED_CALLS:,} that a gateway remembers"
-        return [f"{said}: what the record lacks of the others is marked nowhere (said until this gateway is started anew)"]
+        said = f"Redis may have lost more ended calls than the {MAX_REMEMBERED_CALLS:,} that a gateway remembers"
+        return [f"{said}: the audit log may lack others without a mark (shown until this gateway restarts)"]
 
     def remember(self, call_id: str, entry: Entry) -> None:
         """Redis has taken the end of a call."""
@@ -71,18 +73,16 @@ class EndsToTell:
 
     def _forget(self) -> None:
         if not self._has_forgotten:
-            log.error(
-                "more calls may be lost than can be told: the record may lack some without a mark", extra={"most": MAX_REMEMBERED_CALLS}
-            )
+            log.error("too many ended calls to check: the audit log may lack some without a mark", extra={"most": MAX_REMEMBERED_CALLS})
         self._has_forgotten = True
 
     async def is_known(self) -> bool:
-        """Does Redis know this gateway still? Asked before its next sign of life. Raises StreamConnectionLost."""
+        """Does Redis know this gateway still? Asked before its next heartbeat. Raises StreamConnectionLost."""
         keys = [layout.gateway_key(shard, self._gateway) for shard in range(self._shards)]
         try:
             return all([await self._redis.call("EXISTS", key) for key in keys])
         except RedisError:
-            # rights of the version before: no sign of life may fail for that
+            # rights of the version before: no heartbeat may fail for that
             return True
 
     async def look(self, run_id: str, *, known: bool) -> None:
@@ -90,7 +90,7 @@ class EndsToTell:
         if self._run_id and (run_id != self._run_id or not known):
             if self._remembered:
                 log.warning(
-                    "Redis may have lost calls that had ended: the record is asked for them", extra={"count": len(self._remembered)}
+                    "Redis may have lost calls that had ended: checking the audit log for them", extra={"count": len(self._remembered)}
                 )
             if len(self._remembered) == MAX_REMEMBERED_CALLS:
                 # all of the last seconds: others of them were pushed out
@@ -109,10 +109,10 @@ class EndsToTell:
                     await self._tell(shard, ends)
         except RedisError as error:
             count = sum(map(len, self._to_tell))
-            log.error("lost calls cannot be told", extra={"count": count, "error": str(error)[:80]})
+            log.error("calls that may be lost cannot be reported for checking", extra={"count": count, "error": str(error)[:80]})
 
     async def _tell(self, shard: int, ends: deque[_Ended]) -> None:
-        """Name the first of `ends` in one entry. They are taken out first: two signs of life may be under way, and one tells each call."""
+        """Name the first of `ends` in one entry. They are taken out first: two heartbeats may be under way, and one tells each call."""
         batch: list[_Ended] = []
         named: list[Argument] = []
         size = 0

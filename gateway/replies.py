@@ -1,10 +1,10 @@
-"""What a gateway hears from one of its reply streams, and whether it hears it.
+"""Reads one reply stream of a gateway, and detects when reading it does not work.
 
-Replies have numbers: one that is read twice does no harm, one that is never read ends its call. So where it is in doubt how far this
-gateway has read, it reads from the beginning of what is there. Ids are times of Redis, and must not be believed for that: its clock may go
-back, it may come back empty, a byte on the way may change. What is believed is the stream. It is trimmed only below the entry that was
-read last; where that entry is not there any more, it is another stream than the one that was read (or there is none), and what was read of
-it is not known. Each sign of life asks that, in the step that tells workers how far they may trim.
+Replies are numbered. Reading a reply twice does no harm; missing one ends its call. So whenever it is unclear how far this gateway has
+read, it reads the stream again from its beginning. Entry ids are Redis times and do not prove a position: the clock may go back, Redis may
+come back empty, a byte may change in transit. What proves it is the entry itself: the stream is trimmed only below the entry that was read
+last. If that entry is missing, the stream was replaced or deleted, and the position in it is unknown. Each heartbeat checks this, in the
+script that tells workers how far they may trim.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 READ_COUNT = 500
 BEGINNING = b"0-0"
 DEAF_BEATS = 3
-"""At so many signs of life in a row there was something to read and nothing was: it is not heard, not merely late."""
+"""After this many heartbeats in a row with entries to read and none received, reading is broken and not just slow."""
 FAILING_S = 3.0
 """Reading is refused for so long: not a Redis that just starts."""
 RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
@@ -39,7 +39,7 @@ class Replies:
         self.trouble = ""
         """Why this gateway hears nothing here, in a sentence; empty where it does."""
         self._was_at = BEGINNING
-        """The position at the last sign of life."""
+        """The position at the last heartbeat."""
         self._unheard = self._failures = self._times = 0
         self._failing_since: float | None = None
         self._refusal: bytes = Outcome.OK
@@ -77,7 +77,7 @@ class Replies:
         if not entries or times != self._times:
             # meanwhile it was found that this was no place to read from
             return []
-        # taken as it is: what is no id Redis refuses, and an id that is not in the stream is found with the next sign of life
+        # taken as it is: what is no id Redis refuses, and an id that is not in the stream is found with the next heartbeat
         self.position = entries[-1][0]
         return entries
 
@@ -107,22 +107,22 @@ class Replies:
     def beaten(self, said: Any) -> None:
         """Take what BEAT answered: is the entry that was read last there (OK, LOST or an error), and is there more? Raises ValueError."""
         if not isinstance(said, list):
-            raise ValueError("no answer to a sign of life")
+            raise ValueError("not an answer to a heartbeat")
         outcome, has_more = said
         if outcome == Outcome.LOST:
-            log.warning("the reply stream is not the one that was read: it is read from the beginning", extra={"shard": self._shard})
+            log.warning("the reply stream was replaced: reading it from the beginning", extra={"shard": self._shard})
             self.begin_again()
         elif outcome not in (Outcome.OK, self._refusal):
             log.error(
-                "the reply stream cannot be looked at", extra={"shard": self._shard, "error": bytes(outcome)[:80].decode(errors="replace")}
+                "the reply stream cannot be checked", extra={"shard": self._shard, "error": bytes(outcome)[:80].decode(errors="replace")}
             )
         self._refusal = outcome
         has_heard, self._was_at = self.position is not self._was_at, self.position
         self._unheard = self._unheard + 1 if has_more and not has_heard else 0
         if self._unheard >= DEAF_BEATS:
             self._unheard = 0
-            self._trouble("does not hear them")
-            log.error("replies are there and not heard: they are read from the beginning", extra={"shard": self._shard})
+            self._trouble("does not receive them")
+            log.error("replies wait and are not received: reading them from the beginning", extra={"shard": self._shard})
             self._redis.cut()
             self.begin_again()
         elif self._failing_since is None and (has_heard or not has_more):
@@ -130,4 +130,4 @@ class Replies:
 
     def _trouble(self, what: str) -> None:
         where = f"answers wait in Redis ({self.key}) and this gateway {what}"
-        self.trouble = f"{where}, so its calls end without one; it tries again by itself: if that does not help, see its log and restart it"
+        self.trouble = f"{where}, so its calls end without one; it retries by itself: if that does not help, see its log and restart it"

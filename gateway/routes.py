@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway import descriptors, door, front, listing, timers
+from gateway import descriptors, front, listing, timers, unknown_paths
 from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
@@ -68,7 +68,7 @@ class Gateway:
             return
         path, method = scope["path"], scope["method"]
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
-            error = InvalidRequest(f"the path and query are past {MAX_TARGET_BYTES} bytes", code="target_too_long")
+            error = InvalidRequest(f"the path and query are longer than {MAX_TARGET_BYTES} bytes", code="target_too_long")
             await respond_error(send, of_client(path, []), error)
             return
         if path.startswith(("/audit/", "/debug")):
@@ -78,7 +78,7 @@ class Gateway:
         try:
             if (served := self._served.get(path)) is not None:
                 if method != "POST":
-                    raise door.wrong_method(method, path, "POST")
+                    raise unknown_paths.wrong_method(method, path, "POST")
                 link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
                 await self._serve_call(*served, headers, receive, send, link)
             elif method == "GET" and (path == listing.MODELS or path.startswith(f"{listing.MODELS}/")):
@@ -90,12 +90,12 @@ class Gateway:
             elif method == "GET" and path in ("/health", "/ready", "/metrics"):
                 await self._serve_status(path, headers, send)
             else:
-                raise door.unknown_path(method, path, headers)
+                raise unknown_paths.unknown_path(method, path, headers)
         except PipelineError as error:
             await respond_error(send, of_client(path, headers), error)
         except MemoryError:
             log.error("out of memory", extra={"path": path})
-            spent = Overloaded("the gateway is out of memory; try again", code="gateway_memory", retry_after_s=1)
+            spent = Overloaded("this gateway is out of memory; try again in 1 second", code="gateway_memory", retry_after_s=1)
             await respond_error(send, of_client(path, headers), spent)
 
     def is_crowded(self, connections: int) -> bool:
@@ -133,11 +133,12 @@ class Gateway:
         named = _once(headers)
         activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
         if self.draining:
-            raise Overloaded("this gateway takes no more calls now; try again", retry_after_s=1)
+            raise Overloaded("this gateway is shutting down; try again in 1 second", retry_after_s=1)
         if self._identity.fault:
-            raise OtherDatabase("this gateway has lost its streams to another one; try again", retry_after_s=5)
+            raise OtherDatabase("this gateway's Redis holds the calls of another Sluice; try again in 5 seconds", retry_after_s=5)
         if link is not None and link.is_crowded():
-            raise Overloaded("this gateway has no connections left; try again", code="gateway_descriptors", retry_after_s=1)
+            few = "this gateway is at its limit for connections; try again in 1 second"
+            raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)
         place = self._admission.take(key)
         try:
             body, digest = await self._body(named, receive, link, place)
@@ -163,7 +164,7 @@ class Gateway:
             del self.bus.calls[call.id]
             if not isinstance(error, Overloaded):
                 # it may have begun all the same, and its dispatch have come: nobody must wait for what will not follow
-                said = Overloaded("the streams are away; try again", retry_after_s=1)
+                said = Overloaded("Sluice cannot reach Redis; try again in 1 second", retry_after_s=1)
                 call.own = call.dialect.error_body(said) if isinstance(error, StreamConnectionLost) else b""
                 self.bus.end(call, Overloaded.code)
                 if isinstance(error, StreamConnectionLost):
@@ -173,7 +174,7 @@ class Gateway:
         watcher = None
         if link is not None:
             # instead of a task that waits for it
-            link.when_lost(lambda: call.fail(ClientGone("the client went away")))
+            link.when_lost(lambda: call.fail(ClientGone("the client closed the connection")))
         else:
             watcher = asyncio.get_running_loop().create_task(self._watch(call, receive), name="client watch")
         relay = Relay(call, self.upstreams, send, link.write if link is not None else None)
@@ -193,9 +194,9 @@ class Gateway:
     async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place) -> tuple[bytes, bytes]:
         """Returns the request body and its hash: what policies read, what is recorded and what is sent is held to it."""
         limit = self.limits.body_bytes
-        too_large = TooLarge(f"the request body is past {limit} bytes")
+        too_large = TooLarge(f"the request body is larger than {limit} bytes")
         if b"content-encoding" in named and named[b"content-encoding"] != b"identity":
-            raise InvalidRequest("compressed request bodies are not taken", code="unsupported_encoding", param="content-encoding")
+            raise InvalidRequest("compressed request bodies are not supported", code="unsupported_encoding", param="content-encoding")
         with contextlib.suppress(ValueError):
             if int(named.get(b"content-length", b"0")) > limit:
                 raise too_large
@@ -207,7 +208,7 @@ class Gateway:
             else:
                 message = await self._next_of_body(receive, until)
             if message["type"] == "http.disconnect":
-                raise InvalidRequest("the client went away")
+                raise InvalidRequest("the client closed the connection")
             part = message.get("body", b"")
             size += len(part)
             if size > limit:
@@ -223,7 +224,7 @@ class Gateway:
             async with asyncio.timeout(min(self.limits.client_stall_s, until - time.monotonic())):
                 return await receive()
         except TimeoutError:
-            raise TooSlow("the request body did not come in time", retry_after_s=1) from None
+            raise TooSlow("the request body did not arrive in time", retry_after_s=1) from None
 
     def _start(
         self, key: Key, dialect: Dialect, endpoint: Endpoint, named: dict[bytes, bytes], betas: tuple[str, ...], digest: bytes,
@@ -241,7 +242,7 @@ class Gateway:
     async def _watch(self, call: OpenCall, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        call.fail(ClientGone("the client went away"))
+        call.fail(ClientGone("the client closed the connection"))
 
     async def drain(self, grace_s: float) -> None:
         """Take no new calls; give open ones `grace_s`, then end them with an error of their dialect."""
@@ -256,7 +257,7 @@ def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         if name.startswith(b"x-sluice-") or name in (b"content-length", b"content-encoding"):
             if name in named:
                 said = name.decode("latin-1")[:64]
-                raise InvalidRequest(f"{said} is there more than once", code="repeated_header", param=said)
+                raise InvalidRequest(f"the header {said} is sent more than once", code="repeated_header", param=said)
             named[name] = value
     return named
 
@@ -282,5 +283,5 @@ def _text(named: dict[bytes, bytes], header: bytes, most: int) -> str:
     value = named.get(header, b"")
     if len(value) > most:
         # two that differ behind the bound would be one in the record
-        raise InvalidRequest(f"{header.decode()} has {len(value):,} characters, and may have {most}", param=header.decode())
+        raise InvalidRequest(f"{header.decode()} has {len(value):,} characters; at most {most} are allowed", param=header.decode())
     return value.decode("latin-1")

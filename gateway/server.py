@@ -1,7 +1,7 @@
-"""uvicorn's server without its signal handlers, and one that stops listening for a moment where there are too many connections.
+"""uvicorn's server without its signal handlers. It stops listening for a moment while there are too many connections.
 
-Who connects meanwhile waits in the kernel's queue, which takes no descriptor of ours, and is then answered: refused with 503, if there
-are still too many. Without that, of many who come at once those are reset for whom no descriptor is left.
+Clients that connect meanwhile wait in the kernel's queue, which takes no descriptor of this process. They are answered later, with 503 if
+there are still too many. Without the pause, clients that arrive when no descriptor is left would be reset.
 """
 
 import asyncio
@@ -62,5 +62,5 @@ class Server(uvicorn.Server):
             self.servers = [await loop.create_server(make, sock=one.dup(), backlog=self.config.backlog) for one in self._sockets]
         except OSError as error:
             # no descriptor for that either; who gave up here would never listen again
-            log.error("listening again failed: it is tried again", extra={"error": str(error)[:80]})
+            log.error("cannot listen again: retrying", extra={"error": str(error)[:80]})
             loop.call_later(PAUSE_S, self._resume)

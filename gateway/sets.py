@@ -17,7 +17,7 @@ class PolicySets:
     def __init__(self, redis: Connection, gateway: str, named: tuple[str, ...]) -> None:
         self._redis, self._key, self.named = redis, layout.sets_key(gateway), named
         self.fault = ""
-        """What is wrong, as a sentence: policy workers live, and none of them may begin a call of this gateway's."""
+        """The fault as a sentence: policy workers are live, and none of them may begin a call of this gateway."""
 
     async def watch(self) -> None:
         """Show the sets, and look at the workers, until cancelled; what was seen last stays while Redis is away."""

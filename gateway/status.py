@@ -97,7 +97,7 @@ class Status:
         if self._bus.memory_full:
             return False, "Redis is nearly full: give it more memory, or see what `sluice doctor` finds"
         if max(depths) >= self._bus.limits.backlog:
-            return False, "the record is too far behind: start more audit writers, or see what keeps Postgres"
+            return False, "too many audit records wait for Postgres: start more audit writers, or see why Postgres is slow"
         for said in (fault() for fault in self.faults):
             if said:
                 return False, f"{said}: see what `sluice doctor` says"

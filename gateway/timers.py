@@ -20,12 +20,13 @@ async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:
             call.relay()
             if call.expected == 0 and now - call.started > limits.claim_s + 0.5 and now - call.last_reply > limits.claim_s + 0.5:
                 bus.untaken += call.error is None
-                why = sets.fault or "no worker took the call"
-                call.fail(Overloaded(f"{why}; try again", code="no_worker", retry_after_s=1))
+                why = sets.fault or "no policy worker took the call"
+                call.fail(Overloaded(f"{why}; try again in 1 second", code="no_worker", retry_after_s=1))
             elif now - call.last_reply > call.activity_s and bus.is_refused:
-                call.fail(StreamConnectionLost("the streams cannot be written now", code="streams_unavailable", retry_after_s=2))
+                why = "Sluice cannot write to Redis now; try again in 2 seconds"
+                call.fail(StreamConnectionLost(why, code="streams_unavailable", retry_after_s=2))
             elif now - call.last_reply > call.activity_s and bus.gate is not None and bus.gate.is_waiting:
-                call.fail(AuditUnavailable("the record cannot be written now"))
+                call.fail(AuditUnavailable("the audit log cannot be written now"))
             elif now - call.last_reply > call.activity_s:
                 call.fail(StreamTimeout(f"no heartbeat from the policy workers for {call.activity_s:g} s"))
             elif now > call.deadline:

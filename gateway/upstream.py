@@ -100,8 +100,8 @@ class Upstreams:
         name = dispatch.upstream
         shares = self._shares.get(name)
         if shares is not None and shares.take(call.key) is not None:
-            most = f"{shares.of(call.key)} of the {shares.total} that the upstream {name!r} may be sent at once"
-            raise RateLimited(f"this key has its share of requests, {most}; try again", retry_after_s=1)
+            most = f"{shares.of(call.key)} of the {shares.total} requests that the upstream {name!r} may be sent at once"
+            raise RateLimited(f"this key is at its share, {most}; try again in 1 second", retry_after_s=1)
         answer = _Answer(call, self._bus, self._secrets[name], DIALECTS[dispatch.dialect].framing)
         try:
             origin, head = await self._demo_head(call, dispatch) if name == DEMO else self._head(dispatch)
@@ -162,7 +162,7 @@ class _Answer:
         self.status = status
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
-            raise RemoteProtocolError("the upstream's answer is compressed, which it was asked not to do", code="upstream_encoding")
+            raise RemoteProtocolError("the upstream compressed its answer, although Sluice asked it not to", code="upstream_encoding")
         if status == 200 and self._framing == "sse" and headers.get(b"content-type", b"").startswith(_STREAM):
             self._splitter = EventSplitter(limits_bytes(self._bus.limits.event_bytes))
 
@@ -171,7 +171,7 @@ class _Answer:
         call = self._call
         call.received_bytes += len(data)
         if call.received_bytes > self._most:
-            raise _TooLarge("the upstream's answer is past the limit")
+            raise _TooLarge("the upstream's answer is larger than the limit")
         if self._splitter is None:
             self._body.append(data)
         elif events := self._splitter.feed(data):
@@ -219,5 +219,5 @@ def _place_of(base_url: str) -> str:
 
 
 def _why(error: PipelineError) -> str:
-    """What the network said, for the record and the log: neither addresses nor certificates are secrets, and no key is among it."""
+    """Return the network's error for the audit log and the log: addresses and certificates are not secret, and it contains no key."""
     return (str(error.__cause__ or "") or error.message)[:_MOST_WHY]

@@ -1,8 +1,8 @@
-"""What an answer has said so far, for those who decide about its next tool call: a harmful act can be cut into harmless parts.
+"""Keeps what an answer has said so far, for the decision about its next tool call: a harmful act can be cut into harmless parts.
 
-Kept only where a policy asks judges. It depends on what upstream sent and on rules, never on when a judge answered, so that a
-second owner that replays the answer asks the same questions. Bounded: of the text between two calls its beginning and its end are
-kept; of calls no more than can be shown, and that some are missing is said (`is_whole`).
+Kept only where a policy asks judges. It depends on upstream's events and on rules, never on when a judge answered, so a second owner that
+replays the answer asks the same questions. Bounded: of the text between two calls the beginning and the end are kept, of calls as many as
+can be shown. `is_whole` says whether some are missing.
 """
 
 from policy.base import AnswerSoFar, SaidCall, SaidText
@@ -22,7 +22,7 @@ def size_of(text: str) -> int:
 
 
 class _Text:
-    """A text of which the middle is let go. What is kept depends on the text alone, not on the pieces in which it comes."""
+    """A text without its middle. What is kept depends on the text alone, not on the pieces in which it comes."""
 
     __slots__ = ("_begins", "_ends", "_kept", "_size")
 

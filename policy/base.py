@@ -1,10 +1,9 @@
-"""What a policy is: a small class of pure hooks over decoded events.
+"""The base class of policies: pure hooks over decoded events.
 
-A hook returns its decision; what it must wait for is a returned value (`AskJudge`), never an await. A policy
-object is made once from the configuration (`__init__` takes its options and may compile things); `for_call`
-gives each call its own copy, with lists, dicts, sets and own objects of its own, on which hooks may keep state. What
-hooks are given is theirs too: nothing they change in it reaches others but by what they return. The session replays hooks
-after a takeover, so they must be deterministic in their inputs: no clock, no randomness, no IO.
+A hook returns its decision. To wait for a judge it returns a value (`AskJudge`); it never awaits. A policy object is made once from the
+configuration (`__init__` takes its options and may compile things). `for_call` gives each call its own copy, with its own lists, dicts,
+sets and objects, in which hooks may keep state. Arguments of hooks are theirs too: changes to them reach others only through the returned
+value. The session replays hooks after a takeover, so they must be deterministic in their inputs: no clock, no randomness, no IO.
 """
 
 import re

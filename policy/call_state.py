@@ -1,11 +1,9 @@
-"""What a policy object holds, made a call's own: nothing that one call changes may be seen by another.
+"""Gives each call its own copy of a policy object's state, so that no call sees what another one changed.
 
-Theory. A policy is made once, a call works on a copy. What can never change is shared (text, numbers, patterns, tuples and
-frozensets of these, mapping proxies over them); a container of such things is copied, everything else is copied with all that it
-holds. Attributes of the class count too: a list there would be one for all calls. What cannot be copied is refused when the policy is
-loaded. What stays unseen: variables of modules, and what code outside the policy keeps.
-
-Must not know: what a policy decides.
+Theory. A policy is made once, and each call works on a copy. Immutable values are shared (text, numbers, patterns, tuples and frozensets of
+these, mapping proxies over them). A container of immutable values is copied; any other object is copied with everything it holds. Class
+attributes count too: a list there would be shared by all calls. State that cannot be copied is refused when the policy is loaded. Two
+things stay invisible: module variables, and state that code outside the policy keeps. Must not know: what a policy decides.
 """
 
 import copy

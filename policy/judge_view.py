@@ -1,10 +1,10 @@
-"""What a judge is shown of a conversation: whose words always, whose as far as there is room.
+"""Selects what a judge sees of a conversation: some authors always, others as far as there is room.
 
-Theory. What stands in a conversation was written by four: the operator and the client (system prompt), the user, the agent that is
-judged, and whoever wrote the pages and files that its tools read. The last two may want to hide something from the judge, and can do it
-with size alone. So the system prompt has its own room, the user's first and last words have theirs, and the rest is shared by class, in the
-order user, agent's calls, agent's words, results of tools: who comes later gets what is left. In a class short texts are whole and
-long ones are cut to one length, from their middle. What is cut says so by its shape, which no content can imitate.
+Theory. A conversation has four authors: the operator and client (system prompt), the user, the judged agent, and the authors of pages and
+files that its tools read. The last two may want to hide something from the judge, and sheer size is enough for that. So the system prompt
+has its own room, and so have the user's first and last words. The rest is shared by class, in the order user, agent's calls, agent's words,
+tool results: each class gets what the classes before it left. Within a class short texts stay whole, and long ones are cut in the middle to
+one common length. A cut is marked by the structure of the view, which no content can imitate.
 """
 
 import json
@@ -37,10 +37,8 @@ _SHARES: tuple[tuple[Kind, float], ...] = (("user", 0.25), ("call", 0.75), ("sai
 
 
 class Kept(NamedTuple):
-    """What is kept of a request to be shown: some turns with their places, how many there are, and which are the user's first and last.
-
-    A history may be megabytes: of the turns before the tail only what the user said is kept, of the system's words what is shown.
-    """
+    """The parts of a request kept for judges: some turns with their places, how many there are, and which are the user's first and last. A
+    history may be megabytes: of the turns before the tail only the user's are kept, and of the system's words those that are shown."""
 
     turns: tuple[tuple[int, Turn, int], ...]
     """Place, turn, and how many of its parts are not kept."""

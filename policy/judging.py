@@ -1,8 +1,8 @@
-"""The words between us and a judge model: the rubric, the envelope around the untrusted call, the strict reply.
+"""The prompt and reply format of judge models: the rubric, the envelope around the untrusted call, the strict reply.
 
-What is judged was written by a model that may want to pass, or by a page it has read. So it stands as JSON inside an
-envelope named by a nonce that is this question's alone. What says that nonce all the same is not asked about, characters
-nobody sees are shown as escapes, and the reply must bring the nonce back in exactly the promised shape.
+The judged call was written by a model that may want to pass, or by a page it has read. So it is JSON inside an envelope named by a nonce
+that only this question has. A call that contains the nonce is not asked about, invisible characters are shown as escapes, and the reply
+must contain the nonce in exactly the promised shape.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""How much work it is to check one value by one schema, before a validator is asked: it works in one step, on the event loop.
+"""Bounds the work of checking one value by one schema, before the validator runs: the validator works in one step, on the event loop.
 
-Theory. A schema alone says how much work each value takes at most (`schema_graph`): for nearly all, that times the number of
-values is little, and nothing more is counted. Where it is not (a long text beside an address that has a pattern), the value
-is walked with the schemas that apply at each place, as the validator would, but with counts in the place of checks.
+Theory. A schema alone bounds the work for each value (`schema_graph`). Usually that bound times the number of values is small, and nothing
+more is counted. Otherwise (a long text beside an address that has a pattern) the value is walked with the schemas that apply at each place,
+as the validator would, but with counts in the place of checks.
 """
 
 from collections.abc import Iterable, Iterator

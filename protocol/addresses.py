@@ -1,10 +1,8 @@
-"""URLs: the addresses of upstreams, and those in requests that a provider's server would fetch from the operator's own network.
+"""URLs: the addresses of upstreams, and URLs in requests that a provider's server would fetch from the operator's own network.
 
-Local servers (vLLM and others) fetch the images that a request names, and stand where the cloud's metadata service, a database's
-page or the gateway itself answers them. Only what can be seen in the text is refused: a name that resolves to such an address is
-not looked up, because the server would look it up again and may get another answer. So a server that fetches needs rules of its own.
-
-Must not know: who fetches.
+Local servers (vLLM and others) fetch the images that a request names, from a network in which the cloud's metadata service, a database's
+page or the gateway itself answers. Only addresses visible in the text are refused. Names are not resolved, because the server would resolve
+them again and may get another answer. So a server that fetches needs rules of its own. Must not know: who fetches.
 """
 
 import ipaddress
@@ -37,7 +35,7 @@ def check_base_url(url: str) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        why = "its port is no number from 0 to 65535" if str(error).startswith("Port ") else str(error)
+        why = "its port is not a number from 0 to 65535" if str(error).startswith("Port ") else str(error)
         raise ValueError(f"is not a URL ({why})") from None
     if parts.scheme not in ("http", "https"):
         scheme = "has no scheme" if "://" not in url else "has another scheme"

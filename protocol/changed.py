@@ -1,10 +1,8 @@
-"""What a policy's change of a request means, so that it goes out the same to a provider of either dialect.
+"""Applies a policy's change of a request so that providers of both dialects get the same.
 
-Theory. Some things stand in two places of a ChatRequest: in a field of its own, and as they came in `extra` or `system_messages`,
-with words that the field does not have. Where a policy changed one of the two, that is what it meant, and the other follows. Where it
-changed both to different things, or said what its dialect has no place for, nothing is guessed: the request is refused.
-
-Must not know: policies, providers.
+Theory. Some facts are in two places of a ChatRequest: in a typed field, and as they came in `extra` or `system_messages`, with details that
+the field lacks. If a policy changed one of the two, the other follows. If it changed both to different things, or set something that its
+dialect cannot express, the request is refused: nothing is guessed. Must not know: policies, providers.
 """
 
 from collections.abc import Iterator

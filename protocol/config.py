@@ -234,8 +234,8 @@ class Key(_Strict):
 
     @property
     def id(self) -> str:
-        """What the record knows the key by, 16 hex digits: a name may get another holder. It says nothing of the key but whether two are
-        one: a digest of the digest, so that who reads the record does not hold what gateways compare."""
+        """The key's id in the audit log, 16 hex digits: a name may get another holder. It is a digest of the digest, so a reader of the
+        audit log does not hold the value that gateways compare. It shows only whether two keys are the same."""
         return hashlib.sha256(bytes.fromhex(self.sha256)).hexdigest()[:16]
 
 
@@ -278,7 +278,7 @@ class Limits(_Strict):
     activity_s: float = 30.0
     """Worker silence (no output, no keepalive) after which the gateway ends a call."""
     keepalive_s: float = 10.0
-    """How often a worker shows life for a call of which its client was sent nothing. The client sees the first in the 16th second (until
+    """How often a worker sends a keepalive for a call whose client was sent nothing. The client sees the first in the 16th second (until
     then headers wait for a true status), then one each 10 to 11 s."""
     first_byte_s: float = 600.0
     """Upstream's time to the first byte."""
@@ -524,7 +524,7 @@ class Runtime(_Strict):
     ready_fd: int | None = None
     """A file descriptor to which the process writes one line when it is ready (used by `sluice up`)."""
     alive_file: str = ""
-    """Where a worker writes down each second that it lives; empty: nowhere."""
+    """File in which a worker notes each second that it is alive; empty: none."""
 
     @property
     def policy_sets(self) -> tuple[str, ...]:

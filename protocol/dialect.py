@@ -96,7 +96,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """The header that names beta features upstream. Empty: the dialect has none."""
     framing: Framing = "sse"
     keepalive: bytes
-    """What shows life in a stream without content."""
+    """A keepalive: bytes of a stream without content."""
     judge_replies: tuple[JudgeReply, ...]
     """In which forms its models can be asked for a judgement; first those that hold the model to the reply's shape."""
     needs_max_tokens: bool = False

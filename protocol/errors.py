@@ -93,7 +93,7 @@ class StreamConnectionLost(StreamError):
 
 
 class StreamProtocolError(StreamError):
-    """Numbers on a stream do not follow each other, or a replay came out differently."""
+    """Numbers on a stream do not follow each other, or a replay gave other outputs than the first run."""
 
     code = "stream_protocol_error"
     http_status = 500

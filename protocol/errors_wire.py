@@ -78,10 +78,10 @@ _GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
         ("upstream_unreachable", "upstream_dns", "upstream_refused", "upstream_tls", "upstream_closed", "upstream_cut"),
         (502, "api_error", "the upstream cannot be reached"),
     ),
-    "gateway_descriptors": (503, "overloaded_error", "the gateway has no file descriptor left to reach the upstream; try again"),
-    "upstream_encoding": (0, "api_error", "the upstream's answer is compressed, which it was asked not to do"),
-    "upstream_too_large": (0, "api_error", "the upstream's answer is past the limit"),
-    "upstream_protocol_error": (0, "api_error", "the upstream's answer is not what its dialect allows"),
+    "gateway_descriptors": (503, "overloaded_error", "this gateway has no file descriptor left to reach the upstream; try again"),
+    "upstream_encoding": (0, "api_error", "the upstream compressed its answer, although Sluice asked it not to"),
+    "upstream_too_large": (0, "api_error", "the upstream's answer is larger than the limit"),
+    "upstream_protocol_error": (0, "api_error", "the upstream's answer is not valid in the format of its API"),
     "call_deadline": (504, "timeout_error", "the call's deadline has passed"),
 }
 """What the gateway's error codes mean for the client: status (0: an answer had begun), Messages error type, sentence. Why an upstream

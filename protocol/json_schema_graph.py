@@ -1,16 +1,15 @@
-"""What applies to what in a JSON Schema: how often it unfolds, and how much work checking a value by it can be.
+"""Bounds the cost of a JSON Schema: how often it unfolds, and how much work it can be to check a value.
 
-Theory. A validator applies a schema, the schemas that it names for the same value (`allOf`, `$ref`, ...) and those for the
-values inside (`properties`, `items`, ...). References make a graph of that, and a validator walks every path: thirty
-definitions that each name the next one twice are 2^30 steps. So paths are counted, with a memo, before anything walks
-them. A reference back into a schema that is being applied is where the validator remembers what it found, once for each
-value: it is cut from the graph, and what it names counts once more. `unevaluatedProperties` and `unevaluatedItems` ask
-again which parts of the schema hold: each level of them costs 2.6 times the one below. What cannot be counted so (a schema
-that applies itself to the same value, identifiers that can be read in two ways) is `Unclear`, and nothing is checked by it.
+Theory. To check a value, a validator applies a schema, the schemas that it names for the same value (`allOf`, `$ref`, ...) and those for
+the values inside (`properties`, `items`, ...). References turn this into a graph, and a validator walks every path: thirty definitions that
+each name the next one twice are 2^30 steps. So paths are counted, with a memo, before anything walks them. For a reference back into a
+schema that is being applied, the validator remembers its result once for each value: the reference is cut from the graph, and its target
+counts once more. `unevaluatedProperties` and `unevaluatedItems` ask again which parts of the schema hold: each level of them costs 2.6
+times the one below. A schema that cannot be counted (it applies itself to the same value, or has identifiers that can be read in two ways)
+is `Unclear`, and nothing is checked by it.
 
-Units of work are about 10 ns. They are upper bounds, held against jsonschema-rs by tests/unit/test_schema_work.py.
-
-Must not know: validators, values.
+Units of work are about 10 ns. They are upper bounds, held against jsonschema-rs by tests/unit/test_schema_work.py. Must not know:
+validators, values.
 """
 
 import re

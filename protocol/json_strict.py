@@ -1,12 +1,12 @@
-"""JSON where two parsers must not read two things: tool arguments and request bodies.
+"""Strict JSON for tool arguments and request bodies: input that two parsers may read differently is refused.
 
-Duplicate keys, NaN and Infinity, numbers that overflow, lone surrogates, trailing data and deep nesting are refused:
-every fast parser keeps the last of two equal keys, a client may keep the first and run another command. Whole numbers
-are kept exactly, up to the interpreter's 4,300 digits. Linear time: 5 MB of the worst text take well under a second.
+Refused are duplicate keys, NaN and Infinity, numbers that overflow, lone surrogates, trailing data and deep nesting. For example, every
+fast parser keeps the last of two equal keys; a client may keep the first and run another command. Whole numbers are kept exactly, up to the
+interpreter's 4,300 digits. Linear time: 5 MB of the worst text take well under a second.
 
-That is what the syntax allows two parsers to differ in. What a tool call asks for must besides mean one thing to the
-programs behind the parsers (`loads_call`): Go and .NET match names without case and keep the last, JavaScript takes
-`__proto__` for more than a name and rounds whole numbers past 2^53, C ends a name at NUL.
+These are the differences that the syntax allows. A tool call must also mean one thing to the programs behind the parsers (`loads_call`): Go
+and .NET match names without case and keep the last, JavaScript treats `__proto__` as more than a name and rounds whole numbers past 2^53, C
+ends a name at NUL.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""The policy set: the name of everything that decides about calls, under which a gateway lets them begin.
+"""The policy set: a name for everything that decides about calls, under which a gateway lets them begin.
 
-Gateways know no policy and run none of their code, so the name is made of the configuration and of source as bytes; policy workers make
-theirs in the same way, and take a call only where START names it. Pure: reading the files is `sluice.policy_set`'s work.
+Gateways do not run policy code, so the name is computed from the configuration and the bytes of the sources. Policy workers compute theirs
+in the same way and take only calls whose START names it. Pure: reading the files is the work of `sluice.policy_set`.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ def set_id(config: Config, sources: Iterable[bytes]) -> str:
 
 
 def read_by_sessions(config: Config) -> dict[str, Any]:
-    """What sessions decide and write by. Not: keys and their rights, which come with each call; URLs, secrets, timers and capacities,
-    which decide nothing about content and change from host to host or while everything runs."""
+    """The settings by which sessions decide and write. Excluded are keys and their rights, which come with each call, and URLs, secrets,
+    timers and capacities: they decide nothing about content and differ between hosts and over time."""
     return {
         "unknown": sorted(set(config.unknown)),
         "betas": sorted(set(config.betas)),

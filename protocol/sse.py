@@ -105,10 +105,10 @@ def _has_control(data: bytes) -> bool:
 
 
 def escape_breaks(data: bytes) -> bytes:
-    """Return JSON, or frames of it, with the characters as escapes at which clients may end a line though no line ends there.
+    """Return JSON, or frames of it, with characters escaped that clients may take for line ends.
 
-    `str.splitlines`, and so the line iterators of HTTP clients, split at U+0085, U+2028 and U+2029: a model that wrote one into an
-    argument could choose what of it, and of the rest of the stream, its client reads. They can stand in strings only.
+    `str.splitlines`, and so the line iterators of HTTP clients, split at U+0085, U+2028 and U+2029. A model that wrote one into an argument
+    could choose which part of it, and of the rest of the stream, its client reads. In JSON these characters can stand in strings only.
     """
     if data.isascii() and _DEL not in data:
         return data

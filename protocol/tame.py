@@ -1,7 +1,7 @@
-"""What a dialect's bookkeeping (usage, container, ...) may hold to go past the policies: numbers and words, never prose.
+"""Limits a dialect's bookkeeping (usage, container, ...) to numbers and words before it passes the policies: never prose.
 
-These objects are forwarded to clients of the same dialect without being judged. A provider that put text of a model
-there would be a way around every policy, so whatever is not plainly a count, a name or a time is withheld.
+These objects go to clients of the same dialect without being judged. A provider that put a model's text there would bypass every policy, so
+everything that is not plainly a count, a name or a time is withheld.
 """
 
 import re

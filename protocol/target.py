@@ -1,7 +1,5 @@
-"""What a request is written for, and what comes of it: the body, how to read the answer back, what was left out.
-
-Must not know: Redis, HTTP, policies.
-"""
+"""The target of a written request and the result: the body, how to read the answer back, what was left out. Must not know: Redis, HTTP,
+policies."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -1,11 +1,9 @@
-"""Tokens in request bodies, taken out before the record: who may read what was said is not to get what opens other systems.
+"""Removes tokens from request bodies before they are recorded: a reader of the audit log must not get access to other systems.
 
-Bodies are taken as bytes, because refused requests are recorded too, and need not be JSON. A string that is the value of a key named
-`authorization_token` or `authorization`, however the name is spelled (case, `-`, `_`, blanks, escapes), wherever it stands, becomes a
-note. What stands within a string, such as a message that quotes such JSON, is what was said and stays. No hash of the token is noted:
-it would give a short one away as well as the token itself.
-
-Source of the names: Anthropic, MCP connector (`mcp_servers[].authorization_token`); OpenAI, remote MCP (`authorization`, `headers`).
+Works on bytes, because refused requests are recorded too and need not be JSON. The value of a key named `authorization_token` or
+`authorization` is replaced by a note, wherever the key stands and however it is spelled (case, `-`, `_`, blanks, escapes). Text inside a
+string, such as a message that quotes such JSON, is content and stays. The note has no hash of the token: a hash of a short token gives it
+away. Source of the names: Anthropic, MCP connector (`mcp_servers[].authorization_token`); OpenAI, remote MCP (`authorization`, `headers`).
 """
 
 import json

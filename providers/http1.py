@@ -1,10 +1,10 @@
-"""An HTTP/1.1 client for one thing: POST a request to a provider and hand on the answer's bytes in the very callback that read them.
+"""A minimal HTTP/1.1 client: it POSTs a request to a provider and passes on the answer's bytes in the callback that read them.
 
-Why not aiohttp here: its reader costs a wake-up of a task, a timer and a pause of the socket for each piece of an answer, in w2
-a quarter of the gateway (docs/decisions.md has the figures). Parsing is llhttp's (httptools), strict as Node's: both lengths at once,
-obsolete line folding, bare line feeds and the like end the answer with an error. No redirects, no cookies, no proxies, no decompression.
-What is not sure to be clean is not used again. Nothing is sent twice, but for one case: a kept connection that the provider closed in the
-moment in which it was used again. One coarse timer looks after all connections.
+Why not aiohttp: its reader costs a task wake-up, a timer and a pause of the socket for each piece of an answer, in w2 a quarter of the
+gateway (docs/decisions.md has the figures). Parsing is done by llhttp (httptools), as strict as Node: two lengths, obsolete line folding,
+bare line feeds and the like end the answer with an error. No redirects, no cookies, no proxies, no decompression. A connection that may not
+be clean is not used again. A request is sent twice in one case only: the provider closed a kept connection at the moment in which it was
+used again. One coarse timer serves all connections.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from aiohappyeyeballs import start_connection
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 
 MAX_HEAD_BYTES = 64 * 1024
-"""What an answer may have in its head, or in a row without a byte of its body, beside what comes in the same read."""
+"""Bound on an answer's head, or on bytes in a row without a byte of its body, except those of the same read."""
 KEEPALIVE_S = 30.0
 """How long an idle connection is kept; less where the provider's `keep-alive: timeout` is less."""
 _JOINED_BYTES = 16 * 1024
@@ -40,7 +40,7 @@ _OURS = ("content-length", "transfer-encoding", "connection", "expect", "upgrade
 
 
 class Sink(Protocol):
-    """Who takes an answer, in callbacks that must not block. What `on_head` and `on_data` raise (PipelineError) ends the answer."""
+    """Receives an answer, in callbacks that must not block. A PipelineError raised by `on_head` or `on_data` ends the answer."""
 
     def on_head(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """The head is there; names are in lower case, of repeated ones the first."""
@@ -312,10 +312,10 @@ class Pool:
     async def post(self, origin: Origin, head: bytes, body: bytes, sink: Sink, *, when_again: Callable[[], None] | None = None) -> None:
         """Send a request whose head is from `origin.head`; returns after `sink.on_end`.
 
-        With `when_again`, a request on a kept connection that ends before any byte of an answer is sent once more, at once and on a new
-        one, after `when_again` was called. Who asks for something that must not be done twice gives none: that the provider
-        did not take the first is all but certain, not certain.
-        Raises UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError, and what the sink raises.
+        With `when_again`, a request on a kept connection that ends before the first byte of an answer is sent once more, at once and on a
+        new connection, after `when_again` was called. Callers whose request must not run twice omit it: it is almost certain, but not
+        certain, that the provider did not take the first one. Raises UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError, and what
+        the sink raises.
         """
         line = self._take(origin.key)
         remembers = line is not None and when_again is not None

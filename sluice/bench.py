@@ -1,7 +1,7 @@
-"""`sluice bench`: what Sluice costs on this machine, in under a minute, against the built-in upstream.
+"""`sluice bench`: measures what Sluice costs on this machine, in under a minute, against the built-in upstream.
 
-It starts a Sluice of its own (embedded servers, a temporary data directory) with a policy that looks at every event, the judge
-on tool calls and the record on, and counts the CPU of every process of it. Client and upstream share the machine.
+It starts its own Sluice (embedded servers, a temporary data directory) with a policy that looks at every event, the judge on tool calls and
+the audit log on, and counts the CPU of all its processes. Client and upstream share the machine.
 """
 
 import asyncio

@@ -308,7 +308,7 @@ def _start_error(error: OSError | PipelineError, runtime: "Runtime", file: Path 
         case OSError(errno=errno.EACCES):
             return StartError(f"this user may not listen on {where}: choose a port above 1023 with --port or SLUICE_PORT")
         case OSError(errno=errno.EADDRNOTAVAIL):
-            return StartError(f"{runtime.host} is no address of this machine: correct SLUICE_HOST")
+            return StartError(f"{runtime.host} is not an address of this machine: correct SLUICE_HOST")
         case _:
             return error
 

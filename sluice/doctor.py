@@ -1,8 +1,7 @@
-"""Is everything a process needs there, and fit? Each fault is one sentence, with what to do about it.
+"""Checks that a process has what it needs, and that it is fit for use. Each fault is one sentence that says what to do.
 
-Used before a process starts and by `sluice doctor`. What a running product has besides is looked at in `sluice.live` (in Redis) and
-`sluice.live_database`: a new check is a function and a line in a list there. Heavy libraries are imported where they are used: a
-start must be quick.
+Runs before a process starts and in `sluice doctor`. Checks of a running product are in `sluice.live` (Redis) and `sluice.live_database`: a
+new check is a function and a line in a list there. Heavy libraries are imported where they are used: a start must be quick.
 """
 
 import asyncio

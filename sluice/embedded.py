@@ -1,10 +1,9 @@
-"""Valkey and PostgreSQL from their Python packages, under one data directory: real servers for a first try and for tests.
+"""Runs Valkey and PostgreSQL from their Python packages in one data directory: real servers for a first try and for tests.
 
-Valkey listens on a free port of loopback (a megabyte passes that in 0.76x of the time that a socket's small buffer takes),
-PostgreSQL on a socket in its data directory, both behind random passwords that lie beside the data (mode 0600). Their
-packages bring the programs; starting, stopping and sweeping are ours, because both outlive a killed parent. PostgreSQL
-refuses to run as root: then it runs as a user of its own, and the folders above its data and its programs get the right
-to be passed through (never to be listed).
+Valkey listens on a free loopback port (a megabyte takes 0.76x of the time that it takes through a unix socket's small buffer), PostgreSQL
+on a socket in its data directory. Both need random passwords, which lie beside the data (mode 0600). The packages bring the programs;
+starting, stopping and sweeping are done here, because both servers outlive a killed parent. PostgreSQL refuses to run as root: then it runs
+as a separate user, and the folders above its data and programs get the right to be passed through (never to be listed).
 """
 
 import os

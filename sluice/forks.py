@@ -1,13 +1,13 @@
-"""A fork server: one process that has imported what the roles share, and forks them when `sluice up` asks for it.
+"""A fork server: a process that has imported the modules that all roles share, and forks a role when `sluice up` asks for it.
 
-Each role by itself imports the same 0.6 s of modules; together they cost more of a start than the servers and the database.
-Forked, they are there at once, also again after a crash, and share the memory of what was imported.
+Each role on its own would import the same 0.6 s of modules; together these imports cost more of a start than the servers and the database.
+Forked roles start at once, also after a crash, and share the memory of the imports.
 
-Theory. The launcher forks the server before it has a loop or a thread. A role is forked twice over, so that the kernel gives it to the
-launcher, which is meanwhile marked as the one who adopts orphans: it is then an ordinary child, which is waited for, signalled and
-restarted like any other, and outlives the server. From there on it runs what its command line would run, and shows that
-command line. Where something is in the way (another system than Linux, threads, a server that died) `spawn` returns None, and the
-caller starts the role from its command line: slower, otherwise the same.
+Theory. The launcher forks the server before it has a loop or a thread. A role is forked twice, so that the kernel reparents it to the
+launcher, which is marked as a subreaper meanwhile. The role is then an ordinary child: the launcher waits for it, signals it and restarts
+it like any other, and it outlives the server. It then runs what its command line would run, and shows that command line. If forking is
+impossible (another system than Linux, threads, a dead server), `spawn` returns None, and the caller starts the role from its command line:
+slower, otherwise the same.
 """
 
 import asyncio

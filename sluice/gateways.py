@@ -1,4 +1,4 @@
-"""What `sluice doctor` says of gateways, by what each shows in Redis: how many live, which are silent, which hear nothing. Pure."""
+"""Checks of `sluice doctor` on gateways, from their heartbeats in Redis: how many live, which are silent, which receive nothing. Pure."""
 
 from collections.abc import Mapping
 
@@ -24,8 +24,10 @@ def gateway_faults(shown: Mapping[bytes, bytes], now_ms: int) -> list[tuple[str,
             found.append((state, f"the gateway {name}: {sign.trouble.removeprefix(layout.WARNING)}"))
     for name, sign in signs.items():
         if name not in live:
-            said = f"the gateway {name} showed no life for {(now_ms - sign.at) // 1000} s"
-            found.append(("warning", f"{said}: if it was killed, its calls have ended; if it runs, see its log and its way to Redis"))
+            said = f"no heartbeat from the gateway {name} for {(now_ms - sign.at) // 1000} s"
+            found.append(
+                ("warning", f"{said}: if it was killed, its calls have ended; if it runs, see its log and whether it reaches Redis")
+            )
     if not live:
         return [*found, ("warning", "no gateway of this version is running, so clients have nowhere to connect: start `sluice gateway`")]
     return found or [("ok", f"{len(live)} gateways are live" if len(live) > 1 else "1 gateway is live")]

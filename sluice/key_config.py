@@ -1,7 +1,7 @@
-"""What `sluice keys` knows besides the table of keys: the configuration of the gateways that read it, and where they are.
+"""What `sluice keys` knows besides the table of keys: the gateways' configuration, and their addresses.
 
-Keys of the configuration win over those in the table of the same name, so such names are refused there; and a policy that the
-configuration has not is found when a key is made, not at its first call.
+A key of the configuration wins over a key of the same name in the table, so such names are refused here. A policy that the configuration
+lacks is found when a key is created, not at its first call.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""What `sluice doctor` sees in a running product: clocks, workers, backlogs, leaked keys, entries without an owner, rights.
+"""Checks of `sluice doctor` on a running product: clocks, workers, backlogs, leaked keys, entries without an owner, rights. Read-only; the
+Redis user `sluice_ops` has the rights for all of it.
 
-Looks and asks, changes nothing; the Redis user `sluice_ops` may do all of it. Each check returns (state, sentence) pairs, none where
-all is well; a new one is a method of `Live` and a line in `Live.checks`. What only the database knows is in `sluice.live_database`.
+Each check returns (state, sentence) pairs, none if all is well; a new check is a method of `Live` and a line in `Live.checks`. Checks of
+the database are in `sluice.live_database`.
 """
 
 import time
@@ -51,7 +52,7 @@ class Live:
             try:
                 return check()
             except redis.exceptions.NoPermissionError:
-                return [("warning", f"this Redis user may not look: run the doctor as {OPS} (deploy/redis/users.acl.in)")]
+                return [("warning", f"this Redis user may not check that: run the doctor as {OPS} (deploy/redis/users.acl.in)")]
 
         return guarded
 
@@ -73,7 +74,7 @@ class Live:
         found: Found = []
         if (share := fitness.memory_share(info)) > self.limits.memory_share:
             sentence = f"Redis uses {share:.0%} of its memory, new calls are refused past {self.limits.memory_share:.0%}"
-            found.append(("failed", f"{sentence}: see backlog and keys, or give it more"))
+            found.append(("failed", f"{sentence}: see backlog and keys, or give it more memory"))
         clients, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
         if most and clients > 0.8 * most:
             found.append(("warning", f"Redis has {clients} of at most {most} connections: raise `maxclients`"))
@@ -92,7 +93,7 @@ class Live:
     def workers(self) -> Found:
         """Is somebody there for each role that the configuration needs?"""
         if any("refuses writes" in fault for fault in fitness.faults_of(cast(dict[str, Any], self._redis.info()))):
-            return [("failed", "no process can show that it lives while Redis refuses writes: what to do about that is said above")]
+            return [("failed", "no process can write heartbeats while Redis refuses writes: what to do about that is said above")]
         present = self._present()
         found: Found = []
         judged = any(step.use == "tool_judge" for steps in self.config.policies.values() for step in steps)
@@ -159,7 +160,7 @@ class Live:
         for shard, ((was, _), (depth, age_s)) in enumerate(zip(before, self._audit_depths(), strict=True)):
             said = f"records of shard {shard} wait for Postgres ({depth:,}, the oldest for {age_s:.0f} s)"
             if depth >= self.limits.backlog:
-                found.append(("failed", f"{said}; new calls are refused: start more audit writers, or see what keeps Postgres"))
+                found.append(("failed", f"{said}; new calls are refused: start more audit writers, or see why Postgres is slow"))
             elif age_s > BEHIND_S and depth >= was:
                 found.append(("failed", f"{said}, and they do not become fewer ({was:,} before): see the audit writers' log and Postgres"))
             elif age_s > BEHIND_S:
@@ -174,7 +175,8 @@ class Live:
                 after = group["last-delivered-id"]
                 first = cast(list[Any], self._redis.xrange(key, f"({after.decode()}", "+", count=1))
                 if first and (age_s := (now - _ms(first[0][0])) / 1000) > self.limits.claim_s:
-                    found.append(("failed", f"calls of shard {shard} wait for {age_s:.0f} s and no policy worker takes them: start more"))
+                    said = f"calls of shard {shard} wait for {age_s:.0f} s and no policy worker takes them"
+                    found.append(("failed", f"{said}: start more policy workers"))
         return found
 
     def _waiting_questions(self) -> Found:
@@ -203,9 +205,9 @@ class Live:
             stream = cast(dict[str, Any], self._redis.xinfo_stream(key))
             missing = stream["entries-added"] - stream["length"] - int(trimmed)
             if missing:
-                cut = f"{missing:,} record entries of shard {shard} were cut off"
-                said = cut if missing > 0 else f"the record of shard {shard} was taken away"
-                found.append(("failed", f"{said} in Redis before they were in Postgres: see who else may write there"))
+                cut = f"{missing:,} audit entries of shard {shard} were removed"
+                said = cut if missing > 0 else f"the audit entries of shard {shard} were removed"
+                found.append(("failed", f"{said} from Redis before they were in Postgres: see who else may write there"))
         return found
 
     def pending(self) -> Found:
@@ -219,8 +221,8 @@ class Live:
                 for one in cast(list[dict[str, Any]], self._redis.xinfo_consumers(key, group["name"])):
                     name, pending, idle_s = one["name"].decode(), one["pending"], one["idle"] / 1000
                     if pending and name not in present.get(role, set()) and idle_s > patience_s:
-                        said = f"entries of {key} ({pending:,}) belong to {name}, which is gone for {idle_s:.0f} s"
-                        found.append(("failed", f"{said}: start a worker, it takes them over"))
+                        said = f"entries of {key} ({pending:,}) belong to the worker {name}, last active {idle_s:.0f} s ago"
+                        found.append(("failed", f"{said}: start a worker, which takes them over"))
         return found
 
     # --- keys ---
@@ -243,7 +245,7 @@ class Live:
             sentence = f"keys without a TTL would stay for ever ({len(left):,}: {named})"
             found.append(("failed", f"{sentence}: see who wrote them, then delete them"))
         if cursor:
-            found.append(("warning", f"only the first {seen:,} keys were looked at"))
+            found.append(("warning", f"only the first {seen:,} keys were checked"))
         return found
 
     def _without_ttl(self, keys: list[bytes]) -> list[bytes]:
@@ -295,7 +297,7 @@ def _ms(entry: bytes) -> int:
 
 
 def clock_faults(whose: str, offset_s: float, unsure_s: float) -> Found:
-    """What to say of a clock that is `offset_s` ahead of ours, of which `unsure_s` may be the way to it and back."""
+    """Report a clock that is `offset_s` ahead of ours. `unsure_s` is the part of it that the round trip may explain."""
     if abs(offset_s) - unsure_s <= CLOCK_S:
         return []
     how = "ahead of" if offset_s > 0 else "behind"

@@ -1,7 +1,7 @@
-"""What `sluice doctor` sees in the database of a running product: its clock, rights, durability, standbys, what is set aside.
+"""Checks of `sluice doctor` on the database of a running product: clock, rights, durability, standbys, dead letters. Read-only.
 
-Looks and asks, changes nothing. Each check takes the database's URL and returns (state, sentence) pairs, none where all is well;
-a new one is a function and a line of `CHECKS`. All import `db` where they use it: a start must be quick.
+Each check takes the database's URL and returns (state, sentence) pairs, none if all is well; a new check is a function and a line of
+`CHECKS`. All import `db` where they use it: a start must be quick.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def durability(url: str) -> Found:
         if values[name] == "off":
             said = f"PostgreSQL has {name} off, so a crash of its machine loses or destroys what was committed: set `{name} = on`"
             if state == "warning":
-                said = f"PostgreSQL has {name} off by default; Sluice says on for itself, others that write there do not: set `{name} = on`"
+                said = f"PostgreSQL has {name} off by default; Sluice turns it on for itself, other writers do not: set `{name} = on`"
             found.append((state, said))
     return found
 

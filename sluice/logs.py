@@ -1,7 +1,5 @@
-"""Logs: one JSON object a line, fixed text plus fields. What a prompt, a key or an error's text says never gets in.
-
-Of a foreign library's line only the unformatted text is written, of an exception only its type and where it rose.
-"""
+"""Logs: one JSON object a line, fixed text plus fields. Text of prompts, keys or errors never gets in. A foreign library's line is logged
+with its unformatted text alone, an exception with its type and the place that raised it."""
 
 import json
 import logging

@@ -1,7 +1,7 @@
-"""How a long-lived process keeps the memory that it has: for the C library, whose default gives it back too eagerly.
+"""Lets a long-lived process keep freed memory: the C library's default returns it too eagerly.
 
-A request of 1 MB is some copies of that size, all freed with the call. glibc returns what is free at the end of its heap at once, and
-takes it again page by page for the next call: in a virtual machine a fault for 4 KiB costs as much as to copy three times that.
+A request of 1 MB makes several copies of that size, all freed with the call. glibc returns free memory at the end of its heap at once, and
+takes it again page by page for the next call: in a virtual machine a page fault for 4 KiB costs as much as copying three times that.
 """
 
 import contextlib

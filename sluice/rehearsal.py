@@ -1,8 +1,8 @@
-"""What `sluice up` finds out of a configuration before it starts anything, and what it may say of it when everything runs.
+"""Loads a configuration for `sluice up` before anything starts, and collects what the start-up text says when everything runs.
 
-A process of its own loads the policies: what somebody's own policy does when it is imported (prints, threads, an exit, a loop
-without end) does not happen in the launcher, and what was loaded does not stay in its memory. It answers in lines of JSON, in this
-order: the mistakes in the file; what the policies make of the calls that the start-up text shows; what keys name that is not there.
+A separate process loads the policies. Side effects of importing a user's own policy (prints, threads, an exit, an endless loop) so stay out
+of the launcher, and loaded modules do not stay in its memory. It answers with lines of JSON, in this order: the mistakes in the file; the
+policies' verdicts on the calls that the start-up text shows; names in keys that do not exist.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""`sluice audit verify`, `checkpoint`, `public-key`, `redact` and `drop`: is the record as it was written, and taking content out of it so
-that it shows.
+"""`sluice audit verify`, `checkpoint`, `public-key`, `redact` and `drop`: verify the audit log, and remove content so that the removal
+shows.
 
-Exit codes: 0 done, and for `verify` nothing was found; 1 the record was tampered with, or no such call; 2 wrong use; 3 the database
-is away; 4 from `verify`: the record is as it was written, but not whole, because calls are incomplete or records are dead letters.
+Exit codes: 0 done, and for `verify` nothing was found; 1 the audit log was tampered with, or no such call; 2 wrong use; 3 the database does
+not answer; 4 from `verify`: the audit log is as it was written but not whole, because calls are incomplete or records are dead letters.
 """
 
 import contextlib
@@ -214,7 +214,7 @@ def _ask_and_do(work: _Work, what: Callable[[int], str], dry_run: bool, yes: boo
 
 
 async def _whose(reader: AuditReader, call_id: UUID) -> str:
-    """What a person knows a call by: when, whose key, which tools; nothing where only its end is on record."""
+    """Describe a call as a person knows it: when, whose key, which tools; empty if only its end is stored."""
     filters = Filters(call_id=call_id, limit=_TOOLS + 1)
     found = (await reader.calls(filters))["items"]
     tools = [printable(item["name"] or "") for item in (await reader.tool_calls(filters))["items"]]

@@ -94,7 +94,7 @@ class Settings(BaseSettings):
     )
     alive_file: Path | None = Field(
         default=None,
-        description="Where a worker writes each second that Redis took its sign of life, for `deploy/health`; compose.yaml sets it.",
+        description="File in which a worker notes each second that Redis took its heartbeat, for `deploy/health`; compose.yaml sets it.",
     )
     policy_path: Path | None = Field(
         default=None, description="Folder of your own policies' Python files; without it, that of the configuration file."

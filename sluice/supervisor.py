@@ -202,7 +202,7 @@ class Supervisor:
         while not is_stopping():
             await asyncio.sleep(_STOPPING_S)
         if child.process is not None and child.process.poll() is None:
-            self._say(f"{child.spec.name} was told to end by somebody else, and waits for its clients: they are cut off")
+            self._say(f"{child.spec.name} was told to stop by somebody else, and waits for its clients: disconnecting them")
             child.process.send_signal(child.spec.stop_signal)
 
     def _reap(self) -> None:

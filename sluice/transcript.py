@@ -1,7 +1,7 @@
-"""A call as a conversation: what the client sent, and what it got, in words. Must not know: the database, the terminal.
+"""Shows a call as a conversation: what the client sent and got, in words. Must not know: the database, the terminal.
 
-What a client got is read as the client reads it, from the bytes that the record holds. Where they cannot be read as an answer or an error
-(a call that broke off, a redacted one) they are shown as they are, or a sentence says what is missing.
+The answer is read as a client reads it, from the recorded bytes. Bytes that are no readable answer or error (a call that broke off, a
+redacted one) are shown as they are, or a sentence says what is missing.
 """
 
 import base64

@@ -43,8 +43,8 @@ SWEEP_S = 5.0
 AGAIN_S = 1.0
 """A second Ctrl-C after this time means: at once."""
 RECORD_NICE = 5
-"""How far who keeps the record gives way to who serves calls on few cores: at 10 it is three times as late where cores are full, at 0 the
-others are a few percent slower (docs/performance-log.md). Strict calls wait for it."""
+"""Niceness of audit writers, which gives way to the serving processes on few cores. At 10 audit writers are three times as late when all
+cores are busy, at 0 the others are a few percent slower (docs/performance-log.md). Strict calls wait for it."""
 _OURS = {LOCK_FILE, "key", "logs", "run", "valkey", "postgres"}
 """Names of which one at least is in a data directory that was used, or prepared."""
 LARGEST_LOG_BYTES = 10 * 2**20
@@ -343,7 +343,7 @@ def check_port(host: str, port: int) -> None:
                 case errno.EACCES:
                     raise SettingsError(f"this user may not listen on port {port}: choose one above 1023 with --port") from None
                 case _:
-                    raise SettingsError(f"{host} is no address of this machine: correct SLUICE_HOST") from None
+                    raise SettingsError(f"{host} is not an address of this machine: correct SLUICE_HOST") from None
 
 
 @contextlib.contextmanager

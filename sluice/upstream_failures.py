@@ -1,6 +1,6 @@
-"""What `sluice doctor` says of upstreams and judges that failed lately: cause, count, and what the network said last.
+"""Reports upstreams and judges that failed lately, for `sluice doctor`: cause, count, and the last network error.
 
-The record has it: an event of each call whose upstream failed (docs/operations.md). Nobody is asked anything here.
+Read from the audit log, which has an event of each call whose upstream failed (docs/operations.md). No upstream is asked.
 """
 
 import re

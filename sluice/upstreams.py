@@ -115,7 +115,7 @@ def _list_models(sock: socket.socket, origin: Origin, path: str, upstream: Upstr
     except http.client.RemoteDisconnected:
         raise _Failed("HTTP: it closed the connection without an answer: is https needed there, or base_url wrong?") from None
     except http.client.HTTPException as error:
-        raise _Failed(f"HTTP: what it answers is no HTTP ({type(error).__name__}): correct base_url") from None
+        raise _Failed(f"HTTP: its answer is not HTTP ({type(error).__name__}): correct base_url") from None
     except OSError as error:
         raise _Failed(f"HTTP: the connection was cut ({error.strerror or type(error).__name__}): is https needed there?") from None
 
@@ -143,7 +143,7 @@ def _read(status: int, body: bytes, upstream: Upstream) -> tuple[str, str]:
         models: Any = json.loads(body)["data"]
         return "ok", f"reached, and it lists {len(models)} model{'s' if len(models) != 1 else ''}"
     except (ValueError, LookupError, TypeError, RecursionError):
-        return "warning", "reached, but its listing of models is none: does base_url lead to an API?"
+        return "warning", "reached, but what it lists is not models: does base_url lead to an API?"
 
 
 def _key_to_correct(upstream: Upstream) -> str:

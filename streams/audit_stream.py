@@ -1,7 +1,7 @@
-"""How far the record has come with an audit stream: what is on record, what a writer holds, what nobody took yet.
+"""The progress of an audit stream: stored entries, entries that a writer holds, and entries that nobody took yet.
 
-Whoever seals calls, ends lost ones or misses some asks the same: is everything up to an entry on record? It is found here alone, from
-the stream, its group and the group's pending entries.
+Sealing, ending orphaned calls and finding missing calls all ask the same: is everything up to an entry stored? The answer comes from the
+stream, its group and the group's pending entries, in this module alone.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ def entry_id(raw: bytes | str) -> EntryId:
         ms, _, number = (raw if isinstance(raw, str) else raw.decode()).partition("-")
         return int(ms), int(number)
     except NOT_AN_ANSWER as error:
-        raise NotAnAnswer("what should be the id of an entry is none") from error
+        raise NotAnAnswer("not an entry id") from error
 
 
 class State(NamedTuple):
@@ -60,7 +60,7 @@ async def read_state(redis: Connection, shard: int) -> State:
     except (NotAnAnswer, *NOT_AN_ANSWER) as error:
         # what comes next on this connection may be the answer to something else
         redis.cut()
-        raise NotAnAnswer("what Redis answers about the audit stream cannot be read") from error
+        raise NotAnAnswer("unreadable answer from Redis about the audit stream") from error
 
 
 def _is_missing(error: RedisError) -> bool:

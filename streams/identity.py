@@ -78,7 +78,7 @@ class Identity:
         is_other = there != self._mine if self._mine else False
         if is_other and not self.fault:
             log.error(
-                "Redis holds the calls of another database than this process's: nothing of it is taken; `sluice doctor` says what to do",
+                "Redis holds the calls of another database than this process's: nothing is read from it; `sluice doctor` says what to do",
                 extra={"action": "other_database", "redis": there, "postgres": self._mine},
             )
         elif self.fault and not is_other:

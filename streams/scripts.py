@@ -11,7 +11,7 @@ MAX_PASSED_ON = 16
 
 
 class Outcome(bytes, Enum):
-    """What became of what a script was asked to do, as Redis returns it: each member is equal to its bytes."""
+    """Outcomes of scripts, as Redis returns them: each member is equal to its bytes."""
 
     OK = b"OK"
     DUP = b"DUP"
@@ -471,11 +471,9 @@ local trimmed = redis.call('XTRIM', KEYS[1], 'MINID', id)
 if trimmed > 0 then redis.call('INCRBY', KEYS[3], trimmed) end
 return trimmed
 """
-"""Acknowledge entries, then trim the audit stream of what every writer has committed: below the smallest unacked id, or up to the last
-delivered; publish that if asked.
-
-Who may append may also cut (XADD's MAXLEN, which no ACL refuses), so what was trimmed here is counted.
-"""
+"""Acknowledge entries, then trim the audit stream below the smallest unacknowledged id, or up to the last delivered one; publish that id if
+asked. Everything below it is committed by every writer. A user who may append may also trim (XADD's MAXLEN, which no ACL refuses), so
+entries trimmed here are counted."""
 
 MISSING = """
 -- KEYS audit trimmed

@@ -1,7 +1,5 @@
-"""What comes in one turn of the event loop goes to Redis together, at the end of the turn, in batches that stay small.
-
-A script call or an entry of its own for each value costs many times what a value in a batch costs. Must not know: what the values are.
-"""
+"""Collects values of one turn of the event loop and sends them to Redis at its end, in small batches. A script call or an entry for each
+value costs many times what a value in a batch costs. Must not know: what the values are."""
 
 import asyncio
 import time

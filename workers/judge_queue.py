@@ -149,7 +149,7 @@ class JudgeQueue:
             [job_key_prefix + job_id, job_id, job, max(1, int(left_s * 1000)), self._max_depth, _WAKE_UPS, key, layout.JUDGE_TURNS_S],
         )
         if outcome == Outcome.KEY:
-            raise JudgeUnavailable("this key has its share of the questions that may wait for a judge")
+            raise JudgeUnavailable("this key is at its share of the questions that may wait for a judge")
         if outcome != Outcome.OK:
             raise JudgeUnavailable(f"{self._max_depth} questions wait for a judge already")
 
@@ -162,10 +162,10 @@ class JudgeQueue:
             self._attempts = dict(kept)
 
     async def died(self, call_id: str, block: int, step: int) -> int | None:
-        """Return the number of the next attempt where the judge that had this question died without an answer, else None.
+        """Return the number of the next attempt if the judge of this question died without an answer, else None.
 
-        Dead: no heartbeat, twice within a tenth of a second (a judge sends its first one just after it takes the job),
-        no answer, and the job is either in progress or not there any more. The dead attempt's job is taken away.
+        Dead means: no heartbeat at two checks within a tenth of a second (a judge sends its first heartbeat just after it takes the job),
+        no answer, and the job is in progress or gone. The job of the dead attempt is removed.
         """
         attempt = self._attempts.get((call_id, block, step), (0, 0.0))[0]
         if attempt + 1 >= MAX_ATTEMPTS:

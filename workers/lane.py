@@ -1,11 +1,10 @@
-"""Steps on large input, off the loop: one thread takes them one after the other, and a step past its CPU time ends its call alone.
+"""Runs steps on large input off the loop: one thread takes them one after the other. A step past its CPU time ends only its own call.
 
-Theory. Everything a call does is a synchronous step on what a client or an upstream made. A small one is done on the loop. A large one
-(a body, an entry, a call that holds much) would stop every other call for as long as it takes; here only the interpreter is shared. Turns
-go round the API keys, so a key with many large calls waits for itself. A step that burned `CPU_S` gets an exception, its call is given
-up, and the thread goes on. Code in C that never lets go of the interpreter never sees it: the process ends, as the watchdog has it.
-
-What a step holds is what one call holds, and a call has one step at most: the queue is no longer than the worker has calls.
+Theory. All work of a call is done in synchronous steps on input from a client or an upstream. Small steps run on the loop. A large step (a
+body, an entry, a call with much state) would block every other call; on this thread it shares only the interpreter with them. API keys take
+turns, so a key with many large calls waits only for itself. A step that used `CPU_S` gets an exception, its call is given up, and the
+thread continues. C code that never releases the interpreter does not see the exception; then the watchdog ends the process. A call has at
+most one step waiting, so the queue is no longer than the worker's list of calls.
 """
 
 import asyncio

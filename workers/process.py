@@ -1,4 +1,4 @@
-"""What every worker does alike: it sends heartbeats, runs background tasks, and ends when it hangs or has no memory."""
+"""Common work of all workers: sends heartbeats, runs background tasks, and ends the process when it hangs or has no memory."""
 
 import asyncio
 import logging
@@ -45,12 +45,12 @@ def _end_without_memory(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 
 
 def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Callable[[], bool] = bool) -> None:
-    """End this process when its event loop hangs: burns CPU for over a second, or is blocked for `blocked_s`.
+    """End this process when its event loop hangs: it burns CPU for over a second, or is blocked for `blocked_s`.
 
-    `steps` are functions that end what they are about when they are interrupted by TookTooLong: a loop that hangs in one gets that first.
-    What counts is the CPU of the loop's own thread (`beside` says whether another is at work), and time in which this process ran and its
-    loop did not: one that was stopped (SIGSTOP, a paused machine) is fenced, not hung. Code that never lets go of the interpreter leaves
-    the watching thread no turn; for it the kernel's own timer ends the process.
+    `steps` are functions that end their own work when TookTooLong interrupts them: a loop that hangs in one is interrupted first. Two times
+    count: the CPU time of the loop's own thread (`beside` says whether another one works), and time in which this process ran and its loop
+    did not. A stopped process (SIGSTOP, a paused machine) is fenced, not hung. Code that never releases the interpreter blocks the watching
+    thread too; then the kernel's timer ends the process.
     """
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     clock = time.pthread_getcpuclockid(thread)
@@ -82,21 +82,21 @@ def watch_loop(blocked_s: float, *, steps: Collection[CodeType] = (), beside: Ca
 
 
 async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
-    """Run a background task until cancelled, and begin it again where it fails.
+    """Run a background task until cancelled, and restart it when it fails.
 
-    What it foresees it handles itself; what it does not is a fault of ours, or an odd answer, and one of those must not end for good what
-    nobody would miss. Raises MemoryError: without memory the whole process has to end.
+    The task handles expected errors itself. An unexpected error is a bug or an odd answer, and must not stop for good a task whose absence
+    nobody would notice. Raises MemoryError: without memory the whole process has to end.
     """
     pause_s = REPEAT_S
     while True:
         began = time.monotonic()
         try:
             await task()
-            log.error("a background task ended: it begins again", extra={"action": name})
+            log.error("a background task ended: restarting it", extra={"action": name})
         except MemoryError:
             raise
         except Exception:
-            log.exception("a background task failed: it begins again", extra={"action": name})
+            log.exception("a background task failed: restarting it", extra={"action": name})
         if time.monotonic() - began > LONGEST_REPEAT_S:
             pause_s = REPEAT_S
         await asyncio.sleep(pause_s)
@@ -115,10 +115,10 @@ async def send_heartbeats(redis: Connection, *shown: tuple[str, str], alive_file
 
 
 class AliveFile:
-    """Where this process writes down when Redis last took its heartbeat: so its loop turns, and it reaches Redis.
+    """The file in which this process notes when Redis last took its heartbeat. A fresh time shows that the loop turns and reaches Redis.
 
-    What is written is the second since the machine's start, as in /proc/uptime, because wall clocks jump. The health check of a
-    container reads it (`deploy/health`): an interpreter that starts, and asks Redis, takes 0.37 s of CPU each time.
+    The time is in seconds since the machine's start, as in /proc/uptime, because wall clocks jump. A container's health check reads the
+    file (`deploy/health`): starting an interpreter that asks Redis would take 0.37 s of CPU each time.
     """
 
     def __init__(self, path: str) -> None:

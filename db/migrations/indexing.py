@@ -1,9 +1,9 @@
-"""Indexes on partitioned tables with a long record, made and dropped while writers write. For migrations.
+"""Creates and drops indexes on large partitioned tables while writers write. For migrations.
 
-`CREATE INDEX` on a partitioned table keeps writers out of all partitions until the last of them is indexed. Instead: an empty index on the
-table alone, which partitions made later have by themselves; each partition's own, CONCURRENTLY; and those attached one by one. What must
-keep writers out, for some milliseconds, gives up soon and tries again, so that nobody queues behind it. Every step is committed and may
-be repeated: what an interrupted migration left half made is made anew.
+`CREATE INDEX` on a partitioned table blocks writers on all partitions until the last one is indexed. So this module creates an empty index
+on the table alone, which later partitions inherit; creates each partition's index CONCURRENTLY; and attaches them one by one. Steps that
+must block writers for some milliseconds use a short lock timeout and retry, so nobody queues behind them. Every step is committed and
+repeatable: a rerun completes what an interrupted migration left.
 """
 
 import logging

@@ -1,7 +1,5 @@
-"""What every migration does that brings columns of a new version of the sealed form (`db.columns`): the columns of its records, for which
-version seals are made then, and the function that redacts a call.
-
-A version is for ever, so a migration that names one does the same whatever came later.
+"""Steps of every migration that adds columns in a new version of the sealed form (`db.columns`): the columns, the version for which seals
+are now made, and the function that redacts a call. A version never changes, so a migration that names one does the same at any later time.
 """
 
 from alembic.operations import Operations

@@ -1,8 +1,8 @@
-"""The read side of the record: lists with filters and keyset paging, one call whole, and its chunks.
+"""The read side of the audit log: lists with filters and keyset paging, one call whole, and its chunks.
 
-Read-only by the server's word, with a pool and a statement timeout of its own, so that no reader holds up a writer.
-Every method raises AuditUnavailable when PostgreSQL is away or too slow. Keys of paging are the primary keys: rows that
-come in while somebody pages neither repeat nor hide an item. What the lists hold, and how a page is found, is in `db.read.lists`.
+Read-only on the server, with its own pool and statement timeout, so readers never delay a writer. Every method raises AuditUnavailable when
+PostgreSQL is down or too slow. Pages are keyed by primary keys: rows that arrive between two pages neither repeat nor hide an item.
+`db.read.lists` defines the lists and finds the pages.
 """
 
 import re
@@ -65,7 +65,7 @@ async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     except (DBAPIError, PsycopgError, PoolTimeout, OSError) as error:
         if getattr(getattr(error, "orig", error), "sqlstate", None) == "57014":
             raise AuditUnavailable("the query took too long; narrow it with since, until or call_id") from error
-        raise AuditUnavailable("the record cannot be read now") from error
+        raise AuditUnavailable("the audit log cannot be read now") from error
 
 
 class AuditReader:
@@ -102,9 +102,11 @@ class AuditReader:
     judge_blocks = partialmethod(page, "judge-blocks")
 
     async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:
-        """Return a page of a call's chunks, each with what was written to the client before the next came, and under `released` what was
-        before any, on the page on which the first is; None when there is no such call. With a verdict that is left out: nothing before
-        the first chunk is of a chunk with that verdict."""
+        """Return a page of a call's chunks; None when there is no such call.
+
+        Each chunk comes with what was written to the client before the next one. `released` on the first chunk's page holds what was
+        written before any chunk, unless a filter by verdict is given: no chunk's verdict applies to that.
+        """
         seq, is_up, after = CHUNK_LOG.c.seq, filters.order == "asc", filters.after
         statement = select(CHUNK_LOG).where(CHUNK_LOG.c.call_id == call_id).order_by(seq.asc() if is_up else seq.desc())
         if filters.verdict is not None:
@@ -255,7 +257,7 @@ async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
 
 
 async def _without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
-    """What `call_log` would hold of a call whose beginning is not on record: its end, if that is; None where nothing is known of it."""
+    """Return what `call_log` would show of a call whose START is not stored: its end, if stored; None for an unknown call."""
     if not await _known(connection, call_id):
         return None
     end: Any = (await connection.execute(select(*End.__table__.columns).where(End.call_id == call_id))).mappings().one_or_none()

@@ -121,11 +121,9 @@ class TurnReader:
         await self._engine.dispose()
 
     async def find(self, key: str, ids: Sequence[str], *, key_id: str = "") -> list[StoredTurn]:
-        """Return the turns of calls of the API key named `key` whose client received these tool calls, oldest first.
-
-        An id that is of two calls is of none. Turns too large, cut, of another dialect, or of which a policy withheld what
-        the provider's own tools did or found are left out.
-        """
+        """Return the turns of calls of the API key named `key` whose client received these tool calls, oldest first. An id that two calls
+        share finds neither. Left out are turns that are too large, cut or of another dialect, and turns in which a policy withheld what the
+        provider's own tools did or found."""
         if not ids:
             return []
         found: dict[UUID, StoredTurn] = {}

@@ -1,7 +1,7 @@
-"""The views as SQLAlchemy tables, in a metadata of their own: migrations make them, queries read them, but for those of `JUDGED_LOGS`.
+"""The views as SQLAlchemy tables, with their own metadata: migrations create the views, queries read them, but for those of `JUDGED_LOGS`.
 
-A page reads what a view shows by the same joins with the calls said of every table (`rows_of`): PostgreSQL leaves out partitions by what
-is said of a table itself, and planning a view over all partitions takes longer than reading the page.
+For a page, `rows_of` reads a view's rows by the same joins, and restricts every table to the page's calls. PostgreSQL prunes partitions
+only by conditions on the table itself, and planning a view over all partitions takes longer than reading the page.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""What a client got, in order: the releases of a call, and what its gateway wrote besides. For one page of the call's chunks at a time.
+"""Lists what a client got, in order: the releases of a call, and what its gateway wrote besides. Works on one page of the call's chunks.
 
-Each piece stands with the newest chunk that the policy worker had when it let it out; what went out before the first chunk stands
-before all. What a gateway writes itself is in events of the call: keepalives (`keepalive`), its own error (`frame`), and the text in
-place of a last release whose status could no longer be sent (`late`). Must not know: filters, cursors.
+Each piece stands with the newest chunk that the policy worker had when it released the piece; pieces before the first chunk stand before
+all. What a gateway writes itself is in events of the call: keepalives (`keepalive`), its own error (`frame`), and the text that replaces a
+last release whose status could no longer be sent (`late`). Must not know: filters, cursors.
 """
 
 from collections.abc import Sequence

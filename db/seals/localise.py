@@ -1,8 +1,8 @@
-"""What was done to a call that does not fit its seal, and to which row. Reads again only that call.
+"""Finds out which rows of a call do not fit its seal, and what was done to them. Reads only that call again.
 
-A seal keeps a mark (the first bytes of its hash) of each row, in order. Rows whose marks are unknown were altered, inserted or
-moved; marks without a row are of rows that are missing or were altered. A row that fits a lost mark under another's key, or
-under another call's id and salt, was moved.
+A seal keeps a mark (the first bytes of the hash) of each row, in order. A row with an unknown mark was altered, inserted or moved; a mark
+without a row belongs to a row that is missing or was altered. A row that fits a lost mark under another row's key, or under another call's
+id and salt, was moved.
 """
 
 from collections.abc import Iterator, Sequence

@@ -28,16 +28,16 @@ SELECT CASE
         THEN {_NO_CHECKPOINT}
     ELSE (SELECT count(*) FROM gone) END
 """
-"""What `sluice_drop_before` would answer; it also counts calls of which only the end is on record."""
+"""Return the result that `sluice_drop_before` would have; it also counts calls of which only the end is stored."""
 
 
 def redact(database_url: str, call_id: UUID, reason: str, *, rewrite: bool = False, dry_run: bool = False) -> int:
-    """Delete the content of a call and leave its salted hashes; returns how many rows had content.
+    """Delete the content of a call and keep its salted hashes; returns how many rows had content.
 
-    An event `redacted` says who did it and why, and a new seal covers it. Then the tables are cleaned of the old versions of the
-    rows; with `rewrite` the day's files are written anew, so that free space in them holds nothing either (nobody can write to
-    that day meanwhile). Done twice, what came in between is redacted, and where that is nothing no event says so. With `dry_run` it is
-    done and taken back. Raises NotFound, InvalidRequest for an open call, Forbidden, AuditUnavailable.
+    An event `redacted` says who did it and why, and a new seal covers it. Then the tables are cleaned of old row versions. `rewrite` writes
+    the day's files anew, so that their free space holds nothing either; nobody can write to that day meanwhile. A second call redacts only
+    rows that arrived since, and writes an event only if there were any. `dry_run` does it and rolls back. Raises NotFound, InvalidRequest
+    for an open call, Forbidden, AuditUnavailable.
     """
     with _Connection(database_url) as connection:
         rows = _redact(connection, call_id, reason, dry_run=dry_run)
@@ -96,7 +96,7 @@ class _Connection:
         try:
             self._connection = psycopg.connect(self._conninfo, autocommit=True)
         except (psycopg.Error, OSError) as error:
-            raise AuditUnavailable("the record cannot be changed now") from error
+            raise AuditUnavailable("the audit log cannot be changed now") from error
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -107,7 +107,7 @@ class _Connection:
             case psycopg.errors.LockNotAvailable():
                 raise AuditUnavailable("the tables are in use; try again") from error
             case psycopg.Error() | OSError():
-                raise AuditUnavailable("the record cannot be changed now") from error
+                raise AuditUnavailable("the audit log cannot be changed now") from error
 
 
 def _number(connection: psycopg.Connection, statement: str, values: tuple[object, ...] | dict[str, object]) -> int:

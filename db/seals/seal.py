@@ -1,11 +1,9 @@
-"""Seals of calls and checkpoints over the seals: the writing side of the tamper-evident record.
+"""The writing side of the tamper-evident audit log: seals of calls, and checkpoints over the seals.
 
-A seal covers all rows of a call that are there; rows that come later are covered by a further part, which covers the others
-again, so that parts may only grow. Rows are hashed where they lie (`db.canonical` in SQL): sealing moves no content. What a call
-lacks (`db.holes`) is recorded first, so that no seal says of a call with holes that it is whole. Whoever adds a seal holds one
-advisory lock, so positions follow each other without a gap; inserts take no part in it.
-Synchronous, for a thread: it is background work, and the same connection must not serve two rounds at once.
-Must not know: Redis.
+A seal covers all stored rows of a call. Rows that arrive later get a further part, which covers the earlier parts again, so parts can only
+grow. Rows are hashed in the database (`db.canonical` in SQL): sealing moves no content. Holes of a call (`db.holes`) are recorded first, so
+no seal presents an incomplete call as whole. Writers of seals hold one advisory lock, so positions have no gaps; inserts do not take the
+lock. Synchronous, for a thread: it is background work, and one connection must not serve two rounds at once. Must not know: Redis.
 """
 
 import logging
@@ -170,9 +168,9 @@ class Sealer:
             return [row[0] for row in connection.execute(_BESIDE, {"limit": limit}).fetchall()]
 
     def find_uncovered(self, after: UUID, limit: int = 1000) -> tuple[list[UUID], UUID | None]:
-        """Return those of the next `limit` incomplete calls of which the last seal covers not all events or no end, and the last of all.
+        """Check the next `limit` incomplete calls: return those whose last seal misses an event or the end, and the last call checked.
 
-        Who marks a sealed call as incomplete seals it next; in between it may have died. The last is None where no call is left.
+        The process that marks a sealed call as incomplete seals it next, but may die in between. The last call is None when none is left.
         """
         with _Away(self) as connection:
             rows = connection.execute(_UNCOVERED, {"after": after, "limit": limit}).fetchall()
@@ -340,7 +338,7 @@ class _Away:
         try:
             return self._sealer._connected()
         except (psycopg.Error, OSError) as error:
-            raise AuditUnavailable("the record cannot be sealed now") from error
+            raise AuditUnavailable("the audit log cannot be sealed now") from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
@@ -349,4 +347,4 @@ class _Away:
         if isinstance(error, psycopg.errors.QueryCanceled):
             raise AuditTooSlow("sealing takes too long") from error
         if isinstance(error, (psycopg.Error, OSError)):
-            raise AuditUnavailable("the record cannot be sealed now") from error
+            raise AuditUnavailable("the audit log cannot be sealed now") from error

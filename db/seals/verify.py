@@ -1,8 +1,8 @@
-"""Verification of the record: every seal in the tree, every checkpoint, every row of every sealed call. Read-only.
+"""Verifies the audit log: every seal in the tree, every checkpoint, every row of every sealed call. Read-only.
 
-Who can write to the database and knows this code can write the whole record anew, seals and checkpoints with it, unless the
-checkpoints are signed with a key that is not there. Only a checkpoint kept elsewhere (`against`) shows that.
-Synchronous, one connection, one snapshot.
+Somebody who can write to the database and knows this code can rewrite the whole audit log with seals and checkpoints, unless checkpoints
+are signed with a key that is not there. Only a checkpoint kept elsewhere (`against`) reveals that. Synchronous, one connection, one
+snapshot.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -125,7 +125,7 @@ def _snapshot(database_url: str, *, statement_timeout_ms: int, within_s: float |
             with _cut_after(connection, within_s):
                 yield connection
     except (psycopg.Error, OSError) as error:
-        raise AuditUnavailable("the record cannot be verified now") from error
+        raise AuditUnavailable("the audit log cannot be verified now") from error
 
 
 @contextmanager

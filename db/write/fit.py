@@ -1,10 +1,8 @@
-"""Records made to fit their columns, so that whatever a session holds is inserted and listed.
+"""Makes records fit their columns, so that whatever a session holds is inserted and listed.
 
-A number past its column and a text longer than its index can hold (a btree refuses a row of 2,704 bytes, a text search one of 1 MB of
-words) become what fits; the whole values are kept beside it in an event `unfit` of the call, which is sealed, listed and redacted like all
-events. Times, which are ours, stay as they are: a record with one that no column holds is a dead letter.
-
-Must not know: connections.
+A number out of its column's range, or a text too long for its index (a btree refuses a row of 2,704 bytes, a text search one of 1 MB of
+words), is replaced by a value that fits. The whole values are kept in an event `unfit` of the call, which is sealed, listed and redacted
+like all events. Times are ours and are not changed: a record with a time that no column holds is a dead letter. Must not know: connections.
 """
 
 import json

@@ -1,14 +1,11 @@
-"""Records into PostgreSQL: one transaction per batch, repeatable, fast, and never silent about what does not fit.
+"""Writes records into PostgreSQL: one transaction for a batch, repeatable, fast; a record that does not fit is never dropped silently.
 
-The same record twice is a no-op. The same key with other content is a conflict: the row that was first stays, and the
-conflict is returned. Rows are inserted plainly, which fails where one is there already; then those that are there are
-left alone, and conflicts are found by comparing the columns themselves: exact, and free in the ordinary case.
-
-A batch with a record that fits no row is made to fit (`db.write.fit`), and what cannot be is known before PostgreSQL is asked: it
-is set aside as a dead letter with its bytes and the reason, all of a batch in one statement, while the others land. What
-PostgreSQL itself refuses, of which no case is known, is found by halving the batch, up to `MAX_TRIED` of its records; where a
-call has more of them, what is left of its part of the batch goes the same way.
-Must not know: Redis.
+The same record twice is a no-op. The same key with other content is a conflict: the first row stays, and the conflict is returned. Rows are
+inserted plainly, which fails if one exists. Only then are existing rows skipped, and conflicts found by comparing columns: exact, and free
+in the ordinary case. If a record of the batch fits no row, the batch is made to fit (`db.write.fit`). Records that cannot be made to fit
+are known before PostgreSQL is asked: one statement sets them aside as dead letters, with bytes and reason, and the others are stored. If
+PostgreSQL itself refuses a record, of which no case is known, it is found by halving the batch, up to `MAX_TRIED` records of a call; past
+that, the rest of the call's records in the batch are set aside too. Must not know: Redis.
 """
 
 import asyncio
@@ -172,7 +169,7 @@ class AuditInserter:
             await self._insert_all(records, bodies, found, look)
         except (psycopg.Error, OSError) as error:
             await self.close()
-            raise AuditUnavailable("the record cannot be written now") from error
+            raise AuditUnavailable("the audit log cannot be written now") from error
         except BaseException:
             await self.close()
             raise
@@ -199,7 +196,7 @@ class AuditInserter:
             await self._set_aside([_Letter(raw, reason, call_id, "entry") for call_id, raw in raws])
         except (psycopg.Error, OSError) as error:
             await self.close()
-            raise AuditUnavailable("the record cannot be written now") from error
+            raise AuditUnavailable("the audit log cannot be written now") from error
 
     async def ensure_partitions(self, first: str, days: int) -> int:
         """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new. Raises AuditUnavailable.
@@ -263,7 +260,7 @@ class AuditInserter:
             raise
         except (psycopg.Error, OSError) as error:
             await self.close()
-            raise AuditUnavailable("the record cannot be looked after now") from error
+            raise AuditUnavailable("the audit log cannot be looked after now") from error
 
     async def _fetched(self, statement: str, values: Sequence[object] | Mapping[str, object]) -> list[Any]:
         connection = await self._connected()

@@ -1,8 +1,8 @@
-"""Prepared statements in one write and one wait, for the connection that is asked the same thing a hundred times a second.
+"""Runs prepared statements with one write and one wait, for a connection that is asked the same thing a hundred times a second.
 
-psycopg's own pipeline writes each statement for itself, which wakes the server for each, and waits anew for each: 0.57-0.65 ms of CPU
-for a batch of few rows here and 0.22-0.24 in the server. Here libpq is told all of them, and the server, and then this process, wake up
-once: 0.21-0.23 and 0.17-0.18 ms, 0.5x of the time. Parameters are in binary form already, and so are results. Must not know: tables.
+psycopg's own pipeline writes each statement separately, which wakes the server each time, and waits for each: 0.57-0.65 ms of CPU for a
+batch of few rows here and 0.22-0.24 in the server. This module gives libpq all of them, so the server and this process wake up once:
+0.21-0.23 and 0.17-0.18 ms, 0.5x of the time. Parameters and results are in binary form. Must not know: tables.
 """
 
 import asyncio

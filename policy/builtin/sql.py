@@ -1,4 +1,4 @@
-"""What kinds of statements an SQL text holds, by a real parser; what it cannot parse has no kinds.
+"""Finds the kinds of statements in an SQL text with a real parser; a text that it cannot parse has no kinds.
 
 The parser is loaded with the first rule about SQL, at the start of a worker: it takes 0.15 s, and most have no such rule.
 """

@@ -1,15 +1,13 @@
-"""Replaces literals and RE2 patterns in text and reasoning, also where a match lies across chunk borders.
+"""Replaces literals and RE2 patterns in text and reasoning, also across chunk borders.
 
-What comes out does not depend on how upstream cut the text. With literals alone, only an end of the text that may be
-the beginning of a literal is held back. RE2 cannot say whether text may be the beginning of a match, so with a
-pattern in the list the last `max_match` characters are held back until more text or the end of the block comes.
+The output does not depend on how upstream cut the text. With literals alone, only a tail of the text that may begin a literal is held back.
+RE2 cannot say whether text may begin a match, so with a pattern in the list the last `max_match` characters are held back until more text
+or the end of the block comes.
 
-Clients join the texts of all blocks of a field. At the end of a block all of it goes out, because what comes between (a tool call,
-for which the client may wait) must not wait for more text; but what may be the beginning of a match is remembered. Where the next
-block of the field goes on with it, only the rest of the match is still there to be replaced: so nobody reads the match whole.
-
-What is carried whole (results of tools that the provider runs, citations) cannot be changed: it is withheld where a rule
-would have replaced something in it.
+Clients join the texts of all blocks of a field. At the end of a block everything is released, because what comes next (a tool call, for
+which the client may wait) must not wait for more text. A possible beginning of a match is remembered. If the next block of the field
+continues it, only the rest of the match can still be replaced, so nobody reads the whole match. Content that is carried whole (results of
+provider tools, citations) cannot be changed: it is withheld if a rule would have replaced something in it.
 """
 
 import re

@@ -1,10 +1,8 @@
-"""What an answer is held to: the tools, schemas and choice of the request that was approved.
+"""Holds an answer to the tools, schemas and tool choice of the approved request.
 
-A model calls what it was not offered: it reads of tools in the history, or somebody told it of one. So what a policy took out of
-a request, and what the client ruled out itself, is looked at again in the answer, for calls written as text too. A client that offers
-no tools rules out none: its policies decide, and see that the call has no definition.
-
-Must not know: events, encoders.
+A model may call tools that it was not offered: it reads of them in the history, or somebody told it. So tools that a policy removed from
+the request, or that the client ruled out, are checked again in the answer, also for calls written as text. If a client offers no tools, it
+rules out none: its policies decide, and see that the call has no definition. Must not know: events, encoders.
 """
 
 from policy.schemas import ToolSchemas

@@ -91,7 +91,7 @@ class Blocks:
 
     @property
     def held_bytes(self) -> int:
-        """What is held of tool calls that are not complete, weighed by how long the policies take for it: one step may decide on all."""
+        """Weight of held incomplete tool calls, by the time that policies take for them: one step may decide on all."""
         return self._held * self._chain.weight
 
     # --- events ---

@@ -1,7 +1,5 @@
-"""What the policies made of a text: the same so far, the same but for what they still hold, or another.
-
-A policy may release a piece later than it came, so pieces are compared as one text, each character once.
-"""
+"""Compares a text with what the policies made of it: the same so far, the same except for what they still hold, or another. A policy may
+release a piece later than it came, so pieces are compared as one text, each character once."""
 
 from collections import deque
 

@@ -1,7 +1,7 @@
-"""What a session wants done, as values; the worker does it.
+"""Effects: what a session asks its worker to do, as values.
 
-Outputs (released events, `Dispatch`, `Respond`) are numbered in one sequence per call and hashed; records and asks are
-not: they have keys of their own and may be repeated.
+Outputs (released events, `Dispatch`, `Respond`) are numbered in one sequence for each call and hashed. Records and asks are not: they have
+keys of their own and may be repeated.
 """
 
 from typing import Literal

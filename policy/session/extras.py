@@ -1,8 +1,8 @@
-"""What an answer says beside its content, on its way past the policies: ids, bookkeeping, fields that the setting `unknown` names.
+"""Passes an answer's other data through the policies: ids, bookkeeping, and fields that the setting `unknown` names.
 
-The decoders left nothing in but words and numbers (`protocol.tame`) and what the operator named in `unknown`. It is shown to every
-policy that reads blocks carried whole, words too: a secret may look like one. What a server may write at will (ids, models) goes on
-as a word or not at all.
+The decoders keep only words and numbers (`protocol.tame`) and what the operator named in `unknown`. Every policy that reads blocks carried
+whole sees it, words included: a secret may look like a word. Values that a server may choose freely (ids, models) are passed as a single
+word or not at all.
 """
 
 import re

@@ -1,8 +1,8 @@
-"""Marks that nobody can guess, one for each use: who sees one of them knows no other.
+"""Unguessable marks, one for each use: knowing one reveals no other.
 
-The gateway draws one random nonce for a call. It goes nowhere: what stands in a prompt is derived from it. A model that has no
-native tools reads the mark of its tool results, and with it the client does; the judge of its calls must not be answered for by
-whoever knows that one. Keyed BLAKE2b (RFC 7693), which takes a sixth of OpenSSL's HMAC; the same after a takeover.
+The gateway draws one random nonce for a call and keeps it secret; marks in prompts are derived from it. A model without native tools, and
+with it the client, reads the mark of its tool results; knowing that mark must not help to forge the answer of a judge. Derived by keyed
+BLAKE2b (RFC 7693), which takes a sixth of the time of OpenSSL's HMAC. The marks are the same after a takeover.
 """
 
 from hashlib import blake2b

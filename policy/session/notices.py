@@ -1,13 +1,9 @@
-"""What a client reads in place of what it does not get: one form for all causes.
+"""Notices: the text that a client gets in place of withheld content, in one form for all causes.
 
-A notice says what was withheld, why, that it was not executed, what to do, and the call's id, for a person to quote. The model reads it
-as its own words in the next turn. It is made of the call and of what was decided alone: a worker that replays the call after a takeover
-must write the same bytes, so no clock goes in.
-
-The setting `notices` says how much of it there is: `full`; `plain`, without rules, policies and thresholds, by which a model could find
-its way around them; `silent`, the least that cannot be taken for a call that ran.
-
-Must not know: events, dialects.
+A notice says what was withheld and why, that it was not executed, what to do, and the call's id for a person to quote. In the next turn the
+model reads it as its own words. A worker that replays the call after a takeover must write the same bytes, so a notice is made only from
+the call and the decision, without a clock. The setting `notices` sets the detail: `full`; `plain`, without rules, policies and thresholds,
+which would help a model to evade them; `silent`, the least text that nobody can take for a call that ran. Must not know: events, dialects.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a session has decided and not yet handed to its worker: outputs in one numbered, hashed sequence, and records beside it."""
+"""Decisions of a session that its worker has not taken yet: outputs in one numbered, hashed sequence, and records beside it."""
 
 from collections.abc import Sequence
 from hashlib import blake2b

@@ -17,7 +17,7 @@ from protocol.request import ChatRequest
 
 
 class Result(NamedTuple):
-    """What was said of a result: the block, if any, and who said it; `waits` are calls before it that may yet cut it off."""
+    """The decision about a result: the block, if any, and who made it; `waits` are calls before it that may still withhold it."""
 
     block: Block | None
     who: str

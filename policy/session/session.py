@@ -1,11 +1,9 @@
-"""The state machine of one call: decoded events, judgements and commits in; effects out. Pure and replayable.
+"""The state machine of one call: takes decoded events, judgements and commits; returns effects. Pure and replayable.
 
-Theory. An answer is one message of one or more segments: where the provider pauses a turn and the client's dialect has no
-word for that, the session asks it to go on (docs/protocol.md 1.6). What comes out depends only on the order of chunks and on
-judgements, commits and recorded turns, which are set once; so a second owner that replays the stream gets the same outputs,
-and a running hash over them proves it.
-
-Must not know: Redis, time, how bytes reach the client.
+Theory. An answer is one message of one or more segments: if the provider pauses a turn and the client's dialect cannot express that, the
+session asks the provider to continue (docs/protocol.md 1.6). The output depends only on the order of chunks and on judgements, commits and
+recorded turns, which are written once. So a second owner that replays the stream gets the same outputs, and a running hash over them proves
+it. Must not know: Redis, time, how bytes reach the client.
 """
 
 from collections.abc import Sequence

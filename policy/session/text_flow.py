@@ -251,7 +251,7 @@ class TextFlow:
         self._search.end(run, rest)
 
     def _end_of_text(self, run: TextRun) -> tuple[str | Block, str]:
-        """What the policies held back, and what they make of half a character that stayed one: it goes out as no half."""
+        """The text that policies held back, and their output for a lone half of a character: it is never released as a half."""
         if not run.half:
             return self._chain.on_text_end(run.about)
         run.echo.feed(run.half, "")

@@ -10,11 +10,9 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def merge_betas(draft: Draft, asked: Sequence[str], needed: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the names for upstream: what the client asked for, in its order, then what is missing of `needed`.
-
-    Of each of `needed` one name is enough. A name that is neither known nor allowed by the operator, or that needs a family
-    which the key lacks, is left out and noted: the provider refuses a whole request for a name it does not know.
-    """
+    """Return the names of betas for upstream: those of the client, in its order, then those missing of `needed`. Each of `needed` lists
+    names of which one is enough. A name is left out and noted if it is neither known nor allowed by the operator, or needs a family which
+    the key lacks: the provider refuses a whole request for a name it does not know."""
     names: dict[str, None] = {}
     for name in asked:
         if may_send(draft, name):

@@ -78,7 +78,7 @@ def begin_block(index: int, block: dict[str, Any], unknown: frozenset[str]) -> l
 
 
 def _extra_fields(block: dict[str, Any], kind: str, unknown: frozenset[str]) -> tuple[dict[str, Any] | None, list[Event]]:
-    """What the block has beside the fields of its events, as far as it may pass, and what is withheld of it."""
+    """Return the block's other fields: those that may pass, and the names of those withheld."""
     body: dict[str, Any] = {}
     withheld: list[Event] = []
     for name, value in block.items():

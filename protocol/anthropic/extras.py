@@ -1,7 +1,5 @@
-"""What Messages answers say beside their content: usage, container, edits of the context, details of a refusal.
-
-Carried for clients of the same dialect, as far as it is tame (`protocol.tame`) or the setting `unknown` names it.
-"""
+"""Other data of Messages answers: usage, container, edits of the context, details of a refusal. It is passed to clients of the same dialect
+if it is tame (`protocol.tame`) or the setting `unknown` names it."""
 
 import re
 from typing import Any
@@ -33,7 +31,7 @@ def counts(usage: dict[str, Any] | None) -> Usage:
 
 
 def read_extras(holder: msgspec.Struct, unknown: frozenset[str]) -> tuple[dict[str, Any], list[str]]:
-    """What `holder` (a message, frame or delta) has of such fields: those that may pass, and the names of those that may not."""
+    """Return such fields of `holder` (a message, frame or delta): those that may pass, and the names of those that may not."""
     kept: dict[str, Any] = {}
     withheld: list[str] = []
     for name in _WORDS:

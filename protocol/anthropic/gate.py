@@ -1,10 +1,9 @@
-"""What a key may ask of a Messages provider, what the operator adds to its tools, and what they need (docs/protocol.md 1.6).
+"""Checks what a key may use of a Messages provider, and adds the operator's tools and what they need (docs/protocol.md 1.6).
 
-Looked at over the finished body: tools, tools defined within messages, parameters, file ids, callers.
-
-The operator's tools and MCP servers are added by union: the client's come first, in their order (prompt caches depend on
-it), and no list is ever replaced. Where both name the same tool, the operator's definition counts, in the client's place:
-its limits are policy. The client may only be narrower (fewer uses) and may fill in what the operator left open.
+Works on the finished body: tools, tools defined within messages, parameters, file ids, callers. The operator's tools and MCP servers are
+added by union: the client's come first, in their order (prompt caches depend on it), and no list is ever replaced. If both name the same
+tool, the operator's definition takes the client's place: its limits are policy. The client may only be narrower (fewer uses) and may fill
+in what the operator left open.
 """
 
 from collections.abc import Iterator

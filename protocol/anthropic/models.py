@@ -1,7 +1,7 @@
-"""What each model of the Messages API can do, as data: `data/claude_models.json` (docs/protocol.md 1.9).
+"""Capabilities of the models of the Messages API, as data: `data/claude_models.json` (docs/protocol.md 1.9).
 
-A wrong row must end in the vendor's 400, never in a request that was changed in silence: an unknown model gets the row
-`*`, which takes nothing away. A name is looked up whole, never by a part of it.
+A wrong row must lead to the vendor's 400, never to a silently changed request: an unknown model gets the row `*`, which removes nothing.
+Names are looked up whole, never by a part.
 """
 
 import functools

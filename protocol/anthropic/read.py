@@ -1,7 +1,7 @@
-"""Messages requests read: a client's body as a ChatRequest (docs/protocol.md 1.10).
+"""Reads a client's Messages body as a ChatRequest (docs/protocol.md 1.10).
 
-What is modelled for policies and for the other dialect (`thinking`, `output_config`, `output_format`, `metadata`, `system`) stays in
-`extra` as it came, too: a provider of the same dialect gets it unchanged.
+Fields that are modelled for policies and for the other dialect (`thinking`, `output_config`, `output_format`, `metadata`, `system`) also
+stay in `extra` as they came: a provider of the same dialect gets them unchanged.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""Assistant turns of the Messages dialect exactly as upstream sent them: built from the record, put back into a request.
+"""Rebuilds assistant turns of the Messages dialect exactly as upstream sent them, from the record, for the next request.
 
-A client of chat/completions can keep neither thinking with its signature nor what the provider's own tools found, and the
-API wants both back unchanged: in the next request of a tool loop, and when a turn was paused. So the turn is built again
-from the raw events. Nothing is guessed: what is not wholly understood gives a turn that is not complete, and is not used.
+A chat/completions client cannot keep thinking with its signature, nor results of the provider's own tools. The API wants both back
+unchanged: in the next request of a tool loop, and after a paused turn. So the turn is rebuilt from the raw events. Nothing is guessed: a
+turn that is not wholly understood counts as incomplete and is not used.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

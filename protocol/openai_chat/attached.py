@@ -1,8 +1,8 @@
-"""What chat/completions sends beside text: log probabilities, reasoning details, annotations. Does it say only what the text says?
+"""Checks what chat/completions sends beside text (log probabilities, reasoning details, annotations): does it repeat only the text?
 
-Theory. Policies read text. What goes with it is withheld when they change or block it, but is not read itself; so it may
-repeat that text, in tokens or entries, and hold numbers, ids and encrypted data, and nothing else. Anything that says more
-is not recognised here, and its chunk's text goes out without it.
+Theory. Policies read text. Attached data is withheld when they change or block the text, but nobody reads it by itself. So it may repeat
+that text, in tokens or entries, and hold numbers, ids and encrypted data, and nothing else. If it contains more it is not recognised here,
+and the chunk's text is released without it.
 """
 
 import re
@@ -56,7 +56,7 @@ def _is_alternative(entry: Any) -> bool:
 
 
 def _are_alternatives(entries: Any) -> bool:
-    """What the model might have said in place of a token: at most 20, each no more than a token is."""
+    """Alternatives to a token: at most 20, each no longer than a token."""
     return entries is None or (isinstance(entries, list) and len(entries) <= _MAX_ALTERNATIVES and all(map(_is_alternative, entries)))
 
 

@@ -1,7 +1,7 @@
-"""chat/completions requests read: a client's body as a ChatRequest (docs/protocol.md 1.1).
+"""Reads a client's chat/completions body as a ChatRequest (docs/protocol.md 1.1).
 
-What is legal in this dialect is read, also where the other dialect has no word for it: a provider of the same dialect
-gets it as it came, and the writer for the other one refuses it by name.
+Everything legal in this dialect is read, also where the other dialect has no equivalent: a provider of the same dialect gets it unchanged,
+and the writer of the other dialect refuses it by name.
 """
 
 import functools

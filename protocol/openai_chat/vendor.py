@@ -1,7 +1,7 @@
-"""What an answer of the Messages dialect says that chat/completions has no place for: the object `sluice` beside the choices.
+"""The object `sluice` beside the choices: parts of a Messages answer that chat/completions cannot express.
 
-Blocks that the provider executed, citations of documents, the native stop reason and usage. SDKs keep it as an unknown field of the
-chunk or body; it is never inside a delta, where they would try to join it. Citations of web pages become annotations.
+It holds blocks that the provider executed, citations of documents, the native stop reason and usage. SDKs keep it as an unknown field of
+the chunk or body; it is never inside a delta, where they would try to join it. Citations of web pages become annotations.
 """
 
 from typing import Any

@@ -1,7 +1,5 @@
-"""What the configuration may say about server tools: families, tools and MCP servers that the operator adds. Checked at start.
-
-Must not know: requests. What is added to which is `protocol.server_tools.families`' work.
-"""
+"""Configuration of server tools: families, tools and MCP servers that the operator adds. Checked at start. Must not know: requests.
+`protocol.server_tools.families` decides which addition applies."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,8 +1,8 @@
-"""The answer of a model that was told of its tools in the prompt: its text read as calls, thoughts and text.
+"""Reads the answer of a model that got its tools in the prompt: splits the text into calls, thoughts and text.
 
-A call counts only if its tool was offered and may be called now, its arguments are one JSON object that every parser reads
-alike (or does once a comma or closing brackets are put right), and they fit the tool's schema. Everything else stays text,
-which the session's policies look at as they do at any text.
+A call counts under three conditions: its tool was offered and may be called now; its arguments are one JSON object that every parser reads
+alike (if necessary after a comma or closing brackets are corrected); and they fit the tool's schema. Everything else stays text, and the
+session's policies treat it as any other text.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Tools for models without native tool calls: written into the prompt, with the calls and results of the history (docs/protocol.md 2.2).
+"""Writes tools into the prompt of models without native tool calls, with the calls and results of the history (docs/protocol.md 2.2).
 
-What tools answered is untrusted: each result stands as JSON between tags that carry a nonce of the call, and neither the
-nonce nor a tag can stand in it, so that it can neither close its section nor imitate a call.
+Tool results are untrusted. Each result is JSON between tags that carry a nonce of the call. Neither the nonce nor a tag can occur in the
+result, so a result can neither close its section nor imitate a call.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What a candidate says: the calls in a piece of text that is complete, or as complete as it gets (docs/protocol.md 2.2)."""
+"""Reads the calls of a candidate: a piece of text that is complete, or as complete as it gets (docs/protocol.md 2.2)."""
 
 import itertools
 import json
@@ -151,7 +151,7 @@ class Reader:
             return FoundCall(raw, name, as_text(raw) if raw else "", strict=False)
 
     def _lenient(self, raw: str, candidate: Candidate) -> list[Piece]:
-        """What does not parse: repaired if that is all it takes, else taken as it stands where it has a name and arguments."""
+        """Read text that does not parse: repaired if possible, otherwise taken as it is if it has a name and arguments."""
         closers = "".join("}" if s == "{" else "]" for s in reversed(candidate.stack))
         repaired = _TRAILING_COMMA.sub(r"\1", raw[candidate.start :] + candidate.quote + closers)
         body = "{" + repaired if raw[:1] in "\"'" else repaired

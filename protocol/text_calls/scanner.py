@@ -1,14 +1,14 @@
-"""Tool calls that a model writes as text, found while the text comes (docs/protocol.md 2.2).
+"""Finds tool calls that a model writes as text, while the text arrives (docs/protocol.md 2.2).
 
-Models without native tools answer so, and so does any model that wants past a judge: clients with parsers of their own
-run such text. The scanner lets ordinary text through and holds what may become a call until it is complete.
+Models without native tools answer this way, and so may any model that wants to evade a judge: clients with parsers of their own run such
+text. The scanner passes ordinary text and holds a possible call until it is complete.
 
-Theory. Outside a candidate one search finds the next character at which one may begin; what comes before is let go. A
-candidate is an object whose key at hand belongs to a call, a fragment from such a key to the end of its object, a fence
-or a tag in front of one of these, an object behind words that name a call (these went out, the arguments do not), or a
-list of calls as code. Its end is found by counting brackets outside strings, each character once. Then it is
-parsed once, and every object in it that is a call becomes a piece, with the text before it; so no call's text goes out with
-another's. What is no call is text. Bounded: past MAX_HELD a candidate is decided as far as it came.
+Theory. Outside a candidate, one search finds the next character at which a candidate may begin; the text before it is released. A candidate
+is one of: an object whose current key belongs to a call; a fragment from such a key to the end of its object; a fence or tag in front of
+one of these; an object after words that name a call (the words are already released, the arguments are not); a list of calls as code. Its
+end is found by counting brackets outside strings, each character once. Then it is parsed once. Every object in it that is a call becomes a
+piece, with the text before it, so the text of one call is never released with another. Everything else is text. Bounded: past MAX_HELD a
+candidate is decided as far as it came.
 """
 
 import re

@@ -32,7 +32,7 @@ from tests.support.servers.stores import Server, client, database, own_postgres,
 ROLES: tuple[Role, ...] = ("gateway", "policy", "judge", "audit")
 SETTLE_S = 90.0
 SDK_EVERY = 10
-SIGNS = ("audit conflict", "replay came out differently", "call broken", "Exception in callback", "task failed", "set aside")
+SIGNS = ("audit conflict", "a replay gave other outputs", "call broken", "Exception in callback", "task failed", "set aside")
 """What no log may say, whatever breaks."""
 UNBROKEN_LEASE_S = 3.0
 """Where nothing is broken on purpose a machine that stands still for a second, or its disk (each write waits for it), is no takeover."""

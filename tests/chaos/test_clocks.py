@@ -1,4 +1,4 @@
-"""Processes whose clocks are an hour off: leases, signs of life, order and deadlines are spans or on Redis' clock."""
+"""Processes whose clocks are an hour off: leases, heartbeats, order and deadlines are spans or on Redis' clock."""
 
 import signal
 from pathlib import Path

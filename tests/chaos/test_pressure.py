@@ -235,7 +235,9 @@ def test_c13_a_slow_worker_pool(tmp_path: Path, redis_url: str, database_url: st
             compared(gaps_p95, slow, figure, "a slow worker pool: p95 of the gaps in the calls it holds")
             assert all(r.is_alive() for r in served), "the worker was free too soon"
             assert_refused(refused)
-            assert {b"too many calls" in r.received for r in refused} == {True, False}, "some for the queue's bound, some for their time"
+            assert {b"limit for open and waiting calls" in r.received for r in refused} == {True, False}, (
+                "some for the queue's bound, some for their time"
+            )
             figure("a slow worker pool: slowest refusal (claim_s 1)", max(r.elapsed_s for r in refused), "s")
             joined(served, 90)
             assert all(r.has_all(900) for r in served)
@@ -288,7 +290,7 @@ def test_d10_a_slow_postgres(tmp_path: Path, redis_url: str, database_url: str, 
             wait_for(is_refused, timeout_s=40, what="the backlog's bound")
             refused = [Reader(product.url, request("hello", d), dialect=d) for d in DIALECTS]
             joined(refused)
-            assert_refused(refused, b"record is too far behind")
+            assert_refused(refused, b"limit for unwritten audit records")
             assert all(r.is_alive() for r in streams), "they were done before the bound"
             joined(streams)
             assert all(r.has_all(1500) for r in streams), "open calls go on past the bound"

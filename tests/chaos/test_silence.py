@@ -1,4 +1,4 @@
-"""How long a client of a silent upstream waits for a sign of life, with the limits as they are delivered, in real time."""
+"""How long a client of a silent upstream waits for a keepalive, with the limits as they are delivered, in real time."""
 
 import time
 from itertools import pairwise

@@ -98,7 +98,7 @@ def test_an_upstream_that_no_descriptor_is_left_for_is_not_called_unreachable(pr
         _, hard = limits_of(gateway.pid)
         resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (least, hard))
         answer = ask("gpt-x")
-        assert answer.status_code == 503 and "the gateway has no file descriptor left" in answer.text, answer.text
+        assert answer.status_code == 503 and "this gateway has no file descriptor left" in answer.text, answer.text
         wait_for(lambda: "gateway_descriptors" in gateway.tail(), what="the log")
         resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (hard, hard))
         assert "the upstream" in ask("gpt-x").text and "descriptor" not in ask("gpt-x").text

@@ -56,12 +56,12 @@ def test_no_worker_there(tmp_path: Path, redis_url: str, database_url: str, upst
     product = begin(tmp_path, redis_url, database_url, upstream, {"claim_s": 0.3, "queue": 3}, "gateway", "audit")
     try:
         for dialect in DIALECTS:
-            overloaded(ask(product, dialect), dialect, "no worker")
+            overloaded(ask(product, dialect), dialect, "no policy worker")
         answer = ask(product, "openai")
         assert answer.json()["error"]["code"] == "no_worker"
         # all three wait for a worker now
         for dialect in DIALECTS:
-            overloaded(ask(product, dialect), dialect, "too many calls")
+            overloaded(ask(product, dialect), dialect, "limit for open and waiting calls")
         product.start("policy")
         store: Any = product.redis
         wait_for(lambda: store.xlen(layout.dispatch_key(0)) == 0, what="the refused calls are put away")
@@ -103,7 +103,7 @@ def test_a_gateway_has_as_many_calls_as_it_may(tmp_path: Path, redis_url: str, d
         store: Any = product.redis
         wait_for(lambda: store.xlen(layout.dispatch_key(0)) == 1, what="the first call")
         for dialect in DIALECTS:
-            overloaded(ask(product, dialect), dialect, "no more calls")
+            overloaded(ask(product, dialect), dialect, "limit for open calls")
         slow.join(20)
         assert first[0].status_code == 200
         assert upstream.asked == []

@@ -89,4 +89,4 @@ def test_a_record_that_stays_away_ends_the_call_with_an_error(product: Product) 
     finally:
         os.kill(writer.pid, signal.SIGCONT)
     assert answer.status_code == 503
-    assert answer.json()["error"]["message"] == "the record cannot be written now"
+    assert answer.json()["error"]["message"] == "the audit log cannot be written now"

@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 CLAIM_S = LEASE_S = 5.0
 """As they are by default: what waits for its lease comes too late."""
 SOON_S = 4.0
-"""A second without a sign of life, two looks, and what a busy machine adds."""
+"""A second without a heartbeat, two looks, and what a busy machine adds."""
 CALLS, TRIES = 8, 20
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
 

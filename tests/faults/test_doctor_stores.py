@@ -222,8 +222,8 @@ def test_a_redis_that_cannot_write_its_file_is_named_by_doctor_and_ready(tmp_pat
         wait_for(
             lambda: ready() == (503, f"Redis {fault(valkey.url).partition(' ')[2].partition(' ')[2].partition(' ')[2]}"), what="/ready"
         )
-        # for longer than signs of life last, which cannot be written either
-        wait_for(lambda: not live.Live(load_config(product.config_file), store)._present(), timeout_s=20, what="no sign of life")
+        # for longer than heartbeats last, which cannot be written either
+        wait_for(lambda: not live.Live(load_config(product.config_file), store)._present(), timeout_s=20, what="no heartbeat")
         assert ready()[1].startswith("Redis cannot write its append-only file")
         found = doctor.check_all(load_config(product.config_file), valkey.url, url)
         sentences = [sentence for _, state, sentence in found if state == "failed"]

@@ -110,7 +110,7 @@ def test_an_entry_of_a_call_that_cannot_be_read_ends_that_call(product: Product,
         # at once: on a slow machine it would have ended before the others had begun
         wait_for(partial(put_next, store, victim.id, GARBAGE[what]), what="room for the entry")
     for victim in victims:
-        assert b"the policy workers gave this call up" in victim.end().seen.body
+        assert b"the policy workers could not finish this call" in victim.end().seen.body
         assert end_on_record(product, victim.id) == ("FAILED", "stream_protocol_error")
         assert store.hget(layout.ctl_key(victim.id), "t") == b"closed"
     for other in others:

@@ -113,7 +113,7 @@ async def test_an_answer_of_very_many_calls_in_text_costs_nobody_else(product: P
 
 @pytest.mark.parametrize(("size", "silence_s"), [(10, 3 * SILENCE_S), (200_000, SILENCE_S)])
 async def test_a_policy_that_hangs_in_a_request_costs_its_call_alone(product: Product, figure: Figure, size: int, silence_s: float) -> None:
-    """A large one beside the loop; a small one on it, a second of CPU long, and for want of a sign of life on another worker's too."""
+    """A large one beside the loop; a small one on it, a second of CPU long, and for want of a heartbeat on another worker's too."""
     body = {"model": "gpt-x", "messages": user("x" * size)}
     codes = await beside_innocents(
         product, figure, f"a hook hangs in a request of {size} bytes", lambda: ask(product, body, policy=HANGS[0]), silence_s=silence_s

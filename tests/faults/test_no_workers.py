@@ -45,7 +45,7 @@ def test_c10_without_workers_calls_are_refused_fast_and_skipped_later(
         joined(readers)
         assert {r.status for r in readers} == {503}
         assert all(int(r.headers["retry-after"]) >= 1 and b'"error"' in r.received for r in readers)
-        at_once = [r for r in readers if b"too many calls" in r.received]
+        at_once = [r for r in readers if b"limit for open and waiting calls" in r.received]
         assert len(at_once) == 144, "past the queue's bound"
         figure("no workers: slowest refusal of 150 calls at once (claim_s 1)", max(r.elapsed_s for r in readers), "s")
         product.start("policy")

@@ -47,7 +47,7 @@ def own_set(product: Product, worker: int) -> str:
         fields = [field.decode().split(":", 2) for field in store.hgetall(layout.WORKERS_KEY)]
         return [field[1] for field in fields if field[0] == "set" and field[2].endswith(f"-{worker}")]
 
-    return wait_for(shown, what="its sign of life")[0]
+    return wait_for(shown, what="its heartbeat")[0]
 
 
 def ask(product: Product) -> httpx.Response:

@@ -81,7 +81,7 @@ def refusal(product: Product, dialect: DialectName) -> httpx.Response | None:
     try:
         answer = ask(product, dialect, timeout_s=1)
     except httpx.ReadTimeout:
-        # it began just before Redis was full, and waits like the open ones, which have no sign of life for longer than `activity_s` then
+        # it began just before Redis was full, and waits like the open ones, which have no heartbeat for longer than `activity_s` then
         return None
     return answer if answer.status_code == 503 else None
 

@@ -54,7 +54,7 @@ def impatient(product: Product, begun: threading.Event) -> tuple[str, bytes]:
 
 
 def refuse_writes(product: Product) -> None:
-    """Refuse them from now on, every gateway's sign of life being as old as after a longer time of it."""
+    """Refuse them from now on, every gateway's heartbeat being as old as after a longer time of it."""
     store: Any = product.redis
     with store.pipeline(transaction=True) as pipe:
         for key in store.keys(layout.gateway_key(0, "*")):

@@ -145,7 +145,7 @@ def test_what_the_gateway_writes_itself_is_on_record(product: Product, record: "
     assert ended(record, call_id) == ("FAILED", "stream_timeout")
     no_differences(record, call_id)
     [own] = [detail for kind, _, detail in events(record, call_id) if kind == "frame"]
-    assert received.endswith(own.encode()) and b"no sign of life" in own.encode()
+    assert received.endswith(own.encode()) and b"no heartbeat" in own.encode()
 
 
 # --- what changed on the way ---

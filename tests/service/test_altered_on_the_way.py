@@ -65,7 +65,7 @@ async def test_altered_releases_and_bodies_are_marked(
             await wait_until(lambda: len(said(url)) == 5, what="all calls are sealed", timeout_s=20)
     expected = {whole: [], with_token: [], released: [Hole.PAYLOAD], other_token: [Hole.BODY], other_large: [Hole.BODY]}
     assert said(url) == expected
-    assert "records are not what their senders hashed" in caplog.messages
+    assert "records differ from the hashes of their senders" in caplog.messages
     assert NOTE in without_tokens(TOKEN)
     report = verify(url)
     assert report.ok and report.incomplete_calls == {released, other_token, other_large} and report.extended == 0

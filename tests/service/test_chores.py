@@ -129,6 +129,6 @@ async def test_a_chore_that_fails_again_and_again_waits_longer(monkeypatch: pyte
         await process.keep("one", fails)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     assert {record.message for record in caplog.records} == {
-        "a background task ended: it begins again",
-        "a background task failed: it begins again",
+        "a background task ended: restarting it",
+        "a background task failed: restarting it",
     }

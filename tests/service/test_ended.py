@@ -184,7 +184,7 @@ async def test_what_ended_long_before_is_forgotten(redis: Connection, monkeypatc
 
 
 async def test_two_looks_at_once_name_each_call_once(redis: Connection) -> None:
-    """A sign of life is also given between two, when much was read."""
+    """A heartbeat is also given between two, when much was read."""
     lost = EndsToTell(redis, "g", 1)
     calls = [opened() for _ in range(5)]
     for call in calls:
@@ -207,11 +207,9 @@ async def test_so_many_calls_are_remembered_and_named(redis: Connection, caplog:
     assert not lost.warnings
     # only now are those missed that were forgotten
     await lost.look("2", known=True)
-    assert "Redis may have lost more calls at once than the 10,000 that a gateway remembers" in lost.warnings[0]
+    assert "Redis may have lost more ended calls than the 10,000 that a gateway remembers" in lost.warnings[0]
     assert f"'MAXLEN', '~', {MAX_ENDED_CALLS}," in scripts.FINISH
-    assert [r.message for r in caplog.records].count(
-        "more calls may be lost than can be told: the record may lack some without a mark"
-    ) == 1
+    assert [r.message for r in caplog.records].count("too many ended calls to check: the audit log may lack some without a mark") == 1
 
 
 async def test_calls_past_the_bound_that_are_to_be_told_are_no_secret(redis: Connection, caplog: pytest.LogCaptureFixture) -> None:
@@ -224,7 +222,7 @@ async def test_calls_past_the_bound_that_are_to_be_told_are_no_secret(redis: Con
     lost.tell(call)
     lost.tell(call)
     assert lost.warnings and sum(map(len, lost._to_tell)) == MAX_REMEMBERED_CALLS
-    assert len([r for r in caplog.records if "more calls may be lost than can be told" in r.message]) == 1
+    assert len([r for r in caplog.records if "too many ended calls to check" in r.message]) == 1
 
 
 class Counting:

@@ -128,7 +128,7 @@ async def test_a_server_that_somebody_else_told_to_end_is_ended_and_started_agai
     await wait_until(partial(has_said, said, 2))
     told.unlink()
     await wait_until(partial(has_said, said, 3))
-    assert "told to end by somebody else" in said[0] and "was killed by SIGTERM" in said[1] and "is back" in said[2]
+    assert "told to stop by somebody else" in said[0] and "was killed by SIGTERM" in said[1] and "is back" in said[2]
     assert kept.pids["server"] != first
 
 

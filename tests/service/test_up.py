@@ -264,7 +264,7 @@ def test_a_postgres_that_somebody_told_to_shut_down_comes_back(data_dir: Path, t
         assert hello(ready) and wait_for(lambda: ask(ready, "/audit/calls")["items"])
         os.kill(ready["pids"]["postgres"][0], signal.SIGTERM)
         wait_for(lambda: "postgres is back" in launcher.said(), timeout_s=START_S)
-        assert "postgres was told to end by somebody else" in launcher.said()
+        assert "postgres was told to stop by somebody else" in launcher.said()
         wait_for(lambda: doctor(data_dir)[0] == 0, timeout_s=START_S, what="all is well")
         assert launcher.stop() == 0
 

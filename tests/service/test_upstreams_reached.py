@@ -137,11 +137,11 @@ def test_https_to_a_port_of_http_and_a_certificate_that_is_not_trusted_are_told_
 @pytest.mark.parametrize(
     ("answer", "state", "said"),
     [
-        (b"SSH-2.0-OpenSSH\r\n", "failed", "HTTP: what it answers is no HTTP (BadStatusLine): correct base_url"),
+        (b"SSH-2.0-OpenSSH\r\n", "failed", "HTTP: its answer is not HTTP (BadStatusLine): correct base_url"),
         (b"", "failed", "HTTP: it closed the connection without an answer"),
         (b"HTTP/1.1 301 Moved\r\nlocation: /x\r\n\r\n", "warning", "reached, but it redirects (status 301)"),
         (b"HTTP/1.1 500 Oops\r\n\r\n", "warning", "reached, but it answers a listing of models with status 500"),
-        (b"HTTP/1.1 200 OK\r\n\r\n<html>", "warning", "reached, but its listing of models is none"),
+        (b"HTTP/1.1 200 OK\r\n\r\n<html>", "warning", "reached, but what it lists is not models"),
     ],
 )
 def test_what_is_no_api_is_told_apart(answer: bytes, state: str, said: str) -> None:

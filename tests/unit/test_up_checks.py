@@ -38,7 +38,7 @@ def test_a_busy_port_is_one_sentence() -> None:
 
 
 def test_a_foreign_address_is_one_sentence() -> None:
-    with pytest.raises(SettingsError, match=r"^192\.0\.2\.1 is no address of this machine: correct SLUICE_HOST$"):
+    with pytest.raises(SettingsError, match=r"^192\.0\.2\.1 is not an address of this machine: correct SLUICE_HOST$"):
         up.check_port("192.0.2.1", 8080)
 
 

@@ -1,7 +1,7 @@
-"""Request bodies on their way from Redis into the record, each once and none before its time is over.
+"""Moves request bodies from Redis into the audit log, each once and none before it may be deleted.
 
-A call's body is read when its first record or, where that was lost or is another writer's, its end is stored; which of them this
-writer has committed it keeps in mind. Tokens of other systems stay behind. Must not know: entries, acks.
+A body is read when its call's first record is stored, or its end, if the first record was lost or went to another writer. This writer
+remembers which bodies it has committed. Tokens of other systems are removed. Must not know: entries, acks.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ class Bodies:
         self._altered: list[Found] = []
 
     async def take(self, inserter: AuditInserter, begun: Mapping[str, int], ended: Collection[str]) -> dict[str, bytes]:
-        """Return the request bodies that are to go in with a batch; where they are many bytes, those before the last are committed here.
+        """Return the request bodies to insert with a batch; if they are many bytes, all but the last ones are committed here.
 
-        begun: calls with the size of their body. The end of a call may come before its beginning, which another writer held or whose
-        delivery was lost: then its body is kept now, because it is deleted after the end.
+        begun: calls with the size of their body. A call's end may arrive before its beginning, which another writer held or whose delivery
+        was lost: then its body is stored now, because it is deleted after the end.
         """
         strange = [c for c in dict.fromkeys(ended) if c not in self._kept and c not in begun]
         sizes = {**begun, **await self.sizes(await self._until_stored(inserter.without_body, strange) if strange else ())}

@@ -1,12 +1,11 @@
-"""Calls that ended, as Redis and gateways report, and what the record holds of them: those that are not whole are marked as incomplete.
+"""Compares ended calls, as Redis and gateways report them, with the audit log, and marks calls with missing records as incomplete.
 
-A PostgreSQL that was set back to an older copy, or an audit stream that somebody cut, loses calls without a trace in the record. Redis
-names each call that ended on a stream of its own, in the step that writes its end onto the audit stream; a gateway adds those of which
-Redis lost the stream, and those that had just ended when Redis came back without its last writes. Each is looked up when everything on
-the audit stream up to its end must be on record, and once more later, because a record that is set back loses what was seen in it before.
-
-No call is marked as long as something of it may still come: entries that wait for PostgreSQL or that a writer holds, and a call that
-goes on in Redis. What is missing must be missing twice. Every writer checks every call: two that find the same write the same event.
+A PostgreSQL that was restored from an older copy, or an audit stream that somebody trimmed, loses calls without a trace. So the script that
+writes a call's end onto the audit stream also names the call on a separate stream. Gateways add calls whose stream Redis lost, and calls
+that had just ended when Redis came back without its last writes. Each call is checked when everything on the audit stream up to its end
+must be stored. It is checked once more later, because a database that is restored also loses what the first check saw. A call is not marked
+while records of it may still arrive: entries that wait for PostgreSQL or that a writer holds, or a call that is still open in Redis.
+Something counts as missing after two checks. Every writer checks every call; two writers that find the same hole write the same event.
 """
 
 import logging
@@ -71,7 +70,7 @@ class EndedCalls:
         calls = await inserter.mark(self._found) if self._found else []
         self._found = []
         if calls:
-            log.error("calls ended that are not whole on record", extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))})
+            log.error("ended calls are incomplete in the audit log", extra={"count": len(calls), "calls": ", ".join(map(str, calls[:5]))})
         grown, self._grown = {*calls, *self._grown}, []
         return sorted(grown)
 
@@ -135,7 +134,7 @@ class EndedCalls:
             closed = layout.unpack_entry(blob)
             sums = layout.unpack_relayed(closed.chunks[0]) if closed.chunks else None
         except StreamProtocolError:
-            log.error("what a gateway reports of a call cannot be read", extra={"call_id": call_id})
+            log.error("unreadable report of a gateway about a call", extra={"call_id": call_id})
             return
         if sums is None:
             return

@@ -1,8 +1,8 @@
-"""Orphaned calls: they are on record without an end, and no worker can write one, as Redis has lost them or has them as closed.
+"""Orphaned calls: calls in the audit log without an end, which no worker will write, because Redis has lost them or shows them as closed.
 
-A Redis that comes back without its last writes may have lost a call's end record, and with the lease no worker is left that would write
-another. Audit writers look for such calls. One is ended only when its lease has been lost or closed for as long as a worker may still end
-the call by itself, and when everything that was on the audit stream when the call was first missed is on record.
+A Redis that comes back without its last writes may have lost a call's end record and its lease, so no worker would write another end. Audit
+writers look for such calls. They end a call only when two conditions hold: its lease has been missing or closed for as long as a worker may
+still end the call by itself, and everything that was on the audit stream when the call was first missed is stored.
 """
 
 import asyncio

@@ -1,11 +1,9 @@
-"""Seals ended calls and writes checkpoints, beside the draining of the audit writer, on a thread and a connection of its own.
+"""Seals ended calls and writes checkpoints, next to the audit writer's main loop, on its own thread and connection.
 
-A call is sealed when its end is in Postgres and every entry of its audit stream up to that end is acked, by whichever writer: then
-all that was recorded before the end is in. A sweep finds what a process that died had still to seal. What comes later (a worker
-that lost its call records that) was seen by the writer that inserted it, which adds a part to the seal before it acks the entry.
-
-What is sealed at once has so long; where that is not enough, less is sealed at once, down to single calls. A call that takes too long alone
-is put off, and no other waits for it.
+A call is sealed when its end is in Postgres and every entry of its audit stream up to that end is acknowledged, by any writer: then
+everything recorded before the end is stored. A sweep finds calls that a dead process left unsealed. A worker that lost its call may record
+that later. The writer that inserts such a record adds a part to the seal before it acknowledges the entry. Sealing a batch has a time
+limit; past it the batch is made smaller, down to single calls. A single call past the limit is deferred, and no other call waits for it.
 """
 
 import asyncio
@@ -35,7 +33,8 @@ YIELD_S = 30.0
 MAX_WAITING = 100_000
 """Ended calls kept in mind; past it they are left to the next sweep."""
 SILENT_S = 90.0
-"""What the sealer is asked for takes less, or it asks for too much, or the server has stopped: statements have a shorter time-out."""
+"""Requests to the sealer take less than this. Otherwise they ask for too much, or the server has stopped: statements have a shorter
+timeout."""
 AGAIN_S, LONGEST_AGAIN_S = 60.0, 3600.0
 """How long a call is put off that takes too long, the longest after some times: all who seal wait for each try."""
 OLD_S = 86_400 / 2
@@ -81,7 +80,7 @@ class SealLoop:
         for call in call_ids:
             self._later.setdefault(call, _NOW)
         added = await self._seal(self._due(call_ids))
-        log.warning("records after the seal of their call", extra={"action": "late", "calls": len(call_ids), "seals": added})
+        log.warning("records came after the seal of their call", extra={"action": "late", "calls": len(call_ids), "seals": added})
 
     async def run(self) -> None:
         """Seal and write checkpoints until cancelled."""
@@ -168,7 +167,7 @@ class SealLoop:
         # it was this one that took so long: the others may be sealed together again
         self._at_once = BATCH
         extra = {"action": "put off", "call_id": str(call), "seconds": pause_s, "error": str(error.__cause__ or error)[:120]}
-        log.error("a call takes too long to be sealed: it is tried again later, the others go on", extra=extra)
+        log.error("sealing a call takes too long: it is retried later, the others go on", extra=extra)
         # should this process die: who asked goes on, and no sweep finds a call that has a seal
         await self._redis.call("SADD", layout.unsealed_key(), str(call))
 

@@ -1,14 +1,15 @@
-"""The forms in which a judge model can be asked for its reply, and which of them each model takes, as far as it is known.
+"""Forms of the request to a judge model, and which form each model accepts, as far as known.
 
-Theory. A form is how the reply's shape is asked for: by a JSON Schema, as any JSON object, as the arguments of a forced tool call, or in
-words alone. Whatever the form, the reply is read by the same strict rules; a weaker form loses replies, it does not accept more. Servers
-differ in what they know, so a model is asked in its dialect's first form, and where that is refused in the next. The form that brought the
-first reply is kept for the life of the process. A refusal after that moves the one question: what it says may be chance, or made by whoever
-is judged, and must not change how all others are asked.
+Theory. A form is the way in which the shape of the reply is requested: by a JSON Schema, as any JSON object, as arguments of a forced tool
+call, or in words alone. All replies are read by the same strict rules; a weaker form loses replies and does not accept more. Servers
+support different forms, so a model is asked in the first form of its dialect, and after a refusal in the next. The form that brings the
+first reply is kept for the life of the process. A later refusal changes the form of that one question only: it may be chance, or provoked
+by the judged model, and must not change how others are asked.
 
-A refusal is an error that names what the form uses. Of a model that has taken no form yet, 400 and its like are one whatever they say. An
-overload is none: 429, and any 5xx that names nothing. Only a plain 500 of such a model is in doubt, because some servers answer so to
-what they do not know: the next form is tried once, and kept when two questions, one after the other, went the same way.
+A refusal is an error that names something the form uses. Until a model has accepted a form, 400 and similar status codes are refusals
+whatever they say. An overload is not a refusal: 429, and a 5xx that names nothing. A plain 500 before the first accepted form is ambiguous,
+because some servers answer so to unknown fields. Then the next form is tried once, and it is kept after two questions in a row went that
+way.
 """
 
 import logging

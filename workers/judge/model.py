@@ -35,7 +35,7 @@ _SILENT_S = 660.0
 
 
 class Trial(msgspec.Struct):
-    """What came of asking, also where it ended in an error: requests sent, the last raw reply, and what is noted of it for the record."""
+    """The result of asking, also after an error: requests sent, the last raw reply, and notes for the audit log."""
 
     attempts: int = 0
     reply: str = ""
@@ -72,9 +72,9 @@ class _Busy(_Again):
 
 
 class Pace:
-    """How many questions an upstream is asked at once: after a 429 half of those that were, one more for so many answers.
+    """Limits the questions that an upstream is asked at once: a 429 halves the limit, and a number of answers raises it by one.
 
-    Without it, whoever asks most makes the upstream refuse everybody's questions alike. Who waits is asked in order.
+    Without it, the busiest process would make the upstream refuse everybody's questions. Waiting questions are asked in order.
     """
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ class JudgeModels:
 
 
 def _facts(answer: bytes) -> JudgementFacts:
-    """What is noted of an answer; one that counts in another way has no numbers, and may be a reply all the same."""
+    """Notes about an answer. An answer with another way of counting has no numbers, and may still be a reply."""
     try:
         used = msgspec.json.decode(answer, type=_Counted).usage or _Usage()
     except (ValueError, RecursionError):

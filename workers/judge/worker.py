@@ -3,9 +3,9 @@
 A fact is set once: whichever answer is first stays, so a question asked twice has one answer. Whatever goes wrong is
 stored as a judgement with `error`, which the policy blocks. While it works on a question the judge shows a heartbeat.
 
-arq polls its queue every 0.5 s. Here a bell (a list, BLPOP) wakes an idle judge when a question comes, and polling stays as the
-fallback. A judge that has an answer stores it and takes its next job in one script. One judge gives 1,900 rule-based
-judgements a second.
+arq polls its queue every 0.5 s. Here a wake-up (an item of a list, BLPOP) wakes an idle judge when a question comes; polling stays as the
+fallback. A judge that has an answer stores it and takes its next job in one script. One judge gives 1,900 rule-based judgements a
+second.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _STORE_S, RETRY_S = 5.0, 0.1
 _REJECTED_TTL_S = 604_800
 _RETRY_TTL_S = 88_400
 """arq's own: how long it remembers how often a job was tried."""
-UNREAD, UNHEARD, UNSEEN = "the judge queue cannot be read", "the judges' bell cannot be heard", "the judge queue cannot be looked at"
+UNREAD, UNHEARD, UNSEEN = "the judge queue cannot be read", "the judges' wake-ups cannot be received", "the judge queue cannot be checked"
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
 _decode_ask = msgspec.json.Decoder(Ask).decode
@@ -70,7 +70,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A job that is this judge's: its id, text, how often it was taken, how long an answer is of use, and the value of its sign of life."""
+    """A job that is this judge's: its id, text, how often it was taken, how long an answer is of use, and the value of its heartbeat."""
 
     job_id: str
     text: bytes
@@ -123,21 +123,21 @@ class Judge:
 
 
 class JudgeWorker(Worker):
-    """arq's worker with places of our own: each takes a job, answers it, and stores the answer in the script that takes the next.
+    """arq's worker with its own slots: each slot takes a job, answers it, and stores the answer in the script that takes the next job.
 
-    arq has each worker try the whole queue from its head, three round trips a job, so that judges meet at every job, and each job has
-    three more: 5.9 ms of CPU of a judge a judgement with 8 judges and 32 questions. `rejected` counts jobs that are not our JSON (a
-    pickle is never unpickled).
+    With arq's own loop each worker tries the whole queue from its head, with three round trips for each job, so judges compete for every
+    job, and each job costs three more: 5.9 ms of CPU for each judgement with 8 judges and 32 questions. `rejected` counts jobs that are not
+    our JSON (a pickle is never unpickled).
     """
 
-    def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, bell: Connection, *, ttl_ms: int, concurrency: int) -> None:
+    def __init__(self, judge: Judge, pool: ArqRedis, redis: Connection, wake_ups: Connection, *, ttl_ms: int, concurrency: int) -> None:
         super().__init__(
             [func(judge.work, name=FUNCTION)], queue_name=layout.JUDGE_QUEUE, redis_pool=pool, handle_signals=False, max_jobs=concurrency,
             job_timeout=_JOB_TIMEOUT_S, keep_result=0, max_tries=5, job_serializer=serialize, job_deserializer=deserialize,
             log_results=False,
         )  # fmt: skip
         self.rejected = 0
-        self._redis, self._bell, self._ttl_ms = redis, bell, ttl_ms
+        self._redis, self._wake_ups, self._ttl_ms = redis, wake_ups, ttl_ms
         self._listening = asyncio.Lock()
         self._held: dict[str, Taken] = {}
         self._places, self._resting = set[asyncio.Task[None]](), set[asyncio.Task[Any] | None]()
@@ -269,14 +269,14 @@ class JudgeWorker(Worker):
             return None
 
     async def _rest(self) -> bool:
-        """Wait for a bell, or as long as Redis may be asked to wait: arq's poll. One place listens at a time."""
+        """Wait for a wake-up, or as long as Redis may be asked to wait: arq's poll. One place listens at a time."""
         me = asyncio.current_task()
         self._resting.add(me)
         try:
             async with self._listening:
-                rung = await self._bell.call("BLPOP", layout.JUDGE_WAKE_UPS, str(self._bell.block_ms / 1000)) is not None
+                woken = await self._wake_ups.call("BLPOP", layout.JUDGE_WAKE_UPS, str(self._wake_ups.block_ms / 1000)) is not None
                 self._found(UNHEARD)
-                return rung
+                return woken
         except (StreamConnectionLost, RedisError) as error:
             self._lost(UNHEARD, error)
             await asyncio.sleep(0.2)
@@ -285,7 +285,7 @@ class JudgeWorker(Worker):
             self._resting.discard(me)
 
     async def _keep_alive(self) -> None:
-        """Show signs of life for what is worked on, look around now and then, and keep arq's own record of health."""
+        """Show heartbeats for what is worked on, look around now and then, and keep arq's own record of health."""
         looked = 0.0
         # not for ever: arq's client may take a cancellation for a time-out
         while self.allow_pick_jobs or self._held:
@@ -321,10 +321,9 @@ class JudgeWorker(Worker):
         log.error("a job that is not ours was rejected", extra={"action": "reject"})
 
     async def _look_around(self) -> None:
-        """Now and then take away jobs whose judge is gone: arq would keep them as long as a job may take, and they count as waiting.
-
-        Gone: nobody here works on it, and no heartbeat at two looks. Whoever needs the answer asks anew (`JudgeQueue.died`).
-        """
+        """Now and then remove jobs whose judge is dead: arq would keep them for the longest time a job may take, and they count as waiting.
+        A judge counts as dead if nobody here works on the job and its heartbeat was missing at two checks. Who needs the answer asks again
+        (`JudgeQueue.died`)."""
         job_ids = await self._redis.call("ZRANGEBYSCORE", layout.JUDGE_QUEUE, "-inf", "+inf", "LIMIT", 0, 2 * MAX_JUDGE_QUEUE)
         for job_id in job_ids:
             if not is_ours(job_id):
@@ -364,11 +363,11 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     """Take questions until `stopping` is set, then finish those begun within `limits.drain_s`."""
     name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
     url, silent_s = settings.redis_url, settings.config.limits.redis_silent_s
-    redis, bell = Connection(url, name="judge", silent_s=silent_s), Connection(url, name="judge-bell", silent_s=silent_s)
+    redis, wake_ups = Connection(url, name="judge", silent_s=silent_s), Connection(url, name="judge-wake-ups", silent_s=silent_s)
     pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
-    await asyncio.gather(redis.open(), bell.open())
+    await asyncio.gather(redis.open(), wake_ups.open())
     judge, ttl_ms = Judge(settings), int(settings.config.limits.call_ttl_s * 1000)
-    worker = JudgeWorker(judge, pool, redis, bell, ttl_ms=ttl_ms, concurrency=settings.concurrency)
+    worker = JudgeWorker(judge, pool, redis, wake_ups, ttl_ms=ttl_ms, concurrency=settings.concurrency)
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
         asyncio.create_task(process.send_heartbeats(redis, ("judge", name), alive_file=settings.alive_file), name="heartbeats"),
@@ -388,7 +387,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
         await asyncio.gather(*loops, return_exceptions=True)
         # also when it was cancelled: a job that went on would ask its model over a session that nobody closes
         await worker.drain(0)
-        await asyncio.gather(judge.models.close(), redis.close(), bell.close(), pool.aclose(close_connection_pool=True))
+        await asyncio.gather(judge.models.close(), redis.close(), wake_ups.close(), pool.aclose(close_connection_pool=True))
 
 
 def warn_about_models(settings: Runtime) -> None:

@@ -95,7 +95,7 @@ class OwnedCall:
         self.finishing = False
         self.replaying = False
         self.from_stream = False
-        """What is pushed is not taken, but read from the stream: the call is replayed, has not begun, or its steps are large."""
+        """Pushed entries are ignored and read from the stream instead: the call is replayed, has not begun, or its steps are large."""
         self.missed = False
         """Something was pushed since the stream was read, and not wanted."""
         self.is_heavy = False
@@ -202,7 +202,7 @@ class OwnedCall:
         try:
             self.relayed = layout.unpack_relayed(entry.chunks[0])
         except StreamProtocolError as error:
-            log.error("what the gateway relayed cannot be read", extra={"call_id": self.id})
+            log.error("unreadable report of what the gateway relayed", extra={"call_id": self.id})
             self.closed = msgspec.structs.replace(entry, text=error.code)
 
     def _feed(self, entry: Entry) -> None:

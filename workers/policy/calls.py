@@ -11,7 +11,7 @@ from workers.policy.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)
 KEY_SHARE = 4
-"""Of a worker's calls one API key has at most so many times of what is free, four fifths where it is alone: others always find room."""
+"""One API key may have at most this many times the free places of a worker, so four fifths if it is alone: others always find room."""
 MOST_LAG_S = 0.5
 
 

@@ -1,14 +1,15 @@
-"""Claiming calls: new ones by consumer group, orphaned ones by the idle time of their entry.
+"""Claims calls: new calls through the consumer group, orphaned calls by the idle time of their entry.
 
-A call that its worker had not begun cannot wait for that: its gateway refuses it after `claim_s`, by default no longer than a lease. It
-is taken as soon as that worker's heartbeat stops; should the worker live after all, the claim script decides whose the call is.
+A call that its worker had not begun cannot wait for the idle time: its gateway refuses it after `claim_s`, by default no longer than a
+lease. Another worker takes it as soon as that worker's heartbeat stops. Should the first worker be alive after all, the claim script
+decides who owns the call. One script checks and renews both parts of a lease.
 
-One script checks and touches both truths of a lease. A call begins under a policy set that its START names, or not here. It stays with
-the policy revision that it began with: a worker that does not have it leaves the call to those that do, and only when nobody came for it
-in time closes it.
+A worker begins only calls whose START names its policy set. A call keeps the policy revision that it began with. A worker without that
+revision leaves the call to others, and closes it only when nobody took it in time.
 
-A call may kill the workers that take it, and each takes others down. So a worker marks the call before a step that may be its end
-(INSIDE). A call whose owner died in one is replayed after the rest, alone; the second owner in a row that dies in it is the last.
+A call may crash the workers that take it, and each crash affects other calls. So a worker marks the call before a step that may crash it
+(INSIDE). A call whose owner died in such a step is replayed after all others, alone. After a second owner in a row died in it, no worker
+tries again.
 """
 
 import asyncio
@@ -167,7 +168,7 @@ class Claims:
             try:
                 found.append(Delivery(entry.decode(), *layout.unpack_dispatch(fields)))
             except StreamProtocolError:
-                log.error("undecodable dispatch entry taken away", extra={"entry": entry.decode()})
+                log.error("removed an undecodable dispatch entry", extra={"entry": entry.decode()})
                 self._forget(shard, entry.decode())
         return found
 
@@ -176,10 +177,8 @@ class Claims:
         self._redis.send_quiet("XDEL", layout.dispatch_key(shard), entry)
 
     async def _unanswered_deliveries(self, shard: int) -> list[Delivery]:
-        """What was delivered to this worker and is not among its calls: the delivery, or a claim, was not answered.
-
-        Nobody else looks for it before a lease is over, and then it may be too late to claim it.
-        """
+        """Calls delivered to this worker that it does not have, because the answer to a delivery or claim was lost. Nobody else looks for
+        them before the lease is over, which may be too late to claim them."""
         count = self._limits.max_calls + CLAIM_BATCH
         found = await self._blocking.call(
             "XREADGROUP", "GROUP", layout.POLICY_GROUP, self._name, "COUNT", count, "STREAMS", layout.dispatch_key(shard), "0"
@@ -369,7 +368,7 @@ def _written(value: bytes, released: int) -> int:
 
 
 def _read(call_id: str, token: str, entry: str, values: list[Any], *, expired: bool) -> Claimed:
-    """What the claim script returned of a call; without it, or where it cannot be read, all but its name is left out."""
+    """Parse what the claim script returned for a call; unreadable or missing values leave only its id."""
     try:
         released, digest, recorded, policy, revision, takeovers, found, body, facts, inside, written = values
         return Claimed(

@@ -34,7 +34,7 @@ class Facts:
         self._redis, self._judges, self._turns, self._limits, self._calls, self._feeder = redis, judges, turns, limits, calls, feeder
 
     def _failed(self, call: OwnedCall, error: StreamConnectionLost | RedisError) -> None:
-        """What Redis was asked is asked again later; a call whose facts cannot be read is ended, for nobody could decide it."""
+        """Retry failed requests to Redis later, and end a call whose facts are unreadable, because nobody could decide it."""
         if isinstance(error, RedisError) and error.is_spoilt_key:
             log.error("the facts of a call cannot be read", extra={"call_id": call.id})
             self._calls.close(call, STREAM_LOST)

@@ -1,7 +1,7 @@
-"""What calls are fed with: their bodies, the entries of their streams, their facts; small steps on the loop, large ones on the lane.
+"""Feeds calls with their bodies, stream entries and facts. Small steps run on the loop, large ones on the lane.
 
-Pushed entries come to the worker itself, one step each. Here is what takes longer: a call whose beginning is large, a stream that is read
-because something was missed, is large, or belongs to a call taken over.
+Pushed entries go to the worker directly, one step for each. This module handles the slower cases: a call with a large beginning, and a
+stream that must be read because an entry was missed or is large, or because the call was taken over.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class Feeder:
             self._calls.close(call, STREAM_LOST)
             return
         if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
-            log.error("replay came out differently", extra={"call_id": call.id})
+            log.error("a replay gave other outputs than the first run", extra={"call_id": call.id})
             call.note("replay_mismatch", moment(), "the replayed session gave other outputs", now_ms())
             self._calls.close(call, "stream_protocol_error")
             return

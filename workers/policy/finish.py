@@ -1,6 +1,6 @@
-"""The end of a call: its terminal record, written in the step that lets go of it, so that there is exactly one.
+"""Ends calls: the terminal record is written in the script that releases the call, so there is exactly one.
 
-What ends in one turn of the loop, of a shard and a gateway, goes in one script call and one entry of the record.
+Calls of one shard and gateway that end in the same turn of the loop share one script call and one entry of the audit stream.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class Finisher:
         # what Redis refuses of one call (its keys are spoilt) must not keep the others from their ends
         apart = isinstance(error, RedisError) and len(batch) > 1
         if not isinstance(error, StreamConnectionLost | RedisError):
-            log.error("the end of a call failed", extra={"error": type(error).__name__})
+            log.error("a call could not be closed", extra={"error": type(error).__name__})
         for again in [[end] for end in batch] if apart else [batch]:
             asyncio.get_running_loop().call_later(RETRY_S, self._repeat, place, again)
 

@@ -84,7 +84,7 @@ class Releaser:
             if not isinstance(error, StreamConnectionLost | RedisError):
                 log.error("release failed", extra={"error": type(error).__name__})
             if isinstance(error, RedisError):
-                log.warning("release refused by redis", extra={"error": str(error)[:80]})
+                log.warning("Redis refused a release", extra={"error": str(error)[:80]})
             for call, release in asked:
                 release.is_asked = False
                 # it takes none now (it is full): calls that are over must end all the same, or they would keep it full

@@ -1,4 +1,4 @@
-"""What goes out of one call in one step: outputs of its session joined and encoded, and the arguments of the release script."""
+"""The output of one call in one step: joined and encoded outputs of its session, and the arguments of the release script."""
 
 from collections.abc import Callable
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""What a worker gets by Pub/Sub: the entries of each call's stream, and for some calls the write-once values that they wait for."""
+"""Subscriptions of a worker: entries of its calls' streams, and for some calls the write-once values that they wait for."""
 
 import asyncio
 from typing import Any

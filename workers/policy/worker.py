@@ -141,7 +141,7 @@ class PolicyWorker:
         return None
 
     def _start_of(self, claimed: Claimed) -> Start | None:
-        """What a claimed call began with. A call whose START cannot be read is ended: no worker could go on with it."""
+        """Return the START of a claimed call. A call whose START is unreadable is ended: no worker could continue it."""
         reason, gateway = STREAM_LOST, ""
         if claimed.entries:
             reason = StreamProtocolError.code

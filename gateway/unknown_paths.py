@@ -1,6 +1,5 @@
-"""What is said at paths that are not served: who asks there has, as a rule, another base URL than they need, or an endpoint of a provider
-that this gateway does not have. Only for requests that are refused: nothing here is on a call's path.
-"""
+"""Errors for unknown paths and methods. The usual cause is a wrong base URL, or a provider endpoint that this gateway does not serve, so
+the error says what to change. Runs only for refused requests, never for a call."""
 
 import re
 from collections.abc import Iterable

@@ -4,7 +4,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from gateway.audit import _make_router
-from gateway.door import RECORD, SERVED, unknown_path, wrong_method
+from gateway.unknown_paths import RECORD, SERVED, unknown_path, wrong_method
 
 HOST = [(b"host", b"localhost:8080")]
 OPENAI, ANTHROPIC = "set the base URL to http://localhost:8080/v1 ", "set the base URL to http://localhost:8080 (without /v1"
