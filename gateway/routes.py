@@ -264,7 +264,7 @@ def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 def _user_agent(headers: list[tuple[bytes, bytes]]) -> str:
     """What the client says it is, the first time that it says it."""
-    return next((value for name, value in headers if name == b"user-agent"), b"")[:MAX_USER_AGENT_CHARS].decode("latin-1")
+    return dict(headers[::-1]).get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1")
 
 
 def _timeout(value: bytes | None, default: float) -> float:

@@ -36,6 +36,14 @@ class Tick(Generic[P, T, V]):
 
     def _flush(self) -> None:
         values, self._values = self._values, {}
+        if len(values) == 1:
+            # nearly always where few calls run
+            [alone] = values.values()
+            if (prepared := self._prepare(alone, time.time_ns() // 1_000_000)) is not None:
+                place, size, sent = prepared
+                self._send(place, [sent], size)
+            self._end()
+            return
         batches: dict[P, list[V]] = {}
         sizes: dict[P, int] = {}
         prepare, most, most_bytes, at = self._prepare, self._most, self._most_bytes, time.time_ns() // 1_000_000

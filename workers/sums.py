@@ -23,9 +23,10 @@ class Decided:
     def add(self, records: Sequence[Record]) -> None:
         """Take what the session wants recorded, in its order."""
         for record in records:
-            self.rows += type(record) in _DECISIONS
-            if type(record) is ToolCallRecord or (type(record) is BlockRecord and record.block in self._verdicts):
-                self._verdicts[record.block] = record.verdict
+            if type(record) in _DECISIONS:
+                self.rows += 1
+                if type(record) is ToolCallRecord or (type(record) is BlockRecord and record.block in self._verdicts):
+                    self._verdicts[record.block] = record.verdict
 
     def counts(self) -> dict[Count, int]:
         """Return what metrics count of it."""

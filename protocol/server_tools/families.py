@@ -31,7 +31,7 @@ def allows(target: Target, family: str) -> bool:
 def check_parameters(target: Target, body: dict[str, Any], dialect: DialectName) -> None:
     """Refuse the parameters of `body` that need a family which the key lacks. Raises InvalidRequest."""
     known = table().parameters[dialect]
-    for name in [name for name in known if name in body]:
+    for name in sorted(known.keys() & body):
         family, value = known[name], body[name]
         if value in (None, False, "", [], {}):
             continue
