@@ -32,15 +32,21 @@ _MODELLED = frozenset(("type", "citations"))
 
 def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[str]]:
     """Return the beginning of a message as it may go out, and the names of what is withheld."""
-    said = {"id": event.id, "model": event.model, **{name: event.extra.get(name) for name in _OF_START}}
-    withheld = [name for name, word in said.items() if word and not (isinstance(word, str) and _NAME.fullmatch(word))]
-    withheld += [name for name in ("id", "model") if name not in withheld and read_word(name, word := getattr(event, name), chain) != word]
-    event = msgspec.structs.replace(event, **{name: "" for name in ("id", "model") if name in withheld})
-    kept = {name: value for name, value in event.extra.items() if name not in withheld}
-    extra, more = read_extra(kept, chain)
+    withheld = []
+    for name, said in ("id", event.id), ("model", event.model):
+        if said and not (_NAME.fullmatch(said) and read_word(name, said, chain) == said):
+            withheld.append(name)
+    extra = event.extra
+    for name in _OF_START:
+        if (word := extra.get(name)) and not (isinstance(word, str) and _NAME.fullmatch(word)):
+            withheld.append(name)
+    if withheld:
+        extra = {name: value for name, value in extra.items() if name not in withheld}
+    extra, more = read_extra(extra, chain)
     if not withheld and not more:
         return event, []
-    return msgspec.structs.replace(event, extra=extra), [*withheld, *more]
+    emptied = {name: "" for name in ("id", "model") if name in withheld}
+    return msgspec.structs.replace(event, extra=extra, **emptied), [*withheld, *more]
 
 
 def read_extra(extra: dict[str, Any], chain: Chain) -> tuple[dict[str, Any], list[str]]:

@@ -34,26 +34,17 @@ class Outbox:
         self.waits: list[int] = []
         self.lookups: tuple[str, ...] = ()
         self.checkpoint, self.checkpoint_digest = 0, ""
-        self._outputs: list[Output] = []
+        self.outputs: list[Output] = []
         self._hash = blake2b(digest_size=16)
         self._digest = self._hash.hexdigest()
-        self._number = self._taken = self._notes = 0
+        self._taken = self._notes = 0
         self._opaque: set[str] = set()
         self.recorded: set[int] = set()
         """Blocks whose verdict is on record: there is one for each."""
 
     def put(self, output: Output) -> None:
-        """Number and hash an output."""
-        self._outputs.append(output)
-        self._number += 1
-        try:
-            packed = _encode(output)
-        except (UnicodeEncodeError, OverflowError):
-            # a model can write lone surrogates, which no UTF-8 format takes, and whole numbers of any size
-            packed = to_bytes(repr(output))
-        self._hash.update(packed)
-        if self._number == self.checkpoint:
-            self.checkpoint_digest = self._hash.hexdigest()
+        """Add an output that is no event."""
+        self.outputs.append(output)
         if type(output) is Respond:
             self.end = self.end or output.reason
 
@@ -63,7 +54,27 @@ class Outbox:
             self.emitted_block = True
         if self.streams:
             self.visible = True
-        self.put(event)
+        self.outputs.append(event)
+
+    def _hash_outputs(self) -> None:
+        """Take what is drained into the running hash, in one go: of each output alone it costs a chunk 3 % more."""
+        outputs = self.outputs
+        kept = self.checkpoint - self._taken
+        if 0 < kept <= len(outputs):
+            self._update(outputs[:kept])
+            self.checkpoint_digest = self._hash.hexdigest()
+            outputs = outputs[kept:]
+        self._update(outputs)
+        self._digest = self._hash.hexdigest()
+
+    def _update(self, outputs: Sequence[Output]) -> None:
+        update = self._hash.update
+        for output in outputs:
+            try:
+                update(_encode(output))
+            except (UnicodeEncodeError, OverflowError):
+                # a model can write lone surrogates, which no UTF-8 format takes, and whole numbers of any size
+                update(to_bytes(repr(output)))
 
     def note(self, kind: str, seq: int, detail: str) -> None:
         """Record something that happened at chunk `seq`."""
@@ -110,9 +121,10 @@ class Outbox:
 
     def take(self) -> Taken:
         """Return what is wanted since the last time."""
-        if self._outputs:
-            self._digest = self._hash.hexdigest()
-        taken = Taken(self._taken, self._number, self._digest, self._outputs, self.records, self.asks, self.waits, self.end, self.lookups)
-        self._taken = self._number
-        self._outputs, self.records, self.asks, self.waits, self.lookups = [], [], [], [], ()
+        number = self._taken + len(self.outputs)
+        if self.outputs:
+            self._hash_outputs()
+        taken = Taken(self._taken, number, self._digest, self.outputs, self.records, self.asks, self.waits, self.end, self.lookups)
+        self._taken = number
+        self.outputs, self.records, self.asks, self.waits, self.lookups = [], [], [], [], ()
         return taken

@@ -126,7 +126,7 @@ class Session:
         """Take chunks `seq`, `seq + 1`, ...; returns what is known of each."""
         marks: list[Mark] = []
         for offset, chunk in enumerate(raw):
-            if self._rests or self._upstream is None:
+            if self._stopped or self._is_paused or self._upstream is None:
                 marks.append(("withheld", -1))
                 continue
             if self._decoder is None:
@@ -214,6 +214,12 @@ class Session:
         if self._blocks is not None:
             self._blocks.committed(block, ok, at)
             self._pump()
+
+    @property
+    def has_effects(self) -> bool:
+        """Is anything wanted since the last time?"""
+        out = self._out
+        return bool(out.outputs or out.records or out.asks or out.waits or out.lookups)
 
     def take(self) -> Taken:
         """Return what is wanted since the last time."""

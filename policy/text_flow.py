@@ -31,6 +31,7 @@ class TextFlow:
         self, outbox: Outbox, chain: Chain, slots: Slots, request: ChatRequest, heard: Answer | None, on_call: Callable[[Slot], None]
     ) -> None:
         self._outbox, self._chain, self._slots, self._request, self._on_call = outbox, chain, slots, request, on_call
+        self._reads_text = chain.reads_text
         self._reads_only_text = chain.reads_text and not chain.reads_other
         """Nobody reads what log probabilities say beside the text: what might have been said."""
         self.has_changed = False
@@ -46,7 +47,7 @@ class TextFlow:
         """Take the beginning of a block."""
         run = slot.run = self._search.begin(event)
         run.heard = None if self._heard is None else self._heard.pieces(event.kind)
-        if self._chain.reads_text:
+        if self._reads_text:
             if run.about.field in self._open:
                 # policies would read the two as they come, clients read them one after the other
                 raise RemoteProtocolError("upstream began a block of text inside another")
@@ -69,7 +70,7 @@ class TextFlow:
                 self._heard.join()
         if run.blocked:
             return "block", index
-        if not self._chain.reads_text:
+        if not self._reads_text:
             return ("allow" if self._say(slot, run, text) else "hold"), index
         if run.half or (not text.isascii() and "\ud800" <= text[-1:] <= "\udbff"):
             text = self._whole(run, text)
@@ -80,7 +81,11 @@ class TextFlow:
         if said == text and not run.echo.held and not run.waiting:
             # nearly every piece, and as most prose without a character at which a call may begin
             if run.scanner is None or (not run.held and not run.known and run.scanner.passes(text)):
-                self._release_text(slot, run, text)
+                if text is event.text and text and run.started and self.answer is None:
+                    # as it came: what `_release_text` would make of it
+                    self._slots.put(slot, event)
+                else:
+                    self._release_text(slot, run, text)
             else:
                 self._say(slot, run, text)
             return ("hold" if run.half else "allow"), index
@@ -216,7 +221,7 @@ class TextFlow:
     def stop(self, slot: Slot, run: TextRun) -> None:
         """Take the end of a block."""
         self._open.discard(run.about.field)
-        if not run.blocked and self._chain.reads_text:
+        if not run.blocked and self._reads_text:
             said, who = self._end_of_text(run)
             if isinstance(said, Block):
                 self._block_text(slot, run, said, who)
@@ -282,7 +287,7 @@ class TextFlow:
             if run.held or run.echo.is_behind or run.half:
                 run.waiting.append(event)
                 return "hold", event.index
-        elif self._chain.reads_text:
+        elif self._reads_text:
             run.kept.append(event)
             return "hold", event.index
         self._slots.put(slot, event)

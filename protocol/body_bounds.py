@@ -174,7 +174,12 @@ def _tool(tool: dict[str, Any], tools: str, position: int, schemas: _Schemas) ->
                 schemas.take(schema, f"{tools}[{position}]{kind and '.'}{kind}.{name}")
 
 
+_OPTIONS = ("stop", "stop_sequences", "metadata", "mcp_servers", "tool_choice", "response_format", "output_config", "output_format")
+
+
 def _options(data: dict[str, Any], schemas: _Schemas) -> None:
+    if data.keys().isdisjoint(_OPTIONS):
+        return
     for name in ("stop", "stop_sequences"):
         if isinstance(stops := data.get(name), list):
             _refuse(name, len(stops), "stop sequences", bounds.MAX_STOPS)

@@ -29,20 +29,20 @@ def is_tame(value: Any) -> bool:
             return False
         below: list[Any] = []
         for item in level:
-            match item:
-                case str():
-                    characters += len(item)
-                    if item and (len(item) > _MAX_CHARACTERS or not _WORD.fullmatch(item)):
-                        return False
-                case dict():
-                    characters += sum(map(len, item))
-                    if not all(map(_KEY.fullmatch, item)):
-                        return False
-                    below += item.values()
-                case list():
-                    below += item
-                case _ if not _is_plain(item):
+            kind = type(item)
+            if kind is str:
+                characters += len(item)
+                if item and (len(item) > _MAX_CHARACTERS or not _WORD.fullmatch(item)):
                     return False
+            elif kind is dict:
+                characters += sum(map(len, item))
+                if not all(map(_KEY.fullmatch, item)):
+                    return False
+                below += item.values()
+            elif kind is list:
+                below += item
+            elif not _is_plain(item):
+                return False
         if characters > _MAX_CHARACTERS:
             return False
         if not below:

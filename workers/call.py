@@ -309,7 +309,8 @@ class OwnedCall:
 
     def collect(self) -> None:
         """Move what the session wants into this call; facts that are already known are fed at once."""
-        while True:
+        # most chunks of a tool call change nothing yet
+        while self.session.has_effects:
             taken = self.session.take()
             self._outputs += taken.outputs
             if taken.records:
