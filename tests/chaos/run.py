@@ -34,11 +34,9 @@ SETTLE_S = 90.0
 SDK_EVERY = 10
 SIGNS = ("audit conflict", "a replay gave other outputs", "call broken", "Exception in callback", "task failed", "set aside")
 """What no log may say, whatever breaks."""
-UNBROKEN_LEASE_S = 3.0
-"""Where nothing is broken on purpose a machine that stands still for a second, or its disk (each write waits for it), is no takeover."""
 
 
-def config(server: Upstream, *, breaks: bool) -> dict[str, Any]:
+def config(server: Upstream) -> dict[str, Any]:
     """Short leases and clocks, two upstreams, and policies for rules, judges and neither."""
     made = base_config()
     made["upstreams"] = {
@@ -52,20 +50,18 @@ def config(server: Upstream, *, breaks: bool) -> dict[str, Any]:
     made["policies"] |= POLICIES
     made["keys"].append({"name": "hostile", "sha256": digest(HOSTILE_KEY), "roles": ["client"], "policies": ["default", *POLICIES]})
     made["limits"] |= {"redis_silent_s": 2.0, "keepalive_s": 1.0, "activity_s": 20.0, "drain_s": 7.0}
-    if not breaks:
-        made["limits"]["lease_s"] = UNBROKEN_LEASE_S
     return made
 
 
 @contextlib.contextmanager
-def stage(folder: Path, *, breaks: bool) -> Iterator[tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream]]:
+def stage(folder: Path) -> Iterator[tuple[Product, Server, Server, dict[str, Proxy], list[int], Upstream]]:
     """Everything that the run needs, up and ready."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(upstream())
         valkey, postgres = stack.enter_context(own_valkey(folder)), stack.enter_context(own_postgres(folder))
         with client(valkey) as admin:
             admin.config_set("appendfsync", "always")
-        product = Product(folder, valkey.url, postgres.url, config(server, breaks=breaks))
+        product = Product(folder, valkey.url, postgres.url, config(server))
         proxies: dict[str, Proxy] = {}
         for role in ROLES:
             proxies[f"{role}-redis"] = stack.enter_context(proxied(valkey.url))
@@ -95,7 +91,7 @@ def run(
 
     Without `attacks` nobody is hostile; where nothing `breaks`, every innocent call must be served as it should, whatever the hostile do.
     """
-    with stage(folder, breaks=breaks) as (product, valkey, postgres, proxies, ports, server):
+    with stage(folder) as (product, valkey, postgres, proxies, ports, server):
         load = Load(
             [f"http://127.0.0.1:{port}" for port in ports], seed=seed, at_once=at_once, calls=calls, hostile=hostile, attacks=attacks
         )
