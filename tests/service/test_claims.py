@@ -17,6 +17,7 @@ from tests.support.waiting import wait_until
 from workers.policy.claims import CLAIM_BATCH, Claimed, Claims
 from workers.policy.finish import Finisher
 from workers.policy.subscriptions import Subscriptions
+from workers.sums import Decided
 
 GATEWAY = "gw-1"
 COUNT = 12
@@ -138,7 +139,9 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
     for number, call_id in enumerate(ids):
         end = EndRecord(call_id=call_id, at=1, state="ENDED", reason="complete", status=200)
         owned = time.monotonic() - (100 if call_id == others else 0)
-        call: Any = SimpleNamespace(id=call_id, shard=0, gateway=GATEWAY, token=f"t{number}", released=0, last_owned=owned)
+        call: Any = SimpleNamespace(
+            id=call_id, shard=0, gateway=GATEWAY, token=f"t{number}", released=0, last_owned=owned, decided=Decided()
+        )
         call.end_records = lambda *_, end=end: [end]
         finisher.end(call, "complete", 0)
     await wait_until(lambda: len(ended) == 4, what="their ends")
