@@ -79,7 +79,7 @@ _FIXED = {
     r"(?<!\d)\d\d:\d\d:\d\d(?!\d)(\.\d{3}Z)?": lambda found: "10:26:38" + (".000Z" if found[1] else ""),
     r"(?<!\d)20\d\d-\d\d-\d\d(?!\d)": "2026-01-31",
     r"(?<![-0-9a-f])[0-9a-f]{12}(?![0-9a-f])": "0123456789ab",
-    r"\b[A-Za-z0-9+/]{43,}=*": "q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=",
+    r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{43,}=*": "q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=",
     r"\d+ checkpoints?, \d+ signed": "1 checkpoint, 1 signed",
     r'"created": ?\d+': '"created":1769855198',
     r"--cursor \S+": "--cursor lKVjYWxsc6RkZXNjxBABogVu20t5a5SwosfK4WoAAA",
