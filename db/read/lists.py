@@ -93,7 +93,9 @@ _COMPARED = {
 }
 """What each filter compares; but for `policy`, which compares the policy that decided, or that of the call."""
 _PLACES = {**dict.fromkeys(_CALL_FILTERS, ("calls",)), "name": ("tool_calls",), "verdict": ("tool_calls", "blocks")}
-"""The tables that have an index of what a filter compares; the policy that decided on a block has none."""
+"""The tables that have an index of what a filter compares."""
+_POLICY_PLACES: dict[ListName, tuple[str, ...]] = {"calls": ("calls",), "judge-blocks": ("calls", "judgements")}
+"""The same of the filter `policy`: the policy that decided on a block has no index, but where it judged, its judgement has one."""
 _LOOK_AFTER = 2
 """Where so many days did not fill the page, it is asked in which of the others a filter finds something."""
 Bounds = tuple[UUID, UUID]
@@ -183,8 +185,8 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
         rows = await connection.execute(statement, given | {"low": low, "high": high, "limit": limit - len(found)})
         found += map(Key._make, rows)
         looked += 1
-        if looked == _LOOK_AFTER and len(found) < limit and days and not _PLACES.keys().isdisjoint(given):
-            days = await _days_with(connection, given, days)
+        if looked == _LOOK_AFTER and len(found) < limit and days:
+            days = await _days_with(connection, of, given, days)
     return found
 
 
@@ -266,12 +268,15 @@ async def _days(connection: AsyncConnection, low: UUID, high: UUID, order: Order
     return found if order == "asc" else found[::-1]
 
 
-async def _days_with(connection: AsyncConnection, given: Mapping[str, Any], days: Sequence[Bounds]) -> list[Bounds]:
+async def _days_with(connection: AsyncConnection, of: ListName, given: Mapping[str, Any], days: Sequence[Bounds]) -> list[Bounds]:
     """Those of the days in which each filter by itself finds something, by its index: planning a statement for a day costs more."""
     found = []
-    for name, tables in ((name, tables) for name, tables in _PLACES.items() if name in given):
+    places = _PLACES | ({"policy": _POLICY_PLACES[of]} if of in _POLICY_PLACES else {})
+    for name, tables in ((name, tables) for name, tables in places.items() if name in given):
         within = f"x.{name} = :{name} AND x.call_id >= day.low AND x.call_id < day.high"
         found.append(" OR ".join(f"EXISTS (SELECT FROM {table} x WHERE {within} OFFSET 0)" for table in tables))
+    if not found:
+        return list(days)
     lows, highs = zip(*days, strict=True)
     statement = f"""
         SELECT day.low, day.high FROM unnest(CAST(:lows AS uuid[]), CAST(:highs AS uuid[])) WITH ORDINALITY AS day (low, high, n)
