@@ -71,9 +71,9 @@ _REQUESTS: tuple[Bound, ...] = (
         "the rest is one word", "tests/unit/test_request_attacks.py::test_what_was_left_out_is_noted_up_to_a_bound",
     ),
     Bound(
-        "lookups", "client", "earlier tool calls looked up in the record", b.MAX_LOOKUPS, "calls", "protocol.anthropic.turn",
+        "lookups", "client", "earlier tool calls looked up in the record", b.MAX_LOOKUPS, "calls", "policy.session.opening",
         "the last ones are looked up",
-        "tests/unit/test_anthropic_turn.py::test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect",
+        "tests/unit/test_call_turns.py::test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect",
     ),
 )  # fmt: skip
 _SIZES: tuple[Bound, ...] = (

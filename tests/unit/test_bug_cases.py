@@ -13,8 +13,9 @@ import pydantic
 import pytest
 from anthropic.types import message_create_params
 
-from protocol.anthropic.turn import StoredTurn, TurnBuilder
+from protocol.anthropic.turn import TurnBuilder
 from protocol.request import DialectName
+from protocol.turns import StoredTurn
 from tests.support.checks.order import check_messages_frames
 from tests.support.checks.outcomes import payloads
 from tests.support.clients.answering import Answer, Watch, direct, every_way

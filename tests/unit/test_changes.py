@@ -79,7 +79,7 @@ def session_of(client: DialectName, upstream: DialectName, *policies: Policy, bo
     call = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000, server_tools=FAMILIES)
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
     session.begin(json.dumps({"model": MODEL[upstream], **(body or BODIES[client])}).encode())
-    if session.drain().lookups:
+    if session.drain().lookup:
         session.turns([])
     return session
 
@@ -94,7 +94,7 @@ def sent_by(
     session.begin(json.dumps(asked).encode())
     taken = session.drain()
     outputs = taken.outputs
-    if taken.lookups:
+    if taken.lookup:
         session.turns([])
         outputs = session.drain().outputs
     [out] = outputs

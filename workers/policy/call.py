@@ -32,6 +32,7 @@ from protocol.records import (
     decode_records,
     encode_records,
 )
+from protocol.turns import WantedTurns
 from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
 from workers.policy.rendered import Release, digest, render
@@ -74,10 +75,10 @@ class OwnedCall:
         self.facts: dict[str, bytes] = {}
         self.open_asks: dict[str, Ask] = {}
         self.open_waits: set[int] = set()
-        self.open_lookup: tuple[str, ...] = ()
+        self.open_lookup: WantedTurns | None = None
         self.new_asks: list[Ask] = []
         self.new_waits: list[int] = []
-        self.new_lookup: tuple[str, ...] = ()
+        self.new_lookup: WantedTurns | None = None
         self.is_looking = False
         """A lookup of recorded turns is under way."""
         self.encoder: Encoder | None = None
@@ -147,7 +148,7 @@ class OwnedCall:
         self.broken = False
         self.session = self.session.anew()
         self._outputs, self._records, self.decided = [], [r for r in self._records if isinstance(r, EventRecord)], Decided()
-        self._end, self.open_lookup, self.new_lookup = "", (), ()
+        self._end, self.open_lookup, self.new_lookup = "", None, None
         self.refuse(PolicyFailed(f"this request took over {STEP_CPU_S:g} s to check: it was given up"))
 
     def give_up(self, entry: Entry | None = None) -> None:
@@ -300,7 +301,7 @@ class OwnedCall:
             self.open_waits.discard(block)
             self.session.committed(block, value == b"1", at)
         elif field == layout.TURNS_FIELD and self.open_lookup:
-            self.open_lookup = ()
+            self.open_lookup = None
             self.session.turns(unpack_fact(value))
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
@@ -321,13 +322,13 @@ class OwnedCall:
                 self.decided.add(wanted.records)
             self._digest = wanted.digest
             self._end = wanted.end or self._end
-            if not wanted.asks and not wanted.waits and not wanted.lookups:
+            if not wanted.asks and not wanted.waits and not wanted.lookup:
                 return
-            if wanted.lookups:
+            if wanted.lookup:
                 if value := self.facts.get(layout.TURNS_FIELD):
                     self.session.turns(unpack_fact(value))
                 else:
-                    self.open_lookup = self.new_lookup = wanted.lookups
+                    self.open_lookup = self.new_lookup = wanted.lookup
             for block in wanted.waits:
                 if value := self.facts.get(layout.commit_field(block)):
                     self.session.committed(block, value == b"1", self.start.at)
