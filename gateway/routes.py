@@ -18,7 +18,7 @@ from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
-from gateway.heads import LINK, Link
+from gateway.http_limits import LINK, Link
 from gateway.keyring import KeyRing, refusal
 from gateway.relay import ASGI, ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets

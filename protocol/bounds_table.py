@@ -288,15 +288,15 @@ _JUDGES: tuple[Bound, ...] = (
 _GATEWAY: tuple[Bound, ...] = (
     Bound(
         "head_bytes", "client", "bytes of a request's head, beside what comes in the same read as its end", b.MAX_HEAD_BYTES, "bytes",
-        "gateway.heads", "431, and the connection is closed", "tests/e2e/test_slow_clients.py::test_a_head_without_end_is_cut_off",
+        "gateway.http_limits", "431, and the connection is closed", "tests/e2e/test_slow_clients.py::test_a_head_without_end_is_cut_off",
     ),
     Bound(
-        "head_lines", "client", "headers of a request", b.MAX_HEADERS, "lines", "gateway.heads", "431, and the connection is closed",
+        "head_lines", "client", "headers of a request", b.MAX_HEADERS, "lines", "gateway.http_limits", "431, and the connection is closed",
         "tests/e2e/test_slow_clients.py::test_a_head_of_many_lines_is_refused",
     ),
     Bound(
-        "head_time", "client", "the time a head takes to come", b.HEAD_S, "s", "gateway.heads", "the connection is closed",
-        "tests/unit/test_heads.py::test_a_head_has_a_time",
+        "head_time", "client", "the time a head takes to come", b.HEAD_S, "s", "gateway.http_limits", "the connection is closed",
+        "tests/unit/test_http_limits.py::test_a_head_has_a_time",
     ),
     Bound(
         "target", "client", "path and query, and so cursors and filters", b.MAX_TARGET_BYTES, "bytes", "gateway.routes",
