@@ -1,4 +1,4 @@
-"""HTTP limits, and how answers are written: a head goes out with what follows or alone when nothing does; chunks where a body may follow."""
+"""HTTP limits, and how answers are written: a head with what follows or alone when nothing does; chunks where a body may follow."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
