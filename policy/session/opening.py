@@ -72,8 +72,8 @@ def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str
         return Forbidden(f"this key may not use the policy {name!r}; it {may}", code="policy_forbidden", param="x-sluice-policy")
     if asked:
         return NotFound(f"there is no policy {name!r}; this key {may}", code="policy_not_found", param="x-sluice-policy")
-    said = f"there is no policy {name!r}, the default of this key, which {may}"
-    return NotFound(f"{said}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
+    message = f"there is no policy {name!r}, the default of this key, which {may}"
+    return NotFound(f"{message}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
 
 
 def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
@@ -81,9 +81,9 @@ def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
     said, who = chain.on_request(request)
     if isinstance(said, Block):
         why = said.message or f"the policy {who!r} blocked this request: {said.reason}"
-        if (told := out.notices.refused(why, said)) != why:
+        if (message := out.notices.refused(why, said)) != why:
             out.note("blocked", 0, why)
-        raise Forbidden(told, code="blocked_by_policy")
+        raise Forbidden(message, code="blocked_by_policy")
     chain.approve(said)
     return said
 

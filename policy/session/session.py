@@ -325,12 +325,12 @@ class Session:
             events = self._restorer.feed(events)
         for event in events:
             try:
-                said, at_block = self._event(event, seq)
+                own_verdict, at_block = self._event(event, seq)
             except RemoteProtocolError as error:
                 self._fail(error.message, seq)
                 return "withheld", -1
-            if _RANK[said] > _RANK[verdict]:
-                verdict = said
+            if _RANK[own_verdict] > _RANK[verdict]:
+                verdict = own_verdict
             if at_block >= 0:
                 block = at_block
         return verdict, block
@@ -362,9 +362,9 @@ class Session:
             case _:
                 if self._offset and event.index >= 0:
                     event = msgspec.structs.replace(event, index=event.index + self._offset)
-                said = blocks.feed(event, seq)
+                mark = blocks.feed(event, seq)
                 self._pump()
-                return said
+                return mark
         self._pump()
         return "allow", -1
 
