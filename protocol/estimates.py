@@ -57,8 +57,8 @@ def _blocks(value: Any) -> list[dict[str, Any]]:
 def _of_tool(tool: Tool) -> int:
     if tool.kind == "server":
         return _PER_SERVER_TOOL
-    said = as_function(tool) or tool
-    return round((_bytes(tool.name) + _bytes(said.description) + len(msgspec.json.encode(said.schema))) / _BYTES_PER_TOKEN)
+    function = as_function(tool) or tool
+    return round((_bytes(tool.name) + _bytes(function.description) + len(msgspec.json.encode(function.schema))) / _BYTES_PER_TOKEN)
 
 
 def _of_block(block: dict[str, Any]) -> int:
