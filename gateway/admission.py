@@ -180,8 +180,8 @@ class Admission:
                 few = f"this gateway has file descriptors for {self.calls.total} open calls only; try again in 1 second"
                 raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)
             if refused == "share":
-                said = f"this key has {own} open calls here, its share of {self.calls.total}; try again in 1 second"
-                raise RateLimited(said, code="key_calls", retry_after_s=1)
+                message = f"this key has {own} open calls here, its share of {self.calls.total}; try again in 1 second"
+                raise RateLimited(message, code="key_calls", retry_after_s=1)
             raise Overloaded("this gateway is at its limit for open calls; try again in 1 second", retry_after_s=1)
         return Place(self, key.name)
 

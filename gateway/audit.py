@@ -204,9 +204,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     method, path = request.method, request.url.path
     match error.status_code:
         case 404:
-            said: PipelineError = unknown_paths.unknown_path(method, path, request.headers.raw)
+            own: PipelineError = unknown_paths.unknown_path(method, path, request.headers.raw)
         case 405:
-            said = unknown_paths.wrong_method(method, path, "GET")
+            own = unknown_paths.wrong_method(method, path, "GET")
         case _:
-            said = InvalidRequest(str(error.detail), code="http_error")
-    return _error(error.status_code, said.message, "invalid_request_error", said.error_code)
+            own = InvalidRequest(str(error.detail), code="http_error")
+    return _error(error.status_code, own.message, "invalid_request_error", own.error_code)

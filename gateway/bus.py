@@ -115,12 +115,12 @@ class Bus:
         if self.memory_full:
             raise Overloaded("Sluice has too little memory left for new calls; try again in 5 seconds", retry_after_s=5)
         try:
-            said = await self._starts.start(start, body)
+            outcome = await self._starts.start(start, body)
         except RedisError as error:
             log.warning("Redis refused the start of a call", extra={"call_id": call_id, "error": str(error)[:80]})
             raise Overloaded("Sluice cannot store new calls now; try again in 2 seconds", retry_after_s=2) from error
-        if said != Outcome.OK:
-            raise Overloaded(_FULL.get(said, "Sluice cannot store new calls now; try again in 2 seconds"), retry_after_s=2)
+        if outcome != Outcome.OK:
+            raise Overloaded(_FULL.get(outcome, "Sluice cannot store new calls now; try again in 2 seconds"), retry_after_s=2)
 
     # --- appending ---
 
@@ -172,9 +172,9 @@ class Bus:
                 else:
                     self._later(call)
             return
-        said = iter(done.result() or ())
+        answer = iter(done.result() or ())
         for call, entries in batch:
-            added = [(next(said), next(said))[0] for _ in entries]
+            added = [(next(answer), next(answer))[0] for _ in entries]
             if None in added:
                 self._sending.discard(call.id)
                 self._lose(call)
@@ -295,8 +295,8 @@ class Bus:
         """Warnings about this gateway, which may still work. None hides another: a full gateway may also lack descriptors."""
         found = [self.notice] if self.notice else []
         if self.untaken >= UNTAKEN:
-            said = f"no policy worker took the last {self.untaken} calls, and this gateway received nothing meanwhile"
-            found.append(f"{said}: check that policy workers have capacity and use the same Redis as this gateway")
+            problem = f"no policy worker took the last {self.untaken} calls, and this gateway received nothing meanwhile"
+            found.append(f"{problem}: check that policy workers have capacity and use the same Redis as this gateway")
         return found + self._lost.warnings
 
     async def _beat_loop(self) -> None:

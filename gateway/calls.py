@@ -216,13 +216,13 @@ class OpenCall:
     def handed_on(self) -> Relayed:
         """What went towards the client of this call; what still waits to be written did not."""
         self.add_up()
-        told: list[tuple[int, int]] = []
+        keepalives: list[tuple[int, int]] = []
         if self._keepalives:
-            told = list(Counter(self._keepalives[: len(self._keepalives) - self._keepalives_waiting]).items())
+            keepalives = list(Counter(self._keepalives[: len(self._keepalives) - self._keepalives_waiting]).items())
         own, late = self.own, -1
         if self._late is not None and self.relayed > self._late.number:
             own, late = self._late.late, self._late.number
-        return Relayed(self._releases, self._sum.digest(), told, own, late)
+        return Relayed(self._releases, self._sum.digest(), keepalives, own, late)
 
     @property
     def has_out(self) -> bool:

@@ -68,9 +68,9 @@ def _script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
     answer.id = sha256(body).hexdigest()[:24]
     answer.model = request.model
     answer.input_tokens = max(1, len(body) // 4)
-    said = [answer.model, *(json.dumps([c.name, c.arguments], ensure_ascii=False, allow_nan=False) for c in answer.calls)]
+    parts = [answer.model, *(json.dumps([c.name, c.arguments], ensure_ascii=False, allow_nan=False) for c in answer.calls)]
     # a lone surrogate: a stream that has begun could not say so
-    "".join(said + answer.pieces if isinstance(answer.pieces, list) else said).encode()
+    "".join(parts + answer.pieces if isinstance(answer.pieces, list) else parts).encode()
     steps = demo_answer.steps(dialect, answer, stream=request.stream, include_usage=request.include_usage)
     return Script(content_type="text/event-stream" if request.stream else "application/json", steps=steps)
 
@@ -196,7 +196,7 @@ def _wanted(words: str, tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Any
             yield from ((tool, {wish: city}) for city in _cities(words))
         elif tool is shell:
             wish = _property(_properties(tool), "command")
-            is_list = isinstance(said := _properties(tool).get(wish), dict) and said.get("type") == "array"
+            is_list = isinstance(declared := _properties(tool).get(wish), dict) and declared.get("type") == "array"
             yield tool, {wish: line.split() if is_list else line}
         elif tool is clock:
             yield tool, {}

@@ -207,12 +207,12 @@ class _Maker:
 
 def _kind(schema: dict[str, Any]) -> str:
     """The type of an instance: the first that is not null, else what other keywords speak of."""
-    said = schema.get("type")
-    if isinstance(said, list):
-        said = next((kind for kind in said[:_LOOKED_AT] if kind != "null"), "null")
-    if isinstance(said, str):
-        return said
-    if said is not None:
+    declared = schema.get("type")
+    if isinstance(declared, list):
+        declared = next((kind for kind in declared[:_LOOKED_AT] if kind != "null"), "null")
+    if isinstance(declared, str):
+        return declared
+    if declared is not None:
         raise TypeError("no type")
     if "properties" in schema or "required" in schema:
         return "object"

@@ -57,13 +57,13 @@ class DemoServer:
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(START_S):
-                said = await self._process.stdout.readline()
+                line = await self._process.stdout.readline()
         except TimeoutError:
-            said = b""
-        if not said:
+            line = b""
+        if not line:
             await self.close()
             raise UpstreamUnreachable("the demo model does not start")
-        self._url = said.decode().strip()
+        self._url = line.decode().strip()
 
 
 class _Connection(asyncio.Protocol):

@@ -52,8 +52,8 @@ class EndsToTell:
         """What the record may lack without a mark."""
         if not self._has_forgotten:
             return []
-        said = f"Redis may have lost more ended calls than the {MAX_REMEMBERED_CALLS:,} that a gateway remembers"
-        return [f"{said}: the audit log may lack others without a mark (shown until this gateway restarts)"]
+        problem = f"Redis may have lost more ended calls than the {MAX_REMEMBERED_CALLS:,} that a gateway remembers"
+        return [f"{problem}: the audit log may lack others without a mark (shown until this gateway restarts)"]
 
     def remember(self, call_id: str, entry: Entry) -> None:
         """Redis has taken the end of a call."""

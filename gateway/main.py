@@ -14,7 +14,7 @@ from db.migrations.place import newest
 from db.watch import Watch
 from gateway import descriptors, timers
 from gateway.bus import Bus
-from gateway.heads import Crowd, bounded_connection
+from gateway.http_limits import Crowd, bounded_connection
 from gateway.keyring import KeyRing
 from gateway.lazy_audit import LazyAudit
 from gateway.routes import Gateway

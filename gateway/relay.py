@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from gateway.calls import OpenCall
-from gateway.heads import Write
+from gateway.http_limits import Write
 from gateway.upstream import Upstreams
 from protocol.dialect import Dialect
 from protocol.errors import PipelineError

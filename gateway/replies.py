@@ -104,11 +104,11 @@ class Replies:
         self.position = BEGINNING
         self._again()
 
-    def beaten(self, said: Any) -> None:
+    def beaten(self, answer: Any) -> None:
         """Take what BEAT answered: is the entry that was read last there (OK, LOST or an error), and is there more? Raises ValueError."""
-        if not isinstance(said, list):
+        if not isinstance(answer, list):
             raise ValueError("not an answer to a heartbeat")
-        outcome, has_more = said
+        outcome, has_more = answer
         if outcome == Outcome.LOST:
             log.warning("the reply stream was replaced: reading it from the beginning", extra={"shard": self._shard})
             self.begin_again()

@@ -18,7 +18,7 @@ from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
-from gateway.heads import LINK, Link
+from gateway.http_limits import LINK, Link
 from gateway.keyring import KeyRing, refusal
 from gateway.relay import ASGI, ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets
@@ -117,8 +117,8 @@ class Gateway:
             await respond(send, 200, b'{"status":"ok"}')
         elif path == "/ready":
             ready, why = await self.status.ready(draining=self.draining)
-            said = {"ready": ready, "why": why, "warnings": self.status.warnings}
-            await respond(send, 200 if ready else 503, msgspec.json.encode(said))
+            state = {"ready": ready, "why": why, "warnings": self.status.warnings}
+            await respond(send, 200 if ready else 503, msgspec.json.encode(state))
         else:
             await self._caller(headers, "monitor", "auditor")
             await respond(send, 200, await self.status.metrics(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
@@ -164,11 +164,11 @@ class Gateway:
             del self.bus.calls[call.id]
             if not isinstance(error, Overloaded):
                 # it may have begun all the same, and its dispatch have come: nobody must wait for what will not follow
-                said = Overloaded("Sluice cannot reach Redis; try again in 1 second", retry_after_s=1)
-                call.own = call.dialect.error_body(said) if isinstance(error, StreamConnectionLost) else b""
+                unreachable = Overloaded("Sluice cannot reach Redis; try again in 1 second", retry_after_s=1)
+                call.own = call.dialect.error_body(unreachable) if isinstance(error, StreamConnectionLost) else b""
                 self.bus.end(call, Overloaded.code)
                 if isinstance(error, StreamConnectionLost):
-                    raise said from error
+                    raise unreachable from error
             raise
         call.is_begun = True
         watcher = None
@@ -256,8 +256,8 @@ def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     for name, value in headers:
         if name.startswith(b"x-sluice-") or name in (b"content-length", b"content-encoding"):
             if name in named:
-                said = name.decode("latin-1")[:64]
-                raise InvalidRequest(f"the header {said} is sent more than once", code="repeated_header", param=said)
+                shown = name.decode("latin-1")[:64]
+                raise InvalidRequest(f"the header {shown} is sent more than once", code="repeated_header", param=shown)
             named[name] = value
     return named
 

@@ -30,9 +30,9 @@ class Starts:
         """Return the script's word. Raises StreamConnectionLost, RedisError."""
         if len(body) > LARGE:
             return await self._large(start, body)
-        said: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._tick.add(start.call_id, (start, body, said))
-        return await said
+        outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._tick.add(start.call_id, (start, body, outcome))
+        return await outcome
 
     def _send(self, shard: int, batch: list[Waiting], size: int) -> None:
         keys, args = self._common(shard)
@@ -56,13 +56,13 @@ class Starts:
         args += (layout.pack_start(start), b"", call_id)
         run = pack("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args)
         ttl_ms = int(self._limits.body_ttl_s * 1000)
-        said: Any = (await self._bodies.transaction([*pack_large("SET", layout.body_key(call_id), body, "PX", ttl_ms), run], 2))[1]
-        if isinstance(said, RedisError):
+        answer: Any = (await self._bodies.transaction([*pack_large("SET", layout.body_key(call_id), body, "PX", ttl_ms), run], 2))[1]
+        if isinstance(answer, RedisError):
             # it has forgotten the script: the ordinary way loads it again
             keys, args = self._common(layout.shard_of(call_id))
             keys += (layout.call_key(call_id), layout.body_key(call_id))
-            said = await self._redis.script(scripts.START, keys, [*args, layout.pack_start(start), body, call_id])
-        return _word(said[0])
+            answer = await self._redis.script(scripts.START, keys, [*args, layout.pack_start(start), body, call_id])
+        return _word(answer[0])
 
 
 def _prepare(waiting: Waiting, _: int) -> tuple[int, int, Waiting]:
@@ -71,19 +71,19 @@ def _prepare(waiting: Waiting, _: int) -> tuple[int, int, Waiting]:
 
 def _answered(batch: list[Waiting], done: "asyncio.Future[list[Any]]") -> None:
     error = done.exception() if not done.cancelled() else asyncio.CancelledError()
-    for number, (_, _, said) in enumerate(batch):
-        if said.done():
+    for number, (_, _, future) in enumerate(batch):
+        if future.done():
             # its client is gone
             continue
         if error is not None:
-            said.set_exception(error)
+            future.set_exception(error)
         elif isinstance(word := done.result()[number], RedisError):
-            said.set_exception(word)
+            future.set_exception(word)
         else:
-            said.set_result(word)
+            future.set_result(word)
 
 
-def _word(said: Any) -> bytes:
-    if isinstance(said, RedisError):
-        raise said
-    return bytes(said)
+def _word(outcome: Any) -> bytes:
+    if isinstance(outcome, RedisError):
+        raise outcome
+    return bytes(outcome)

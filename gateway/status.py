@@ -66,13 +66,13 @@ class Status:
         """What somebody should look at, though calls can be served."""
         letters = f"{self._dead_letters:,} records are dead letters: see `sluice doctor`" if self._dead_letters else ""
         incomplete = f"{self._incomplete:,} calls are incomplete on record: see `sluice doctor`" if self._incomplete else ""
-        return [said for said in (letters, incomplete, self._behind(), *self._bus.warnings) if said]
+        return [problem for problem in (letters, incomplete, self._behind(), *self._bus.warnings) if problem]
 
     def _behind(self) -> str:
         if (waited_s := time.monotonic() - self._shrank_at) <= BACKLOG_S:
             return ""
-        said = f"{self._backlog:,} records wait for Postgres and did not become fewer in {waited_s:.0f} s, so tool calls are blocked"
-        return f"{said}: see the audit writers' log and Postgres"
+        problem = f"{self._backlog:,} records wait for Postgres and did not become fewer in {waited_s:.0f} s, so tool calls are blocked"
+        return f"{problem}: see the audit writers' log and Postgres"
 
     async def ready(self, *, draining: bool) -> tuple[bool, str]:
         """Can a call be served from here? Says in a sentence what is missing."""
@@ -98,9 +98,9 @@ class Status:
             return False, "Redis is nearly full: give it more memory, or see what `sluice doctor` finds"
         if max(depths) >= self._bus.limits.backlog:
             return False, "too many audit records wait for Postgres: start more audit writers, or see why Postgres is slow"
-        for said in (fault() for fault in self.faults):
-            if said:
-                return False, f"{said}: see what `sluice doctor` says"
+        for problem in (fault() for fault in self.faults):
+            if problem:
+                return False, f"{problem}: see what `sluice doctor` says"
         if self._schema_is_behind:
             return False, "the database is not set up for this version: run `sluice migrate`"
         return True, ""

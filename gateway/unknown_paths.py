@@ -13,7 +13,7 @@ RECORD = (
 )  # fmt: skip
 _MOST_CHARS = 200
 _ADDRESS = re.compile(rb"[A-Za-z0-9.-]{1,200}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,50}\](:[0-9]{1,5})?")
-_PATH_OF = {path.removeprefix("/v1"): path for path in (said.partition(" ")[2] for said in SERVED)}
+_PATH_OF = {path.removeprefix("/v1"): path for path in (served.partition(" ")[2] for served in SERVED)}
 _INSTEAD = {
     "/responses": (
         "the Responses API is not served; use chat/completions: client.chat.completions.create(...) in OpenAI's SDKs, openai.chat(MODEL) "
@@ -31,8 +31,8 @@ def unknown_path(method: str, path: str, headers: Iterable[tuple[bytes, bytes]])
         hint, served = "", f"The record is at GET {', '.join(RECORD)}"
     else:
         hint, served = _hint(path, _address(headers)), f"This gateway serves {', '.join(SERVED)}"
-    said = f"{method[:16]} {path[:_MOST_CHARS]} is not served here"
-    return NotFound(f"{said}{': ' if hint else ''}{hint}. {served}", code="unknown_path")
+    problem = f"{method[:16]} {path[:_MOST_CHARS]} is not served here"
+    return NotFound(f"{problem}{': ' if hint else ''}{hint}. {served}", code="unknown_path")
 
 
 def wrong_method(method: str, path: str, right: str) -> NotFound:
@@ -53,8 +53,8 @@ def _hint(path: str, address: str) -> str:
             return f"set the base URL to {address}/v1 (with /v1 at its end, once)"
         return f"the path is {right}" if path != right else ""
     first = "/" + bare.removeprefix("/").partition("/")[0]
-    if said := _INSTEAD.get(first):
-        return said
+    if instead := _INSTEAD.get(first):
+        return instead
     ending = next((right for end, right in _PATH_OF.items() if bare.endswith(end)), "")
     return f"the path is {ending}, with nothing before it" if ending else ""
 

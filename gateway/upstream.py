@@ -79,8 +79,8 @@ class Upstreams:
             return
         except RequestError as error:
             # as if the provider had said so: the worker tells the client, and the record has it
-            said = DIALECTS[dispatch.dialect].error_body(error)
-            self._append(call, "status", [said], number=error.http_status, text=str(error.retry_after_s or ""))
+            body = DIALECTS[dispatch.dialect].error_body(error)
+            self._append(call, "status", [body], number=error.http_status, text=str(error.retry_after_s or ""))
             return
         except PipelineError as error:
             code, why = error.error_code, f"{self._place(dispatch)}: {_why(error)}"
@@ -192,11 +192,11 @@ class _Answer:
         elif self.status == 200:
             call.append("body", [b"".join(self._body)], text=self._note)
         else:
-            said = b"".join(self._body)
+            answer = b"".join(self._body)
             # providers repeat the key that they refuse, in the error that a client is told and the record keeps
             for secret in self._secrets:
-                said = said.replace(secret, b"[key]")
-            call.append("status", [said], number=self.status, text=self._retry_after)
+                answer = answer.replace(secret, b"[key]")
+            call.append("status", [answer], number=self.status, text=self._retry_after)
         self._bus.append(call)
 
     def leave(self) -> None:

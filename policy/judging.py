@@ -94,11 +94,11 @@ class Shown(NamedTuple):
 
 def subject(call: ToolCall) -> str:
     """Return the members of a JSON object: what the answer said before the call, the call's tool and the call."""
-    said = judge_view.arguments("arguments", call.arguments, call.value)
+    arguments = judge_view.arguments("arguments", call.arguments, call.value)
     shown = {
         "answer": judge_view.before(call.before),
         "tool": _tool(call.tool),
-        "call": {"name": call.name, **said, "run_by": judge_view.RUN_BY[call.executor]},
+        "call": {"name": call.name, **arguments, "run_by": judge_view.RUN_BY[call.executor]},
     }
     return judge_view.dumps(shown)[1:-1]
 

@@ -71,9 +71,9 @@ _REQUESTS: tuple[Bound, ...] = (
         "the rest is one word", "tests/unit/test_request_attacks.py::test_what_was_left_out_is_noted_up_to_a_bound",
     ),
     Bound(
-        "lookups", "client", "earlier tool calls looked up in the record", b.MAX_LOOKUPS, "calls", "protocol.anthropic.turn",
+        "lookups", "client", "earlier tool calls looked up in the record", b.MAX_LOOKUPS, "calls", "policy.session.opening",
         "the last ones are looked up",
-        "tests/unit/test_anthropic_turn.py::test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect",
+        "tests/unit/test_call_turns.py::test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect",
     ),
 )  # fmt: skip
 _SIZES: tuple[Bound, ...] = (
@@ -288,15 +288,15 @@ _JUDGES: tuple[Bound, ...] = (
 _GATEWAY: tuple[Bound, ...] = (
     Bound(
         "head_bytes", "client", "bytes of a request's head, beside what comes in the same read as its end", b.MAX_HEAD_BYTES, "bytes",
-        "gateway.heads", "431, and the connection is closed", "tests/e2e/test_slow_clients.py::test_a_head_without_end_is_cut_off",
+        "gateway.http_limits", "431, and the connection is closed", "tests/e2e/test_slow_clients.py::test_a_head_without_end_is_cut_off",
     ),
     Bound(
-        "head_lines", "client", "headers of a request", b.MAX_HEADERS, "lines", "gateway.heads", "431, and the connection is closed",
+        "head_lines", "client", "headers of a request", b.MAX_HEADERS, "lines", "gateway.http_limits", "431, and the connection is closed",
         "tests/e2e/test_slow_clients.py::test_a_head_of_many_lines_is_refused",
     ),
     Bound(
-        "head_time", "client", "the time a head takes to come", b.HEAD_S, "s", "gateway.heads", "the connection is closed",
-        "tests/unit/test_heads.py::test_a_head_has_a_time",
+        "head_time", "client", "the time a head takes to come", b.HEAD_S, "s", "gateway.http_limits", "the connection is closed",
+        "tests/unit/test_http_limits.py::test_a_head_has_a_time",
     ),
     Bound(
         "target", "client", "path and query, and so cursors and filters", b.MAX_TARGET_BYTES, "bytes", "gateway.routes",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from protocol.neutral import NeutralRequest
     from protocol.request import ChatRequest
     from protocol.target import Ids, Target, Translated
+    from protocol.turns import StoredTurn, TurnBuilder
     from protocol.unclear import Changes
 
 JudgeReply = Literal["json_schema", "json_object", "tool", "text"]
@@ -68,7 +69,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     package: str
     """Its folder, as Python names it. Each has the modules decode, encode, failures, read and write; neutral and changes where not
-    `is_plain`."""
+    `is_plain`; count_tokens where it `counts`; turn where it `has_turns`."""
     name: DialectName
     client_paths: Mapping[str, Endpoint]
     """Where clients send requests, and the endpoint behind each path."""
@@ -81,7 +82,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     answers: Endpoint
     """The endpoint at which an upstream answers."""
     counts: bool = False
-    """Has an upstream the endpoint `count_tokens`? For others, tokens are estimated."""
+    """Have upstream and client the endpoint `count_tokens`? For other upstreams, tokens are estimated."""
     upstream_paths: Mapping[Endpoint, str]
     """Where each endpoint is below an upstream's base URL, `{model}` being the model; `models` is its listing of models."""
     base_overlap: str = ""
@@ -106,7 +107,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     takes_server_tools: bool = False
     """May a route add server tools and MCP servers to its requests?"""
     pauses: bool = False
-    """May an upstream pause its turn, and does a client know what that is?"""
+    """May an upstream pause its turn, and does a client know what that is? Such a dialect `has_turns`."""
     has_turns: bool = False
     """Must what an assistant turn held beside text and calls come back in the next request? Clients of this dialect send it, for the
     others it is looked up in the record."""
@@ -157,6 +158,29 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         package, name = ("protocol.unclear", "PLAIN") if self.is_plain else (f"{self.package}.changes", "CHANGES")
         made: Changes = getattr(import_module(package), name)
         return made
+
+    def turn_builder(self) -> TurnBuilder:
+        """Return what builds a turn from an upstream's raw chunks. Where the dialect `has_turns`, as the next one."""
+        made: TurnBuilder = _module(self.package, "turn").TurnBuilder()
+        return made
+
+    def with_turns(self, request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str) -> tuple[ChatRequest, str, list[str]]:
+        """Put recorded turns of `upstream` (a provider's name) in the place of the client's; returns the request, the container to go on
+        with, and which of the request's parameters had to be left out."""
+        made: tuple[ChatRequest, str, list[str]] = _module(self.package, "turn").with_turns(request, stored, upstream=upstream)
+        return made
+
+    def as_count(self, body: bytes) -> bytes:
+        """Return a request for an upstream as one whose tokens are to be counted. Where the dialect `counts`, as the next two."""
+        return bytes(_module(self.package, "count_tokens").as_count(body))
+
+    def decode_count(self, body: bytes) -> int:
+        """Return the count in an upstream's answer. Raises RemoteProtocolError."""
+        return int(_module(self.package, "count_tokens").decode_count(body))
+
+    def encode_count(self, input_tokens: int, *, estimated: bool) -> bytes:
+        """Return the answer for a client; an estimate says so."""
+        return bytes(_module(self.package, "count_tokens").encode_count(input_tokens, estimated=estimated))
 
     def decode_error(self, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
         """Decode an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""

@@ -28,6 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+from protocol.dialects import DIALECTS
 from sluice.processes import ON_LINUX, Spec, die_with_parent, open_log
 
 ANSWER_S = 10.0
@@ -35,9 +36,8 @@ ANSWER_S = 10.0
 SHARED = (
     "sluice.settings", "sluice.logs", "uvloop", "gateway.main", "workers.policy.worker", "workers.judge.worker",
     "workers.audit.writer",
-    "policy.builtin.tool_rules", "policy.builtin.tool_judge", "protocol.anthropic.encode", "protocol.anthropic.read",
-    "protocol.anthropic.write", "protocol.openai_chat.decode", "protocol.openai_chat.encode", "protocol.openai_chat.encode_whole",
-    "protocol.openai_chat.read", "protocol.openai_chat.write",
+    "policy.builtin.tool_rules", "policy.builtin.tool_judge",
+    *(f"{one.package}.{name}" for one in DIALECTS.values() for name in ("decode", "encode", "read", "write")),
 )  # fmt: skip
 """The roles, and what they load when they know their configuration or with their first call."""
 _PR_SET_CHILD_SUBREAPER = 36

@@ -120,7 +120,7 @@ class _Trial:
         """Do what the session wants done: commits are there at once, judges answer if they can."""
         for _ in range(_MOST_STEPS):
             taken = self.session.drain()
-            if taken.lookups:
+            if taken.lookup:
                 self.session.turns(())
             self._keep(taken)
             for wanted in taken.asks:
@@ -131,7 +131,7 @@ class _Trial:
                     self.session.judgement(wanted.block, wanted.step, judgement, 0)
             for block in taken.waits:
                 self.session.committed(block, True, 0)
-            if not (taken.outputs or taken.asks or taken.waits or taken.lookups):
+            if not (taken.outputs or taken.asks or taken.waits or taken.lookup):
                 return
 
     def _keep(self, taken: Effects) -> None:

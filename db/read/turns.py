@@ -21,9 +21,12 @@ from db.engine import open_engine
 from db.models import ApiKey, Block, Call, Chunk, End, ToolCall
 from db.read.queries import reading
 from db.text import INDEXED, from_column, to_column, to_short
-from protocol.anthropic.turn import MAX_LOOKUPS, StoredTurn, TurnBuilder
+from protocol.bounds import MAX_LOOKUPS
+from protocol.dialects import DIALECTS
 from protocol.errors import AuditUnavailable
 from protocol.records import PASSED
+from protocol.request import DialectName
+from protocol.turns import StoredTurn, TurnBuilder
 
 FIND_S = 2.0
 MISSING_S = 0.5
@@ -66,8 +69,8 @@ class _Turn(msgspec.Struct, frozen=True):
 class _Reading:
     """How far a call's chunks were read."""
 
-    def __init__(self) -> None:
-        self.builder = TurnBuilder()
+    def __init__(self, builder: TurnBuilder) -> None:
+        self.builder = builder
         self.next = 1
         self.size = 0
         self._was_event = False
@@ -96,22 +99,22 @@ class _Reading:
 
 
 class TurnReader:
-    """Finds turns; keeps those it built, which never change. Share one per process; close it at the end.
+    """Finds turns of one dialect; keeps those it built, which never change. Share one per process; close it at the end.
 
     `durable`: tool calls are on record before their client has them, so an id without a record is nobody's.
     """
 
-    def __init__(self, engine: AsyncEngine, *, durable: bool = True) -> None:
-        self._engine, self._durable = engine, durable
+    def __init__(self, engine: AsyncEngine, dialect: DialectName, *, durable: bool = True) -> None:
+        self._engine, self._dialect, self._durable = engine, DIALECTS[dialect], durable
         self._built: OrderedDict[UUID, _Turn] = OrderedDict()
         self._built_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
-    def open(cls, database_url: str, *, durable: bool = True) -> Self:
+    def open(cls, database_url: str, dialect: DialectName, *, durable: bool = True) -> Self:
         """Return a reader with a read-only engine of its own; nothing connects yet."""
         engine = open_engine(database_url, read_only=True, answer_s=FIND_S, pool_size=4)
-        return cls(engine, durable=durable)
+        return cls(engine, dialect, durable=durable)
 
     async def close(self) -> None:
         """End lookups and close all connections."""
@@ -182,7 +185,7 @@ class TurnReader:
             room -= sizes.get(call, 0)
             if room < 0:
                 break
-            progress = readings.setdefault(call, _Reading())
+            progress = readings.setdefault(call, _Reading(self._dialect.turn_builder()))
             await _read_chunks(connection, call, progress)
             turn = progress.turn(is_settled=call in settled)
             if turn is None:

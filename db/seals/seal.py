@@ -207,9 +207,9 @@ class Sealer:
             return Tree(), "0" * 64, ""
         size, text, peaks = last
         try:
-            told, tree = checkpoints.parse(text), Tree.restore(size, peaks)
-            if (told.size, told.root) == (size, tree.root):
-                return tree, checkpoints.digest(text), told.origin
+            checkpoint, tree = checkpoints.parse(text), Tree.restore(size, peaks)
+            if (checkpoint.size, checkpoint.root) == (size, tree.root):
+                return tree, checkpoints.digest(text), checkpoint.origin
         except ValueError:
             pass
         _log.error("the last checkpoint is damaged, the tree is computed anew", extra={"action": "checkpoint", "size": size})

@@ -190,15 +190,15 @@ class _Checker:
 
     def _see_unsealed(self, form: Form, data: bytes) -> None:
         call_id = UUID(bytes=data[6:22])
-        said = ""
+        problem = ""
         if call_id < self._dropped.before:
-            said = "rows of calls before this one were dropped"
+            problem = "rows of calls before this one were dropped"
         elif call_id < self._due:
-            said = "the call has no seal, and all others of its time have"
-        if said:
+            problem = "the call has no seal, and all others of its time have"
+        if problem:
             if data[6:22] not in self._strange and len(self._strange) < MAX_UNSEALED:
                 self._strange.add(data[6:22])
-                self._report.add(Finding(Damage.INSERTED, said, call_id, form.table, Row.read(form, data).name))
+                self._report.add(Finding(Damage.INSERTED, problem, call_id, form.table, Row.read(form, data).name))
         elif len(self.unsealed) < MAX_UNSEALED:
             self.unsealed.add(data[6:22])
 
@@ -207,8 +207,8 @@ class _Checker:
         if call.parts[-1].is_beside:
             self.unsealed.add(data[6:22])
         else:
-            said = f"it holds a value that its seal, of version {call.parts[-1].form}, does not cover"
-            self._report.add(Finding(Damage.ALTERED, said, call.call_id, form.table, Row.read(form, data).name))
+            problem = f"it holds a value that its seal, of version {call.parts[-1].form}, does not cover"
+            self._report.add(Finding(Damage.ALTERED, problem, call.call_id, form.table, Row.read(form, data).name))
 
     def _check_call(self, call: Sealed, redacted: dict[tuple[str, bytes], bytes]) -> None:
         report = self._report
@@ -226,16 +226,16 @@ class _Checker:
         newest = call.parts[-1]
         report.extended += call.parts[0].counts != newest.counts
         if not call.is_known:
-            said = f"its seal is of a version that this one does not know (it knows up to {VERSION}): verify with the newest Sluice"
-            report.add(Finding(Damage.ALTERED, said, call.call_id, "seals", str(max(call.parts, key=lambda part: part.form).position)))
+            problem = f"its seal is of a version that this one does not know (it knows up to {VERSION}): verify with the newest Sluice"
+            report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(max(call.parts, key=lambda part: part.form).position)))
             return
         hashes = call.hashes[newest.form]
         fits = call_hash(call.call_id, hashes, newest.form) == newest.digest
         marks_fit = newest.is_kept and newest.marks == b"".join(map(marks, hashes))
         if fits and marks_fit:
             if [len(h) // HASH for h in hashes] != newest.counts:
-                said = "its seal counts other rows than it hashes"
-                report.add(Finding(Damage.ALTERED, said, call.call_id, "seals", str(newest.position)))
+                problem = "its seal counts other rows than it hashes"
+                report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position)))
             for part in call.parts[:-1]:
                 self._check_older(call, part)
             return
@@ -266,8 +266,8 @@ class _Checker:
             each = (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
             covered.append(b"".join(h for h in each if h[:MARK] in known))
         if len(part.counts) != len(FORMS) or at != len(part.marks) or call_hash(call.call_id, covered, part.form) != part.digest:
-            said = f"the rows that part {part.part} of its seal covers are not all there as they were"
-            self._report.add(Finding(Damage.ALTERED, said, call.call_id, "seals", str(part.position)))
+            problem = f"the rows that part {part.part} of its seal covers are not all there as they were"
+            self._report.add(Finding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position)))
 
 
 def _due(connection: psycopg.Connection) -> UUID:

@@ -65,11 +65,11 @@ def check_tree(
     report.size = tree.size
     if not gap:
         stored.compare_rest(tree.size)
-    for told in outside:
-        if told.size > tree.size:
+    for kept in outside:
+        if kept.size > tree.size:
             damage = Damage.RESTORED_BACKUP if report.ok else Damage.TRUNCATED
-            said = f"the checkpoint kept elsewhere is over {told.size} seals, here are {tree.size}"
-            report.add(Finding(damage, said, table="seals", row=str(tree.size)))
+            problem = f"the checkpoint kept elsewhere is over {kept.size} seals, here are {tree.size}"
+            report.add(Finding(damage, problem, table="seals", row=str(tree.size)))
     stored.close()
 
 
@@ -99,8 +99,8 @@ def check_near(connection: psycopg.Connection, report: Report, positions: Sequen
     for _, *seal in rows:
         tree.add(seal_leaf(*seal))
     if not fits or not _is_over(after, tree):
-        said = f"it does not fit the seals from {start} on"
-        report.add(Finding(Damage.CHECKPOINT_MISMATCH, said, table="checkpoints", row=str(end)))
+        problem = f"it does not fit the seals from {start} on"
+        report.add(Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(end)))
     report.checkpoints, report.checkpoint = 1 + (before is not None), after[1]
 
 
@@ -108,21 +108,21 @@ def _is_over(stored: tuple[Any, ...], tree: Tree) -> bool:
     """Is this stored checkpoint one over this tree?"""
     size, text, peaks, digest = stored
     try:
-        told = checkpoints.parse(text)
+        checkpoint = checkpoints.parse(text)
     except ValueError:
         return False
-    same = (told.size, told.root, peaks) == (tree.size, tree.root, tree.peaks)
-    return bool(same and size == told.size and digest == sha256(text.encode() + peaks).digest())
+    same = (checkpoint.size, checkpoint.root, peaks) == (tree.size, tree.root, tree.peaks)
+    return bool(same and size == checkpoint.size and digest == sha256(text.encode() + peaks).digest())
 
 
-def _compare_outside(report: Report, told: Checkpoint, tree: Tree, origin: str) -> None:
-    said = ""
-    if told.root != tree.root:
-        said = "the record was written anew: its first seals are others than the checkpoint kept elsewhere says"
-    elif origin and told.origin != origin:
-        said = f"the checkpoint kept elsewhere is of {told.origin}, this is {origin}"
-    if said:
-        report.add(Finding(Damage.CHECKPOINT_MISMATCH, said, table="checkpoints", row=str(told.size)))
+def _compare_outside(report: Report, kept: Checkpoint, tree: Tree, origin: str) -> None:
+    problem = ""
+    if kept.root != tree.root:
+        problem = "the record was written anew: its first seals are others than the checkpoint kept elsewhere says"
+    elif origin and kept.origin != origin:
+        problem = f"the checkpoint kept elsewhere is of {kept.origin}, this is {origin}"
+    if problem:
+        report.add(Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(kept.size)))
 
 
 class _Checkpoints:
@@ -151,35 +151,35 @@ class _Checkpoints:
     def compare_rest(self, size: int) -> None:
         """What is left is over more seals than there are. The newest one's signature covers the others, by the hashes in them."""
         if self._key is not None and not self._is_signed:
-            said = "the newest checkpoint is not signed by the key"
-            self._report.add(Finding(Damage.CHECKPOINT_MISMATCH, said, table="checkpoints", row=str(size)))
+            problem = "the newest checkpoint is not signed by the key"
+            self._report.add(Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size)))
         if self._next is not None:
-            said = f"a checkpoint is over {self._next[0]} seals, here are {size}"
-            self._report.add(Finding(Damage.TRUNCATED, said, table="seals", row=str(size)))
+            problem = f"a checkpoint is over {self._next[0]} seals, here are {size}"
+            self._report.add(Finding(Damage.TRUNCATED, problem, table="seals", row=str(size)))
 
     def _take(self, stored: tuple[Any, ...], tree: Tree) -> None:
         size, text, peaks, digest = stored
         report = self._report
         report.checkpoints += 1
         report.checkpoint = text
-        said = ""
+        problem = ""
         try:
-            told = checkpoints.parse(text)
-            self.origin = self.origin or told.origin
-            if digest != sha256(text.encode() + peaks).digest() or told.size != size:
-                said = "the checkpoint was changed"
-            elif told.previous != self._previous:
-                said = "it does not follow the checkpoint before"
-            elif told.origin != self.origin:
-                said = "its origin is another"
+            checkpoint = checkpoints.parse(text)
+            self.origin = self.origin or checkpoint.origin
+            if digest != sha256(text.encode() + peaks).digest() or checkpoint.size != size:
+                problem = "the checkpoint was changed"
+            elif checkpoint.previous != self._previous:
+                problem = "it does not follow the checkpoint before"
+            elif checkpoint.origin != self.origin:
+                problem = "its origin is another"
             elif self._compares and not _is_over(stored, tree):
                 # each later one would say the same
                 self._compares = False
-                said = "it does not fit the seals: one of those since the checkpoint before was changed, or the checkpoint"
+                problem = "it does not fit the seals: one of those since the checkpoint before was changed, or the checkpoint"
         except ValueError:
-            said = "the checkpoint was changed"
+            problem = "the checkpoint was changed"
         self._is_signed = self._key is not None and checkpoints.is_signed_by(text, self._key)
         report.signed += self._is_signed
-        if said:
-            report.add(Finding(Damage.CHECKPOINT_MISMATCH, said, table="checkpoints", row=str(size)))
+        if problem:
+            report.add(Finding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size)))
         self._previous = checkpoints.digest(text)

@@ -165,7 +165,7 @@ class TextReplace(Policy):
         return self._next(text, searched, 0, len(text), rules) is not None
 
     def _advance(self, held: _Held, *, final: bool) -> str:
-        text, position, out, said = held.text, held.position, held.out, list[str]()
+        text, position, out, parts = held.text, held.position, held.out, list[str]()
         # RE2 reads UTF-8, which has no lone surrogates
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
         while True:
@@ -174,11 +174,11 @@ class TextReplace(Policy):
             if match is None:
                 break
             start, end, instead = match
-            said.append(text[max(position, out) : start])
+            parts.append(text[max(position, out) : start])
             if end > out and (start >= out or not held.is_replaced):
-                said.append(instead)
+                parts.append(instead)
             position = end
-        said.append(text[max(position, out) : stop])
+        parts.append(text[max(position, out) : stop])
         if final:
             # `held.position` stays: more text of the field may make another match of what is decided here
             held.out, held.is_replaced = len(text), position == len(text)
@@ -186,7 +186,7 @@ class TextReplace(Policy):
             held.position = max(position, stop)
             held.out = max(out, held.position)
             held.trim()
-        return "".join(said)
+        return "".join(parts)
 
     def _decidable(self, text: str, position: int) -> int:
         """The first place from `position` on where more text could change what matches there."""

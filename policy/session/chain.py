@@ -73,8 +73,8 @@ def _fault(policy: Policy, hook: str, call_id: str, problem: str = "") -> Block:
     if isinstance(error, KeyboardInterrupt):
         raise error
     # without the traceback: an error's text can hold prompts
-    said = type(error).__name__ if error is not None else problem or "returned what the hook may not"
-    log.error("policy fault", extra={"policy": policy_name(policy), "hook": hook, "call_id": call_id, "error": said})
+    problem = type(error).__name__ if error is not None else problem or "returned what the hook may not"
+    log.error("policy fault", extra={"policy": policy_name(policy), "hook": hook, "call_id": call_id, "error": problem})
     return Block("fault")
 
 

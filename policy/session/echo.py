@@ -21,19 +21,19 @@ class Echo:
         """Is something not released yet?"""
         return bool(self.held)
 
-    def feed(self, came: str, said: str) -> None:
+    def feed(self, came: str, released: str) -> None:
         """Take what came, and what was released for it and for what came before."""
         if self.has_changed:
             return
         if came:
             self.held.append(came)
         at = 0
-        while at < len(said):
+        while at < len(released):
             if not self.held:
                 return self._change()
             piece = self.held[0]
-            size = min(len(piece) - self._at, len(said) - at)
-            if not said.startswith(piece[self._at : self._at + size], at):
+            size = min(len(piece) - self._at, len(released) - at)
+            if not released.startswith(piece[self._at : self._at + size], at):
                 return self._change()
             at += size
             self._at += size

@@ -12,6 +12,7 @@ from policy.base import JudgeQuestion
 from protocol.events import Event
 from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
+from protocol.turns import WantedTurns
 
 SESSION_VERSION = "6"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old one."""
@@ -54,8 +55,7 @@ class Effects(msgspec.Struct):
     `outputs` have the numbers `number` .. `next - 1`; `digest` is the running hash at `next`.
 
     `waits` are blocks whose tool call waits for its commit (the record with `notify` is among `records`).
-    `end` is the reason with which the answer is complete, or empty. `lookups`: find the recorded turns with these tool call
-    ids and give them to `turns`.
+    `end` is the reason with which the answer is complete, or empty. `lookup`: find these recorded turns and give them to `turns`.
     """
 
     number: int
@@ -66,7 +66,7 @@ class Effects(msgspec.Struct):
     asks: list[Ask]
     waits: list[int]
     end: str
-    lookups: tuple[str, ...] = ()
+    lookup: WantedTurns | None = None
 
 
 class CallInfo(msgspec.Struct, frozen=True):

@@ -33,8 +33,8 @@ _MODELLED = frozenset(("type", "citations"))
 def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[str]]:
     """Return the beginning of a message as it may go out, and the names of what is withheld."""
     withheld = []
-    for name, said in ("id", event.id), ("model", event.model):
-        if said and not (_NAME.fullmatch(said) and read_word(name, said, chain) == said):
+    for name, own in ("id", event.id), ("model", event.model):
+        if own and not (_NAME.fullmatch(own) and read_word(name, own, chain) == own):
             withheld.append(name)
     extra = event.extra
     for name in _OF_START:

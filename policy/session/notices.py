@@ -98,10 +98,10 @@ class Notices:
             return least
         cause, advice = self._cause(decided, causes)
         advice = decided.advice or advice
-        said = [f"{what}: {_ended(cause)}", f"{state}; {advice}." if state else f"{advice[0].upper()}{advice[1:]}."]
+        sentences = [f"{what}: {_ended(cause)}", f"{state}; {advice}." if state else f"{advice[0].upper()}{advice[1:]}."]
         if decided.message and decided.rule and self._form == "full":
-            said.append(f"It was rule {decided.rule!r} of the policy {self._series!r}.")
-        return self._framed(least, " ".join(said)[:-1])
+            sentences.append(f"It was rule {decided.rule!r} of the policy {self._series!r}.")
+        return self._framed(least, " ".join(sentences)[:-1])
 
     def _cause(self, decided: Decided, causes: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
         cause, advice = causes.get(decided.reason, ("", _ASK))
@@ -119,8 +119,8 @@ class Notices:
 
 
 def _in_brackets(*details: str) -> str:
-    said = ", ".join(filter(None, details))
-    return f" ({said})" if said else ""
+    joined = ", ".join(filter(None, details))
+    return f" ({joined})" if joined else ""
 
 
 def _ended(sentence: str) -> str:

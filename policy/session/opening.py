@@ -11,15 +11,16 @@ from policy.session.effects import CallInfo, Dispatch, Respond
 from policy.session.outbox import Outbox
 from protocol import codecs
 from protocol.addresses import refuse_private
-from protocol.anthropic import count_tokens
-from protocol.anthropic import turn as anthropic_turn
+from protocol.bounds import MAX_LOOKUPS
 from protocol.config import DEMO, DEMO_MODELS, Config
 from protocol.dialects import DIALECTS
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
+from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
 from protocol.records import CallRecord, CallStart
-from protocol.request import ChatRequest, DialectName
+from protocol.request import ChatRequest, DialectName, ToolUsePart
 from protocol.target import Target, Translated
+from protocol.turns import WantedTurns
 
 _encode = msgspec.json.Encoder().encode
 
@@ -71,8 +72,8 @@ def no_policy(name: str, *, asked: str, own: Sequence[str], known: Container[str
         return Forbidden(f"this key may not use the policy {name!r}; it {may}", code="policy_forbidden", param="x-sluice-policy")
     if asked:
         return NotFound(f"there is no policy {name!r}; this key {may}", code="policy_not_found", param="x-sluice-policy")
-    said = f"there is no policy {name!r}, the default of this key, which {may}"
-    return NotFound(f"{said}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
+    message = f"there is no policy {name!r}, the default of this key, which {may}"
+    return NotFound(f"{message}: name one in the header x-sluice-policy, or make the key anew", code="policy_not_found")
 
 
 def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
@@ -80,9 +81,9 @@ def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
     said, who = chain.on_request(request)
     if isinstance(said, Block):
         why = said.message or f"the policy {who!r} blocked this request: {said.reason}"
-        if (told := out.notices.refused(why, said)) != why:
+        if (message := out.notices.refused(why, said)) != why:
             out.note("blocked", 0, why)
-        raise Forbidden(told, code="blocked_by_policy")
+        raise Forbidden(message, code="blocked_by_policy")
     chain.approve(said)
     return said
 
@@ -93,12 +94,14 @@ def check_model(request: ChatRequest, model: str) -> None:
         raise PolicyFailed("a policy changed the model in the middle of a turn")
 
 
-def lookup_ids(call: CallInfo, upstream: Upstream, request: ChatRequest) -> tuple[str, ...]:
-    """The tool calls whose turns must be looked up in the record: this client cannot send them back whole."""
+def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTurns | None:
+    """The turns that must be looked up in the record, by the last tool calls of the request: this client cannot send them back whole."""
     is_due = DIALECTS[upstream.dialect].has_turns and not DIALECTS[call.dialect].has_turns
     if not is_due or upstream.name == DEMO or not upstream.target.native_tools:
-        return ()
-    return anthropic_turn.lookup_ids(request)
+        return None
+    calls = (p for t in request.turns if t.role == "assistant" for p in t.parts if isinstance(p, ToolUsePart))
+    ids = dict.fromkeys(p.id for p in calls if p.id)
+    return WantedTurns(upstream.dialect, tuple(ids)[-MAX_LOOKUPS:]) if ids else None
 
 
 def may_pause(call: CallInfo, upstream: Upstream) -> bool:
@@ -115,10 +118,10 @@ def dispatch(
     target = upstream.target if not container else msgspec.structs.replace(upstream.target, container=container)
     if call.endpoint == "count_tokens":
         if not DIALECTS[target.dialect].counts:
-            body = count_tokens.encode_count(count_tokens.estimate_tokens(request), estimated=True)
+            body = DIALECTS[call.dialect].encode_count(estimate_tokens(request), estimated=True)
             return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete"), None
         translated = codecs.encode_request(request, target, changed=changed)
-        asked = None if translated.body is None else count_tokens.as_count(translated.body)
+        asked = None if translated.body is None else DIALECTS[target.dialect].as_count(translated.body)
         return Dispatch(upstream.name, target.dialect, "count_tokens", asked, translated.betas), None
     translated = codecs.encode_request(request, target, changed=changed)
     return Dispatch(upstream.name, target.dialect, DIALECTS[target.dialect].answers, translated.body, translated.betas), translated

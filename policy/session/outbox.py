@@ -12,6 +12,7 @@ from protocol import bounds
 from protocol.config import NoticeForm
 from protocol.events import BlockKind, BlockStart, Event
 from protocol.records import BlockRecord, EventRecord, Record, VerdictName, to_bytes
+from protocol.turns import WantedTurns
 
 _encode = msgspec.msgpack.Encoder().encode
 _MAX_OPAQUE = bounds.MAX_OPAQUE_NOTES
@@ -32,7 +33,7 @@ class Outbox:
         self.records: list[Record] = []
         self.asks: list[Ask] = []
         self.waits: list[int] = []
-        self.lookups: tuple[str, ...] = ()
+        self.lookup: WantedTurns | None = None
         self.checkpoint, self.checkpoint_digest = 0, ""
         self.outputs: list[Output] = []
         self._hash = blake2b(digest_size=16)
@@ -125,8 +126,8 @@ class Outbox:
         if self.outputs:
             self._hash_outputs()
         drained = Effects(
-            self._drained, number, self._digest, self.outputs, self.records, self.asks, self.waits, self.end, self.lookups
+            self._drained, number, self._digest, self.outputs, self.records, self.asks, self.waits, self.end, self.lookup
         )  # fmt: skip
         self._drained = number
-        self.outputs, self.records, self.asks, self.waits, self.lookups = [], [], [], [], ()
+        self.outputs, self.records, self.asks, self.waits, self.lookup = [], [], [], [], None
         return drained

@@ -19,9 +19,6 @@ from policy.session.effects import CallInfo, Effects, Respond, State
 from policy.session.outbox import Outbox
 from policy.session.slots import Continue, Mark
 from protocol import codecs, errors_wire
-from protocol.anthropic import count_tokens
-from protocol.anthropic import turn as anthropic_turn
-from protocol.anthropic.turn import StoredTurn, TurnBuilder
 from protocol.bounds import MAX_SEGMENTS
 from protocol.config import Config
 from protocol.dialect import Decoder
@@ -46,6 +43,7 @@ from protocol.records import VerdictName
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
 from protocol.target import Restore
+from protocol.turns import StoredTurn, TurnBuilder
 
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
 
@@ -99,9 +97,8 @@ class Session:
             self._out.put(self._refusal(error))
             return
         self._out.records.append(opening.record(call, request, model, self._upstream.name))
-        if ids := opening.lookup_ids(call, self._upstream, self._approved):
-            self._out.lookups = ids
-        else:
+        self._out.lookup = opening.lookup(call, self._upstream, self._approved)
+        if self._out.lookup is None:
             self._dispatch("")
 
     def turns(self, stored: Sequence[StoredTurn]) -> None:
@@ -114,7 +111,8 @@ class Session:
     def _with_turns(self) -> str:
         """Put recorded turns into the approved request; returns the container to go on with."""
         assert self._approved is not None and self._upstream is not None
-        self._approved, container, dropped = anthropic_turn.with_turns(self._approved, self._stored, upstream=self._upstream.name)
+        dialect = DIALECTS[self._upstream.dialect]
+        self._approved, container, dropped = dialect.with_turns(self._approved, self._stored, upstream=self._upstream.name)
         if not self._segment:
             self.dropped = tuple(dropped)
         return container
@@ -221,7 +219,7 @@ class Session:
     def has_effects(self) -> bool:
         """Is anything wanted since the last time?"""
         out = self._out
-        return bool(out.outputs or out.records or out.asks or out.waits or out.lookups)
+        return bool(out.outputs or out.records or out.asks or out.waits or out.lookup)
 
     def drain(self) -> Effects:
         """Return what is wanted since the last time."""
@@ -294,7 +292,7 @@ class Session:
         if self.dropped and not self._segment:
             self._out.note("dropped", 0, ", ".join(self.dropped))
         if not self._segment and opening.may_pause(self.call, self._upstream):
-            self._turn = TurnBuilder()
+            self._turn = DIALECTS[self._upstream.dialect].turn_builder()
         self._blocks.look_at(self._approved, self._upstream.dialect, self._upstream.target.ids)
         self._out.put(sent)
         if self._turn is None:
@@ -307,13 +305,14 @@ class Session:
         self._chain.forget_history()
 
     def _count(self, raw: bytes) -> Mark:
+        assert self._upstream is not None
         try:
-            tokens = count_tokens.decode_count(raw)
+            tokens = DIALECTS[self._upstream.dialect].decode_count(raw)
         except RemoteProtocolError as error:
             self._failed(UpstreamFailed("api_error", error.message))
             return "withheld", -1
         self._stopped = True
-        body = count_tokens.encode_count(tokens, estimated=False)
+        body = DIALECTS[self.call.dialect].encode_count(tokens, estimated=False)
         self._out.put(Respond(200, {"content-type": "application/json"}, body, b"", "complete"))
         return "allow", -1
 
@@ -326,12 +325,12 @@ class Session:
             events = self._restorer.feed(events)
         for event in events:
             try:
-                said, at_block = self._event(event, seq)
+                own_verdict, at_block = self._event(event, seq)
             except RemoteProtocolError as error:
                 self._fail(error.message, seq)
                 return "withheld", -1
-            if _RANK[said] > _RANK[verdict]:
-                verdict = said
+            if _RANK[own_verdict] > _RANK[verdict]:
+                verdict = own_verdict
             if at_block >= 0:
                 block = at_block
         return verdict, block
@@ -363,9 +362,9 @@ class Session:
             case _:
                 if self._offset and event.index >= 0:
                     event = msgspec.structs.replace(event, index=event.index + self._offset)
-                said = blocks.feed(event, seq)
+                mark = blocks.feed(event, seq)
                 self._pump()
-                return said
+                return mark
         self._pump()
         return "allow", -1
 

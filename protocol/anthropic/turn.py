@@ -10,18 +10,12 @@ from typing import Any
 
 import msgspec
 
-from protocol import bounds
-from protocol.errors import RemoteProtocolError
+import protocol.turns
 from protocol.events import PAUSES
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact, normal_arguments
 from protocol.request import ChatRequest, OtherPart, Part, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
-from protocol.sse import parse_event
-from protocol.value_count import count_values
+from protocol.turns import StoredTurn
 
-MAX_LOOKUPS = bounds.MAX_LOOKUPS
-"""Tool calls of a request that are looked up: the last ones."""
-MAX_TURN_BYTES = bounds.MAX_TURN_BYTES
-"""Raw bytes of one turn, all segments together."""
 _THINKING = frozenset(("thinking", "redacted_thinking"))
 _PLAIN_CALL = frozenset(("type", "id", "name", "input"))
 
@@ -99,72 +93,30 @@ class _Open(msgspec.Struct):
                     block["input"] = whole
 
 
-class TurnBuilder:
-    """Builds one assistant turn from raw events or whole answers; answers that go on with a paused turn are appended.
-
-    `complete` is true once the last answer ended properly; after anything that is not understood it stays false.
-    """
+class TurnBuilder(protocol.turns.TurnBuilder):
+    """A turn of this dialect."""
 
     def __init__(self) -> None:
-        self.container, self.container_expires_at, self.stop_reason = "", "", ""
+        super().__init__()
         self._blocks: list[dict[str, Any]] = []
         self._open: dict[int, _Open] = {}
-        self._base = self._size = 0
+        self._base = 0
         self._message_id = ""
-        self._in_message = self._has_ended = self.is_broken = False
-
-    @property
-    def complete(self) -> bool:
-        """Has the turn ended, with everything understood?"""
-        return self._has_ended and not self.is_broken
-
-    @property
-    def is_paused(self) -> bool:
-        """Has it ended in a way that another answer may go on with?"""
-        return self.complete and self.stop_reason in PAUSES
+        self._in_message = False
 
     def content(self) -> list[dict[str, Any]]:
         """The content blocks, without blank text, which the API sends and refuses. Values that must not be changed."""
         return [b for b in self._blocks if b["type"] != "text" or b.get("citations") or _string(b.get("text", "")).strip()]
 
-    def feed(self, chunk: bytes) -> None:
-        """Take one SSE event with its framing."""
-        if self._grown(chunk):
-            try:
-                _, data = parse_event(chunk)
-                if data:
-                    self._take(_read_frame(data))
-            except (ValueError, msgspec.MsgspecError, RemoteProtocolError):
-                self.is_broken = True
+    def _read_answer(self, answer: Any) -> None:
+        message = _mapping(answer)
+        if message.get("type") != "message":
+            raise ValueError("not a message")
+        self._begin(message)
+        self._end()
 
-    def body(self, raw: bytes) -> None:
-        """Take a whole answer."""
-        if self._grown(raw):
-            try:
-                if count_values(raw, bounds.MAX_ANSWER_VALUES) > bounds.MAX_ANSWER_VALUES:
-                    raise ValueError("too many values")
-                message = _mapping(loads_exact(raw))
-                if message.get("type") != "message":
-                    raise ValueError("not a message")
-                self._begin(message)
-                self._end()
-            except (ValueError, msgspec.MsgspecError):
-                self.is_broken = True
-
-    def take(self, raw: bytes) -> None:
-        """Take a recorded chunk: a whole answer or an event."""
-        if raw[:1] in (b"{", b" ", b"\n", b"\t", b"\r") and raw.lstrip()[:1] == b"{":
-            self.body(raw)
-        else:
-            self.feed(raw)
-
-    def _grown(self, raw: bytes) -> bool:
-        self._size += len(raw)
-        if self._size > MAX_TURN_BYTES:
-            self.is_broken = True
-        return not self.is_broken
-
-    def _take(self, frame: _Frame) -> None:
+    def _read_event(self, data: bytes) -> None:
+        frame = _read_frame(data)
         if frame.type == "ping":
             return
         if frame.type == "message_start":
@@ -261,35 +213,6 @@ class TurnBuilder:
         self._open.clear()
         self._in_message, self._has_ended = False, True
         _string(self.stop_reason or None)
-
-
-class StoredTurn(msgspec.Struct, frozen=True):
-    """One recorded assistant turn. `tool_call_ids` are the calls that its client received."""
-
-    call_id: str
-    content: list[dict[str, Any]]
-    container: str
-    tool_call_ids: tuple[str, ...]
-    upstream: str = ""
-    """The provider's name: signatures and encrypted content mean nothing to another."""
-
-
-def pack_turns(stored: Sequence[StoredTurn]) -> bytes:
-    """Pack turns, numbers exactly as they are: JSON, because msgpack could not hold them."""
-    return dumps([msgspec.structs.asdict(turn) for turn in stored])
-
-
-def unpack_turns(data: bytes) -> list[StoredTurn]:
-    """Unpack `pack_turns`. Raises ValueError."""
-    return msgspec.convert(loads_exact(data), list[StoredTurn])
-
-
-def lookup_ids(request: ChatRequest) -> tuple[str, ...]:
-    """The tool call ids in the assistant turns of a client of chat/completions, each once, in order, the last ones."""
-    if request.dialect != "openai":
-        return ()
-    ids = dict.fromkeys(p.id for t in request.turns for p in _calls(t) if p.id)
-    return tuple(ids)[-MAX_LOOKUPS:]
 
 
 def _calls(turn: Turn) -> Iterator[ToolUsePart]:

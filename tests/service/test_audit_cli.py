@@ -3,13 +3,10 @@
 import asyncio
 import json
 import os
-import pty
 import re
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +17,7 @@ from typer.testing import CliRunner
 from db.keys import KeyStore
 from db.write.insert import AuditInserter
 from protocol.records import BlockRecord, EndRecord, EventRecord, Record
-from scripts import screens
-from sluice import VERSION, audit_cli, keys_cli
+from sluice import audit_cli, keys_cli
 from sluice.tables import printable
 from tests.support.checks.record import (
     NOW,
@@ -30,10 +26,10 @@ from tests.support.checks.record import (
     fresh_database,
     judgement_record,
     release_record,
-    rows,
     tool_call_record,
     whole_call,
 )
+from tests.support.clients.commands import audit, insert_all
 
 ABSENT = "postgresql://nobody@127.0.0.1:1/none"
 
@@ -55,10 +51,6 @@ def call(url: str) -> str:
 
     asyncio.run(insert())
     return call
-
-
-def audit(*arguments: str) -> Any:
-    return CliRunner().invoke(audit_cli.app, list(arguments), env={"COLUMNS": "220"})
 
 
 def keys(*arguments: str) -> Any:
@@ -471,200 +463,6 @@ def test_a_key_may_use_the_server_tools_it_was_made_with_and_no_others(url: str)
     assert asyncio.run(load()) == {"researcher": ("web_search", "code_execution"), "plain": ()}
 
 
-def sluice(*arguments: str, url: str = "", stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")} | {"NO_COLOR": "1", "TERM": "dumb"}
-    command = [sys.executable, "-m", "sluice.cli", *arguments]
-    return subprocess.run(
-        command, env=env | ({"SLUICE_DATABASE_URL": url} if url else {}), input=stdin or "", capture_output=True, text=True, timeout=60
-    )  # fmt: skip
-
-
-def test_redaction_is_done_only_where_somebody_said_yes(call: str, url: str) -> None:
-    told = sluice("audit", "redact", call[:13], "--reason", "x", url=url)
-    assert told.returncode == 2 and "--yes" in told.stderr and "--dry-run" in told.stderr and call in told.stderr
-    told = sluice("audit", "redact", call, "--reason", "x", "--dry-run", "--json", url=url)
-    would = json.loads(told.stdout)
-    assert (told.returncode, would["call_id"], would["dry_run"]) == (0, call, True) and would["rows"] > 1
-    assert "rm -rf" in sluice("audit", "show", call, "--json", url=url).stdout
-    told = sluice("audit", "redact", call[:13], "--reason", "x", "--yes", "--json", url=url)
-    assert json.loads(told.stdout) == would | {"dry_run": False}
-    assert "rm -rf" not in sluice("audit", "show", call, "--json", url=url).stdout
-    shown = sluice("audit", "show", call, url=url).stdout
-    assert "it was redacted, or lost" in shown and "(redacted)" in shown and re.search(r"^redacted .* by \w+: x$", shown, re.MULTILINE)
-    seals = rows(url, "SELECT count(*) FROM seals")
-    again = sluice("audit", "redact", call, "--reason", "again", "--yes", url=url)
-    assert again.returncode == 0 and "nothing to do" in again.stderr
-    assert rows(url, "SELECT count(*) FROM seals") == seals and "again" not in sluice("audit", "show", call, url=url).stdout
-
-
-def test_on_a_terminal_redaction_and_dropping_ask(call: str, url: str) -> None:
-    answered = ask(url, b"n\n", "audit", "redact", call, "--reason", "x")
-    assert "Go on?" in answered and "nothing was done" in answered and call in answered
-    assert "with the key dev, tools: bash" in answered
-    interrupted = ask(url, b"\x04", "audit", "redact", call, "--reason", "x")
-    assert "nothing was done" in interrupted and "Aborted" not in interrupted
-    assert "rm -rf" in sluice("audit", "show", call, "--json", url=url).stdout
-    assert "redacted" in ask(url, b"y\n", "audit", "redact", call, "--reason", "x")
-    assert "rm -rf" not in sluice("audit", "show", call, "--json", url=url).stdout
-    for before in ("2020-01-01", "1960-01-01", "30d", "yesterday"):
-        told = sluice("audit", "drop", "--before", before, "--reason", "x", "--yes", url=url)
-        assert told.returncode == 0 and "nothing to do: no call on record began before" in told.stderr
-    assert "--before" in sluice("audit", "drop", "--before", "never", "--reason", "x", url=url).stderr
-    assert (
-        json.loads(sluice("audit", "drop", "--before", "2020-01-01", "--reason", "x", "--dry-run", "--json", url=url).stdout)["calls"] == 0
-    )
-
-
-def ask(url: str, answer: bytes, *arguments: str) -> str:
-    """Run a command with a terminal as its standard input, and give it an answer; returns what it says."""
-    here, there = pty.openpty()
-    try:
-        os.write(here, answer)
-        env = os.environ | {"SLUICE_DATABASE_URL": url, "NO_COLOR": "1", "TERM": "dumb"}
-        command = [sys.executable, "-m", "sluice.cli", *arguments]
-        done = subprocess.run(command, env=env, stdin=there, capture_output=True, text=True, timeout=60)
-        return done.stdout + done.stderr
-    finally:
-        os.close(here)
-        os.close(there)
-
-
-@pytest.mark.parametrize("command", ["calls", "tool-calls"])
-def test_follow_shows_what_comes(call: str, url: str, command: str) -> None:
-    env = os.environ | {"SLUICE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"}
-    later, ongoing = call_id(), call_id()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sluice.cli", "audit", command, "--follow", "--json"], env=env, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["call_id"] == call
-
-        async def insert() -> None:
-            async with AuditInserter(url) as inserter:
-                assert not await inserter.insert([call_record(ongoing), *whole_call(later)], {})
-
-        asyncio.run(insert())
-        assert json.loads(process.stdout.readline())["call_id"] == later
-        process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=30)
-        assert (rest, process.returncode) == ("", 0)
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.fixture
-def following(url: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts `sluice audit ... --follow`, and ends it."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str, **env: str) -> subprocess.Popen[str]:
-        environment = os.environ | {"SLUICE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"} | env
-        command = [sys.executable, "-m", "sluice.cli", "audit", *arguments, "--follow"]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def insert_all(url: str, *records: Record) -> None:
-    async def insert() -> None:
-        async with AuditInserter(url) as inserter:
-            assert not (await inserter.insert(list(records), {})).refused
-
-    asyncio.run(insert())
-
-
-def test_follow_keeps_what_it_shows_under_its_headings(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
-    process = following("tool-calls", _SLUICE_TERMINAL="1", COLUMNS="100", TERM="xterm", NO_COLOR="1")
-    assert process.stdout is not None and process.stderr is not None
-    assert "waiting for tool calls" in process.stderr.readline()
-    one, other = call_id(), call_id()
-    insert_all(url, call_record(one), tool_call_record(one))
-    heading, _, line = (process.stdout.readline() for _ in range(3))
-    assert line.index("block") == heading.index("verdict") and one[:13] in line
-    insert_all(url, call_record(other), tool_call_record(other, executor="provider", name="web_search"))
-    heading, line = (process.stdout.readline() for _ in range(2))
-    assert "run by" in heading and line.index("block") == heading.index("verdict") and line.index("provider") == heading.index("run by")
-    # both began in one millisecond
-    assert other.startswith(line.split()[1]) and not one.startswith(line.split()[1])
-
-
-def test_follow_takes_a_limit_and_refuses_what_does_not_go_with_it(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
-    old = [call_id(NOW - hours * 3_600_000) for hours in (5, 4, 3)]
-    insert_all(url, *(record for call in old for record in (call_record(call), tool_call_record(call))))
-    process = following("tool-calls", "--limit", "2", "--since", "1d", "--json")
-    assert process.stdout is not None
-    assert [json.loads(process.stdout.readline())["call_id"] for _ in range(2)] == old[1:]
-    for option in (("--until", "1h"), ("--cursor", "x"), ("--order", "asc")):
-        told = audit("calls", "--follow", *option)
-        assert told.exit_code == 2 and f"{option[0]}: does not go with --follow" in told.stderr
-
-
-def test_follow_goes_on_when_the_database_comes_back(url: str, following: Callable[..., subprocess.Popen[str]]) -> None:
-    process = following("calls", "--json")
-    assert process.stdout is not None and process.stderr is not None
-    assert "waiting for calls" in process.stderr.readline()
-    rows(url, "ALTER TABLE calls RENAME TO calls_away")
-    assert "trying again" in process.stderr.readline()
-    rows(url, "ALTER TABLE calls_away RENAME TO calls")
-    later = call_id()
-    insert_all(url, *whole_call(later))
-    assert json.loads(process.stdout.readline())["call_id"] == later
-
-
 def test_a_table_goes_into_a_pipe_as_values_whatever_asks_for_colours(call: str) -> None:
     told = CliRunner().invoke(audit_cli.app, ["calls"], env={"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"})
     assert told.stdout.splitlines()[0].split("\t")[:2] == ["created_at", "call_id"]
-
-
-def test_the_command_line_helps() -> None:
-    for asked in ("--version", "-V", "version"):
-        told = sluice(asked)
-        assert (told.returncode, told.stdout) == (0, f"sluice {VERSION}\n")
-    for arguments in (("-h",), ("audit", "-h"), ("audit", "calls", "-h"), ("keys", "-h"), ("worker", "-h"), ("worker", "policy", "-h")):
-        told = sluice(*arguments)
-        assert told.returncode == 0 and "Usage" in told.stdout, told.stderr
-    assert "8080" in (up := sluice("up", "-h").stdout) and ".sluice" in up
-    assert "local time" in " ".join(sluice("audit", "calls", "-h").stdout.replace("│", " ").split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "meant"),
-    [
-        (("audti",), "audit"), (("keyz",), "keys"), (("migrat",), "migrate"), (("audit", "tool-call"), "tool-calls"),
-        (("keys", "creat"), "create"), (("versoin",), "version"), (("worker", "polic"), "policy"),
-        (("audit", "calls", "--stat", "x"), "--state"),
-        (("--versio",), "--version"), (("audit", "redakt"), "redact"),
-    ],
-)  # fmt: skip
-def test_what_is_misspelt_is_answered_with_what_may_be_meant(arguments: tuple[str, ...], meant: str) -> None:
-    told = sluice(*arguments)
-    assert told.returncode == 2 and re.search(rf"(Did you mean|Possible options).*{meant}", " ".join(told.stderr.split())), told.stderr
-
-
-def test_the_page_of_screens_is_what_the_commands_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
-        made = screens.make_page(tmp_path)
-    time.tzset()
-    assert made == screens.PAGE.read_text(), "make it anew: python -m scripts.screens"
-    width = 0
-    for line in made.splitlines():
-        width = int(line.split()[0]) if line.endswith(" columns:") else width
-        assert not width or len(line) <= width or line.startswith(("$", "#")), line
-
-
-def test_shells_can_complete() -> None:
-    for words, completed in (
-        ("audit to", ["tool-calls"]), ("audit calls --state E", ["ENDED"]), ("audit tool-calls --verdict b", ["block"]),
-    ):  # fmt: skip
-        env = os.environ | {"_SLUICE_COMPLETE": "complete_bash", "COMP_WORDS": f"sluice {words}", "COMP_CWORD": str(len(words.split()))}
-        told = subprocess.run([sys.executable, "-m", "sluice.cli"], env=env, capture_output=True, text=True, timeout=60)
-        assert told.stdout.split() == completed, told.stderr

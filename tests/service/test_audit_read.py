@@ -1,18 +1,14 @@
 """Lists, paging, one call, chunks, export, keys and the audit API on a real PostgreSQL."""
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import httpx2
 import pytest
 
-import db.read.counts
-import db.read.lists
-import db.read.queries
 from db.filters import parse_filters
 from db.keys import PREFIX, KeyStore, digest
 from db.migrations.place import newest
@@ -20,11 +16,10 @@ from db.read.export import Progress, export_lines
 from db.read.queries import AuditReader
 from db.read.views import JUDGED_LOGS, VIEWS
 from db.watch import Watch
-from db.write.insert import AuditInserter
-from gateway.audit import Audit, make_audit
-from protocol.config import SETTINGS, Config, Key, Runtime
+from protocol.config import SETTINGS, Key
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
-from protocol.records import BlockRecord, EndRecord, JudgementRecord, Record
+from protocol.records import BlockRecord, EndRecord, JudgementRecord
+from tests.support.checks.reading import DAY_MS, end_record, given, insert, tool_names
 from tests.support.checks.record import (
     NOW,
     call_id,
@@ -37,7 +32,6 @@ from tests.support.checks.record import (
     whole_call,
 )
 
-DAY_MS = 86_400_000
 TOOL_CALL_FIELDS = {
     "call_id", "tool_call_id", "index", "choice", "name", "arguments", "released_arguments", "executor", "form", "verdict", "reason",
     "policy", "rule", "policy_revision", "judge", "session", "key", "key_id", "model", "upstream", "created_at",
@@ -50,20 +44,6 @@ async def reader(url: str) -> AsyncIterator[AuditReader]:
     opened = AuditReader.open(url)
     yield opened
     await opened.close()
-
-
-async def insert(url: str, *records: Record, bodies: dict[str, bytes] | None = None) -> None:
-    async with AuditInserter(url) as inserter:
-        assert not await inserter.insert(records, bodies or {})
-
-
-def given(**values: object) -> list[tuple[str, str]]:
-    return [(name, str(value)) for name, value in values.items()]
-
-
-async def tool_names(reader: AuditReader, **values: object) -> list[str]:
-    page = await reader.tool_calls(parse_filters(given(**values), of="tool-calls"))
-    return [item["name"] for item in page["items"]]
 
 
 def test_views_have_the_columns_that_queries_read(url: str) -> None:
@@ -160,10 +140,6 @@ async def test_every_filter_chooses(url: str, reader: AuditReader) -> None:
     assert await tool_names(reader, order="asc") == ["nul\x00", "bash"]
 
 
-def end_record(call: str, state: str) -> EndRecord:
-    return EndRecord(call_id=call, at=NOW, state=state, reason="x", status=200, stop_reason="", relayed=0)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_calls_are_chosen_by_their_state(url: str, reader: AuditReader, order: str) -> None:
     calls = [call_id(NOW - n * DAY_MS // 4) for n in range(12)]
@@ -182,53 +158,6 @@ async def test_calls_are_chosen_by_their_state(url: str, reader: AuditReader, or
     page = await reader.calls(parse_filters(given(state="ACTIVE", name="bash"), of="calls"))
     assert [item["call_id"] for item in page["items"]] == calls[:1]
     assert not (await reader.calls(parse_filters(given(state="ENDED", name="bash"), of="calls")))["items"]
-
-
-async def test_the_beginning_of_a_call_id_is_enough(url: str, client: httpx2.AsyncClient) -> None:
-    one, other = "01990000-0001-7000-8000-000000000001", "01990000-0001-7000-8000-000000000002"
-    lone = "01a90000-0001-7000-8000-000000000003"
-    await insert(url, call_record(one), call_record(other), tool_call_record(one), end_record(lone, "FAILED"), bodies={})
-    for prefix in (lone[:8], lone[:13], lone.replace("-", "")[:20].upper(), lone[:-1]):
-        assert (await client.get(f"/audit/calls/{prefix}")).json()["call_id"] == lone
-    assert (await client.get(f"/audit/calls/{one[:-1]}1/chunks")).status_code == 200
-    assert len((await client.get(f"/audit/tool-calls?call_id={one}")).json()["items"]) == 1
-    for path in (
-        f"/audit/calls/{one[:13]}",
-        f"/audit/calls/{one[:9]}/chunks",
-        f"/audit/calls?call_id={one[:8]}",
-        f"/audit/export?call_id={one[:30]}",
-    ):
-        error = (await client.get(path)).json()["error"]
-        assert (error["code"], error["param"]) == ("ambiguous_call_id", "call_id") and one in error["message"] and other in error["message"]
-
-
-async def test_tool_calls_are_counted(url: str, client: httpx2.AsyncClient) -> None:
-    now, before = call_id(), call_id(NOW - 2 * DAY_MS)
-    await insert(
-        url, call_record(now, key="kim"), call_record(before, key="lee\x00"), call_record(old := call_id(NOW - 30 * DAY_MS)),
-        *(tool_call_record(now, block=n, verdict="allow", name="ls") for n in (1, 2)), tool_call_record(now, block=3),
-        tool_call_record(before), tool_call_record(old),
-        BlockRecord(call_id=now, block=2, at=NOW, kind="tool_use", verdict="block", reason="audit_unavailable", policy=""),
-    )  # fmt: skip
-    told = (await client.get("/audit/counts")).json()
-    days = [str(datetime.fromtimestamp((NOW - n * DAY_MS) / 1000, UTC).date()) for n in (2, 0)]
-    assert [tuple(item.values()) for item in told["items"]] == [
-        (days[0], "lee\x00", "block", 1, 1), (days[1], "kim", "allow", 1, 1), (days[1], "kim", "block", 2, 1)
-    ]  # fmt: skip
-    assert (told["by"], told["truncated"], told["until"]) == (["day", "key", "verdict"], False, None) and told["since"] < days[0]
-    told = (await client.get("/audit/counts?by=name&verdict=block&since=2000-01-01")).json()
-    assert [tuple(item.values()) for item in told["items"]] == [("bash", 3, 3), ("ls", 1, 1)]
-    for by in ("key_id", "session", "model", "policy", "reason"):
-        assert sum(item["tool_calls"] for item in (await client.get(f"/audit/counts?by={by}&key=kim&policy=default")).json()["items"]) == 3
-
-
-async def test_counts_say_when_there_are_more(url: str, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(db.read.counts, "MAX_COUNTS", 2)
-    monkeypatch.setattr(db.read.queries, "MAX_COUNTS", 2)
-    call = call_id()
-    await insert(url, call_record(call), *(tool_call_record(call, block=n, name=f"t{n}") for n in range(3)))
-    told = (await client.get("/audit/counts?by=name")).json()
-    assert ([item["name"] for item in told["items"]], told["truncated"]) == (["t0", "t1"], True)
 
 
 @pytest.mark.case("A6")
@@ -451,126 +380,3 @@ async def test_a_connection_that_the_server_ended_is_no_outage_for_who_watches(u
     assert await watch.revision() == newest()
     await store.close()
     await watch.close()
-
-
-def authenticate(headers: Iterable[tuple[bytes, bytes]]) -> Key | None:
-    given_keys = {value.removeprefix(b"Bearer ") for name, value in headers if name in (b"authorization", b"x-api-key")}
-    known = {b"aud": Key(name="a", sha256="0" * 64, roles=("auditor",)), b"cli": Key(name="c", sha256="1" * 64)}
-    return next((known[text] for text in given_keys if text in known), None)
-
-
-@pytest.fixture
-async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=Audit(reader, authenticate).app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://audit", headers={"x-api-key": "aud"}) as opened:
-        yield opened
-
-
-ONE = "/audit/calls/01990000-0000-7000-8000-00000000abcd"
-PATHS = [
-    "/audit/calls",
-    ONE,
-    f"{ONE}/chunks",
-    "/audit/calls/01990000",
-    "/audit/counts",
-    "/audit/tool-calls",
-    "/audit/judge-blocks",
-    "/audit/export",
-]
-
-
-@pytest.mark.case("A9", "C6")
-@pytest.mark.parametrize("path", PATHS)
-async def test_every_path_wants_the_role(client: httpx2.AsyncClient, path: str) -> None:
-    for headers, status, code in (({"x-api-key": "wrong"}, 401, "invalid_api_key"), ({"x-api-key": "cli"}, 403, "wrong_role")):
-        answer = await client.get(path, headers=headers)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
-        assert set(answer.json()["error"]) == {"message", "type", "code", "param"}
-
-
-async def test_without_an_authenticator_everything_is_refused(reader: AuditReader) -> None:
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=Audit(reader).app), base_url="http://audit") as client:
-        assert (await client.get("/audit/calls", headers={"x-api-key": "aud"})).status_code == 401
-
-
-async def test_the_api_answers_pages_calls_chunks_and_export(url: str, client: httpx2.AsyncClient) -> None:
-    call = call_id()
-    await insert(url, *whole_call(call, session="a\x00b"))
-    await insert(url, tool_call_record(call, block=3, arguments=b"\xed\xa0\x80 \x00"))
-    for path in ("/audit/calls", "/audit/tool-calls?verdict=block&limit=1", "/audit/judge-blocks"):
-        answer = await client.get(path)
-        assert answer.status_code == 200, answer.text
-        assert set(answer.json()) == {"items", "next_cursor"}
-        assert answer.json()["items"][0]["session"] == "a\x00b"
-    assert b"\\ud800 \\u0000" in (await client.get("/audit/tool-calls")).content
-    assert (await client.get(f"/audit/calls/{call}")).json()["call_id"] == call
-    assert len((await client.get(f"/audit/calls/{call}/chunks?limit=2")).json()["items"]) == 2
-    export = await client.get("/audit/export?session=a%00b")
-    assert export.headers["content-type"].startswith("application/x-ndjson")
-    assert json.loads(export.text.splitlines()[-1]) == {"type": "export_end", "calls": 1, "lines": 10}
-
-
-@pytest.mark.parametrize(
-    ("path", "status", "param"),
-    [
-        ("/audit/calls?limit=many", 400, "limit"), ("/audit/export?limit=3", 400, "limit"), ("/audit/calls?cursor=AAAA", 400, "cursor"),
-        ("/audit/calls/none", 404, None), (f"/audit/calls/{UUID(int=1)}", 404, None), (f"/audit/calls/{UUID(int=1)}/chunks", 404, None),
-        ("/audit/calls/x/chunks?name=x", 404, None), ("/audit/nothing", 404, None), ("/docs", 404, None), ("/openapi.json", 404, None),
-        ("/audit/calls?since=%27%3B+drop+table+calls", 400, "since"), ("/audit/calls?state=GONE", 400, "state"),
-        ("/audit/tool-calls?state=FAILED", 400, "state"), ("/audit/calls/0199000", 400, "call_id"),
-        ("/audit/calls/01990000", 404, "call_id"),
-        ("/audit/calls?call_id=0199", 400, "call_id"), ("/audit/calls?call_id=01990-000-0", 400, "call_id"),
-        ("/audit/counts?by=day,day", 400, "by"), ("/audit/counts?by=price", 400, "by"), ("/audit/counts?q=x", 400, "q"),
-    ],
-)  # fmt: skip
-async def test_bad_requests_are_told_what_is_wrong(client: httpx2.AsyncClient, path: str, status: int, param: str | None) -> None:
-    answer = await client.get(path)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
-
-
-@pytest.mark.case("A6")
-async def test_an_altered_cursor_is_refused_or_a_place(url: str, client: httpx2.AsyncClient) -> None:
-    for _ in range(3):
-        await insert(url, *whole_call(call_id()))
-    first = (await client.get("/audit/calls?limit=1")).json()
-    cursor = first["next_cursor"]
-    for at in range(len(cursor)):
-        for letter in "A_z":
-            answer = await client.get("/audit/calls", params={"limit": 1, "cursor": cursor[:at] + letter + cursor[at + 1 :]})
-            assert answer.status_code in (200, 400), (at, letter, answer.text)
-            if answer.status_code == 400:
-                assert answer.json()["error"]["param"] == "cursor"
-            else:
-                assert set(answer.json()) == {"items", "next_cursor"}
-    for other in (cursor[:-1], cursor * 2, "..", "%00", "'; DROP TABLE calls; --", "A" * 10_000):
-        answer = await client.get("/audit/calls", params={"limit": 1, "cursor": other})
-        assert answer.status_code == 400, (other, answer.text)
-    again = (await client.get("/audit/calls", params={"limit": 1, "cursor": cursor})).json()
-    assert again["items"][0]["call_id"] != first["items"][0]["call_id"]
-
-
-async def test_the_api_without_postgres_is_503() -> None:
-    settings = Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none")
-    transport = httpx2.ASGITransport(app=make_audit(settings, authenticate).app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://audit", headers={"x-api-key": "aud"}) as client:
-        for path in PATHS:
-            answer = await client.get(path)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "audit_unavailable")
-            assert "nobody" not in answer.text
-
-
-async def test_items_that_go_before_they_are_read_are_left_out(url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = [call_id() for _ in range(3)]
-    await insert(url, *(record for call in calls for record in whole_call(call)))
-    read = db.read.lists.whole_rows
-
-    async def after_days_were_dropped(*args: Any) -> list[Any]:
-        rows(url, "DELETE FROM tool_calls WHERE call_id = %s RETURNING 1", calls[1])
-        return await read(*args)
-
-    monkeypatch.setattr(db.read.queries, "whole_rows", after_days_were_dropped)
-    page = await reader.tool_calls(parse_filters(given(limit=10), of="tool-calls"))
-    assert {item["call_id"] for item in page["items"]} == {calls[0], calls[2]}
-    monkeypatch.setattr(db.read.queries, "whole_rows", read)
-    if page["next_cursor"] is not None:
-        assert not await tool_names(reader, limit=10, cursor=page["next_cursor"])

@@ -12,9 +12,9 @@ import db.read.turns
 from db.keys import KeyStore, digest
 from db.read.turns import TurnReader
 from db.write.insert import AuditInserter
-from protocol.anthropic.turn import StoredTurn
 from protocol.config import Key
 from protocol.records import BlockRecord, ChunksRecord, EndRecord, Record
+from protocol.turns import StoredTurn
 from tests.support.checks.record import NOW, call_id, call_record, chunks_record, tool_call_record
 from tests.support.upstreams.turns import streamed
 
@@ -34,7 +34,7 @@ async def reader(url: str) -> AsyncIterator[TurnReader]:
 
 @asynccontextmanager
 async def opened(url: str, *, durable: bool = True) -> AsyncIterator[TurnReader]:
-    found = TurnReader.open(url, durable=durable)
+    found = TurnReader.open(url, "anthropic", durable=durable)
     yield found
     await found.close()
 

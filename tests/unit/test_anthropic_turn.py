@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol.anthropic.turn import StoredTurn, TurnBuilder, lookup_ids, pack_turns, unpack_turns, with_turns
+from protocol.anthropic.turn import TurnBuilder, with_turns
 from protocol.json_strict import dumps
 from protocol.request import ChatRequest, OtherPart, Reasoning, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.turns import StoredTurn, pack_turns, unpack_turns
 from tests.support.clients.sdk import anthropic_beta_answer
 from tests.support.upstreams.recordings import framed, need_recordings, own, recordings
 from tests.support.upstreams.turns import events, streamed
@@ -330,11 +331,3 @@ def test_a_recorded_turn_is_used_once() -> None:
     made, _, dropped = with_turns(asked, [stored([SEARCH, FOUND, USE])])
     assert [p.kind for t in made.turns for p in t.parts if isinstance(p, OtherPart)] == ["server_tool_use", "web_search_tool_result"]
     assert dropped == ["reasoning_effort"]
-
-
-def test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect() -> None:
-    turns = [says(use("a"), use("b")), answers("x"), says(use("a"), use("")), Turn("user", (use("u"),))]
-    assert lookup_ids(request(*turns)) == ("a", "b")
-    assert lookup_ids(msgspec.structs.replace(request(*turns), dialect="anthropic")) == ()
-    many = request(*(says(use(str(n))) for n in range(1000)))
-    assert lookup_ids(many) == tuple(map(str, range(744, 1000)))

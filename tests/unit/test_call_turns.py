@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from policy.session import opening
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.anthropic.turn import StoredTurn, pack_turns, unpack_turns
 from protocol.config import Config
+from protocol.request import ChatRequest, DialectName, ToolResultPart, ToolUsePart, Turn
+from protocol.target import Target
+from protocol.turns import StoredTurn, WantedTurns, pack_turns, unpack_turns
 from streams import layout
 from streams.layout import Start
 from workers.policy.call import OwnedCall
@@ -52,22 +55,41 @@ def sent(call: OwnedCall) -> Any:
     return json.loads(dispatch.body)["messages"][1]["content"], release.digest
 
 
+def looked_up(call: OwnedCall) -> tuple[WantedTurns | None, WantedTurns | None]:
+    return call.open_lookup, call.new_lookup
+
+
 def test_a_call_waits_for_its_turns_and_then_sends_them() -> None:
     call = make()
-    assert (call.open_lookup, call.new_lookup) == (("toolu_1",), ("toolu_1",))
+    assert looked_up(call) == (WantedTurns("anthropic", ("toolu_1",)),) * 2
     release = call.next_release(1)
     assert release is not None and not release.reply, "the record of the call goes out, the request not yet"
     call.answered()
     call.feed_fact(layout.TURNS_FIELD, pack_turns(STORED), 2)
-    assert call.open_lookup == ()
+    assert looked_up(call)[0] is None
     assert sent(call)[0] == [THINKING, USE]
+
+
+def test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect() -> None:
+    def wanted(*turns: Turn, client: DialectName = "openai", upstream: DialectName = "anthropic") -> WantedTurns | None:
+        call = CallInfo(START.call_id, 1, client, "chat", "k", "", "n", "g", "p", "r", True, 1000)
+        request = ChatRequest(dialect=client, model="m", turns=turns)
+        return opening.lookup(call, opening.Upstream("u", upstream, Target(dialect=upstream)), request)
+
+    def says(*ids: str) -> Turn:
+        return Turn("assistant", tuple(ToolUsePart(i, "f", "{}") for i in ids))
+
+    turns = [says("a", "b"), Turn("user", (ToolResultPart("x", "y"),)), says("a", ""), Turn("user", (ToolUsePart("u", "f", "{}"),))]
+    assert wanted(*turns) == WantedTurns("anthropic", ("a", "b"))
+    assert wanted(*turns, client="anthropic") is wanted(*turns, upstream="openai") is wanted(says("")) is None
+    assert wanted(*(says(str(n)) for n in range(1000))) == WantedTurns("anthropic", tuple(map(str, range(744, 1000))))
 
 
 def test_a_second_owner_sends_what_the_first_found_without_asking() -> None:
     first, value = make(), pack_turns(STORED)
     first.feed_fact(layout.TURNS_FIELD, value, 2)
     second = make({layout.TURNS_FIELD: value})
-    assert (second.open_lookup, second.new_lookup) == ((), ())
+    assert looked_up(second) == (None, None)
     assert sent(second) == sent(first)
 
 

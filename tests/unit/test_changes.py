@@ -7,10 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from policy.base import Block, Policy
-from policy.session.effects import CallInfo, Dispatch, Respond
-from policy.session.session import Session
-from protocol.copied import copied
+from policy.base import Policy
+from policy.session.effects import Respond
 from protocol.request import (
     ChatRequest,
     DialectName,
@@ -24,93 +22,14 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
-from tests.support.clients.answering import CONFIG, ENDPOINTS
+from tests.support.clients.changed import BODIES, MODEL, every_way, sent_by, texts
 from tests.unit.test_approved import SCHEMA, approving
 
-WAYS: list[tuple[DialectName, DialectName]] = [(c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")]
-every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)
-MODEL: dict[DialectName, str] = {"openai": "gpt-5-x", "anthropic": "claude-sonnet-4-5"}
-FAMILIES = ("web_search", "files")
-ANSWER = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 OTHER = {"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"], "additionalProperties": False}
-RESULT = [{"type": "text", "text": "old result"}]
-BODIES: dict[DialectName, dict[str, Any]] = {
-    "openai": {
-        "max_completion_tokens": 4_000,
-        "temperature": 1,
-        "top_p": 1,
-        "stop": ["old stop"],
-        "user": "alice",
-        "safety_identifier": "alice",
-        "reasoning_effort": "high",
-        "response_format": {"type": "json_schema", "json_schema": {"name": "old_answer", "schema": ANSWER}},
-        "seed": 5,
-        "messages": [
-            {"role": "system", "content": [{"type": "text", "text": "old system"}]},
-            {"role": "user", "content": "old question"},
-            {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"old":1}'}}]},
-            {"role": "tool", "tool_call_id": "c1", "content": RESULT},
-        ],
-        "tools": [{"type": "function", "function": {"name": n, "description": "old", "parameters": SCHEMA}} for n in ("bash", "read")],
-        "tool_choice": "auto",
-        "parallel_tool_calls": True,
-    },
-    "anthropic": {
-        "max_tokens": 4_000,
-        "temperature": 1,
-        "top_p": 1,
-        "stop_sequences": ["old stop"],
-        "metadata": {"user_id": "alice"},
-        "thinking": {"type": "enabled", "budget_tokens": 2_000},
-        "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": ANSWER}},
-        "system": [{"type": "text", "text": "old system"}],
-        "messages": [
-            {"role": "user", "content": "old question"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "bash", "input": {"old": 1}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": RESULT}]},
-        ],
-        "tools": [{"name": n, "description": "old", "input_schema": SCHEMA} for n in ("bash", "read")],
-        "tool_choice": {"type": "auto"},
-    },
-}
-
-
-def session_of(client: DialectName, upstream: DialectName, *policies: Policy, body: dict[str, Any] | None = None, **info: Any) -> Session:
-    call = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000, server_tools=FAMILIES)
-    session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
-    session.begin(json.dumps({"model": MODEL[upstream], **(body or BODIES[client])}).encode())
-    if session.drain().lookups:
-        session.turns([])
-    return session
-
-
-def sent_by(
-    client: DialectName, upstream: DialectName, *policies: Policy, body: dict[str, Any] | None = None, **info: Any
-) -> dict[str, Any] | Respond:
-    """What goes upstream as it does, `as received` spelled out, or the refusal."""
-    call = CallInfo("c", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 100_000, server_tools=FAMILIES)
-    session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
-    asked = {"model": MODEL[upstream], **(body or BODIES[client])}
-    session.begin(json.dumps(asked).encode())
-    taken = session.drain()
-    outputs = taken.outputs
-    if taken.lookups:
-        session.turns([])
-        outputs = session.drain().outputs
-    [out] = outputs
-    if isinstance(out, Respond):
-        return out
-    assert isinstance(out, Dispatch)
-    found: dict[str, Any] = json.loads(out.body) if out.body is not None else asked
-    return found
 
 
 def replacing(**changes: Any) -> Callable[[ChatRequest], ChatRequest]:
     return lambda request: msgspec.structs.replace(request, **changes)
-
-
-def texts(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def at(body: dict[str, Any], path: str) -> Any:
@@ -325,66 +244,6 @@ def test_a_replaced_value_is_what_goes_out(field: str, number: int, client: Dial
     assert check(client, upstream, sent), sent
 
 
-def in_place(request: ChatRequest) -> None:
-    """What hooks can change without returning it, in one go."""
-    request.extra.pop("metadata", None)
-    request.extra.pop("safety_identifier", None)
-    request.extra.pop("seed", None)
-    for tool in request.tools:
-        tool.schema.clear()
-        tool.schema.update({"type": "object", "properties": {"new_argument": {"type": "string"}}})
-    if request.response_format is not None:
-        request.response_format.schema["properties"]["new_answer"] = {"type": "string"}
-    for turn in request.turns:
-        for part in turn.parts:
-            if isinstance(part, ToolResultPart):
-                part.extra["content"][0]["text"] = "new result"
-
-
-@every_way
-@pytest.mark.parametrize("returns", ["None", "the request", "a copy"])
-def test_edits_in_place_arrive(returns: str, client: DialectName, upstream: DialectName) -> None:
-    class Edits(Policy):
-        def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
-            in_place(request)
-            return None if returns == "None" else request if returns == "the request" else msgspec.structs.replace(request)
-
-    sent = sent_by(client, upstream, Edits())
-    assert not isinstance(sent, Respond), sent.body
-    said = texts(sent)
-    assert "new_argument" in said and "new_answer" in said and "new result" in said
-    assert "old result" not in said and '"command"' not in said and "seed" not in sent
-    if client == "anthropic":
-        assert "alice" not in said
-
-
-@every_way
-def test_edits_of_the_context_change_nothing(client: DialectName, upstream: DialectName) -> None:
-    class Edits(Policy):
-        def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
-            in_place(self.context.request)
-            in_place(self.context.approved)
-            return None
-
-    assert sent_by(client, upstream, Edits()) == sent_by(client, upstream)
-
-
-@every_way
-def test_what_is_kept_and_changed_later_changes_nothing(client: DialectName, upstream: DialectName) -> None:
-    class Keeps(Policy):
-        def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
-            self.kept = msgspec.structs.replace(request, tools=request.tools[:1])
-            return self.kept
-
-    policy = Keeps()
-    session = session_of(client, upstream, policy)
-    assert session._blocks is not None
-    approved = session._blocks._approved.request
-    [kept] = [p for p in session._chain.policies if isinstance(p, Keeps)]  # type: ignore[union-attr]
-    kept.kept.tools[0].schema.clear()
-    assert approved.tools[0].schema == SCHEMA
-
-
 UNCLEAR: dict[str, tuple[str, Change]] = {
     "a modelled name in extra": ("anthropic", lambda r: msgspec.structs.replace(r, extra=r.extra | {"temperature": 0})),
     "several answers": ("openai", lambda r: msgspec.structs.replace(r, extra=r.extra | {"n": 2})),
@@ -451,48 +310,6 @@ def test_what_is_counted_is_what_a_policy_left(upstream: DialectName) -> None:
         assert isinstance(plain, Respond) and json.loads(sent.body)["input_tokens"] < json.loads(plain.body)["input_tokens"]
         return
     assert "new question" in texts(sent) and "old question" not in texts(sent) and "old system" not in texts(sent)
-
-
-def test_what_has_no_extra_has_none_for_good() -> None:
-    request = ChatRequest(dialect="openai", model="m", turns=(Turn("user", (TextPart("a"),)),))
-    [turn] = request.turns
-    [part] = turn.parts
-    assert isinstance(part, TextPart)
-    for extra in turn.extra, part.extra:
-        with pytest.raises(TypeError, match="make another part"):
-            extra["x"] = 1
-        with pytest.raises(TypeError, match="make another part"):
-            extra.update(x=1)
-        with pytest.raises(TypeError, match="make another part"):
-            extra.setdefault("x", 1)
-    assert TextPart("a").extra == {} and (TextPart("a").extra | {"x": 1}) == {"x": 1}
-
-
-def test_an_edit_in_place_of_a_part_with_fields_is_looked_at() -> None:
-    class Edits(Policy):
-        def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
-            for turn in request.turns:
-                for part in turn.parts:
-                    if isinstance(part, ToolResultPart):
-                        part.extra["x"] = {1}
-            return None
-
-    sent = sent_by("openai", "openai", Edits())
-    assert isinstance(sent, Respond) and sent.status == 403
-
-
-def test_copies_for_policies_share_what_cannot_change() -> None:
-    request = ChatRequest(
-        dialect="openai",
-        model="m",
-        turns=(Turn("user", (TextPart("a"),)), Turn("user", (TextPart("b", {"x": [1]}), TextPart("c")))),
-        extra={"y": [2]},
-    )
-    copy = copied(request)
-    assert copy == request and copy.turns[0] is request.turns[0] and copy.turns[1].parts[1] is request.turns[1].parts[1]
-    copy.turns[1].parts[0].extra["x"].append(2)  # type: ignore[union-attr]
-    copy.extra["y"].append(3)
-    assert request.extra == {"y": [2]} and request.turns[1].parts[0] == TextPart("b", {"x": [1]})
 
 
 @every_way

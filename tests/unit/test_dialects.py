@@ -38,11 +38,14 @@ def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
         "decode": ("StreamDecoder", "decode_whole"), "encode": ("make",), "read": ("decode",), "write": ("encode",),
         "failures": ("decode_error", "failed_response", "error_body", "error_frame"), "neutral": ("neutral",),
     }  # fmt: skip
+    wanted |= {"turn": ("TurnBuilder", "with_turns")} if one.has_turns else {}
+    wanted |= {"count_tokens": ("as_count", "decode_count", "encode_count")} if one.counts else {}
     for module, names in wanted.items():
         made = import_module(f"{one.package}.{module}")
         assert [n for n in names if not callable(getattr(made, n, None))] == []
     assert one.name == name and {one.answers, "models"} <= one.upstream_paths.keys() and one.answers in one.client_paths.values()
-    assert one.counts == ("count_tokens" in one.upstream_paths)
+    assert one.counts == ("count_tokens" in one.upstream_paths) == ("count_tokens" in one.client_paths.values())
+    assert one.has_turns or not one.pauses
     with pytest.raises(AttributeError):
         one.name = "other"  # type: ignore[misc]
 

@@ -11,6 +11,7 @@ from protocol import codecs, errors_wire
 from protocol.anthropic import count_tokens
 from protocol.dialects import DIALECTS
 from protocol.errors import Forbidden, InvalidRequest, NotFound, Overloaded, PipelineError, RemoteProtocolError, TooLarge, Unauthenticated
+from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
 from protocol.request import ChatRequest, DialectName, OtherPart, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
 from tests.support.checks.decoding import decode
@@ -277,10 +278,10 @@ def test_token_counts() -> None:
 
 def test_estimates_grow_with_the_request() -> None:
     empty = ChatRequest(dialect="anthropic", model="m")
-    assert count_tokens.estimate_tokens(empty) == 1
+    assert estimate_tokens(empty) == 1
     parts = (TextPart("x" * 350), ToolUsePart("t", "f", "y" * 349), ToolResultPart("t", "z" * 350), OtherPart("image", {}, "anthropic"))
     full = ChatRequest(dialect="anthropic", model="m", system=("s" * 350,), turns=(Turn("user", parts),), tools=(Tool("f", "d", {"a": 1}),))
-    assert 2250 < count_tokens.estimate_tokens(full) < 2350
+    assert 2250 < estimate_tokens(full) < 2350
 
 
 def test_a_refused_thread_is_said_as_the_sdks_know_it() -> None:

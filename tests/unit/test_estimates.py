@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.anthropic import count_tokens
+from protocol.estimates import estimate_tokens
 from protocol.request import DialectName
 
 TURN = 4
@@ -15,7 +15,7 @@ TURN = 4
 
 def estimate(content: Any, dialect: DialectName = "anthropic", **changes: Any) -> int:
     body = {"model": "m", "messages": [{"role": "user", "content": content}]} | changes
-    return count_tokens.estimate_tokens(codecs.decode_request(dialect, json.dumps(body).encode())) - TURN
+    return estimate_tokens(codecs.decode_request(dialect, json.dumps(body).encode())) - TURN
 
 
 def png(width: int, height: int) -> str:

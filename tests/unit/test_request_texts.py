@@ -15,8 +15,8 @@ from protocol import codecs
 from protocol.config import PolicyStep
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, DialectName
+from tests.support.clients.changed import MODEL, sent_by
 from tests.unit.test_approved import approving
-from tests.unit.test_changes import MODEL, sent_by
 
 ARGUMENTS = '{"command":"r\\u006d","deep":{"er":["x"]}}'
 PNG = "iVBORw0KGgo="

@@ -10,39 +10,26 @@ import pytest
 from protocol import codecs
 from protocol.errors import InvalidRequest
 from protocol.openai_chat.models import row
-from protocol.openai_chat.names import Names
-from protocol.request import ChatRequest, Reasoning, ResponseFormat, TextPart, Turn
-from protocol.server_tools.data import table
-from protocol.server_tools.typed import as_function
-from protocol.target import Target, Translated
+from protocol.request import Reasoning, ResponseFormat, Turn
+from protocol.target import Target
+from tests.support.clients.to_openai import (
+    CLOSED,
+    SEARCH,
+    SEARCHING,
+    THOUGHT,
+    TOOL,
+    USER,
+    read,
+    result,
+    said,
+    translate,
+    use,
+    write,
+)
 from tests.support.upstreams.recordings import SHARED, need_recordings
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-CLOSED = SCHEMA | {"additionalProperties": False}
-USER = {"role": "user", "content": "x"}
-TOOL = {"name": "f", "input_schema": SCHEMA}
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0K"}}
-SEARCH = {"type": "web_search_20250305", "name": "web_search"}
-
-
-def read(**changes: Any) -> ChatRequest:
-    body = {"model": "m", "max_tokens": 5, "messages": [USER]} | changes
-    return codecs.decode_request("anthropic", json.dumps(body).encode(), endpoint="messages")
-
-
-def translate(target: Target | None = None, **changes: Any) -> Translated:
-    return codecs.encode_request(read(**changes), target or Target(dialect="openai"))
-
-
-def write(**changes: Any) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(translate(**changes).body or b"")
-    return body
-
-
-def said(*blocks: dict[str, Any], role: str = "user") -> list[dict[str, Any]]:
-    return [{"role": role, "content": list(blocks)}]
-
 
 FIELDS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ("nothing", {}, {"model": "m", "max_tokens": 5, "messages": [USER]}, ()),
@@ -191,16 +178,8 @@ def test_what_cannot_be_said_is_refused_by_name(changes: dict[str, Any], param: 
     assert caught.value.param == param and caught.value.http_status == 400
 
 
-def use(identity: str = "t", name: str = "f", **values: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": identity, "name": name, "input": {}} | values
-
-
 def called(identity: str = "t", name: str = "f", arguments: str = "{}") -> dict[str, Any]:
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def result(content: Any, identity: str = "t", **values: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": identity, "content": content} | values
 
 
 def text(value: str) -> dict[str, Any]:
@@ -321,25 +300,6 @@ def test_a_failed_tool_call_says_so() -> None:
     assert write(messages=said(result("no such file", is_error=True)))["messages"][0]["content"] == "[error] no such file"
 
 
-def test_parallel_calls_are_switched_off() -> None:
-    """LiteLLM ignores it."""
-    body = write(tools=[TOOL], tool_choice={"type": "auto", "disable_parallel_tool_use": True})
-    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("auto", False)
-
-
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
-        ({"type": "auto"}, "auto"),
-        ({"type": "any"}, "required"),
-        ({"type": "none"}, "none"),
-        ({"type": "tool", "name": "f"}, {"type": "function", "function": {"name": "f"}}),
-    ],
-)
-def test_tool_choice(choice: dict[str, Any], expected: Any) -> None:
-    assert write(tools=[TOOL], tool_choice=choice)["tool_choice"] == expected
-
-
 SERVER_CALL = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "ruby"}}
 FOUND = {"type": "web_search_result", "title": "Ruby", "url": "https://ruby.example", "encrypted_content": "SECRET", "page_age": None}
 
@@ -411,9 +371,6 @@ def test_what_is_told_of_a_provider_run_call(call: dict[str, Any], blocks: list[
     assert "JVBE" not in message["content"] and "encrypted" not in message["content"] and len(message["content"]) < 5000
 
 
-THOUGHT = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "redacted_thinking", "data": "x"}]
-
-
 @pytest.mark.parametrize(
     ("model", "reasoning", "dropped"),
     [
@@ -435,126 +392,6 @@ def test_reasoning_of_finished_turns_is_left_out_without_a_notice() -> None:
     translated = translate(messages=[USER, *said(*THOUGHT, text("a"), role="assistant"), USER])
     assert json.loads(translated.body or b"")["messages"][1] == {"role": "assistant", "content": "a"}
     assert translated.dropped == ()
-
-
-def test_tools_are_functions_and_what_they_lose_is_noted() -> None:
-    tool: dict[str, Any] = TOOL | {"type": "custom", "description": "d", "cache_control": {"type": "ephemeral"}, "input_examples": [{}]}
-    tool |= {"defer_loading": False, "allowed_callers": ["direct", "code_execution_20250825"], "eager_input_streaming": True}
-    translated = translate(tools=[tool])
-    assert json.loads(translated.body or b"")["tools"] == [
-        {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
-    ]
-    assert translated.dropped == ("cache_control", "tools[].input_examples", "tools[].eager_input_streaming", "tools[].allowed_callers")
-
-
-def test_strict_stays_where_it_is_legal() -> None:
-    loose = translate(tools=[TOOL | {"strict": True}])
-    assert json.loads(loose.body or b"")["tools"][0]["function"] == {"name": "f", "parameters": SCHEMA}
-    assert loose.dropped == ("tools[].strict",)
-    assert write(tools=[{"name": "f", "input_schema": CLOSED, "strict": True}])["tools"][0]["function"] == {
-        "name": "f", "parameters": CLOSED, "strict": True,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("tool", "property_"),
-    [
-        ({"type": "bash_20250124", "name": "bash"}, "restart"),
-        ({"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 900}, "insert_text"),
-        ({"type": "text_editor_20250124", "name": "str_replace_editor"}, "new_str"),
-        ({"type": "memory_20250818", "name": "memory"}, "old_path"),
-        (
-            {"type": "computer_20251124", "name": "computer", "display_width_px": 800, "display_height_px": 600, "enable_zoom": True},
-            "region",
-        ),
-        ({"type": "computer_20241022", "name": "computer", "display_width_px": 800, "display_height_px": 600}, "coordinate"),
-    ],
-)
-def test_typed_client_tools_are_functions_of_the_same_name(tool: dict[str, Any], property_: str) -> None:
-    body = write(tools=[tool], messages=[USER, *said(use(name=tool["name"]), role="assistant"), *said(result("1"))])
-    function = body["tools"][0]["function"]
-    assert function["name"] == tool["name"] and property_ in function["parameters"]["properties"] and function["description"]
-    assert body["messages"][1]["tool_calls"][0]["function"]["name"] == tool["name"]
-
-
-def test_typed_tools_differ_by_version() -> None:
-    def schema(kind: str, **options: Any) -> str:
-        tool = as_function(read(tools=[{"type": kind, "name": "n"} | options]).tools[0])
-        assert tool is not None
-        return tool.description + json.dumps(tool.schema)
-
-    assert "undo_edit" in schema("text_editor_20250124") and "undo_edit" not in schema("text_editor_20250429")
-    assert "insert_text" not in schema("text_editor_20241022")
-    assert "900" in schema("text_editor_20250728", max_characters=900)
-    assert "scroll" not in schema("computer_20241022").replace("clicks and scroll", "").replace("actions and scroll", "")
-    assert "zoom" not in schema("computer_20251124") and "zoom" in schema("computer_20251124", enable_zoom=True)
-    known = [f"{r.prefix}_{v}" for r in table().tools if r.executor == "client" and "toolset" not in r.prefix for v in r.versions]
-    assert all(schema(kind) for kind in known)
-    assert as_function(read(tools=[TOOL]).tools[0]) is None
-
-
-def test_names_that_openai_refuses_are_mapped_both_ways() -> None:
-    long = "mcp__" + "x" * 100
-    tools = [TOOL | {"name": n} for n in (long, long + "y", "a.b", "a_b", "fine-1")]
-    messages = [USER, *said(use(name="a.b"), use("u", "gone.away"), role="assistant")]
-    translated = translate(tools=tools, messages=messages, tool_choice={"type": "tool", "name": long})
-    body = json.loads(translated.body or b"")
-    names = [t["function"]["name"] for t in body["tools"]]
-    assert len(set(names)) == 5 and all(len(n) <= 64 and n.replace("-", "_").replace("_", "").isalnum() for n in names)
-    assert names[3:] == ["a_b", "fine-1"]
-    back = translated.restore.names
-    assert [back.get(n, n) for n in names] == [long, long + "y", "a.b", "a_b", "fine-1"]
-    assert body["tool_choice"]["function"]["name"] == names[0]
-    assert [back[c["function"]["name"]] for c in body["messages"][1]["tool_calls"]] == ["a.b", "gone.away"]
-    alone = Names(["a.b"]).upstream("a.b")
-    assert alone == names[2], "the name must not depend on what else is offered"
-    assert Names(["a.b", alone]).upstream("a.b") not in (alone, "a.b")
-
-
-def test_long_call_ids_are_shortened_for_the_vendor_alone() -> None:
-    messages = [USER, *said(use("t" * 50), role="assistant"), *said(result("1", "t" * 50))]
-    found = write(model="gpt-4.1", messages=messages)["messages"]
-    assert found[1]["tool_calls"][0]["id"] == found[2]["tool_call_id"] and len(found[2]["tool_call_id"]) <= 40
-    assert write(messages=messages)["messages"][2]["tool_call_id"] == "t" * 50
-
-
-SEARCHING = Target(dialect="openai", families=frozenset(("web_search",)))
-
-
-def test_web_search_goes_to_models_that_search_for_keys_that_may() -> None:
-    tool = SEARCH | {"max_uses": 5, "user_location": {"type": "approximate", "city": "Paris", "region": None}}
-    translated = translate(SEARCHING, model="gpt-4o-search-preview", tools=[tool])
-    body = json.loads(translated.body or b"")
-    assert body["web_search_options"] == {
-        "user_location": {"type": "approximate", "approximate": {"city": "Paris"}},
-        "search_context_size": "medium",
-    }
-    assert "tools" not in body and translated.dropped == ("tools[].max_uses",)
-
-
-@pytest.mark.parametrize(
-    ("target", "model", "tool", "why"),
-    [
-        (Target(dialect="openai"), "gpt-4o-search-preview", SEARCH, "server_tools"),
-        (SEARCHING, "gpt-4.1", SEARCH, "cannot be sent"),
-        (SEARCHING, "gpt-4o-search-preview", SEARCH | {"allowed_domains": ["a.example"]}, "allowed_domains"),
-        (SEARCHING, "gpt-4o-search-preview", SEARCH | {"blocked_domains": ["a.example"]}, "blocked_domains"),
-    ],
-)
-def test_a_search_that_cannot_be_kept_within_its_bounds_is_refused(target: Target, model: str, tool: dict[str, Any], why: str) -> None:
-    with pytest.raises(InvalidRequest, match=why) as caught:
-        translate(target, model=model, tools=[tool])
-    assert caught.value.param == "tools"
-
-
-def test_the_operators_search_is_added_for_models_that_search() -> None:
-    target = msgspec.structs.replace(SEARCHING, added_tools=(SEARCH | {"max_uses": 1},))
-    added = json.loads(translate(target, model="gpt-4o-search-preview").body or b"")
-    assert added["web_search_options"] == {"search_context_size": "low"}
-    assert "web_search_options" not in json.loads(translate(target, model="gpt-4.1").body or b"")
-    own = json.dumps({"model": "gpt-4o-search-preview", "messages": [USER]}).encode()
-    written = codecs.encode_request(codecs.decode_request("openai", own), target, changed=False)
-    assert json.loads(written.body or b"") == json.loads(own) | {"web_search_options": {"search_context_size": "low"}}
 
 
 def test_reading_keeps_what_is_modelled_as_it_came_too() -> None:
@@ -580,70 +417,6 @@ def test_policies_read_the_text_of_documents_in_results() -> None:
     assert body["messages"] == [{"role": "tool", "tool_call_id": "t", "content": "withheld"}]
 
 
-OPENAI_OWN: dict[str, Any] = {
-    "model": "gpt-4.1",
-    "messages": [
-        {"role": "developer", "content": [{"type": "text", "text": "be brief", "prompt_cache_breakpoint": True}]},
-        {"role": "user", "content": "x", "name": "ann"},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls\n"}}]},
-        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "a"}]},
-        {"role": "assistant", "content": "done", "reasoning_content": "hm", "annotations": []},
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x.example/a.png", "detail": "low"}}]},
-    ],
-    "tools": [
-        {"type": "custom", "custom": {"name": "sh", "description": "d", "format": {"type": "text"}}},
-        {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": False}, "cache_control": {"type": "ephemeral"}},
-    ],
-    "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "sh"}}]}},
-    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": CLOSED, "strict": True, "description": "d"}},
-    "web_search_options": {"search_context_size": "low"},
-    "reasoning_effort": "low",
-    "logprobs": True,
-    "top_logprobs": 2,
-    "seed": 7,
-    "metadata": {"a": "b"},
-    "min_p": 0.1,
-    "verbosity": "low",
-    "max_completion_tokens": 9,
-    "temperature": 0.3,
-    "stop": ["a", "b", "c", "d", "e"],
-}
-LEGACY_OWN: dict[str, Any] = {
-    "model": "gpt-4.1",
-    "messages": [
-        USER,
-        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
-        {"role": "function", "name": "f", "content": "1"},
-    ],
-    "functions": [{"name": "f", "description": "d", "parameters": SCHEMA}],
-    "function_call": {"name": "f"},
-    "max_tokens": 9,
-    "user": "u",
-}
-
-
-@pytest.mark.parametrize("body", [OPENAI_OWN, LEGACY_OWN])
-def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: dict[str, Any]) -> None:
-    request = codecs.decode_request("openai", json.dumps(body).encode())
-    assert json.loads(codecs.encode_request(request, SEARCHING).body or b"") == body
-    assert codecs.encode_request(request, SEARCHING, changed=False).body is None
-
-
-def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_changed() -> None:
-    request = codecs.decode_request("openai", json.dumps(OPENAI_OWN).encode())
-    with pytest.raises(InvalidRequest) as caught:
-        codecs.encode_request(request, Target(dialect="openai"), changed=False)
-    assert caught.value.param == "web_search_options"
-
-
-def test_a_policys_change_is_all_that_changes() -> None:
-    request = codecs.decode_request("openai", json.dumps(OPENAI_OWN).encode())
-    turns = (Turn("user", (TextPart("y"),), request.turns[0].extra), *request.turns[1:])
-    body = json.loads(codecs.encode_request(msgspec.structs.replace(request, turns=turns), SEARCHING).body or b"")
-    messages = [OPENAI_OWN["messages"][0], {"role": "user", "content": "y", "name": "ann"}, *OPENAI_OWN["messages"][2:]]
-    assert body == OPENAI_OWN | {"messages": messages}
-
-
 def recorded() -> list[Path]:
     return sorted((SHARED / "anthropic").glob("*.request.json"))
 
@@ -660,32 +433,3 @@ def test_recorded_requests_cross(path: Path) -> None:
     assert ("web_search_options" in written) == searches
     again = codecs.decode_request("openai", json.dumps(written).encode())
     assert [t.name for t in again.tools] == [t.name for t in request.tools if t.kind != "server"]
-
-
-def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
-    thought = read(messages=said(THOUGHT[0], role="assistant")).turns
-    request = codecs.decode_request("openai", json.dumps({"model": "m", "messages": [USER]}).encode())
-    for turns in (thought, (Turn("user", read(messages=said(use(), role="assistant")).turns[0].parts),)):
-        with pytest.raises(InvalidRequest) as caught:
-            codecs.encode_request(msgspec.structs.replace(request, turns=turns), Target(dialect="openai"))
-        assert caught.value.param == "messages"
-
-
-def test_the_smaller_fields_of_the_same_dialect() -> None:
-    body: dict[str, Any] = {
-        "model": "o3",
-        "messages": [USER, {"role": "system", "content": "s"}],
-        "response_format": {"type": "json_object"},
-    }
-    body |= {"stream": True, "stream_options": {"include_usage": False, "include_obfuscation": False}, "parallel_tool_calls": False}
-    body |= {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "function", "function": {"name": "f"}}}
-    written = json.loads(
-        codecs.encode_request(codecs.decode_request("openai", json.dumps(body).encode()), Target(dialect="openai")).body or b""
-    )
-    options = {"include_usage": True, "include_obfuscation": False}
-    assert written == body | {"stream_options": options, "messages": [USER, {"role": "developer", "content": "s"}]}
-
-
-def test_a_search_without_a_place_says_nothing_of_one() -> None:
-    body = json.loads(translate(SEARCHING, model="gpt-4o-search-preview", tools=[SEARCH | {"max_uses": 9}, TOOL]).body or b"")
-    assert body["web_search_options"] == {"search_context_size": "high"} and len(body["tools"]) == 1

@@ -62,9 +62,10 @@ async def serving() -> tuple[HttpToolsProtocol, Any]:
 
 async def test_a_connection_has_what_the_gateway_reads_of_it() -> None:
     connection, cycle = await serving()
-    of_connection = used("gateway/heads.py", ("BoundedConnection",), "self")
+    limits = "gateway/http_limits.py"
+    of_connection = used(limits, ("BoundedConnection",), "self")
     assert len(of_connection) > 15 and {name for name in of_connection if not hasattr(connection, name)} == set()
-    of_cycle = used("gateway/heads.py", ("BoundedConnection", "Link"), "cycle", "_cycle") | used("gateway/heads.py", ("_OldCycle",), "self")
+    of_cycle = used(limits, ("BoundedConnection", "Link"), "cycle", "_cycle") | used(limits, ("_OldCycle",), "self")
     assert len(of_cycle) > 8 and {name for name in of_cycle if not hasattr(cycle, name)} == set()
 
 

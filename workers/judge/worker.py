@@ -251,9 +251,9 @@ class JudgeWorker(Worker):
     def _note(self, answered: Answered, *, is_late: bool) -> None:
         """Count an answer, and tell of one that is of no use; the others are on record. A line for each was a tenth of a judge's CPU."""
         self.jobs_complete += 1
-        said = answered.judgement
-        if is_late or said.error:
-            extra = {"call_id": answered.ask.call_id, "action": "late" if is_late else said.error, "latency_ms": said.latency_ms}
+        given = answered.judgement
+        if is_late or given.error:
+            extra = {"call_id": answered.ask.call_id, "action": "late" if is_late else given.error, "latency_ms": given.latency_ms}
             log.info("judged in vain", extra=extra)
 
     async def _work(self, job: Taken) -> Answered | None:

@@ -32,6 +32,7 @@ from protocol.records import (
     decode_records,
     encode_records,
 )
+from protocol.turns import WantedTurns
 from streams import layout
 from streams.layout import Entry, Relayed, Reply, Start
 from workers.policy.rendered import Release, digest, render
@@ -54,6 +55,37 @@ def now_ms() -> int:
 class OwnedCall:
     """A claimed call: its session, its encoder, and where its numbers stand in Redis (`released`, `recorded`)."""
 
+    pin: tuple[str, str]
+    """Policy and revision, until Redis has them."""
+    heard_of: int
+    """As `expected`, which is the number that comes next, but after what is not taken yet: more comes while the stream is read."""
+    is_looking: bool
+    """A lookup of recorded turns is under way."""
+    relayed: Relayed | None
+    """What its gateway reports with the end."""
+    last_sent: float
+    """When the client was last sent something, or the call began. Not known of a call taken over: it gets a keepalive at once."""
+    last_checked: float
+    """When what the call waits for was last read again."""
+    last_owned: float
+    """When Redis last confirmed that this worker has the call."""
+    from_stream: bool
+    """Pushed entries are ignored and read from the stream instead: the call is replayed, has not begun, or its steps are large."""
+    missed: bool
+    """Something was pushed since the stream was read, and not wanted."""
+    is_heavy: bool
+    """It holds so much that its next step may be large."""
+    busy: asyncio.Future[None] | None
+    """A step is under way on the lane: until this is done nobody else touches the session."""
+    broken: bool
+    """A bug of ours or of a codec came up in this call: it ends, and no other call notices."""
+    _chunkless: int
+    """Entries without chunks, which the end record counts."""
+    _whole: Entry | None
+    """A whole answer with tool calls that are not decided: it is recorded with its verdict, or when the call is over."""
+    _held_bytes: int
+    """Of chunks that wait to be recorded, where all of them are held; past `HELD_BYTES` where they must not wait."""
+
     def __init__(
         self, start: Start, token: str, entry: str, session: Session, *, policy_header: str, released: int, digest: str, recorded: int,
         written: int = 0,
@@ -61,62 +93,32 @@ class OwnedCall:
         self.id, self.start, self.token, self.entry, self.session = start.call_id, start, token, entry, session
         self.gateway, self.shard = start.gateway, layout.shard_of(start.call_id)
         self.ctl_key, self.call_key = layout.ctl_key(start.call_id), layout.call_key(start.call_id)
-        self.policy_header = policy_header
-        self.pin = ("", "")
-        """Policy and revision, until Redis has them."""
+        self.policy_header, self.pin = policy_header, ("", "")
         self.expected = self.heard_of = 1
-        """The number that comes next, and the one after the newest heard of but not taken: more comes while the stream is read."""
         self.released, self.recorded, self._digest, self.written = released, recorded, digest, written
-        self._chunkless = 0
-        """Entries without chunks, which the end record counts."""
-        self.decided = Decided()
         session.checkpoint = released
+        self.decided = Decided()
+        # what the call waits for, and of that what its worker has not begun to wait for
         self.facts: dict[str, bytes] = {}
         self.open_asks: dict[str, Ask] = {}
         self.open_waits: set[int] = set()
-        self.open_lookup: tuple[str, ...] = ()
+        self.open_lookup: WantedTurns | None = None
         self.new_asks: list[Ask] = []
         self.new_waits: list[int] = []
-        self.new_lookup: tuple[str, ...] = ()
-        self.is_looking = False
-        """A lookup of recorded turns is under way."""
+        self.new_lookup: WantedTurns | None = None
         self.encoder: Encoder | None = None
         self.sending: Release | None = None
         self.closed: Entry | None = None
-        self.relayed: Relayed | None = None
-        """What its gateway reports with the end."""
-        self.last_sent = -math.inf if released else time.monotonic()
-        """When the client was last sent something, or the call began. Not known of a call taken over: it gets a keepalive at once."""
-        self.last_heard = time.monotonic()
-        self.last_checked = time.monotonic()
-        """When what the call waits for was last read again."""
-        self.last_owned = time.monotonic()
-        """When Redis last confirmed that this worker has the call."""
-        self.finishing = False
-        self.replaying = False
-        self.from_stream = False
-        """Pushed entries are ignored and read from the stream instead: the call is replayed, has not begun, or its steps are large."""
-        self.missed = False
-        """Something was pushed since the stream was read, and not wanted."""
-        self.is_heavy = False
-        """It holds so much that its next step may be large."""
-        self.has_begun = False
-        self.busy: asyncio.Future[None] | None = None
-        """A step is under way on the lane: until this is done nobody else touches the session."""
-        self.broken = False
-        """A bug of ours or of a codec came up in this call: it ends, and no other call notices."""
-        self._base = 0
+        self.relayed = self.busy = self._whole = None
+        self.last_heard = self.last_checked = self.last_owned = time.monotonic()
+        self.last_sent = -math.inf if released else self.last_heard
+        self.is_looking = self.finishing = self.replaying = self.from_stream = self.missed = self.is_heavy = False
+        self.has_begun = self.broken = self._head_sent = self._keepalive = False
         self._outputs: list[Output] = []
         self._records: list[Record] = []
         self._chunks: list[ChunksRecord] = []
-        self._whole: Entry | None = None
-        """A whole answer with tool calls that are not decided: it is recorded with its verdict, or when the call is over."""
-        self._held_bytes = 0
-        """Of chunks that wait to be recorded, where all of them are held; past `HELD_BYTES` where they must not wait."""
+        self._base = self._chunkless = self._held_bytes = self._unreported = 0
         self._end = ""
-        self._unreported = 0
-        self._head_sent = False
-        self._keepalive = False
 
     # --- inputs ---
 
@@ -147,7 +149,7 @@ class OwnedCall:
         self.broken = False
         self.session = self.session.anew()
         self._outputs, self._records, self.decided = [], [r for r in self._records if isinstance(r, EventRecord)], Decided()
-        self._end, self.open_lookup, self.new_lookup = "", (), ()
+        self._end, self.open_lookup, self.new_lookup = "", None, None
         self.refuse(PolicyFailed(f"this request took over {STEP_CPU_S:g} s to check: it was given up"))
 
     def give_up(self, entry: Entry | None = None) -> None:
@@ -300,7 +302,7 @@ class OwnedCall:
             self.open_waits.discard(block)
             self.session.committed(block, value == b"1", at)
         elif field == layout.TURNS_FIELD and self.open_lookup:
-            self.open_lookup = ()
+            self.open_lookup = None
             self.session.turns(unpack_fact(value))
 
     def _judge(self, ask: Ask, value: bytes, at: int) -> None:
@@ -321,13 +323,13 @@ class OwnedCall:
                 self.decided.add(wanted.records)
             self._digest = wanted.digest
             self._end = wanted.end or self._end
-            if not wanted.asks and not wanted.waits and not wanted.lookups:
+            if not wanted.asks and not wanted.waits and not wanted.lookup:
                 return
-            if wanted.lookups:
+            if wanted.lookup:
                 if value := self.facts.get(layout.TURNS_FIELD):
                     self.session.turns(unpack_fact(value))
                 else:
-                    self.open_lookup = self.new_lookup = wanted.lookups
+                    self.open_lookup = self.new_lookup = wanted.lookup
             for block in wanted.waits:
                 if value := self.facts.get(layout.commit_field(block)):
                     self.session.committed(block, value == b"1", self.start.at)
@@ -475,13 +477,8 @@ class OwnedCall:
             reason = self._end or "unfinished"
         records.append(
             EndRecord(
-                call_id=self.id,
-                at=now_ms,
-                state="ENDED" if reason == "complete" else "FAILED",
-                reason=reason,
-                status=session.status,
-                stop_reason=session.stop_reason,
-                relayed=relayed,
+                call_id=self.id, at=now_ms, state="ENDED" if reason == "complete" else "FAILED", reason=reason, status=session.status,
+                stop_reason=session.stop_reason, relayed=relayed,
                 # not known where this worker did not read the stream as far as the owner before
                 chunks=self.expected - 1 - self._chunkless if self.expected > self.recorded else None,
                 releases=self.written if self.written >= 0 and (self.sending is None or self.sending.is_out is False) else None,
@@ -490,7 +487,7 @@ class OwnedCall:
                 relayed_sha256=sums.sha256 if sums is not None and relayed >= 0 else None,
                 **msgspec.structs.asdict(session.usage),
             )
-        )
+        )  # fmt: skip
         return records
 
     def note(self, kind: str, number: int, detail: str, now_ms: int) -> None:

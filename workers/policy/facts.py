@@ -51,7 +51,7 @@ class Facts:
         for block in waits:
             loop.call_later(self._limits.commit_s, self._commit_late, of_call, block)
         if call.new_lookup:
-            call.new_lookup = ()
+            call.new_lookup = None
             self._calls.spawn(self._look_up(call), "lookup")
 
     def _deadline_s(self, ask: Ask) -> float:
@@ -78,7 +78,7 @@ class Facts:
 
     async def _look_up(self, call: OwnedCall) -> None:
         """Look up the turns that a call wants; what comes of it is a fact, so that nobody looks a second time."""
-        if call.is_looking:
+        if call.is_looking or call.open_lookup is None:
             return
         call.is_looking = True
         try:

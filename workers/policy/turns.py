@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from protocol.anthropic.turn import StoredTurn, pack_turns, unpack_turns
+from protocol.request import DialectName
+from protocol.turns import StoredTurn, WantedTurns, pack_turns, unpack_turns
 
 if TYPE_CHECKING:
     from db.read.turns import TurnReader
@@ -47,27 +48,27 @@ class TurnLookup:
 
     def __init__(self, database_url: str, *, durable: bool) -> None:
         self._database_url, self._durable = database_url, durable
-        self._reader: TurnReader | None = None
+        self._readers: dict[DialectName, TurnReader] = {}
         self._opening = asyncio.Lock()
 
-    async def find(self, key: str, ids: Sequence[str], *, key_id: str = "") -> bytes:
-        """Return the fact: the turns on record for calls of this API key with these tool calls. Never raises."""
+    async def find(self, key: str, wanted: WantedTurns, *, key_id: str = "") -> bytes:
+        """Return the fact: those turns that are on record for calls of this API key. Never raises."""
         try:
-            reader = self._reader or await self._open()
-            return pack_newest(await reader.find(key, ids, key_id=key_id))
+            reader = self._readers.get(wanted.dialect) or await self._open(wanted.dialect)
+            return pack_newest(await reader.find(key, wanted.ids, key_id=key_id))
         except Exception as error:
             log.error("lookup of recorded turns failed", extra={"error": type(error).__name__}, exc_info=error)
             return NONE
 
-    async def _open(self) -> "TurnReader":
+    async def _open(self, dialect: DialectName) -> "TurnReader":
         async with self._opening:
-            if self._reader is None:
+            if dialect not in self._readers:
                 # its libraries take half of a worker's start and a third of its memory, and most never look a turn up
                 turns = await asyncio.to_thread(import_module, "db.read.turns")
-                self._reader = turns.TurnReader.open(self._database_url, durable=self._durable)
-            return self._reader
+                self._readers[dialect] = turns.TurnReader.open(self._database_url, dialect, durable=self._durable)
+            return self._readers[dialect]
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._reader is not None:
-            await self._reader.close()
+        for reader in self._readers.values():
+            await reader.close()

@@ -8,12 +8,12 @@ from policy.base import ALLOW, Block, Context, Policy, ToolCall, Verdict
 from policy.session.effects import CallInfo, Dispatch, Output, Respond
 from policy.session.session import Session
 from protocol import codecs
-from protocol.anthropic.turn import StoredTurn
 from protocol.config import Config
 from protocol.events import Event
 from protocol.records import Record, ToolCallRecord
 from protocol.request import DialectName, Endpoint
 from protocol.server_tools.data import table
+from protocol.turns import StoredTurn, WantedTurns
 from tests.support.checks.projection import told_completion, told_message
 from tests.support.clients.sdk_answers import WAYS, Direct, Way, sent
 from tests.support.upstreams.bodies import whole_body
@@ -91,11 +91,11 @@ class Answer:
             self.session.turns(stored)
             self._take()
 
-    def _take(self) -> tuple[str, ...]:
+    def _take(self) -> WantedTurns | None:
         taken = self.session.drain()
         self.outputs += taken.outputs
         self.records += taken.records
-        return taken.lookups
+        return taken.lookup
 
     def feed(self, body: bytes, *, streams: bool = True) -> "Answer":
         """Take an upstream's whole answer."""

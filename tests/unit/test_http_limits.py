@@ -1,4 +1,4 @@
-"""How answers are written: a head goes out with what follows it, or alone when nothing does; chunks only where a body may follow."""
+"""HTTP limits, and how answers are written: a head with what follows or alone when nothing does; chunks where a body may follow."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway import heads
-from gateway.heads import LINK, BoundedConnection, Link, _WithHead
+from gateway import http_limits
+from gateway.http_limits import LINK, BoundedConnection, Link, _WithHead
 from protocol.bounds import HEAD_S
 
 
@@ -187,7 +187,7 @@ async def test_a_head_has_a_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -
         raise AssertionError("it is no request")
 
     assert HEAD_S <= 30
-    monkeypatch.setattr(heads, "HEAD_S", 0.1)
+    monkeypatch.setattr(http_limits, "HEAD_S", 0.1)
     async with served(app) as (reader, writer), asyncio.timeout(5):
         writer.write(sent)
         assert await reader.read() == b""

@@ -1,4 +1,4 @@
-"""Extends uvicorn's httptools server. It bounds the size of a request head, the length of its lines and the time it may take to arrive; it
+"""HTTP limits, on uvicorn's httptools server. It bounds the size of a request head, the length of its lines and the time it takes; it
 bounds how long a client may leave sent data unread; it answers clients that half-close or speak HTTP/1.0; and it writes a chunk without a
 task.
 

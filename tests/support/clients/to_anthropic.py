@@ -1,0 +1,89 @@
+"""Requests of chat/completions and what they are in the Messages dialect."""
+
+import json
+from typing import Any
+
+import pydantic
+import pytest
+from anthropic.types.beta import message_create_params
+
+from protocol import codecs
+from protocol.errors import InvalidRequest
+from protocol.request import ChatRequest
+from protocol.server_tools.data import table
+from protocol.target import Target, Translated
+
+EVERY = frozenset(table().families)
+OLD, UNKNOWN, BUDGET, ADAPTIVE, NEWEST = "claude-3-5-haiku-latest", "m", "claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-8"
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
+OTHER = {"type": "function", "function": {"name": "g"}}
+WRITTEN = {"name": "f", "description": "d", "input_schema": SCHEMA}
+USER = {"role": "user", "content": "x"}
+EPHEMERAL = {"type": "ephemeral"}
+
+validate = pydantic.TypeAdapter(message_create_params.MessageCreateParamsNonStreaming).validate_python
+
+
+def read(body: dict[str, Any]) -> ChatRequest:
+    """A request as a client of chat/completions sends it, read."""
+    return codecs.decode_request("openai", json.dumps({"model": UNKNOWN, "messages": [USER]} | body).encode(), endpoint="chat")
+
+
+def translate(*, families: frozenset[str] = EVERY, target: dict[str, Any] | None = None, **body: Any) -> Translated:
+    """That request, written for an upstream of the Messages dialect."""
+    return codecs.encode_request(read(body), Target(dialect="anthropic", families=families, **(target or {})))
+
+
+def cross(**body: Any) -> dict[str, Any]:
+    """The body for the provider; it fits the SDK's own types."""
+    written: dict[str, Any] = json.loads(translate(**body).body or b"")
+    validate({k: v for k, v in written.items() if k != "stream"})
+    return written
+
+
+def refused(**body: Any) -> str:
+    """The parameter that is named."""
+    with pytest.raises(InvalidRequest) as caught:
+        translate(**body)
+    assert caught.value.http_status == 400
+    return caught.value.param or ""
+
+
+def call(identity: str, name: str = "f", arguments: str = "{}") -> dict[str, Any]:
+    """A tool call in an assistant message."""
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+SYSTEM = {"role": "system", "content": "s"}
+ANSWER = {"role": "assistant", "content": "y"}
+
+
+def image(url: Any, **more: Any) -> dict[str, Any]:
+    """A part with an image."""
+    return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+def file(**values: Any) -> dict[str, Any]:
+    """A part with a file."""
+    return {"type": "file", "file": values}
+
+
+LEGACY: dict[str, Any] = {
+    "messages": [
+        USER,
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"city": "a"}'}},
+        {"role": "function", "name": "f", "content": "1"},
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"city": "b"}'}},
+        {"role": "function", "name": "f", "content": None},
+    ],
+    "functions": [TOOL["function"]],
+    "function_call": {"name": "f"},
+}
+
+
+def json_schema(schema: Any = SCHEMA, **more: Any) -> dict[str, Any]:
+    """A form of the answer."""
+    return {"type": "json_schema", "json_schema": {"name": "weather", "schema": schema, **more}}

@@ -1,0 +1,52 @@
+"""Requests of the Messages dialect and what they are in chat/completions."""
+
+import json
+from typing import Any
+
+from protocol import codecs
+from protocol.request import ChatRequest
+from protocol.target import Target, Translated
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CLOSED = SCHEMA | {"additionalProperties": False}
+USER = {"role": "user", "content": "x"}
+TOOL = {"name": "f", "input_schema": SCHEMA}
+
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+
+
+def read(**changes: Any) -> ChatRequest:
+    """A Messages request, read."""
+    body = {"model": "m", "max_tokens": 5, "messages": [USER]} | changes
+    return codecs.decode_request("anthropic", json.dumps(body).encode(), endpoint="messages")
+
+
+def translate(target: Target | None = None, **changes: Any) -> Translated:
+    """That request, written for an upstream of chat/completions."""
+    return codecs.encode_request(read(**changes), target or Target(dialect="openai"))
+
+
+def write(**changes: Any) -> dict[str, Any]:
+    """The body for the provider."""
+    body: dict[str, Any] = json.loads(translate(**changes).body or b"")
+    return body
+
+
+def said(*blocks: dict[str, Any], role: str = "user") -> list[dict[str, Any]]:
+    """A message of these blocks, alone in its conversation."""
+    return [{"role": role, "content": list(blocks)}]
+
+
+def use(identity: str = "t", name: str = "f", **values: Any) -> dict[str, Any]:
+    """A tool call."""
+    return {"type": "tool_use", "id": identity, "name": name, "input": {}} | values
+
+
+def result(content: Any, identity: str = "t", **values: Any) -> dict[str, Any]:
+    """The result of a tool call."""
+    return {"type": "tool_result", "tool_use_id": identity, "content": content} | values
+
+
+THOUGHT = [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "redacted_thinking", "data": "x"}]
+
+SEARCHING = Target(dialect="openai", families=frozenset(("web_search",)))

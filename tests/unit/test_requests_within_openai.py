@@ -1,0 +1,117 @@
+"""Requests of chat/completions for an upstream of the same: every field goes out as it came, and gates hold."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from protocol import codecs
+from protocol.errors import InvalidRequest
+from protocol.request import TextPart, Turn
+from protocol.target import Target
+from tests.support.clients.to_openai import (
+    CLOSED,
+    SCHEMA,
+    SEARCH,
+    SEARCHING,
+    THOUGHT,
+    TOOL,
+    USER,
+    read,
+    said,
+    translate,
+    use,
+)
+
+OPENAI_OWN: dict[str, Any] = {
+    "model": "gpt-4.1",
+    "messages": [
+        {"role": "developer", "content": [{"type": "text", "text": "be brief", "prompt_cache_breakpoint": True}]},
+        {"role": "user", "content": "x", "name": "ann"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls\n"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "a"}]},
+        {"role": "assistant", "content": "done", "reasoning_content": "hm", "annotations": []},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x.example/a.png", "detail": "low"}}]},
+    ],
+    "tools": [
+        {"type": "custom", "custom": {"name": "sh", "description": "d", "format": {"type": "text"}}},
+        {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": False}, "cache_control": {"type": "ephemeral"}},
+    ],
+    "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "sh"}}]}},
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": CLOSED, "strict": True, "description": "d"}},
+    "web_search_options": {"search_context_size": "low"},
+    "reasoning_effort": "low",
+    "logprobs": True,
+    "top_logprobs": 2,
+    "seed": 7,
+    "metadata": {"a": "b"},
+    "min_p": 0.1,
+    "verbosity": "low",
+    "max_completion_tokens": 9,
+    "temperature": 0.3,
+    "stop": ["a", "b", "c", "d", "e"],
+}
+LEGACY_OWN: dict[str, Any] = {
+    "model": "gpt-4.1",
+    "messages": [
+        USER,
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "1"},
+    ],
+    "functions": [{"name": "f", "description": "d", "parameters": SCHEMA}],
+    "function_call": {"name": "f"},
+    "max_tokens": 9,
+    "user": "u",
+}
+
+
+@pytest.mark.parametrize("body", [OPENAI_OWN, LEGACY_OWN])
+def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: dict[str, Any]) -> None:
+    request = codecs.decode_request("openai", json.dumps(body).encode())
+    assert json.loads(codecs.encode_request(request, SEARCHING).body or b"") == body
+    assert codecs.encode_request(request, SEARCHING, changed=False).body is None
+
+
+def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_changed() -> None:
+    request = codecs.decode_request("openai", json.dumps(OPENAI_OWN).encode())
+    with pytest.raises(InvalidRequest) as caught:
+        codecs.encode_request(request, Target(dialect="openai"), changed=False)
+    assert caught.value.param == "web_search_options"
+
+
+def test_a_policys_change_is_all_that_changes() -> None:
+    request = codecs.decode_request("openai", json.dumps(OPENAI_OWN).encode())
+    turns = (Turn("user", (TextPart("y"),), request.turns[0].extra), *request.turns[1:])
+    body = json.loads(codecs.encode_request(msgspec.structs.replace(request, turns=turns), SEARCHING).body or b"")
+    messages = [OPENAI_OWN["messages"][0], {"role": "user", "content": "y", "name": "ann"}, *OPENAI_OWN["messages"][2:]]
+    assert body == OPENAI_OWN | {"messages": messages}
+
+
+def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
+    thought = read(messages=said(THOUGHT[0], role="assistant")).turns
+    request = codecs.decode_request("openai", json.dumps({"model": "m", "messages": [USER]}).encode())
+    for turns in (thought, (Turn("user", read(messages=said(use(), role="assistant")).turns[0].parts),)):
+        with pytest.raises(InvalidRequest) as caught:
+            codecs.encode_request(msgspec.structs.replace(request, turns=turns), Target(dialect="openai"))
+        assert caught.value.param == "messages"
+
+
+def test_the_smaller_fields_of_the_same_dialect() -> None:
+    body: dict[str, Any] = {
+        "model": "o3",
+        "messages": [USER, {"role": "system", "content": "s"}],
+        "response_format": {"type": "json_object"},
+    }
+    body |= {"stream": True, "stream_options": {"include_usage": False, "include_obfuscation": False}, "parallel_tool_calls": False}
+    body |= {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "function", "function": {"name": "f"}}}
+    written = json.loads(
+        codecs.encode_request(codecs.decode_request("openai", json.dumps(body).encode()), Target(dialect="openai")).body or b""
+    )
+    options = {"include_usage": True, "include_obfuscation": False}
+    assert written == body | {"stream_options": options, "messages": [USER, {"role": "developer", "content": "s"}]}
+
+
+def test_a_search_without_a_place_says_nothing_of_one() -> None:
+    body = json.loads(translate(SEARCHING, model="gpt-4o-search-preview", tools=[SEARCH | {"max_uses": 9}, TOOL]).body or b"")
+    assert body["web_search_options"] == {"search_context_size": "high"} and len(body["tools"]) == 1
