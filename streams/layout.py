@@ -339,6 +339,7 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     upstream: str
     dialect: DialectName
     endpoint: Endpoint
+    """As `Dialect.asked` names it: with the model where the upstream's path holds that."""
     body: bytes | None = None
     betas: tuple[str, ...] = ()
     """Names for the anthropic-beta header, joined with the upstream's configured ones."""

@@ -9,8 +9,10 @@ import pytest
 
 from protocol.config import DEMO_MODELS, Upstream
 from protocol.dialects import DEFAULT, DIALECTS, check_name, client_paths, of_client
-from protocol.errors import StreamProtocolError
+from protocol.errors import InvalidRequest, StreamProtocolError
+from providers import endpoints
 from streams import layout
+from tests.support import toy
 from tests.unit.test_repository import ROOT, tracked
 
 PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
@@ -77,3 +79,19 @@ def test_a_name_is_checked_where_it_comes_in() -> None:
 
 def test_each_dialect_has_a_demo_model() -> None:
     assert DEMO_MODELS == {"demo": None, "demo-openai": "openai", "demo-anthropic": "anthropic"}
+
+
+@pytest.mark.parametrize("model", ["..", ".", "a\nb", "a\ud800"])
+def test_a_model_that_no_path_can_hold_is_refused(model: str) -> None:
+    with pytest.raises(InvalidRequest, match="cannot stand in the path"):
+        toy.DIALECT.asked("ask", model)
+    assert DIALECTS["openai"].asked("chat", model) == "chat"
+
+
+def test_a_model_in_a_path_is_one_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DIALECTS, "toy", toy.DIALECT)
+    upstream = Upstream(dialect="toy", base_url="http://there/api/")
+    origin, path = endpoints.address(upstream, toy.DIALECT.asked("tell", "a/../b c?d#{model}"))
+    assert path == "/a%2F..%2Fb%20c%3Fd%23%7Bmodel%7D/tell?as=steps"
+    assert origin.head(path, {}).startswith(b"POST /api/a%2F..%2Fb%20c%3Fd%23%7Bmodel%7D/tell?as=steps HTTP/1.1\r\nhost: there\r\n")
+    assert endpoints.address(upstream, "models")[1] == "/models"
