@@ -72,6 +72,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     name: DialectName
     client_paths: Mapping[str, Endpoint]
     """Where clients send requests, and the endpoint behind each path."""
+    about: Mapping[Endpoint, str]
+    """What GET / says of each of these endpoints."""
     error_paths: tuple[str, ...] = ()
     """Beginnings of paths below which every error is told in this dialect, also where nothing is served."""
     error_headers: frozenset[bytes] = frozenset()

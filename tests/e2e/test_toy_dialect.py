@@ -148,6 +148,12 @@ def test_an_upstreams_error_is_told_in_the_clients_dialect(place: Place, client:
     assert (failed.kind, failed.message) == ("rate_limit_error", "slower please")
 
 
+def test_what_is_served_names_its_path(place: Place) -> None:
+    product, _ = place
+    assert {"method": "POST", "path": "/toy/ask", "what": "the toy's API"} in httpx.get(product.url, timeout=5).json()["serves"]
+    assert "POST /toy/ask" in httpx.get(f"{product.url}/nowhere", timeout=5).text
+
+
 def test_own_errors_are_told_in_the_dialect_of_the_path(place: Place) -> None:
     product, _ = place
     no_key = httpx.post(f"{product.url}/toy/ask", json={}, timeout=5)

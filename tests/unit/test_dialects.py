@@ -44,7 +44,7 @@ def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
         made = import_module(f"{one.package}.{module}")
         assert [n for n in names if not callable(getattr(made, n, None))] == []
     assert one.name == name and {one.answers, "models"} <= one.upstream_paths.keys() and one.answers in one.client_paths.values()
-    assert one.counts == ("count_tokens" in one.upstream_paths)
+    assert one.counts == ("count_tokens" in one.upstream_paths) and one.about.keys() == set(one.client_paths.values())
     with pytest.raises(AttributeError):
         one.name = "other"  # type: ignore[misc]
 

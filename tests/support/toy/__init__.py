@@ -9,6 +9,7 @@ DIALECT = Dialect(
     package=__name__,
     name="toy",
     client_paths={"/toy/ask": "ask"},
+    about={"ask": "the toy's API"},
     error_paths=("/toy",),
     answers="ask",
     upstream_paths={"ask": "/{model}/ask", "tell": "/{model}/tell?as=steps", "models": "/models"},
