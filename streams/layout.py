@@ -379,7 +379,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What the decoder raises: also UnicodeDecodeError, and where bytes nest too deep."""
-_LAST, _DEFAULTS = Start.__struct_fields__[-1], Start.__struct_defaults__[::-1]
+_LAST, _LAST_DEFAULT = Start.__struct_fields__[-1], Start.__struct_defaults__[-1]
 _encoder = msgspec.msgpack.Encoder()
 _entry = msgspec.msgpack.Decoder(Entry)
 _start = msgspec.msgpack.Decoder(Start)
@@ -393,15 +393,8 @@ def pack(value: Any) -> bytes:
 
 
 def pack_start(start: Start) -> bytes:
-    """Pack a START, without those of its last fields that have their defaults."""
-    if getattr(start, _LAST) != _DEFAULTS[0]:
-        return _encoder.encode(start)
-    fields = list(msgspec.structs.astuple(start))
-    for default in _DEFAULTS:
-        if fields[-1] != default:
-            break
-        fields.pop()
-    return _encoder.encode(fields)
+    """Pack a START, without its last field where that has its default."""
+    return _encoder.encode(start if getattr(start, _LAST) != _LAST_DEFAULT else msgspec.structs.astuple(start)[:-1])
 
 
 def unpack_entry(blob: bytes) -> Entry:

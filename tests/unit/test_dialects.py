@@ -38,12 +38,17 @@ def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
     one = DIALECTS[name]
     wanted = {
         "decode": ("StreamDecoder", "decode_whole"), "encode": ("make",), "read": ("decode",), "write": ("encode",),
-        "failures": ("decode_error", "failed_response", "error_body", "error_frame"), "neutral": ("neutral",),
-    }  # fmt: skip
+        "failures": ("decode_error", "failed_response", "error_body", "error_frame"),
+    } | ({} if one.is_plain else {"neutral": ("neutral",)})  # fmt: skip
     for module, names in wanted.items():
         made = import_module(f"{one.package}.{module}")
         assert [n for n in names if not callable(getattr(made, n, None))] == []
-    assert one.name == name and {one.answers, "models"} <= one.upstream_paths.keys() and one.answers in one.client_paths.values()
+    assert (
+        one.changes() is not None
+        and one.name == name
+        and {one.answers, "models"} <= one.upstream_paths.keys()
+        and one.answers in one.client_paths.values()
+    )
     assert one.counts == ("count_tokens" in one.upstream_paths) and one.about.keys() == set(one.client_paths.values())
     with pytest.raises(AttributeError):
         one.name = "other"  # type: ignore[misc]
