@@ -1,6 +1,7 @@
 """The read-only audit API under /audit: lists, one call, its chunks, export and verification, for keys with the role `auditor`.
 
-Authentication is a dependency of the router, never a look at the path. No documentation pages, no schema page.
+Authentication is a dependency of the application, so that no route can forget it, and never a look at the path. No documentation
+pages, no schema page.
 Must not know: Redis, SQL.
 """
 
@@ -91,7 +92,8 @@ CallId = Annotated[UUID, Depends(_call_id)]
 
 
 def _make_app(audit: Audit) -> FastAPI:
-    app = FastAPI(title="Sluice audit", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    guards = [Depends(require_auditor)]
+    app = FastAPI(title="Sluice audit", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, dependencies=guards)
     app.state.audit = audit
     app.include_router(_make_router())
     app.add_exception_handler(PipelineError, _on_error)
@@ -100,7 +102,7 @@ def _make_app(audit: Audit) -> FastAPI:
 
 
 def _make_router() -> APIRouter:
-    router = APIRouter(prefix="/audit", dependencies=[Depends(require_auditor)])
+    router = APIRouter(prefix="/audit")
     for of in LISTS:
         router.add_api_route(f"/{of}", _list(of), methods=["GET"])
     router.add_api_route("/calls/{call_id}", _call, methods=["GET"])

@@ -17,10 +17,10 @@ from gateway.bus import Bus
 from gateway.http_limits import Crowd, bounded_connection
 from gateway.keyring import KeyRing
 from gateway.lazy_audit import LazyAudit
+from gateway.ready_and_metrics import Status
 from gateway.routes import Gateway
 from gateway.server import Server
 from gateway.sets import PolicySets
-from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost

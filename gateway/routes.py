@@ -13,16 +13,16 @@ from typing import Any
 
 import msgspec
 
-from gateway import descriptors, front, listing, timers, unknown_paths
+from gateway import descriptors, index_page, listing, timers, unknown_paths
 from gateway.admission import Admission, Place
 from gateway.betas import client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.http_limits import LINK, Link
 from gateway.keyring import KeyRing, refusal
+from gateway.ready_and_metrics import Status
 from gateway.relay import ASGI, ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets
-from gateway.status import Status
 from gateway.upstream import Upstreams
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
 from protocol.config import Config, Key, Role
@@ -85,7 +85,7 @@ class Gateway:
                 await self._caller(headers, "client")
                 await respond(send, 200, listing.models(self.config, path))
             elif method == "GET" and path == "/":
-                content_type, body, more = front.page(headers)
+                content_type, body, more = index_page.page(headers)
                 await respond(send, 200, body, content_type=content_type, headers=more)
             elif method == "GET" and path in ("/health", "/ready", "/metrics"):
                 await self._serve_status(path, headers, send)

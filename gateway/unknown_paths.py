@@ -4,9 +4,10 @@ the error says what to change. Runs only for refused requests, never for a call.
 import re
 from collections.abc import Iterable
 
+from protocol.dialects import client_paths
 from protocol.errors import NotFound
 
-SERVED = ("POST /v1/chat/completions", "POST /v1/messages", "POST /v1/messages/count_tokens", "GET /v1/models", "GET /v1/models/ID")
+SERVED = (*(f"POST {path}" for path in client_paths()), "GET /v1/models", "GET /v1/models/ID")
 RECORD = (
     "/audit/calls", "/audit/calls/ID", "/audit/calls/ID/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/counts",
     "/audit/export", "/audit/verify",

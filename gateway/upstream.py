@@ -20,8 +20,8 @@ from protocol.dialect import Framing
 from protocol.dialects import DIALECTS
 from protocol.errors import PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge, UpstreamUnreachable
 from protocol.sse import EventSplitter
-from providers import doors
-from providers.doors import provider_key
+from providers import endpoints
+from providers.endpoints import provider_key
 from providers.http1 import Line, Origin, Pool
 from streams.layout import Dispatch, EntryKind
 
@@ -54,7 +54,7 @@ class Upstreams:
 
     def __init__(self, config: Config, bus: Bus) -> None:
         self._config, self._limits, self._bus = config, config.limits, bus
-        self._headers = {name: doors.headers(u) for name, u in config.upstreams.items()}
+        self._headers = {name: endpoints.headers(u) for name, u in config.upstreams.items()}
         self._secrets = {name: _secrets(u, self._headers[name]) for name, u in config.upstreams.items()} | {DEMO: ()}
         self._shares = {name: Shares(u.calls) for name, u in config.upstreams.items() if u.calls is not None}
         self._places = {name: _place_of(u.base_url) for name, u in config.upstreams.items()} | {DEMO: "the demo model"}
@@ -126,16 +126,16 @@ class Upstreams:
         if len(call.body) > DEMO_BODY_BYTES:
             raise TooLarge(f"the demo model takes request bodies up to {DEMO_BODY_BYTES} bytes")
         origin = Origin(await self._demo.url())
-        return origin, origin.head(f"/{dispatch.dialect}/{dispatch.endpoint}", {"content-type": "application/json"})
+        return origin, origin.head(f"/{dispatch.dialect}/{dispatch.endpoint.partition(' ')[0]}", {"content-type": "application/json"})
 
     def _head(self, dispatch: Dispatch) -> tuple[Origin, bytes]:
-        """Where the request goes, and its head; made once for each provider, path and set of betas."""
+        """Where the request goes, and its head; made once for each provider, path (with its model) and set of betas."""
         upstream = self._config.upstreams[dispatch.upstream]
         headers = self._headers[dispatch.upstream]
-        extra = doors.betas(upstream, headers, dispatch.betas)
+        extra = endpoints.betas(upstream, headers, dispatch.betas)
         known = (dispatch.upstream, dispatch.endpoint, *extra.values())
         if known not in self._heads:
-            origin, path = doors.plain(upstream, dispatch.endpoint)
+            origin, path = endpoints.address(upstream, dispatch.endpoint)
             if len(self._heads) >= MAX_KEPT_HEADS:
                 self._heads.clear()
             self._heads[known] = origin, origin.head(path, headers | extra)

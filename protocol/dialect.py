@@ -73,6 +73,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     name: DialectName
     client_paths: Mapping[str, Endpoint]
     """Where clients send requests, and the endpoint behind each path."""
+    about: Mapping[Endpoint, str]
+    """What GET / says of each of these endpoints."""
     error_paths: tuple[str, ...] = ()
     """Beginnings of paths below which every error is told in this dialect, also where nothing is served."""
     error_headers: frozenset[bytes] = frozenset()
@@ -85,6 +87,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Have upstream and client the endpoint `count_tokens`? For other upstreams, tokens are estimated."""
     upstream_paths: Mapping[Endpoint, str]
     """Where each endpoint is below an upstream's base URL, `{model}` being the model; `models` is its listing of models."""
+    streams: Endpoint = ""
+    """The endpoint of answers that are streamed, where it is another one than `answers`."""
     base_overlap: str = ""
     """The beginning of the upstream paths with which a base URL may end all the same: it is taken once."""
     never_in_base: tuple[str, ...] = ()
@@ -119,6 +123,18 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Do its upstreams' ids tell the tool calls of a conversation apart, at least until one does not?"""
     thinking_field: str = "reasoning"
     """Where clients find thinking that has no name."""
+
+    def asked(self, endpoint: Endpoint, model: str) -> Endpoint:
+        """Return how an upstream's endpoint is named to who asks it: followed by the model where its path holds that. Raises InvalidRequest
+        for a model that no path can hold."""
+        if "{model}" not in self.upstream_paths[endpoint]:
+            return endpoint
+        if not model.isprintable() or not model.strip("."):
+            # a half of a surrogate pair has no bytes, and `..` would be another path
+            from protocol.errors import InvalidRequest
+
+            raise InvalidRequest("this model's name cannot stand in the path of its upstream", param="model")
+        return f"{endpoint} {model}"
 
     def decoder(self, unknown: frozenset[str]) -> Decoder:
         """Return a stream decoder. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""

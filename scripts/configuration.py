@@ -6,6 +6,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib import import_module
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from policy.builtin import text_replace, tool_judge, tool_rules
+from policy.loading import BUILT_IN
 from policy.patterns import NamePattern, Pattern, Re2
 from protocol.config import (
     Beta,
@@ -44,10 +46,11 @@ Unknown keys, unknown names and values out of range stop the start; `sluice chec
 `.`, `_` and `-`, and begins with a letter or digit. A *shell pattern* has `*` for any text and `?` for one character, and must match the
 whole name. An *RE2 pattern* is a regular expression in the syntax of RE2.
 """
-_POLICIES = """## policies.NAME
+_BARE = " and ".join(f"`{name}`" for name, place in BUILT_IN.items() if not hasattr(import_module(place.partition(":")[0]), "Options"))
+_POLICIES = f"""## policies.NAME
 
 A list of policies, asked one after the other; at most 32. Each is a mapping with `use`, whose other keys are the options of that policy:
-those of the built-in ones stand below, `noop` and `uppercase` have none. [policies.md](policies.md) explains them at length.
+those of the built-in ones stand below, {_BARE} have none. [policies.md](policies.md) explains them at length.
 """
 _WORDS: dict[Any, str] = {
     Name: "name", ModelName: "model name", PolicySet: "name of 12 hexadecimal digits", Beta: "name",

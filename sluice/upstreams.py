@@ -16,7 +16,7 @@ from typing import Any
 
 from protocol.config import Config, Upstream
 from protocol.dialects import DIALECTS
-from providers import doors
+from providers import endpoints
 from providers.http1 import Origin
 
 STEP_S = 5.0
@@ -53,7 +53,7 @@ class _Failed(Exception):
 
 def _look(upstream: Upstream, step_s: float) -> tuple[str, str]:
     try:
-        origin, path = doors.plain(upstream, "models")
+        origin, path = endpoints.address(upstream, "models")
         with contextlib.closing(_connect(origin, step_s)) as sock:
             if not origin.is_tls:
                 return _list_models(sock, origin, path, upstream)
@@ -123,7 +123,7 @@ def _list_models(sock: socket.socket, origin: Origin, path: str, upstream: Upstr
 def _headers(upstream: Upstream) -> dict[str, str]:
     """The headers that the gateway would send."""
     try:
-        return doors.headers(upstream)
+        return endpoints.headers(upstream)
     except (OSError, UnicodeDecodeError):
         raise _Failed(f"{upstream.api_key_file} cannot be read, so no key can be sent") from None
 

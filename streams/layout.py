@@ -283,7 +283,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     body_sha256: bytes = b""
     """Of the request body; gateways of the version before send none. After what the claim script reads: Lua cannot unpack bytes."""
     facts: CallFacts = CallFacts()
-    """For the record. The last, so that it is left out where there are none (`pack_start`)."""
+    """For the record. A new field stands behind it: gateways and workers of the version before know the others by their places."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)
@@ -339,6 +339,7 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     upstream: str
     dialect: DialectName
     endpoint: Endpoint
+    """As `Dialect.asked` names it: with the model where the upstream's path holds that."""
     body: bytes | None = None
     betas: tuple[str, ...] = ()
     """Names for the anthropic-beta header, joined with the upstream's configured ones."""
@@ -378,7 +379,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What the decoder raises: also UnicodeDecodeError, and where bytes nest too deep."""
-_NO_FACTS = CallFacts()
+_LAST, _LAST_DEFAULT = Start.__struct_fields__[-1], Start.__struct_defaults__[-1]
 _encoder = msgspec.msgpack.Encoder()
 _entry = msgspec.msgpack.Decoder(Entry)
 _start = msgspec.msgpack.Decoder(Start)
@@ -392,8 +393,8 @@ def pack(value: Any) -> bytes:
 
 
 def pack_start(start: Start) -> bytes:
-    """Pack a START, without facts where there are none."""
-    return _encoder.encode(start if start.facts != _NO_FACTS else msgspec.structs.astuple(start)[:-1])
+    """Pack a START, without its last field where that has its default."""
+    return _encoder.encode(start if getattr(start, _LAST) != _LAST_DEFAULT else msgspec.structs.astuple(start)[:-1])
 
 
 def unpack_entry(blob: bytes) -> Entry:

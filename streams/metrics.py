@@ -1,4 +1,5 @@
-"""The catalogue of metrics: a line for each figure of `/metrics`. `gateway/status.py` reads the gauges; what workers count is read here.
+"""The catalogue of metrics: a line for each figure of `/metrics`. `gateway/ready_and_metrics.py` reads the gauges; what workers count is
+read here.
 
 Workers serve no HTTP. Counts lie in Redis, in one hash of each shard, and are added in the step that ends a call: what happened in a call
 counts once, however often the call was taken over.

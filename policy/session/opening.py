@@ -116,15 +116,17 @@ def dispatch(
     if not upstream.private_urls:
         refuse_private(request)
     target = upstream.target if not container else msgspec.structs.replace(upstream.target, container=container)
+    own = DIALECTS[target.dialect]
     if call.endpoint == "count_tokens":
-        if not DIALECTS[target.dialect].counts:
+        if not own.counts:
             body = DIALECTS[call.dialect].encode_count(estimate_tokens(request), estimated=True)
             return Respond(200, {"content-type": "application/json", "x-sluice-estimated": "true"}, body, b"", "complete"), None
         translated = codecs.encode_request(request, target, changed=changed)
-        asked = None if translated.body is None else DIALECTS[target.dialect].as_count(translated.body)
-        return Dispatch(upstream.name, target.dialect, "count_tokens", asked, translated.betas), None
+        asked = None if translated.body is None else own.as_count(translated.body)
+        return Dispatch(upstream.name, target.dialect, own.asked("count_tokens", request.model), asked, translated.betas), None
+    endpoint = own.asked(own.streams or own.answers if request.stream else own.answers, request.model)
     translated = codecs.encode_request(request, target, changed=changed)
-    return Dispatch(upstream.name, target.dialect, DIALECTS[target.dialect].answers, translated.body, translated.betas), translated
+    return Dispatch(upstream.name, target.dialect, endpoint, translated.body, translated.betas), translated
 
 
 _ACCOUNT = {"authentication_error": "upstream_authentication", "billing_error": "upstream_billing"}

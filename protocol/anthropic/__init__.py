@@ -6,6 +6,10 @@ DIALECT = Dialect(
     package=__name__,
     name="anthropic",
     client_paths={"/v1/messages": "messages", "/v1/messages/count_tokens": "count_tokens"},
+    about={
+        "messages": "the Anthropic API: base URL of a client is this address without /v1",
+        "count_tokens": "counts the tokens of a Messages request",
+    },
     error_paths=("/v1/messages",),
     error_headers=frozenset((b"anthropic-version",)),
     answers="messages",

@@ -6,6 +6,7 @@ DIALECT = Dialect(
     package=__name__,
     name="openai",
     client_paths={"/v1/chat/completions": "chat"},
+    about={"chat": "the OpenAI API: base URL of a client is this address with /v1"},
     client_base="/v1",
     answers="chat",
     upstream_paths={"chat": "/chat/completions", "models": "/models"},

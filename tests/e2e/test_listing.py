@@ -12,7 +12,7 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from gateway.front import SERVED
+from gateway.index_page import SERVED
 from tests.support.clients.sdk_calls import anthropic_client, openai_client
 from tests.support.servers.product import KEY, Product
 from tests.support.upstreams.product import config, replayed

@@ -37,7 +37,7 @@ Place = tuple[Product, Replay]
 REGISTERS = "from protocol.dialects import DIALECTS; from tests.support import toy; DIALECTS[toy.DIALECT.name] = toy.DIALECT\n"
 """The one line in the table; Python runs a file of this name at the start of each process."""
 PATHS = {"toy": "/toy/ask", "openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
-ASKED = {"toy": "/ask", "openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+ASKED = {"toy": "/toy-1/ask", "openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 PAIRS = [("toy", "toy"), ("toy", "openai"), ("toy", "anthropic"), ("openai", "toy"), ("anthropic", "toy")]
 TOOL = Tool("bash", schema={"type": "object", "properties": {"command": {"type": "string"}}})
 HISTORY = (
@@ -114,7 +114,8 @@ def test_an_answer_crosses(place: Place, client: str, upstream: str, streams: bo
     # block 1 of this call
     assert len(identity) == 32 and identity.endswith("1") if DIALECTS[upstream].ids == "mint" else identity == "call_9"
     [asked] = replay.asked
-    assert asked.path == ASKED[upstream] and "sk-toy-provider-key" in str(asked.headers)
+    path = "/toy-1/tell" if upstream == "toy" and streams else ASKED[upstream]
+    assert asked.path == path and "sk-toy-provider-key" in str(asked.headers)
     sent = codecs.decode_request(upstream, asked.raw)
     assert (sent.model, sent.stream, sent.tools[0].name) == (f"{upstream}-1", streams, "bash")
     parts: list[Any] = [part for turn in sent.turns for part in turn.parts]
@@ -145,6 +146,12 @@ def test_an_upstreams_error_is_told_in_the_clients_dialect(place: Place, client:
     assert got.status_code == 429
     failed = DIALECTS[client].decode_error(429, got.content, None)
     assert (failed.kind, failed.message) == ("rate_limit_error", "slower please")
+
+
+def test_what_is_served_names_its_path(place: Place) -> None:
+    product, _ = place
+    assert {"method": "POST", "path": "/toy/ask", "what": "the toy's API"} in httpx.get(product.url, timeout=5).json()["serves"]
+    assert "POST /toy/ask" in httpx.get(f"{product.url}/nowhere", timeout=5).text
 
 
 def test_own_errors_are_told_in_the_dialect_of_the_path(place: Place) -> None:

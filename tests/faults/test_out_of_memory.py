@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from gateway import status
+from gateway import ready_and_metrics
 from tests.support.checks.record import fresh_database, rows
 from tests.support.servers.product import KEY, Product, Role, base_config
 from tests.support.waiting import wait_for
@@ -64,14 +64,14 @@ class Bus:
 
 async def test_ready_warns_of_records_that_wait_and_do_not_become_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     now, bus = [1000.0], Bus()
-    monkeypatch.setattr("gateway.status.time.monotonic", lambda: now[0])
-    looked = status.Status(bus)  # type: ignore[arg-type]
+    monkeypatch.setattr("gateway.ready_and_metrics.time.monotonic", lambda: now[0])
+    looked = ready_and_metrics.Status(bus)  # type: ignore[arg-type]
     for backlog in (0, 5, 0, 0, 900, 400, 2_000, 2_000, 3_000, 3_000, 4_000):
         bus.redis.backlog = backlog
         await looked._look_at_backlog()
         assert looked.warnings == []
-        now[0] += status.SCHEMA_S
-    now[0] += status.SCHEMA_S
+        now[0] += ready_and_metrics.SCHEMA_S
+    now[0] += ready_and_metrics.SCHEMA_S
     [said] = looked.warnings
     assert said.startswith("4,000 records wait for Postgres and did not become fewer in 35 s, so tool calls are blocked: see")
     bus.redis.backlog = 3_999

@@ -13,7 +13,7 @@ from redis import Redis
 
 from gateway.bus import BEAT_S, Bus
 from gateway.calls import OpenCall
-from gateway.status import Status
+from gateway.ready_and_metrics import Status
 from protocol.config import Limits
 from protocol.dialects import DIALECTS
 from sluice.gateways import gateway_faults

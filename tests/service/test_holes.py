@@ -17,7 +17,7 @@ from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.seals.verify import verify
 from db.watch import Watch
-from gateway.status import Status
+from gateway.ready_and_metrics import Status
 from protocol.errors import StreamConnectionLost
 from protocol.records import (
     BlockRecord,

@@ -14,7 +14,7 @@ import pytest
 from db import filters
 from db.read.counts import DEFAULT_BY, Dimension
 from db.seals.findings import Damage, Finding
-from gateway import front, unknown_paths
+from gateway import index_page, unknown_paths
 from gateway.audit import _make_router
 from protocol import bounds, errors
 from protocol.dialects import DIALECTS, client_paths
@@ -43,7 +43,7 @@ def paths() -> set[str]:
 
 
 def test_every_path_that_is_served_is_there_and_no_other() -> None:
-    state = {f"{method} {path}" for method, path, _ in front.SERVED}
+    state = {f"{method} {path}" for method, path, _ in index_page.SERVED}
     assert paths() == {*unknown_paths.SERVED, *(f"GET {path}" for path in unknown_paths.RECORD), *state, "GET /"}
     assert {f"POST {path}" for path in client_paths()} <= paths()
 

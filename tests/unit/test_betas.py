@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.betas import client_betas
-from providers.doors import joined
+from providers.endpoints import joined
 
 BETA = b"anthropic-beta"
 

@@ -257,3 +257,4 @@ def test_a_tool_call_counts_as_blocked_by_the_last_word_on_it() -> None:
     assert (decided.rows, decided.counts()) == (8, {Count.TOOL_CALLS_BLOCKED: 2})
     assert pack(decided.counts()) == "TOOL_CALLS_BLOCKED 2"
     assert pack(Decided().counts()) == ""
+    assert Decided().counts().keys() == set(Count), "every count of the catalogue is counted"

@@ -9,8 +9,10 @@ import pytest
 
 from protocol.config import DEMO_MODELS, Upstream
 from protocol.dialects import DEFAULT, DIALECTS, check_name, client_paths, of_client
-from protocol.errors import StreamProtocolError
+from protocol.errors import InvalidRequest, StreamProtocolError
+from providers import endpoints
 from streams import layout
+from tests.support import toy
 from tests.unit.test_repository import ROOT, tracked
 
 PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
@@ -36,16 +38,18 @@ def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
     one = DIALECTS[name]
     wanted = {
         "decode": ("StreamDecoder", "decode_whole"), "encode": ("make",), "read": ("decode",), "write": ("encode",),
-        "failures": ("decode_error", "failed_response", "error_body", "error_frame"), "neutral": ("neutral",),
-    }  # fmt: skip
+        "failures": ("decode_error", "failed_response", "error_body", "error_frame"),
+    } | ({} if one.is_plain else {"neutral": ("neutral",)})  # fmt: skip
     wanted |= {"turn": ("TurnBuilder", "with_turns")} if one.has_turns else {}
     wanted |= {"count_tokens": ("as_count", "decode_count", "encode_count")} if one.counts else {}
     for module, names in wanted.items():
         made = import_module(f"{one.package}.{module}")
         assert [n for n in names if not callable(getattr(made, n, None))] == []
-    assert one.name == name and {one.answers, "models"} <= one.upstream_paths.keys() and one.answers in one.client_paths.values()
+    assert one.changes() is not None and one.name == name
+    assert {one.answers, "models"} <= one.upstream_paths.keys() and one.answers in one.client_paths.values()
     assert one.counts == ("count_tokens" in one.upstream_paths) == ("count_tokens" in one.client_paths.values())
     assert one.has_turns or not one.pauses
+    assert one.about.keys() == set(one.client_paths.values())
     with pytest.raises(AttributeError):
         one.name = "other"  # type: ignore[misc]
 
@@ -80,3 +84,19 @@ def test_a_name_is_checked_where_it_comes_in() -> None:
 
 def test_each_dialect_has_a_demo_model() -> None:
     assert DEMO_MODELS == {"demo": None, "demo-openai": "openai", "demo-anthropic": "anthropic"}
+
+
+@pytest.mark.parametrize("model", ["..", ".", "a\nb", "a\ud800"])
+def test_a_model_that_no_path_can_hold_is_refused(model: str) -> None:
+    with pytest.raises(InvalidRequest, match="cannot stand in the path"):
+        toy.DIALECT.asked("ask", model)
+    assert DIALECTS["openai"].asked("chat", model) == "chat"
+
+
+def test_a_model_in_a_path_is_one_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DIALECTS, "toy", toy.DIALECT)
+    upstream = Upstream(dialect="toy", base_url="http://there/api/")
+    origin, path = endpoints.address(upstream, toy.DIALECT.asked("tell", "a/../b c?d#{model}"))
+    assert path == "/a%2F..%2Fb%20c%3Fd%23%7Bmodel%7D/tell?as=steps"
+    assert origin.head(path, {}).startswith(b"POST /api/a%2F..%2Fb%20c%3Fd%23%7Bmodel%7D/tell?as=steps HTTP/1.1\r\nhost: there\r\n")
+    assert endpoints.address(upstream, "models")[1] == "/models"

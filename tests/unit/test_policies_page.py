@@ -10,6 +10,7 @@ from policy.base import Allow, Block, Context, Policy, Replace, ToolCall
 from policy.loading import BUILT_IN, load
 from protocol.config import Config
 from protocol.request import ChatRequest, Tool
+from sluice.trial import try_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
@@ -87,3 +88,9 @@ def test_the_replacement_on_the_page_is_made(tmp_path: Path) -> None:
 
 def test_every_built_in_has_a_section() -> None:
     assert [name for name in BUILT_IN if f"\n## {name}\n" not in PAGE] == []
+
+
+def test_the_redaction_of_e_mails_on_the_page_does_what_it_says() -> None:
+    config = Config.model_validate(yaml.safe_load(next(b for b in blocks("yaml") if "e-mail" in b)))
+    [(text, reads)] = re.findall(r"--try-text '(.*)'\n.*\n.*\nthe client reads: (.*)", PAGE)
+    assert try_text(config, "default", text, search_path=()).text == reads

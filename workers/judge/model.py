@@ -18,7 +18,7 @@ from protocol.config import DEMO, Config, Upstream
 from protocol.dialects import DIALECTS
 from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 from protocol.records import JudgementFacts
-from providers import doors
+from providers import endpoints
 from providers.http1 import Line, Pool
 from workers.judge import forms as judge_forms
 from workers.judge.forms import Asking, Forms
@@ -200,8 +200,9 @@ class JudgeModels:
 
     async def _post(self, upstream: Upstream, model: str, body: bytes) -> tuple[int, bytes]:
         # anew for each question: its key may have changed
-        origin, path = doors.plain(upstream, DIALECTS[upstream.dialect].answers, model)
-        head, reply = origin.head(path, doors.headers(upstream)), _Reply()
+        dialect = DIALECTS[upstream.dialect]
+        origin, path = endpoints.address(upstream, dialect.asked(dialect.answers, model))
+        head, reply = origin.head(path, endpoints.headers(upstream)), _Reply()
         try:
             await self._pool.post(origin, head, body, reply)
         except (UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError) as error:

@@ -1,12 +1,13 @@
-"""Doors: how a provider is reached, whatever dialect is spoken behind it: address, path, headers and the key.
+"""A provider's endpoints: address, path, headers and the key, whatever dialect is spoken there.
 
-There is one, `plain`: the dialect's own API below `base_url`, with the key in the dialect's own header. Where a request goes, with which
-headers and key, comes from the configuration alone.
+Today there is one way: the dialect's own API below `base_url`, with the key in the dialect's own header. Azure and Vertex will be others.
+Where a request goes, with which headers and key, comes from the configuration alone.
 """
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from protocol.config import Upstream
 from protocol.dialects import DIALECTS
@@ -43,8 +44,9 @@ def joined(configured: str, names: Iterable[str]) -> str:
     return ",".join(dict.fromkeys(name for name in [*map(str.strip, configured.split(",")), *names] if name))
 
 
-def plain(upstream: Upstream, endpoint: Endpoint, model: str = "") -> tuple[Origin, str]:
-    """Return where an endpoint is, and its path there."""
+def address(upstream: Upstream, endpoint: Endpoint) -> tuple[Origin, str]:
+    """Return where an endpoint is, and its path there; `endpoint` as `Dialect.asked` names it."""
     dialect = DIALECTS[upstream.dialect]
+    name, _, model = endpoint.partition(" ")
     base = upstream.base_url.rstrip("/").removesuffix(dialect.base_overlap)
-    return Origin(base), dialect.upstream_paths[endpoint].format(model=model)
+    return Origin(base), dialect.upstream_paths[name].format(model=quote(model, safe=""))

@@ -6,14 +6,17 @@ configuration is repeated.
 
 import base64
 import hashlib
+from functools import cache
 from html import escape
+from importlib import resources
+from string import Template
 
 import msgspec
 
+from protocol.dialects import client_paths
+
 SERVED = (
-    ("POST", "/v1/chat/completions", "the OpenAI API: base URL of a client is this address with /v1"),
-    ("POST", "/v1/messages", "the Anthropic API: base URL of a client is this address without /v1"),
-    ("POST", "/v1/messages/count_tokens", "counts the tokens of a Messages request"),
+    *(("POST", path, dialect.about[endpoint]) for path, (dialect, endpoint) in client_paths().items()),
     ("GET", "/v1/models", "the models that may be asked for; /v1/models/NAME is one of them"),
     ("GET", "/audit/calls", "the record of calls, for keys with the role auditor; also /audit/tool-calls and /audit/judge-blocks"),
     ("GET", "/health", "does this process run?"),
@@ -38,7 +41,7 @@ def page(headers: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes, tuple[tuple[
     """Return content type, body and further headers: HTML where the client names it among what it accepts, as browsers do."""
     more: tuple[tuple[bytes, bytes], ...] = ((b"vary", b"accept"), (b"cache-control", b"no-store"))
     if any(name == b"accept" and b"text/html" in value.lower() for name, value in headers):
-        return b"text/html; charset=utf-8", _html().encode(), (*more, *_guards())
+        return b"text/html; charset=utf-8", _html(), (*more, *_guards())
     served = [{"method": method, "path": path, "what": what} for method, path, what in SERVED]
     return b"application/json", msgspec.json.encode({"name": "sluice", "what": _WHAT, "authentication": _KEY, "serves": served}), more
 
@@ -50,16 +53,11 @@ def _guards() -> tuple[tuple[bytes, bytes], ...]:
     return ((b"content-security-policy", policy.encode()), (b"referrer-policy", b"no-referrer"))
 
 
-def _html() -> str:
+@cache
+def _html() -> bytes:
     rows = "".join(f"<tr><td><code>{method} {_link(path)}</code></td><td>{escape(what)}</td></tr>\n" for method, path, what in SERVED)
-    head = f'<meta charset="utf-8"><title>Sluice</title><style>{_STYLE}</style>'
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>{head}</head>\n<body>\n<h1>Sluice</h1>\n<p>{escape(_WHAT)}</p>\n'
-        f"<h2>What is served here</h2>\n<table>\n{rows}</table>\n<h2>Keys</h2>\n<p>{escape(_KEY)}</p>\n"
-        "<h2>Next</h2>\n<p>On the machine that runs it, <code>sluice doctor</code> says what is wrong, and "
-        "<code>sluice audit tool-calls</code> what models tried to do. README.md and the folder docs of the source have the rest.</p>\n"
-        "</body>\n</html>\n"
-    )
+    template = resources.files("gateway").joinpath("templates", "index.html").read_text(encoding="utf-8")
+    return Template(template).substitute(style=_STYLE, what=escape(_WHAT), rows=rows, keys=escape(_KEY)).encode()
 
 
 def _link(path: str) -> str:

@@ -1,0 +1,48 @@
+"""Every route of the audit API asks for an auditor's key, also one that somebody adds and thinks of nothing."""
+
+from collections.abc import Iterable
+
+import httpx2
+import pytest
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+
+from db.read.queries import AuditReader
+from gateway.audit import Audit, _make_router
+from protocol.config import Key
+
+KEYS = {b"aud": Key(name="a", sha256="0" * 64, roles=("auditor",)), b"cli": Key(name="c", sha256="1" * 64)}
+PATHS = [getattr(route, "path", "").replace("{call_id}", "01990000-0000-7000-8000-00000000abcd") for route in _make_router().routes]
+
+
+def authenticate(headers: Iterable[tuple[bytes, bytes]]) -> Key | None:
+    return KEYS.get(dict(headers).get(b"x-api-key", b""))
+
+
+async def page() -> str:
+    return "here"
+
+
+@pytest.fixture
+def client() -> httpx2.AsyncClient:
+    """The API with a route on the application and one on a router of its own; nothing listens where its record would be."""
+    app = Audit(AuditReader.open("postgresql://nobody@127.0.0.1:1/none", answer_s=1), authenticate, within_s=1).app
+    app.add_api_route("/debug/page", page)
+    router = APIRouter(prefix="/debug")
+    router.add_api_route("/other", page)
+    app.include_router(router)
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://audit")
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/debug/page", "/debug/other"])
+async def test_no_route_answers_without_an_auditors_key(client: httpx2.AsyncClient, path: str) -> None:
+    for key, status in (("", 401), ("wrong", 401), ("cli", 403)):
+        assert (await client.get(path, headers={"x-api-key": key})).status_code == status
+    if path.startswith("/debug/"):
+        assert (await client.get(path, headers={"x-api-key": "aud"})).json() == "here"
+
+
+def test_no_route_is_of_a_kind_that_has_no_dependencies() -> None:
+    assert PATHS and all(type(route) is APIRoute for route in _make_router().routes)
+    audit = Audit(AuditReader.open("postgresql://nobody@127.0.0.1:1/none", answer_s=1))
+    assert [type(route).__name__ for route in audit.app.routes] == ["_IncludedRouter"]
