@@ -18,8 +18,8 @@ import msgspec
 from gateway import demo_answer
 from gateway.demo_answer import Answer, Call, Words
 from gateway.demo_schema import Budget, TooMuch, instance, required
-from protocol import codecs
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.events import StopReason
 from protocol.request import ChatRequest, DialectName, TextPart, Tool, ToolResultPart
@@ -60,7 +60,7 @@ def script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
 def _script(dialect: DialectName, endpoint: str, body: bytes) -> Script:
     if endpoint == "count_tokens":
         return Script(steps=[(0, json.dumps({"input_tokens": max(1, len(body) // 4)}).encode())])
-    request = codecs.decode_request(dialect, body)
+    request = DIALECTS[dialect].decode_request(body)
     asked = _read(request)
     if (found := re.search(r"fail with (\d{3})", asked.words)) and 400 <= int(found[1]) <= 599:
         return _error(dialect, int(found[1]), "the demo model fails as asked", "1" if found[1] in ("429", "529", "503") else None)

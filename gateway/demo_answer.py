@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any
 
-from protocol import codecs
 from protocol import events as e
 from protocol.bounds import MAX_BODY_BYTES
 from protocol.dialects import DIALECTS
@@ -74,7 +73,7 @@ def error_body(dialect: DialectName, status: int, message: str) -> bytes:
 def steps(dialect: DialectName, answer: Answer, *, stream: bool, include_usage: bool) -> Steps:
     """The body in pieces with their delays, each made when it is asked for. What fails in the middle ends a body that is not streamed."""
     request = ChatRequest(dialect=dialect, model=answer.model, stream=stream, include_usage=include_usage)
-    encoder = codecs.make_encoder(dialect, request, call_id=answer.id, created=_CREATED)
+    encoder = DIALECTS[dialect].encoder(request, call_id=answer.id, created=_CREATED)
     if not stream:
         data = encoder.encode(list(_events(answer)))
         yield answer.wait_s, data[: len(data) // 2] if answer.ending else data

@@ -1,15 +1,14 @@
-"""The codecs by a dialect's name, with what holds for all of them: bounds, and tools that are written into the prompt."""
+"""What holds for the codecs of all dialects: the bound of an answer, neutral parts, and tools that are written into the prompt."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from protocol import bounds
-from protocol.dialect import Decoder, Encoder
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import Event
-from protocol.request import ChatRequest, DialectName, Endpoint
+from protocol.request import ChatRequest, DialectName
 from protocol.target import Target, Translated
 from protocol.value_count import count_values
 
@@ -17,29 +16,11 @@ if TYPE_CHECKING:
     from protocol.neutral import NeutralRequest
 
 
-def make_decoder(dialect: DialectName, unknown: frozenset[str] = frozenset()) -> Decoder:
-    """Return the stream decoder for an upstream of `dialect`. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
-    return DIALECTS[dialect].decoder(unknown)
-
-
 def decode_whole(dialect: DialectName, body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a body of an upstream that did not stream (status 200). Raises RemoteProtocolError."""
     if (values := count_values(body, bounds.MAX_ANSWER_VALUES)) > bounds.MAX_ANSWER_VALUES:
         raise RemoteProtocolError(f"upstream's answer has {values:,} JSON values; one may have {bounds.MAX_ANSWER_VALUES:,}")
     return DIALECTS[dialect].decode_whole(body, unknown)
-
-
-def make_encoder(dialect: DialectName, request: ChatRequest, *, call_id: str, created: int) -> Encoder:
-    """Return the encoder for a client of `dialect`: streaming if `request.stream`. `created` is Unix seconds; same inputs, same bytes."""
-    return DIALECTS[dialect].encoder(request, call_id=call_id, created=created)
-
-
-def decode_request(dialect: DialectName, body: bytes, *, endpoint: Endpoint | None = None) -> ChatRequest:
-    """Decode a client's body. Raises InvalidRequest naming the parameter: not JSON, duplicate keys, wrong types, n > 1, routing.
-
-    `endpoint` makes required what the dialect requires there.
-    """
-    return DIALECTS[dialect].decode_request(body, endpoint)
 
 
 def encode_request(request: ChatRequest, target: Target, *, changed: bool = True) -> Translated:

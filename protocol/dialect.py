@@ -136,7 +136,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("this model's name cannot stand in the path of its upstream", param="model")
         return f"{endpoint} {model}"
 
-    def decoder(self, unknown: frozenset[str]) -> Decoder:
+    def decoder(self, unknown: frozenset[str] = frozenset()) -> Decoder:
         """Return a stream decoder. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
         made: Decoder = _module(self.package, "decode").StreamDecoder(unknown)
         return made
@@ -151,8 +151,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         made: Encoder = _module(self.package, "encode").make(request, call_id=call_id, created=created)
         return made
 
-    def decode_request(self, body: bytes, endpoint: Endpoint | None) -> ChatRequest:
-        """Decode a client's body; `endpoint` makes required what it needs. Raises InvalidRequest naming the parameter."""
+    def decode_request(self, body: bytes, endpoint: Endpoint | None = None) -> ChatRequest:
+        """Decode a client's body; `endpoint` makes required what it needs. Raises InvalidRequest naming the parameter: not JSON, duplicate
+        keys, wrong types, n > 1, routing."""
         is_due = self.needs_max_tokens and endpoint == self.answers
         request: ChatRequest = _module(self.package, "read").decode(body, needs_max_tokens=is_due)
         return request

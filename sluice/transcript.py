@@ -35,7 +35,7 @@ def sent(call: Item) -> list[Said]:
     if not body:
         return [Said("", "(no request is on record: it was redacted, or lost)")]
     try:
-        request = codecs.decode_request(check_name(dialect or ""), body, endpoint=call.get("endpoint") or None)
+        request = DIALECTS[check_name(dialect or "")].decode_request(body, endpoint=call.get("endpoint") or None)
     except (PipelineError, ValueError):
         return [Said("request", body.decode(errors="replace"))]
     return list(_turns(request))
@@ -125,7 +125,7 @@ def _events(call: Item, data: bytes) -> list[Event]:
     try:
         if not call.get("stream"):
             return codecs.decode_whole(dialect, data) if (call.get("status") or 200) == 200 else []
-        decoder, splitter = codecs.make_decoder(dialect), EventSplitter(len(data) + 1)
+        decoder, splitter = DIALECTS[dialect].decoder(), EventSplitter(len(data) + 1)
         for frame in (*splitter.feed(data), *splitter.finish()):
             events += decoder.feed(frame)
     except PipelineError:

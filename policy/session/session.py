@@ -82,7 +82,7 @@ class Session:
         try:
             if body is None:
                 raise InvalidRequest("the request body was lost before a worker could read it", code="body_lost")
-            request = self.request = codecs.decode_request(call.dialect, body, endpoint=call.endpoint)
+            request = self.request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
             self._out.streams, model = request.stream, request.model
             self._upstream = opening.route(call, self._config, request)
             context = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
@@ -130,7 +130,7 @@ class Session:
                 marks.append(("withheld", -1))
                 continue
             if self._decoder is None:
-                self._decoder = codecs.make_decoder(self._upstream.dialect, self._unknown)
+                self._decoder = DIALECTS[self._upstream.dialect].decoder(self._unknown)
             if self._turn is not None:
                 self._turn.feed(chunk)
             try:

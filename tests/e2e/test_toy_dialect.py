@@ -73,7 +73,7 @@ def answer(dialect: str, command: str, *, streams: bool) -> Reply:
         BlockStart(1, BlockKind.TOOL_USE, id="call_9", name="bash"), ArgumentsDelta(1, '{"command": '),
         ArgumentsDelta(1, json.dumps(command) + "}"), BlockStop(1), MessageStop(StopReason.TOOL_USE, Usage(7, 5)),
     ]  # fmt: skip
-    body = codecs.make_encoder(dialect, request, call_id="up", created=1).encode(events)
+    body = DIALECTS[dialect].encoder(request, call_id="up", created=1).encode(events)
     return stream(body, cutting="random", seed=3) if streams else Reply(body)
 
 
@@ -90,7 +90,7 @@ def events_of(client: str, got: httpx.Response) -> list[Event]:
     """What came, as the client's dialect reads it."""
     if not got.headers["content-type"].startswith("text/event-stream"):
         return codecs.decode_whole(client, got.content)
-    decoder, splitter = codecs.make_decoder(client), EventSplitter(2**20)
+    decoder, splitter = DIALECTS[client].decoder(), EventSplitter(2**20)
     return [e for chunk in splitter.feed(got.content) for e in decoder.feed(chunk)] + decoder.finish()
 
 
@@ -116,7 +116,7 @@ def test_an_answer_crosses(place: Place, client: str, upstream: str, streams: bo
     [asked] = replay.asked
     path = "/toy-1/tell" if upstream == "toy" and streams else ASKED[upstream]
     assert asked.path == path and "sk-toy-provider-key" in str(asked.headers)
-    sent = codecs.decode_request(upstream, asked.raw)
+    sent = DIALECTS[upstream].decode_request(asked.raw)
     assert (sent.model, sent.stream, sent.tools[0].name) == (f"{upstream}-1", streams, "bash")
     parts: list[Any] = [part for turn in sent.turns for part in turn.parts]
     assert [p.text for p in parts if isinstance(p, TextPart)] == ["list them", "so be it", "and now?"]

@@ -88,7 +88,7 @@ def said_in(chunks: list[bytes] | None) -> list[tuple[str, bytes]] | None:
 
 def decoded(dialect: DialectName, chunks: list[bytes], unknown: frozenset[str]) -> list[Event]:
     """The events of chunks up to what the dialect forbids, which is a failure; after that the decoder says nothing more."""
-    decoder, events = codecs.make_decoder(dialect, unknown), list[Event]()
+    decoder, events = dialects.DIALECTS[dialect].decoder(unknown), list[Event]()
     try:
         for chunk in chunks:
             events += decoder.feed(chunk)
@@ -257,7 +257,7 @@ def check_request(dialect: DialectName, data: bytes) -> None:
     rng = rng_of(data)
     endpoint: Any = "chat" if dialect == "openai" else rng.choice(["messages", "count_tokens"])
     try:
-        request = codecs.decode_request(dialect, data, endpoint=endpoint)
+        request = dialects.DIALECTS[dialect].decode_request(data, endpoint=endpoint)
     except InvalidRequest:
         return
     families = frozenset(table().families) if rng.random() < 0.7 else frozenset[str]()
@@ -271,7 +271,9 @@ def check_request(dialect: DialectName, data: bytes) -> None:
     body = json.loads(written.body)
     assert not fields.ROUTING & body.keys()
     assert all(isinstance(name, str) for name in written.dropped)
-    again = codecs.decode_request(target.dialect, written.body, endpoint="count_tokens" if target.dialect == "anthropic" else "chat")
+    again = dialects.DIALECTS[target.dialect].decode_request(
+        written.body, endpoint="count_tokens" if target.dialect == "anthropic" else "chat"
+    )
     if target.dialect == dialect and target.native_tools:
         assert json.loads(codecs.encode_request(again, target, changed=True).body or b"") == body
 

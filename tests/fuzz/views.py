@@ -12,6 +12,7 @@ from policy.session.effects import Ask, CallInfo, Dispatch, Output, Respond
 from policy.session.session import Session
 from protocol import codecs
 from protocol.config import Config
+from protocol.dialects import DIALECTS
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
@@ -220,14 +221,14 @@ def released(session: Session) -> tuple[list[Event], list[Respond]]:
 def encoded(session: Session, way: Way, events: list[Event]) -> bytes:
     """The events as the client gets them."""
     assert session.request is not None
-    return codecs.make_encoder(way.client, session.request, call_id=CALL, created=1).encode(events)
+    return DIALECTS[way.client].encoder(session.request, call_id=CALL, created=1).encode(events)
 
 
 def read_back(way: Way, data: bytes) -> list[Event]:
     """What the client reads."""
     if not way.stream:
         return codecs.decode_whole(way.client, data) if data else []
-    splitter, decoder = EventSplitter(MAX_EVENT * 16), codecs.make_decoder(way.client)
+    splitter, decoder = EventSplitter(MAX_EVENT * 16), DIALECTS[way.client].decoder()
     chunks = splitter.feed(data) + splitter.finish()
     return [e for chunk in chunks for e in decoder.feed(chunk)] + decoder.finish()
 

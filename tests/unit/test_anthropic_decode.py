@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -79,7 +80,7 @@ def test_bytes_after_the_end_are_withheld(name: str) -> None:
 
 
 def test_comments_say_nothing() -> None:
-    assert codecs.make_decoder("anthropic").feed(b": keepalive\n\n") == []
+    assert DIALECTS["anthropic"].decoder().feed(b": keepalive\n\n") == []
 
 
 def test_text() -> None:
@@ -222,7 +223,7 @@ def test_what_the_dialect_forbids(frames: list[dict[str, Any]]) -> None:
 @pytest.mark.case("U5")
 @pytest.mark.parametrize("data", [b"nonsense", b"[]", b"{}", b'{"type":7}', b"\xff", b'{"type":"ping"'])
 def test_frames_that_cannot_be_read(data: bytes) -> None:
-    decoder = codecs.make_decoder("anthropic")
+    decoder = DIALECTS["anthropic"].decoder()
     with pytest.raises(RemoteProtocolError):
         decoder.feed(b"data: " + data + b"\n\n")
     assert decoder.feed(b'data: {"type":"ping"}\n\n') == [Opaque("data after the end")]

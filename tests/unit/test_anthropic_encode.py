@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -42,7 +43,7 @@ CITATION = {"type": "page_location", "cited_text": "x", "document_index": 0, "st
 
 def encode(events: list[Event], *, streams: bool = True) -> bytes:
     request = ChatRequest(dialect="anthropic", model="asked", stream=streams)
-    return codecs.make_encoder("anthropic", request, call_id="a-b", created=7).encode(events)
+    return DIALECTS["anthropic"].encoder(request, call_id="a-b", created=7).encode(events)
 
 
 def body(events: list[Event]) -> dict[str, Any]:
@@ -168,7 +169,7 @@ def test_named_frames_and_fields_come_out_where_they_were() -> None:
 def test_a_raw_frame_is_written_only_inside_its_block() -> None:
     raw = RawDelta("delta novelty", 0, delta(0, "novelty"), "anthropic")
     for before in (SAME, BlockStart(1, BlockKind.TEXT)):
-        encoder = codecs.make_encoder("anthropic", ChatRequest(dialect="anthropic", model="m", stream=True), call_id="a", created=7)
+        encoder = DIALECTS["anthropic"].encoder(ChatRequest(dialect="anthropic", model="m", stream=True), call_id="a", created=7)
         encoder.encode([SAME] if before is SAME else [SAME, before])
         with pytest.raises(LocalProtocolError):
             encoder.encode([raw])

@@ -7,6 +7,7 @@ import pytest
 
 from protocol import codecs
 from protocol.anthropic.blocks import CARRIED
+from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -217,7 +218,7 @@ def test_named_events_and_deltas_are_raw() -> None:
 
 
 def test_a_named_event_that_no_stream_can_hold_is_withheld() -> None:
-    decoder = codecs.make_decoder("anthropic", frozenset(("event odd\ndata: x",)))
+    decoder = DIALECTS["anthropic"].decoder(frozenset(("event odd\ndata: x",)))
     decoder.feed(b'data: {"type":"message_start","message":{}}\n\n')
     assert decoder.feed(b'data: {"type":"odd\\ndata: x"}\n\n') == [Opaque("event odd\ndata: x")]
     assert stream({"type": "early"}, unknown=("event early",))[0] == Opaque("event early")
@@ -277,7 +278,7 @@ def test_too_many_words_are_withheld_together() -> None:
 
 @pytest.mark.parametrize("size", [90_000])
 def test_deep_nesting_ends_the_stream_and_not_the_decoder(size: int) -> None:
-    decoder = codecs.make_decoder("anthropic", frozenset(("event novelty",)))
+    decoder = DIALECTS["anthropic"].decoder(frozenset(("event novelty",)))
     decoder.feed(b'data: {"type":"message_start","message":{}}\n\n')
     with pytest.raises(RemoteProtocolError):
         decoder.feed(b'data: {"type":"novelty","error":' + b"[" * size + b"]" * size + b"}\n\n")

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import Event, MessageStart
 from protocol.request import ChatRequest
@@ -61,7 +62,7 @@ def _damaged(draw: st.DrawFn) -> list[Any]:
 @settings(max_examples=300)
 @given(_damaged(), st.sampled_from([frozenset[str](), UNKNOWN]))
 def test_a_damaged_stream_decodes_or_is_refused(frames: list[Any], unknown: frozenset[str]) -> None:
-    decoder, events = codecs.make_decoder("anthropic", unknown), list[Event]()
+    decoder, events = DIALECTS["anthropic"].decoder(unknown), list[Event]()
     try:
         for frame in frames:
             events += decoder.feed(b"data: " + json.dumps(frame).encode() + b"\n\n")
@@ -72,7 +73,7 @@ def test_a_damaged_stream_decodes_or_is_refused(frames: list[Any], unknown: froz
     for stream in (True, False):
         request = ChatRequest(dialect="anthropic", model="m", stream=stream)
         try:
-            data = codecs.make_encoder("anthropic", request, call_id="a", created=7).encode(by_block(events))
+            data = DIALECTS["anthropic"].encoder(request, call_id="a", created=7).encode(by_block(events))
         except LocalProtocolError:
             # arguments that are not JSON, blocks without an end: the session never releases those
             continue

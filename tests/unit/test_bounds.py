@@ -17,10 +17,10 @@ from db.filters import parse_filters
 from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import CallInfo, Respond
 from policy.session.session import Session
-from protocol import codecs
 from protocol.bounds import MAX_BODY_BYTES, Bound
 from protocol.bounds_table import BOUNDS
 from protocol.config import Config, Limits, Upstream
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName, Endpoint
 from scripts.bounds import PAGE, page
@@ -194,7 +194,7 @@ def begun(name: str, place: int, n: int) -> tuple[DialectName, bytes]:
 def test_at_its_bound_a_request_is_read_in_little_time(name: str, place: int) -> None:
     bound = int(BY_NAME[name].limit)
     dialect, body = begun(name, place, bound)
-    codecs.decode_request(dialect, body)
+    DIALECTS[dialect].decode_request(body)
     seconds = took(lambda: session(dialect).begin(body))
     print(f"{name} ({dialect}): {seconds:.3f} s")
     assert seconds < STEP_S
@@ -234,12 +234,12 @@ def test_one_more_than_the_bound_is_refused() -> None:
     for name in ("messages", "parts", "tools", "stop_sequences", "metadata", "model_chars", "tool_names", "history_ids"):
         dialect, body = begun(name, 0, int(BY_NAME[name].limit) + 1)
         with pytest.raises(InvalidRequest, match=f"may have {BY_NAME[name].limit:,}"):
-            codecs.decode_request(dialect, body)
+            DIALECTS[dialect].decode_request(body)
 
 
 def test_commas_and_brackets_in_strings_are_no_values() -> None:
     text = '[{,"\\' * 2_000_000
-    request = codecs.decode_request("openai", json.dumps(openai(messages=[{"role": "user", "content": text}])).encode())
+    request = DIALECTS["openai"].decode_request(json.dumps(openai(messages=[{"role": "user", "content": text}])).encode())
     assert len(request.turns) == 1
 
 
@@ -256,7 +256,7 @@ def test_a_large_body_that_is_refused_at_its_end_is_cheap(end: str) -> None:
 def test_what_is_wrong_is_named_with_its_place() -> None:
     tools = [tool("a"), tool("b", {"type": "object", "description": "x" * 2_000_000})]
     with pytest.raises(InvalidRequest) as refused:
-        codecs.decode_request("anthropic", json.dumps(anthropic(tools=tools)).encode())
+        DIALECTS["anthropic"].decode_request(json.dumps(anthropic(tools=tools)).encode())
     assert refused.value.message == "tools[1].input_schema has 2,000,034 bytes; one request may have 1,048,576"
     assert refused.value.param == "tools"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import codecs, dialects
+from protocol import dialects
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -65,7 +65,7 @@ ANSWER: list[Event] = [START, *THINKING, *text(2, "Grüße, ", "Welt"), *call(5,
 
 def encode(client: DialectName, events: list[Event], *, stream: bool = True, usage: bool = True) -> bytes:
     request = ChatRequest(dialect=client, model="asked", stream=stream, include_usage=usage)
-    return codecs.make_encoder(client, request, call_id=CALL, created=7).encode(events)
+    return dialects.DIALECTS[client].encoder(request, call_id=CALL, created=7).encode(events)
 
 
 def frames(data: bytes) -> list[Any]:
@@ -207,7 +207,7 @@ def test_any_text_a_model_writes_goes_through(parts: list[str], dialect: Dialect
 @pytest.mark.parametrize("client", DIALECTS)
 def test_upstream_failure_is_an_error_and_nothing_after_it(client: DialectName, stream: bool) -> None:
     request = ChatRequest(dialect=client, model="m", stream=stream)
-    encoder = codecs.make_encoder(client, request, call_id=CALL, created=7)
+    encoder = dialects.DIALECTS[client].encoder(request, call_id=CALL, created=7)
     encoder.encode([START, BlockStart(0, BlockKind.TEXT), TextDelta(0, "a")])
     data = encoder.encode([UpstreamFailed("overloaded_error", "busy")])
     assert b"busy" in data
@@ -265,7 +265,7 @@ def test_keepalives_and_content_types() -> None:
         dialect: DialectName = "openai" if client == "openai" else "anthropic"
         assert dialects.DIALECTS[dialect].keepalive == keepalive
         for stream in (True, False):
-            encoder = codecs.make_encoder(dialect, ChatRequest(dialect=dialect, model="m", stream=stream), call_id=CALL, created=7)
+            encoder = dialects.DIALECTS[dialect].encoder(ChatRequest(dialect=dialect, model="m", stream=stream), call_id=CALL, created=7)
             assert encoder.content_type == ("text/event-stream; charset=utf-8" if stream else "application/json")
 
 

@@ -11,6 +11,7 @@ from policy.session.session import Session
 from protocol import codecs
 from protocol.anthropic.turn import TurnBuilder
 from protocol.config import Config
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import AttachmentDelta, BlockStart, BlockStop, MessageStop, Opaque, TextDelta, UpstreamFailed
 from protocol.json_strict import dumps, loads_exact
@@ -50,7 +51,7 @@ def outputs(*frames: dict[str, Any], policy: Policy) -> list[Output]:
     session.eof()
     out = session.drain().outputs
     assert session.request is not None
-    codecs.make_encoder("anthropic", session.request, call_id="c", created=1).encode(out)  # type: ignore[arg-type]
+    DIALECTS["anthropic"].encoder(session.request, call_id="c", created=1).encode(out)  # type: ignore[arg-type]
     return out
 
 
@@ -202,7 +203,7 @@ def test_citations_that_are_no_list_are_no_turn() -> None:
 )
 def test_values_of_another_type_in_a_request_are_refused_or_passed_on(block: dict[str, Any]) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": [block]}]}
-    request = codecs.decode_request("anthropic", json.dumps(body).encode(), endpoint="messages")
+    request = DIALECTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
     with pytest.raises(InvalidRequest):
         codecs.encode_request(request, Target(dialect="openai"))
     written = codecs.encode_request(request, Target(dialect="anthropic"))
@@ -211,7 +212,7 @@ def test_values_of_another_type_in_a_request_are_refused_or_passed_on(block: dic
 
 def test_an_empty_user_turn_is_not_lost() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": []}]}
-    request = codecs.decode_request("openai", json.dumps(body).encode())
+    request = DIALECTS["openai"].decode_request(json.dumps(body).encode())
     written = codecs.encode_request(request, Target(dialect="openai"), changed=True)
     assert written.body is not None and json.loads(written.body)["messages"] == body["messages"]
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.events import MessageStart, RawDelta, UpstreamFailed
@@ -63,7 +62,7 @@ def test_no_line_iterator_reads_another_answer(upstream: DialectName, client: Di
 def test_errors_have_none_either(client: DialectName) -> None:
     failed = UpstreamFailed("api_error", f"no{EVERY}more", 500)
     frame = DIALECTS[client].error_frame(failed.kind, failed.message, None)
-    encoder = codecs.make_encoder(client, REQUEST, call_id="c", created=1)
+    encoder = DIALECTS[client].encoder(REQUEST, call_id="c", created=1)
     written = [
         DIALECTS[client].failed_response(failed)[2],
         DIALECTS[client].error_body(InvalidRequest(f"bad {EVERY}", param="x")),
@@ -75,7 +74,7 @@ def test_errors_have_none_either(client: DialectName) -> None:
 
 
 def test_frames_that_nobody_models_have_none() -> None:
-    encoder = codecs.make_encoder("openai", REQUEST, call_id="c", created=1)
+    encoder = DIALECTS["openai"].encoder(REQUEST, call_id="c", created=1)
     start = MessageStart("", "m", extra={"dialect": "openai"})
     data = encoder.encode([start, RawDelta("field x", -1, {"x": EVERY}, "openai")]).decode()
     assert not any(c in data for c in BREAKS) and json.loads(data.split("data: ")[2])["x"] == EVERY

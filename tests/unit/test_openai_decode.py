@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -199,7 +200,7 @@ def test_what_the_dialect_forbids(chunks: list[Any]) -> None:
 
 
 def test_decoder_stays_silent_after_an_error() -> None:
-    decoder = codecs.make_decoder("openai")
+    decoder = DIALECTS["openai"].decoder()
     with pytest.raises(RemoteProtocolError):
         decoder.feed(b"data: nonsense\n\n")
     assert decoder.feed(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n') == [Opaque("data after the end")]
@@ -424,7 +425,7 @@ def test_a_chunk_like_the_one_before_gives_what_it_would_alone(pieces: list[tupl
     """A decoder that remembers the last chunk says what one says that forgets it."""
     told: list[list[list[Event] | str]] = []
     for forgets in (False, True):
-        decoder, said = codecs.make_decoder("openai"), list[list[Event] | str]()
+        decoder, said = DIALECTS["openai"].decoder(), list[list[Event] | str]()
         for fields, delta, about in [*pieces, ({}, {}, {})]:
             if forgets:
                 vars(decoder)["_last"] = None

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.events import AttachmentDelta, BlockKind, BlockStart, Event, MessageStart, MessageStop, UpstreamFailed
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest
@@ -30,7 +31,7 @@ def events_of(recording: Recording) -> list[Event]:
 
 def encoded(events: list[Event], *, stream: bool, usage: bool = True) -> bytes:
     request = ChatRequest(dialect="openai", model="m", stream=stream, include_usage=usage)
-    return codecs.make_encoder("openai", request, call_id=CALL, created=1).encode(events)
+    return DIALECTS["openai"].encoder(request, call_id=CALL, created=1).encode(events)
 
 
 def client(body: bytes) -> openai.OpenAI:

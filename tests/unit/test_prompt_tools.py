@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStart, MessageStop, StopReason, TextDelta
 from protocol.request import DialectName, Tool
@@ -29,7 +30,7 @@ REQUEST: dict[str, Any] = {
 
 
 def written(request: dict[str, Any], *, dialect: DialectName = "openai", guided: Guided = "") -> tuple[dict[str, Any], Translated]:
-    asked = codecs.decode_request(dialect, json.dumps(request).encode())
+    asked = DIALECTS[dialect].decode_request(json.dumps(request).encode())
     translated = codecs.encode_request(asked, Target(dialect="openai", native_tools=False, guided=guided, nonce=NONCE), changed=False)
     return (json.loads(translated.body) if translated.body else {}), translated
 

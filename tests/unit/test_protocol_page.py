@@ -19,7 +19,7 @@ ERRORS = tables(PAGE, "1.8 Errors")[0][1:]
 
 def finish_of(reason: StopReason) -> str:
     """The finish reason that a chat/completions client gets for a stop reason of Messages."""
-    encoder = codecs.make_encoder("openai", ChatRequest(dialect="openai", model="m"), call_id="c", created=0)
+    encoder = DIALECTS["openai"].encoder(ChatRequest(dialect="openai", model="m"), call_id="c", created=0)
     start = MessageStart("msg_1", "m", Usage(), {"dialect": "anthropic"})
     body = encoder.encode([start, BlockStart(0, BlockKind.TEXT), TextDelta(0, "Hi"), BlockStop(0), MessageStop(reason, Usage())])
     return str(json.loads(body)["choices"][0]["finish_reason"])

@@ -49,7 +49,7 @@ def events_of(recording: Recording) -> list[Event]:
 
 def encoded(recording: Recording, client: DialectName, *, stream: bool) -> bytes:
     request = ChatRequest(dialect=client, model="m", stream=stream, include_usage=True)
-    encoder = codecs.make_encoder(client, request, call_id=CALL, created=1)
+    encoder = DIALECTS[client].encoder(request, call_id=CALL, created=1)
     return encoder.encode(by_block(events_of(recording)))
 
 
@@ -123,7 +123,7 @@ def test_session_without_policies_releases_the_same(name: str, client: DialectNa
     outputs = session.drain().outputs
     events: list[Any] = [o for o in outputs if not isinstance(o, Dispatch | Respond)]
     assert session.request is not None
-    data = codecs.make_encoder(client, session.request, call_id=CALL, created=1).encode(events)
+    data = DIALECTS[client].encoder(session.request, call_id=CALL, created=1).encode(events)
     assert sum(isinstance(o, MessageStop | UpstreamFailed | Respond) for o in outputs) == 1
     if name in PLAIN:
         direct = encoded(recording, client, stream=stream)

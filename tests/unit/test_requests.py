@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, DialectName, OtherPart, TextPart, Tool, ToolChoice, ToolResultPart, ToolUsePart, Turn
 from protocol.server_tools.data import table
@@ -90,7 +91,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
 
 
 def read(dialect: DialectName, body: dict[str, Any]) -> ChatRequest:
-    return codecs.decode_request(dialect, json.dumps(body).encode(), endpoint="messages" if dialect == "anthropic" else "chat")
+    return DIALECTS[dialect].decode_request(json.dumps(body).encode(), endpoint="messages" if dialect == "anthropic" else "chat")
 
 
 def write(dialect: DialectName, request: ChatRequest) -> dict[str, Any]:
@@ -443,7 +444,7 @@ def test_bad_requests_name_the_parameter(dialect: DialectName, changes: dict[str
 
 def test_count_tokens_needs_no_max_tokens() -> None:
     body = json.dumps(MINIMAL["anthropic"] | {"max_tokens": None}).encode()
-    assert codecs.decode_request("anthropic", body, endpoint="count_tokens").max_tokens is None
+    assert DIALECTS["anthropic"].decode_request(body, endpoint="count_tokens").max_tokens is None
 
 
 def test_optional_parts_may_be_null() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.openai_chat.models import row
 from protocol.request import Reasoning, ResponseFormat, Turn
@@ -425,11 +426,11 @@ def recorded() -> list[Path]:
 def test_recorded_requests_cross(path: Path) -> None:
     need_recordings()
     body = path.read_bytes()
-    request = codecs.decode_request("anthropic", body)
+    request = DIALECTS["anthropic"].decode_request(body)
     searches = any(t.kind == "server" for t in request.tools)
     request = msgspec.structs.replace(request, model="gpt-4o-search-preview") if searches else request
     written = json.loads(codecs.encode_request(request, SEARCHING).body or b"")
     assert len(written["messages"]) >= len(json.loads(body)["messages"])
     assert ("web_search_options" in written) == searches
-    again = codecs.decode_request("openai", json.dumps(written).encode())
+    again = DIALECTS["openai"].decode_request(json.dumps(written).encode())
     assert [t.name for t in again.tools] == [t.name for t in request.tools if t.kind != "server"]

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import TextPart, Turn
 from protocol.target import Target
@@ -68,20 +69,20 @@ LEGACY_OWN: dict[str, Any] = {
 
 @pytest.mark.parametrize("body", [OPENAI_OWN, LEGACY_OWN])
 def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: dict[str, Any]) -> None:
-    request = codecs.decode_request("openai", json.dumps(body).encode())
+    request = DIALECTS["openai"].decode_request(json.dumps(body).encode())
     assert json.loads(codecs.encode_request(request, SEARCHING).body or b"") == body
     assert codecs.encode_request(request, SEARCHING, changed=False).body is None
 
 
 def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_changed() -> None:
-    request = codecs.decode_request("openai", json.dumps(OPENAI_OWN).encode())
+    request = DIALECTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
     with pytest.raises(InvalidRequest) as caught:
         codecs.encode_request(request, Target(dialect="openai"), changed=False)
     assert caught.value.param == "web_search_options"
 
 
 def test_a_policys_change_is_all_that_changes() -> None:
-    request = codecs.decode_request("openai", json.dumps(OPENAI_OWN).encode())
+    request = DIALECTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
     turns = (Turn("user", (TextPart("y"),), request.turns[0].extra), *request.turns[1:])
     body = json.loads(codecs.encode_request(msgspec.structs.replace(request, turns=turns), SEARCHING).body or b"")
     messages = [OPENAI_OWN["messages"][0], {"role": "user", "content": "y", "name": "ann"}, *OPENAI_OWN["messages"][2:]]
@@ -90,7 +91,7 @@ def test_a_policys_change_is_all_that_changes() -> None:
 
 def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
     thought = read(messages=said(THOUGHT[0], role="assistant")).turns
-    request = codecs.decode_request("openai", json.dumps({"model": "m", "messages": [USER]}).encode())
+    request = DIALECTS["openai"].decode_request(json.dumps({"model": "m", "messages": [USER]}).encode())
     for turns in (thought, (Turn("user", read(messages=said(use(), role="assistant")).turns[0].parts),)):
         with pytest.raises(InvalidRequest) as caught:
             codecs.encode_request(msgspec.structs.replace(request, turns=turns), Target(dialect="openai"))
@@ -106,7 +107,7 @@ def test_the_smaller_fields_of_the_same_dialect() -> None:
     body |= {"stream": True, "stream_options": {"include_usage": False, "include_obfuscation": False}, "parallel_tool_calls": False}
     body |= {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "function", "function": {"name": "f"}}}
     written = json.loads(
-        codecs.encode_request(codecs.decode_request("openai", json.dumps(body).encode()), Target(dialect="openai")).body or b""
+        codecs.encode_request(DIALECTS["openai"].decode_request(json.dumps(body).encode()), Target(dialect="openai")).body or b""
     )
     options = {"include_usage": True, "include_obfuscation": False}
     assert written == body | {"stream_options": options, "messages": [USER, {"role": "developer", "content": "s"}]}

@@ -12,8 +12,8 @@ import pytest
 from policy.base import Policy, Replace, ToolCall, Verdict
 from policy.schema_work import Budget, Estimate, TooMuchWork, size_of
 from policy.schemas import AnswerCheck, ToolSchemas, compile_client_schema, compile_schema
-from protocol import codecs
 from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_SCHEMA_EXPANSION, MAX_SCHEMA_WORK
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.json_schema_graph import Graph, Unclear, bounds_of, states
 from protocol.request import DialectName, Tool
@@ -87,7 +87,7 @@ def test_a_schema_that_unfolds_too_often_is_refused_by_name(dialect: DialectName
     given = body(dialect, schema, where)
     began = time.process_time()
     with pytest.raises(InvalidRequest) as refused:
-        codecs.decode_request(dialect, given)
+        DIALECTS[dialect].decode_request(given)
     assert time.process_time() - began < STEP_S
     assert refused.value.message.startswith(named)
     assert f"may have {MAX_SCHEMA_EXPANSION:,}" in refused.value.message
@@ -97,14 +97,14 @@ def test_many_schemas_that_each_pass_are_refused_together() -> None:
     tools = [{"name": f"f{n}", "input_schema": doubled(12)} for n in range(10)]
     data = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}], "tools": tools}
     with pytest.raises(InvalidRequest, match=r"input_schema has .*references unfolded, with those before"):
-        codecs.decode_request("anthropic", json.dumps(data).encode())
-    codecs.decode_request("anthropic", json.dumps(data | {"tools": tools[:4]}).encode())
+        DIALECTS["anthropic"].decode_request(json.dumps(data).encode())
+    DIALECTS["anthropic"].decode_request(json.dumps(data | {"tools": tools[:4]}).encode())
 
 
 def test_escapes_do_not_hide_a_reference() -> None:
     hidden = body("anthropic", doubled(40), "tools").replace(b"$ref", rb"\u0024\u0072ef")
     with pytest.raises(InvalidRequest, match="unfolded"):
-        codecs.decode_request("anthropic", hidden)
+        DIALECTS["anthropic"].decode_request(hidden)
 
 
 # --- checked in bounded time, or not at all ---

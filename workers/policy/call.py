@@ -16,7 +16,7 @@ import msgspec
 from policy.base import Judgement
 from policy.session.effects import Ask, Output
 from policy.session.session import Session
-from protocol import codecs, dropped
+from protocol import dropped
 from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.dialect import Encoder
 from protocol.dialects import DIALECTS
@@ -448,7 +448,7 @@ class OwnedCall:
     def _make_encoder(self) -> Encoder:
         if self.encoder is None:
             assert self.session.request is not None
-            self.encoder = codecs.make_encoder(self.start.dialect, self.session.request, call_id=self.id, created=self.start.at // 1000)
+            self.encoder = DIALECTS[self.start.dialect].encoder(self.session.request, call_id=self.id, created=self.start.at // 1000)
         return self.encoder
 
     def answered(self) -> None:

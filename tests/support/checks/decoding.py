@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable
 
-from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.events import BlockStart, BlockStop, Event, MessageStart, MessageStop, Opaque, Ping, TextDelta, UpstreamFailed
 from protocol.request import DialectName
 from protocol.sse import EventSplitter
@@ -13,7 +13,7 @@ MAX = 1 << 20
 
 def decode(dialect: DialectName, pieces: Iterable[bytes]) -> list[Event]:
     """Decode a stream that comes in `pieces`."""
-    splitter, decoder = EventSplitter(MAX), codecs.make_decoder(dialect)
+    splitter, decoder = EventSplitter(MAX), DIALECTS[dialect].decoder()
     chunks = [chunk for piece in pieces for chunk in splitter.feed(piece)] + splitter.finish()
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
     return events + decoder.finish()

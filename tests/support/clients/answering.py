@@ -7,8 +7,8 @@ from typing import Any, Self
 from policy.base import ALLOW, Block, Context, Policy, ToolCall, Verdict
 from policy.session.effects import CallInfo, Dispatch, Output, Respond
 from policy.session.session import Session
-from protocol import codecs
 from protocol.config import Config
+from protocol.dialects import DIALECTS
 from protocol.events import Event
 from protocol.records import Record, ToolCallRecord
 from protocol.request import DialectName, Endpoint
@@ -125,7 +125,7 @@ class Answer:
         """The client's bytes."""
         assert self.session.request is not None and not self.refused
         said: list[Event] = [o for o in self.outputs if not isinstance(o, Dispatch | Respond)]
-        return codecs.make_encoder(self.client, self.session.request, call_id=self.session.call.call_id, created=1).encode(said)
+        return DIALECTS[self.client].encoder(self.session.request, call_id=self.session.call.call_id, created=1).encode(said)
 
     @property
     def verdicts(self) -> list[tuple[str, str]]:

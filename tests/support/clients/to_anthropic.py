@@ -8,6 +8,7 @@ import pytest
 from anthropic.types.beta import message_create_params
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest
 from protocol.server_tools.data import table
@@ -29,7 +30,7 @@ validate = pydantic.TypeAdapter(message_create_params.MessageCreateParamsNonStre
 
 def read(body: dict[str, Any]) -> ChatRequest:
     """A request as a client of chat/completions sends it, read."""
-    return codecs.decode_request("openai", json.dumps({"model": UNKNOWN, "messages": [USER]} | body).encode(), endpoint="chat")
+    return DIALECTS["openai"].decode_request(json.dumps({"model": UNKNOWN, "messages": [USER]} | body).encode(), endpoint="chat")
 
 
 def translate(*, families: frozenset[str] = EVERY, target: dict[str, Any] | None = None, **body: Any) -> Translated:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.events import (
     Event,
     Opaque,
@@ -28,7 +29,7 @@ def body_of(*chunks: dict[str, Any]) -> bytes:
 
 def stream(*chunks: dict[str, Any], unknown: frozenset[str] = frozenset()) -> list[Event]:
     """The events of these chunks."""
-    splitter, decoder = EventSplitter(1 << 24), codecs.make_decoder("openai", unknown)
+    splitter, decoder = EventSplitter(1 << 24), DIALECTS["openai"].decoder(unknown)
     return [e for c in splitter.feed(body_of(*chunks)) for e in decoder.feed(c)] + decoder.finish()
 
 
@@ -41,7 +42,7 @@ def whole(message: dict[str, Any], finish: str = "stop", unknown: frozenset[str]
 def encode(events: list[Event], *, stream: bool = True, legacy: bool = False, usage: bool = True) -> bytes:
     """Events as a client of chat/completions gets them."""
     request = ChatRequest(dialect="openai", model="m", stream=stream, include_usage=usage, legacy_functions=legacy, tools=TOOLS)
-    return codecs.make_encoder("openai", request, call_id="id", created=7).encode(events)
+    return DIALECTS["openai"].encoder(request, call_id="id", created=7).encode(events)
 
 
 def answers(events: list[Event], *, legacy: bool = False) -> list[Any]:

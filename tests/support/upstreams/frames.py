@@ -4,13 +4,14 @@ import json
 from typing import Any
 
 from protocol import codecs
+from protocol.dialects import DIALECTS
 from protocol.events import Event, Opaque
 from tests.support.upstreams.recordings import framed
 
 
 def stream(*frames: dict[str, Any], unknown: tuple[str, ...] = ()) -> list[Event]:
     """The events of these frames."""
-    decoder = codecs.make_decoder("anthropic", frozenset(unknown))
+    decoder = DIALECTS["anthropic"].decoder(frozenset(unknown))
     chunks = [framed("anthropic", [json.dumps(f)]) for f in frames]
     return [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.finish()
 
