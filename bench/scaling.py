@@ -32,7 +32,7 @@ from bench.plot import Line, Panel, Points, figure
 from policy.base import Judgement, JudgeQuestion
 from policy.judging import SYSTEM
 from sluice.bench import Place, cpu_s, started
-from sluice.load import Load
+from sluice.load import Load, Result
 from streams import layout
 from streams.connection import Connection
 from workers.judge_queue import JudgeQueue
@@ -144,9 +144,27 @@ class Meter:
         return Point(workers, per_second, spent / took, max(0.0, (busy - spent) / took), failures)
 
 
+@contextlib.asynccontextmanager
+async def _streaming(load: Load) -> AsyncIterator[Result]:
+    """Streams that begin anew until the block ends; `Result` has what came so far. Calls that are open then are dropped."""
+    result = Result()
+
+    async def client() -> None:
+        while True:
+            await load.ask(STREAM, result, streamed=True)
+
+    clients = [asyncio.create_task(client(), name="client") for _ in range(STREAMS)]
+    try:
+        yield result
+    finally:
+        for one in clients:
+            one.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+
+
 async def measure_policies(place: Place, workers: int, seconds: float) -> Point:
     """Chunks a second through the policy that costs CPU."""
-    async with Load(place.url, place.key) as load, load.going(STREAM, at_once=STREAMS) as result:
+    async with Load(place.url, place.key) as load, _streaming(load) as result:
         await asyncio.sleep(min(WARM_S, seconds))
         meter, before, began = Meter(place), result.chunks, time.monotonic()
         await asyncio.sleep(seconds)

@@ -1,11 +1,10 @@
 """The client of `sluice bench`: many streams at once, each delta carrying the moment at which the demo upstream sent it."""
 
 import asyncio
-import contextlib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocol.errors import PipelineError, UpstreamUnreachable
@@ -58,30 +57,14 @@ class Load:
 
         async def client() -> None:
             for _ in range(rounds):
-                await self._call(words, result, streamed=streamed)
+                await self.ask(words, result, streamed=streamed)
 
         await asyncio.gather(*(client() for _ in range(at_once)))
         result.seconds = time.monotonic() - began
         return result
 
-    @contextlib.asynccontextmanager
-    async def going(self, words: str, *, at_once: int) -> AsyncIterator[Result]:
-        """Streams that begin anew until the block ends; `Result` has what came so far. Calls that are open then are dropped."""
-        result = Result()
-
-        async def client() -> None:
-            while True:
-                await self._call(words, result, streamed=True)
-
-        clients = [asyncio.create_task(client(), name="client") for _ in range(at_once)]
-        try:
-            yield result
-        finally:
-            for one in clients:
-                one.cancel()
-            await asyncio.gather(*clients, return_exceptions=True)
-
-    async def _call(self, words: str, result: Result, *, streamed: bool) -> None:
+    async def ask(self, words: str, result: Result, *, streamed: bool) -> None:
+        """Send one request and measure its answer into `result`. A call that fails is counted, not raised."""
         body = json.dumps({"model": "demo", "stream": streamed, "messages": [{"role": "user", "content": words}]}).encode()
         answer = _Answer(result)
         try:
