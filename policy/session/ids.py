@@ -9,13 +9,14 @@ from array import array
 from base64 import b32encode
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Literal
 from uuid import UUID
 
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import Ids
 
 
-def minted(call_id: str, block: int) -> str:
+def minted(call_id: str, block: int | Literal[""]) -> str:
     """Return the id of the tool call in `block`: at most 40 letters, digits and `_`, which every provider takes back."""
     return f"call_{b32encode(UUID(call_id).bytes).decode().rstrip('=').lower()}{block}"
 
@@ -25,6 +26,8 @@ class CallIds:
 
     def __init__(self, call_id: str) -> None:
         self._call_id, self._mints = call_id, False
+        # an upstream that learns the call's id could send what a later block is given
+        self._ours = minted(call_id, "")
         # sorted hashes, because a request may hold thousands of ids, and these stay as long as the call
         self._before = array("q")
         self._known = set[str]()
@@ -43,7 +46,7 @@ class CallIds:
 
         A call that is not `is_native` has none by its form, which tells nothing of the others.
         """
-        if self._mints or not identity or self._is_known(identity):
+        if self._mints or not identity or identity.startswith(self._ours) or self._is_known(identity):
             self._mints = self._mints or is_native
             return minted(self._call_id, block)
         self._known.add(identity)
