@@ -139,8 +139,8 @@ class Blocks:
                 if event.kind is BlockKind.SERVER_TOOL_USE:
                     self._pairs.begin(slot)
                 slot.shown_id = extras.read_id(slot.id, self._chain) if slot.id else ""
-                self._identify(slot)
                 self._number(slot)
+                self._identify(slot)
                 return "hold", event.index
             case BlockKind.OTHER:
                 return self._other(slot)
@@ -160,7 +160,7 @@ class Blocks:
         if slot.kind is BlockKind.SERVER_TOOL_USE:
             self._ids.take(slot.shown_id)
         elif (identity := self._ids.of(slot.index, slot.shown_id, is_native=slot.form == "native")) != slot.shown_id:
-            if slot.id:
+            if slot.id and slot.ordinal < _LISTED:
                 self._outbox.block_note(slot, "minted_id", f"upstream's id was {slot.id[:_NOTED_ID]!r}")
             slot.id = slot.shown_id = identity
 

@@ -9,13 +9,17 @@ from array import array
 from base64 import b32encode
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Literal
 from uuid import UUID
 
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import Ids
 
+_STEM = 31
+"""Characters of an id of ours before the block's number."""
 
-def minted(call_id: str, block: int) -> str:
+
+def minted(call_id: str, block: int | Literal[""]) -> str:
     """Return the id of the tool call in `block`: at most 40 letters, digits and `_`, which every provider takes back."""
     return f"call_{b32encode(UUID(call_id).bytes).decode().rstrip('=').lower()}{block}"
 
@@ -43,11 +47,15 @@ class CallIds:
 
         A call that is not `is_native` has none by its form, which tells nothing of the others.
         """
-        if self._mints or not identity or self._is_known(identity):
+        if self._mints or not identity or self._is_ours(identity) or self._is_known(identity):
             self._mints = self._mints or is_native
             return minted(self._call_id, block)
         self._known.add(identity)
         return identity
+
+    def _is_ours(self, identity: str) -> bool:
+        # an upstream that learns the call's id could send what a later block is given; vendors' ids are shorter
+        return len(identity) > _STEM and identity.startswith(minted(self._call_id, ""))
 
     def _is_known(self, identity: str) -> bool:
         wanted = hash(identity)

@@ -13,6 +13,7 @@ from policy.base import Block, Policy, ToolCall, Verdict
 from policy.session.effects import CallInfo, Effects
 from policy.session.ids import CallIds, minted
 from policy.session.session import Session
+from protocol.bounds import MAX_TOOL_CALLS
 from protocol.config import Config
 from protocol.events import BlockKind, BlockStart, MessageStop, StopReason
 from protocol.records import EventRecord, ToolCallRecord
@@ -97,8 +98,9 @@ def notes(effects: Effects) -> list[str]:
         ([], ["x", "", "y"], ["x", f"{OURS}1", f"{OURS}2"], ["block 2: upstream's id was 'y'"]),
         ([], ["x", "x", "y"], ["x", f"{OURS}1", f"{OURS}2"], ["block 1: upstream's id was 'x'", "block 2: upstream's id was 'y'"]),
         (["w", "x"], ["y", "x"], ["y", f"{OURS}1"], ["block 1: upstream's id was 'x'"]),
+        ([], [f"{OURS}1", ""], [f"{OURS}0", f"{OURS}1"], [f"block 0: upstream's id was '{OURS}1'"]),
     ],
-    ids=["kept", "empty", "one is empty", "twice in one answer", "from the history"],
+    ids=["kept", "empty", "one is empty", "twice in one answer", "from the history", "like the next one of ours"],
 )
 def test_a_call_has_an_id_of_its_own(
     client: DialectName, upstream: DialectName, before: list[str], ids: list[str], want: list[str], noted: list[str]
@@ -130,6 +132,12 @@ def test_a_whole_answer_may_repeat_an_id() -> None:
     effects = told("openai", [], whole=answer)
     assert released(effects) == ["x", f"{OURS}1"]
     assert [r.arguments for r in effects.records if isinstance(r, ToolCallRecord)] == [b'{"n":0}', b'{"n":1}']
+
+
+def test_what_is_noted_of_ids_is_bounded_like_the_calls_that_are_listed() -> None:
+    effects = told("openai", ["x"] * 1000)
+    assert len(recorded(effects)) == 2 * MAX_TOOL_CALLS
+    assert len(notes(effects)) == 2 * MAX_TOOL_CALLS - 1
 
 
 def test_a_call_that_the_provider_runs_keeps_its_id_and_must_have_one() -> None:
