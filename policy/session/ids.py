@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Literal
 from uuid import UUID
 
+from protocol.errors import RemoteProtocolError
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import Ids
 
@@ -39,7 +40,9 @@ class CallIds:
         self._before = array("q", sorted(map(hash, _ids_in(sent))))
 
     def take(self, identity: str) -> None:
-        """Take the id of a call that the provider runs: its result names it, so it stays."""
+        """Take the id of a call that the provider runs: its result names it, so it stays. Raises RemoteProtocolError for one in use."""
+        if identity in self._known:
+            raise RemoteProtocolError("upstream gave two tool calls one id")
         self._known.add(identity)
 
     def of(self, block: int, identity: str, *, is_native: bool = True) -> str:

@@ -15,6 +15,7 @@ from policy.session.ids import CallIds, minted
 from policy.session.session import Session
 from protocol.bounds import MAX_TOOL_CALLS
 from protocol.config import Config
+from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, MessageStop, StopReason
 from protocol.records import EventRecord, ToolCallRecord
 from protocol.request import ChatRequest, DialectName
@@ -145,6 +146,13 @@ def test_a_call_that_the_provider_runs_keeps_its_id_and_must_have_one() -> None:
     assert recorded(kept) == ["srvtoolu_1"] and not notes(kept)
     refused = told("anthropic", [""], client="anthropic", kind="server_tool_use")
     assert not recorded(refused) and not any(isinstance(o, BlockStart) for o in refused.outputs)
+
+
+def test_a_call_that_the_provider_runs_must_have_an_id_of_its_own() -> None:
+    ids = CallIds(CALL)
+    assert ids.of(0, "x") == "x"
+    with pytest.raises(RemoteProtocolError, match="two tool calls one id"):
+        ids.take("x")
 
 
 def test_an_upstreams_ids_can_be_replaced_from_the_first_on() -> None:
