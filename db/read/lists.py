@@ -92,8 +92,13 @@ _COMPARED = {
     "words": "{said} @@ plainto_tsquery('simple', :words)",
 }
 """What each filter compares; but for `policy`, which compares the policy that decided, or that of the call."""
-_PLACES = {**dict.fromkeys(_CALL_FILTERS, ("calls",)), "name": ("tool_calls",), "verdict": ("tool_calls", "blocks")}
-"""The tables that have an index of what a filter compares; the policy that decided on a block has none."""
+_PLACES = {**dict.fromkeys(_CALL_FILTERS, ("calls x",)), "name": ("tool_calls x",), "verdict": ("tool_calls x", "blocks x")}
+"""The tables that have an index of what a filter compares."""
+_LATER_BLOCKS = "(SELECT policy, call_id FROM blocks WHERE kind NOT IN ('text', 'thinking')) x"
+_POLICY_PLACES: dict[ListName, tuple[str, ...]] = {
+    "calls": ("calls x",), "tool-calls": ("calls x", "tool_calls x", _LATER_BLOCKS), "judge-blocks": ("calls x", "judgements x"),
+}  # fmt: skip
+"""Those for `policy`: one that decided on a judge block has a judgement there."""
 _LOOK_AFTER = 2
 """Where so many days did not fill the page, it is asked in which of the others a filter finds something."""
 Bounds = tuple[UUID, UUID]
@@ -183,8 +188,8 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
         rows = await connection.execute(statement, given | {"low": low, "high": high, "limit": limit - len(found)})
         found += map(Key._make, rows)
         looked += 1
-        if looked == _LOOK_AFTER and len(found) < limit and days and not _PLACES.keys().isdisjoint(given):
-            days = await _days_with(connection, given, days)
+        if looked == _LOOK_AFTER and len(found) < limit and days and (places := _places(of, given.keys())):
+            days = await _days_with(connection, places, given, days)
     return found
 
 
@@ -266,12 +271,19 @@ async def _days(connection: AsyncConnection, low: UUID, high: UUID, order: Order
     return found if order == "asc" else found[::-1]
 
 
-async def _days_with(connection: AsyncConnection, given: Mapping[str, Any], days: Sequence[Bounds]) -> list[Bounds]:
+def _places(of: ListName, names: Set[str]) -> dict[str, tuple[str, ...]]:
+    """Where each of these filters finds what a list shows, as far as that has an index."""
+    return {name: tables for name, tables in (_PLACES | {"policy": _POLICY_PLACES[of]}).items() if name in names}
+
+
+async def _days_with(
+    connection: AsyncConnection, places: Mapping[str, Sequence[str]], given: Mapping[str, Any], days: Sequence[Bounds]
+) -> list[Bounds]:
     """Those of the days in which each filter by itself finds something, by its index: planning a statement for a day costs more."""
     found = []
-    for name, tables in ((name, tables) for name, tables in _PLACES.items() if name in given):
+    for name, tables in places.items():
         within = f"x.{name} = :{name} AND x.call_id >= day.low AND x.call_id < day.high"
-        found.append(" OR ".join(f"EXISTS (SELECT FROM {table} x WHERE {within} OFFSET 0)" for table in tables))
+        found.append(" OR ".join(f"EXISTS (SELECT FROM {table} WHERE {within} OFFSET 0)" for table in tables))
     lows, highs = zip(*days, strict=True)
     statement = f"""
         SELECT day.low, day.high FROM unnest(CAST(:lows AS uuid[]), CAST(:highs AS uuid[])) WITH ORDINALITY AS day (low, high, n)
