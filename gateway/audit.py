@@ -13,6 +13,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from db.filters import NOT_A_CALL_ID, Asked, Filters, ListName, parse_filters
@@ -113,6 +114,11 @@ def _make_router() -> APIRouter:
     return router
 
 
+def served() -> list[str]:
+    """The paths of this API, as errors and docs/api.md name them."""
+    return [route.path.replace("{call_id}", "ID") for route in _make_router().routes if isinstance(route, APIRoute)]
+
+
 def _list(of: ListName) -> Callable[..., Awaitable[Response]]:
     async def page(request: Request, reader: Reader) -> Response:
         return _json(await reader.page(of, _filters(request, of)))
@@ -206,7 +212,9 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     method, path = request.method, request.url.path
     match error.status_code:
         case 404:
-            own: PipelineError = unknown_paths.unknown_path(method, path, request.headers.raw)
+            own: PipelineError = unknown_paths.unknown_path(
+                method, path, request.headers.raw, served() if path.startswith("/audit") else ()
+            )
         case 405:
             own = unknown_paths.wrong_method(method, path, "GET")
         case _:

@@ -128,6 +128,6 @@ class Status:
             for one, role in ((Gauge.POLICY_WORKERS, "policy"), (Gauge.JUDGE_WORKERS, "judge"), (Gauge.AUDIT_WRITERS, "audit")):
                 gauges[one].set(counts.get(role, 0))
             self._counts = await metrics.read(redis, self._bus.shards)
-        except (StreamConnectionLost, RedisError):
+        except (StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
             pass
         return prometheus.generate_latest(self.registry)

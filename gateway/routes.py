@@ -71,7 +71,7 @@ class Gateway:
             error = InvalidRequest(f"the path and query are longer than {MAX_TARGET_BYTES} bytes", code="target_too_long")
             await respond_error(send, of_client(path, []), error)
             return
-        if path.startswith(("/audit/", "/debug")):
+        if path.startswith(("/audit", "/debug")):
             await self._audit(scope, receive, send)
             return
         headers = scope["headers"]

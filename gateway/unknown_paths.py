@@ -2,16 +2,12 @@
 the error says what to change. Runs only for refused requests, never for a call."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from protocol.dialects import client_paths
 from protocol.errors import NotFound
 
 SERVED = (*(f"POST {path}" for path in client_paths()), "GET /v1/models", "GET /v1/models/ID")
-RECORD = (
-    "/audit/calls", "/audit/calls/ID", "/audit/calls/ID/chunks", "/audit/tool-calls", "/audit/judge-blocks", "/audit/counts",
-    "/audit/export", "/audit/verify",
-)  # fmt: skip
 _MOST_CHARS = 200
 _ADDRESS = re.compile(rb"[A-Za-z0-9.-]{1,200}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,50}\](:[0-9]{1,5})?")
 _PATH_OF = {path.removeprefix("/v1"): path for path in (served.partition(" ")[2] for served in SERVED)}
@@ -26,10 +22,11 @@ _INSTEAD = {
 """By the path behind /v1, its first part: what to do instead."""
 
 
-def unknown_path(method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> NotFound:
-    """Return the error for a path that is not served: what to change where that is known, and what is served."""
-    if path == "/audit" or path.startswith("/audit/"):
-        hint, served = "", f"The record is at GET {', '.join(RECORD)}"
+def unknown_path(method: str, path: str, headers: Iterable[tuple[bytes, bytes]], record: Sequence[str] = ()) -> NotFound:
+    """Return the error for a path that is not served: what to change where that is known, and what is served. `record`: the paths of the
+    audit API, where that was asked."""
+    if record:
+        hint, served = "", f"The record is at GET {', '.join(record)}"
     else:
         hint, served = _hint(path, _address(headers)), f"This gateway serves {', '.join(SERVED)}"
     problem = f"{method[:16]} {path[:_MOST_CHARS]} is not served here"

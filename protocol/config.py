@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from protocol import shipped
 from protocol.addresses import check_base_url
-from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
+from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_KEY_CALLS, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
 from protocol.dialect import Dialect, JudgeReply
 from protocol.dialects import DIALECTS
 from protocol.request import DialectName
@@ -227,8 +227,8 @@ class Key(_Strict):
     ] = ()
     """Families of tools run by the provider that its requests may use: `web_search`, `code_execution`, `mcp` and others (docs/tools.md)."""
     calls: Annotated[
-        Annotated[int, Field(ge=1)] | None,
-        Setting("calls", "Open calls on one gateway, instead of limits.key_calls.", "a number of open calls is at least 1"),
+        Annotated[int, Field(ge=1, le=MAX_KEY_CALLS)] | None,
+        Setting("calls", "Open calls on one gateway, instead of limits.key_calls.", f"a number of open calls is 1 to {MAX_KEY_CALLS}"),
     ] = None
     """Its open calls on one gateway, instead of `limits.key_calls`."""
 

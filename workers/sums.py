@@ -12,25 +12,29 @@ _DECISIONS = frozenset((BlockRecord, ToolCallRecord, ToolReleaseRecord, Judgemen
 class Decided:
     """What the session of a call decided so far."""
 
-    __slots__ = ("_verdicts", "rows")
+    __slots__ = ("_blocks", "_calls", "rows")
 
     def __init__(self) -> None:
         self.rows = 0
         """How many decisions there are, each a row of its own."""
-        self._verdicts: dict[int, VerdictName] = {}
+        self._calls: dict[int, VerdictName] = {}
         """The last word on each tool call, by block."""
+        self._blocks: dict[int, VerdictName] = {}
+        """The same of every other block."""
 
     def add(self, records: Sequence[Record]) -> None:
         """Take what the session wants recorded, in its order."""
         for record in records:
             if type(record) in _DECISIONS:
                 self.rows += 1
-                if type(record) is ToolCallRecord or (type(record) is BlockRecord and record.block in self._verdicts):
-                    self._verdicts[record.block] = record.verdict
+                if isinstance(record, ToolCallRecord):
+                    self._calls[record.block] = record.verdict
+                elif isinstance(record, BlockRecord):
+                    (self._calls if record.block in self._calls else self._blocks)[record.block] = record.verdict
 
     def counts(self) -> dict[Count, int]:
         """Return what metrics count of it."""
-        return {Count.TOOL_CALLS_BLOCKED: sum(verdict == "block" for verdict in self._verdicts.values())}
+        return {Count.TOOL_CALLS_BLOCKED: sum(verdict == "block" for verdict in self._calls.values())}
 
 
 def undecided_record(call_id: str, block: int, now_ms: int) -> BlockRecord:

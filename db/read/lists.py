@@ -92,10 +92,26 @@ _COMPARED = {
     "words": "{said} @@ plainto_tsquery('simple', :words)",
 }
 """What each filter compares; but for `policy`, which compares the policy that decided, or that of the call."""
-_PLACES = {**dict.fromkeys(_CALL_FILTERS, ("calls",)), "name": ("tool_calls",), "verdict": ("tool_calls", "blocks")}
-"""The tables that have an index of what a filter compares."""
-_POLICY_PLACES: dict[ListName, tuple[str, ...]] = {"calls": ("calls",), "judge-blocks": ("calls", "judgements")}
-"""The same of the filter `policy`: the policy that decided on a block has no index, but where it judged, its judgement has one."""
+_WORDS_SAID = "tool_calls x WHERE x.search @@ plainto_tsquery('simple', :words)"
+_PLACES = {
+    **{name: (f"calls x WHERE x.{name} = :{name}",) for name in _CALL_FILTERS}, "name": ("tool_calls x WHERE x.name = :name",),
+    "verdict": ("tool_calls x WHERE x.verdict = :verdict", "blocks x WHERE x.verdict = :verdict"), "words": (_WORDS_SAID,),
+}  # fmt: skip
+"""Where there is an index of what a filter compares."""
+_OF_POLICY = "x.policy = :policy"
+_MORE_PLACES: dict[ListName, dict[str, tuple[str, ...]]] = {
+    "calls": {"policy": (f"calls x WHERE {_OF_POLICY}",)},
+    "tool-calls": {
+        "policy": (f"calls x WHERE {_OF_POLICY}", f"tool_calls x WHERE {_OF_POLICY}",
+                   f"blocks x WHERE {_OF_POLICY} AND x.kind NOT IN ('text', 'thinking')"),
+    },
+    # a policy that decided on a judge block has a judgement there
+    "judge-blocks": {
+        "policy": (f"calls x WHERE {_OF_POLICY}", f"judgements x WHERE {_OF_POLICY}"),
+        "words": (_WORDS_SAID, "blocks x WHERE to_tsvector('simple', x.reason) @@ plainto_tsquery('simple', :words)"),
+    },
+}  # fmt: skip
+"""The places that differ between the lists."""
 _LOOK_AFTER = 2
 """Where so many days did not fill the page, it is asked in which of the others a filter finds something."""
 Bounds = tuple[UUID, UUID]
@@ -185,8 +201,8 @@ async def find_keys(connection: AsyncConnection, of: ListName, filters: Filters,
         rows = await connection.execute(statement, given | {"low": low, "high": high, "limit": limit - len(found)})
         found += map(Key._make, rows)
         looked += 1
-        if looked == _LOOK_AFTER and len(found) < limit and days:
-            days = await _days_with(connection, of, given, days)
+        if looked == _LOOK_AFTER and len(found) < limit and days and (places := _places(of, given.keys())):
+            days = await _days_with(connection, places, given, days)
     return found
 
 
@@ -268,15 +284,19 @@ async def _days(connection: AsyncConnection, low: UUID, high: UUID, order: Order
     return found if order == "asc" else found[::-1]
 
 
-async def _days_with(connection: AsyncConnection, of: ListName, given: Mapping[str, Any], days: Sequence[Bounds]) -> list[Bounds]:
+def _places(of: ListName, names: Set[str]) -> dict[str, tuple[str, ...]]:
+    """Where each of these filters finds what a list shows, as far as that has an index."""
+    return {name: places for name, places in (_PLACES | _MORE_PLACES[of]).items() if name in names}
+
+
+async def _days_with(
+    connection: AsyncConnection, places: Mapping[str, Sequence[str]], given: Mapping[str, Any], days: Sequence[Bounds]
+) -> list[Bounds]:
     """Those of the days in which each filter by itself finds something, by its index: planning a statement for a day costs more."""
     found = []
-    places = _PLACES | ({"policy": _POLICY_PLACES[of]} if of in _POLICY_PLACES else {})
-    for name, tables in ((name, tables) for name, tables in places.items() if name in given):
-        within = f"x.{name} = :{name} AND x.call_id >= day.low AND x.call_id < day.high"
-        found.append(" OR ".join(f"EXISTS (SELECT FROM {table} x WHERE {within} OFFSET 0)" for table in tables))
-    if not found:
-        return list(days)
+    for each in places.values():
+        within = "x.call_id >= day.low AND x.call_id < day.high"
+        found.append(" OR ".join(f"EXISTS (SELECT FROM {place} AND {within} OFFSET 0)" for place in each))
     lows, highs = zip(*days, strict=True)
     statement = f"""
         SELECT day.low, day.high FROM unnest(CAST(:lows AS uuid[]), CAST(:highs AS uuid[])) WITH ORDINALITY AS day (low, high, n)

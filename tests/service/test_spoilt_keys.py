@@ -4,10 +4,12 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gateway.ready_and_metrics import Status
 from protocol.config import Config, Runtime
 from protocol.records import EndRecord, EventRecord, Record, decode_records
 from streams import layout, scripts
@@ -214,3 +216,10 @@ async def test_a_release_that_meets_a_spoilt_lease_goes_through_for_the_others(r
     entry = await redis.call("XADD", layout.dispatch_key(0), "*", "c", good, "d", int(time.time() * 1000))
     await redis.call("XREADGROUP", "GROUP", "policy", "w", "STREAMS", layout.dispatch_key(0), ">")
     assert await redis.script(scripts.RENEW, renew, ["w", 60_000, "me", entry, "me", entry]) == [b"GONE", b"OK"]
+
+
+async def test_a_spoilt_count_takes_no_other_figure_with_it(redis: Connection) -> None:
+    await redis.call("HSET", layout.counts_key(0), "TOOL_CALLS_BLOCKED", "spoilt")
+    bus: Any = SimpleNamespace(redis=redis, shards=1, calls={})
+    status = Status(bus)
+    assert b"sluice_open_calls 0.0" in await status.metrics()

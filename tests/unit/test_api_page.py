@@ -15,7 +15,7 @@ from db import filters
 from db.read.counts import DEFAULT_BY, Dimension
 from db.seals.findings import Damage, Finding
 from gateway import index_page, unknown_paths
-from gateway.audit import _make_router
+from gateway.audit import served
 from protocol import bounds, errors
 from protocol.dialects import DIALECTS, client_paths
 from protocol.errors import PipelineError
@@ -44,13 +44,8 @@ def paths() -> set[str]:
 
 def test_every_path_that_is_served_is_there_and_no_other() -> None:
     state = {f"{method} {path}" for method, path, _ in index_page.SERVED}
-    assert paths() == {*unknown_paths.SERVED, *(f"GET {path}" for path in unknown_paths.RECORD), *state, "GET /"}
+    assert paths() == {*unknown_paths.SERVED, *(f"GET {path}" for path in served()), *state, "GET /"}
     assert {f"POST {path}" for path in client_paths()} <= paths()
-
-
-def test_the_record_is_served_at_the_paths_that_an_error_names() -> None:
-    served = {getattr(route, "path", "").replace("{call_id}", "ID") for route in _make_router().routes}
-    assert served == set(unknown_paths.RECORD)
 
 
 def test_every_filter_of_every_list_is_there() -> None:
