@@ -92,12 +92,11 @@ _COMPARED = {
     "words": "{said} @@ plainto_tsquery('simple', :words)",
 }
 """What each filter compares; but for `policy`, which compares the policy that decided, or that of the call."""
-_WORDS_SAID = "tool_calls x WHERE x.search @@ plainto_tsquery('simple', :words)"
 _PLACES = {
     **{name: (f"calls x WHERE x.{name} = :{name}",) for name in _CALL_FILTERS}, "name": ("tool_calls x WHERE x.name = :name",),
-    "verdict": ("tool_calls x WHERE x.verdict = :verdict", "blocks x WHERE x.verdict = :verdict"), "words": (_WORDS_SAID,),
+    "verdict": ("tool_calls x WHERE x.verdict = :verdict", "blocks x WHERE x.verdict = :verdict"),
 }  # fmt: skip
-"""Where there is an index of what a filter compares."""
+"""Where there is an index of what a filter compares. Not of words: PostgreSQL may read a day's rows until one says them."""
 _OF_POLICY = "x.policy = :policy"
 _MORE_PLACES: dict[ListName, dict[str, tuple[str, ...]]] = {
     "calls": {"policy": (f"calls x WHERE {_OF_POLICY}",)},
@@ -106,10 +105,7 @@ _MORE_PLACES: dict[ListName, dict[str, tuple[str, ...]]] = {
                    f"blocks x WHERE {_OF_POLICY} AND x.kind NOT IN ('text', 'thinking')"),
     },
     # a policy that decided on a judge block has a judgement there
-    "judge-blocks": {
-        "policy": (f"calls x WHERE {_OF_POLICY}", f"judgements x WHERE {_OF_POLICY}"),
-        "words": (_WORDS_SAID, "blocks x WHERE to_tsvector('simple', x.reason) @@ plainto_tsquery('simple', :words)"),
-    },
+    "judge-blocks": {"policy": (f"calls x WHERE {_OF_POLICY}", f"judgements x WHERE {_OF_POLICY}")},
 }  # fmt: skip
 """The places that differ between the lists."""
 _LOOK_AFTER = 2
