@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import msgspec
 
@@ -138,54 +138,45 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     def decoder(self, unknown: frozenset[str] = frozenset()) -> Decoder:
         """Return a stream decoder. `unknown` names what may pass though it is not modelled (`Opaque.what`)."""
-        made: Decoder = _module(self.package, "decode").StreamDecoder(unknown)
-        return made
+        return cast("Decoder", _module(self.package, "decode").StreamDecoder(unknown))
 
     def decode_whole(self, body: bytes, unknown: frozenset[str]) -> list[Event]:
         """Decode an answer that was not streamed (status 200). Raises RemoteProtocolError."""
-        events: list[Event] = _module(self.package, "decode").decode_whole(body, unknown)
-        return events
+        return cast("list[Event]", _module(self.package, "decode").decode_whole(body, unknown))
 
     def encoder(self, request: ChatRequest, *, call_id: str, created: int) -> Encoder:
         """Return the encoder that `request` asks for. `created` is Unix seconds; same inputs, same bytes."""
-        made: Encoder = _module(self.package, "encode").make(request, call_id=call_id, created=created)
-        return made
+        return cast("Encoder", _module(self.package, "encode").make(request, call_id=call_id, created=created))
 
     def decode_request(self, body: bytes, endpoint: Endpoint | None = None) -> ChatRequest:
         """Decode a client's body; `endpoint` makes required what it needs. Raises InvalidRequest naming the parameter: not JSON, duplicate
         keys, wrong types, n > 1, routing."""
         is_due = self.needs_max_tokens and endpoint == self.answers
-        request: ChatRequest = _module(self.package, "read").decode(body, needs_max_tokens=is_due)
-        return request
+        return cast("ChatRequest", _module(self.package, "read").decode(body, needs_max_tokens=is_due))
 
     def encode_request(self, request: ChatRequest | NeutralRequest, target: Target, *, changed: bool) -> Translated:
         """Write a request for an upstream with native tools: of this dialect, or in neutral parts. Raises InvalidRequest naming what cannot
         be said there."""
-        translated: Translated = _module(self.package, "write").encode(request, target, changed=changed)
-        return translated
+        return cast("Translated", _module(self.package, "write").encode(request, target, changed=changed))
 
     def neutral(self, request: ChatRequest) -> NeutralRequest:
         """Return the request in neutral parts, for the writers of the other dialects."""
         package, name = ("protocol", "plain") if self.is_plain else (self.package, "neutral")
-        made: NeutralRequest = getattr(_module(package, "neutral"), name)(request)
-        return made
+        return cast("NeutralRequest", getattr(_module(package, "neutral"), name)(request))
 
     def changes(self) -> Changes:
         """Return how a request that a policy changed is read again."""
         package, name = ("protocol.unclear", "PLAIN") if self.is_plain else (f"{self.package}.changes", "CHANGES")
-        made: Changes = getattr(import_module(package), name)
-        return made
+        return cast("Changes", getattr(import_module(package), name))
 
     def turn_builder(self) -> TurnBuilder:
         """Return what builds a turn from an upstream's raw chunks. Where the dialect `has_turns`, as the next one."""
-        made: TurnBuilder = _module(self.package, "turn").TurnBuilder()
-        return made
+        return cast("TurnBuilder", _module(self.package, "turn").TurnBuilder())
 
     def with_turns(self, request: ChatRequest, stored: Sequence[StoredTurn], *, upstream: str) -> tuple[ChatRequest, str, list[str]]:
         """Put recorded turns of `upstream` (a provider's name) in the place of the client's; returns the request, the container to go on
         with, and which of the request's parameters had to be left out."""
-        made: tuple[ChatRequest, str, list[str]] = _module(self.package, "turn").with_turns(request, stored, upstream=upstream)
-        return made
+        return cast("tuple[ChatRequest, str, list[str]]", _module(self.package, "turn").with_turns(request, stored, upstream=upstream))
 
     def as_count(self, body: bytes) -> bytes:
         """Return a request for an upstream as one whose tokens are to be counted. Where the dialect `counts`, as the next two."""
@@ -201,13 +192,11 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     def decode_error(self, status: int, body: bytes, retry_after: str | None) -> UpstreamFailed:
         """Decode an upstream's error answer; a body that is not the dialect's gives a generic sentence. Never raises."""
-        failed: UpstreamFailed = _module(self.package, "failures").decode_error(status, body, retry_after)
-        return failed
+        return cast("UpstreamFailed", _module(self.package, "failures").decode_error(status, body, retry_after))
 
     def failed_response(self, failed: UpstreamFailed) -> tuple[int, dict[str, str], bytes]:
         """Return status, headers and body for an upstream failure before the first byte."""
-        answer: tuple[int, dict[str, str], bytes] = _module(self.package, "failures").failed_response(failed)
-        return answer
+        return cast("tuple[int, dict[str, str], bytes]", _module(self.package, "failures").failed_response(failed))
 
     def error_body(self, error: PipelineError) -> bytes:
         """Return our own error as a body."""

@@ -109,11 +109,6 @@ def head() -> str:
     return found
 
 
-def is_current(url: str) -> bool:
-    """Say whether the database stands at the newest revision."""
-    return current(url) == head()
-
-
 class Rights(NamedTuple):
     """A login that Sluice's processes may use, and the tables in which it may do more than its role should."""
 

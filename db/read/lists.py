@@ -92,22 +92,13 @@ _COMPARED = {
     "words": "{said} @@ plainto_tsquery('simple', :words)",
 }
 """What each filter compares; but for `policy`, which compares the policy that decided, or that of the call."""
-_PLACES = {
-    **{name: (f"calls x WHERE x.{name} = :{name}",) for name in _CALL_FILTERS}, "name": ("tool_calls x WHERE x.name = :name",),
-    "verdict": ("tool_calls x WHERE x.verdict = :verdict", "blocks x WHERE x.verdict = :verdict"),
-}  # fmt: skip
+_PLACES = {**dict.fromkeys(_CALL_FILTERS, ("calls x",)), "name": ("tool_calls x",), "verdict": ("tool_calls x", "blocks x")}
 """Where there is an index of what a filter compares. Not of words: PostgreSQL may read a day's rows until one says them."""
-_OF_POLICY = "x.policy = :policy"
-_MORE_PLACES: dict[ListName, dict[str, tuple[str, ...]]] = {
-    "calls": {"policy": (f"calls x WHERE {_OF_POLICY}",)},
-    "tool-calls": {
-        "policy": (f"calls x WHERE {_OF_POLICY}", f"tool_calls x WHERE {_OF_POLICY}",
-                   f"blocks x WHERE {_OF_POLICY} AND x.kind NOT IN ('text', 'thinking')"),
-    },
-    # a policy that decided on a judge block has a judgement there
-    "judge-blocks": {"policy": (f"calls x WHERE {_OF_POLICY}", f"judgements x WHERE {_OF_POLICY}")},
+_LATER_BLOCKS = "(SELECT policy, call_id FROM blocks WHERE kind NOT IN ('text', 'thinking')) x"
+_POLICY_PLACES: dict[ListName, tuple[str, ...]] = {
+    "calls": ("calls x",), "tool-calls": ("calls x", "tool_calls x", _LATER_BLOCKS), "judge-blocks": ("calls x", "judgements x"),
 }  # fmt: skip
-"""The places that differ between the lists."""
+"""Those for `policy`: one that decided on a judge block has a judgement there."""
 _LOOK_AFTER = 2
 """Where so many days did not fill the page, it is asked in which of the others a filter finds something."""
 Bounds = tuple[UUID, UUID]
@@ -282,7 +273,7 @@ async def _days(connection: AsyncConnection, low: UUID, high: UUID, order: Order
 
 def _places(of: ListName, names: Set[str]) -> dict[str, tuple[str, ...]]:
     """Where each of these filters finds what a list shows, as far as that has an index."""
-    return {name: places for name, places in (_PLACES | _MORE_PLACES[of]).items() if name in names}
+    return {name: tables for name, tables in (_PLACES | {"policy": _POLICY_PLACES[of]}).items() if name in names}
 
 
 async def _days_with(
@@ -290,9 +281,9 @@ async def _days_with(
 ) -> list[Bounds]:
     """Those of the days in which each filter by itself finds something, by its index: planning a statement for a day costs more."""
     found = []
-    for each in places.values():
-        within = "x.call_id >= day.low AND x.call_id < day.high"
-        found.append(" OR ".join(f"EXISTS (SELECT FROM {place} AND {within} OFFSET 0)" for place in each))
+    for name, tables in places.items():
+        within = f"x.{name} = :{name} AND x.call_id >= day.low AND x.call_id < day.high"
+        found.append(" OR ".join(f"EXISTS (SELECT FROM {table} WHERE {within} OFFSET 0)" for table in tables))
     lows, highs = zip(*days, strict=True)
     statement = f"""
         SELECT day.low, day.high FROM unnest(CAST(:lows AS uuid[]), CAST(:highs AS uuid[])) WITH ORDINALITY AS day (low, high, n)

@@ -46,7 +46,7 @@ def test_a_script_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
         assert not baseline.lay(url)
         assert rows(url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
         migrate.upgrade(url)
-        assert migrate.is_current(url)
+        assert migrate.current(url) == migrate.head()
 
 
 def test_the_checked_in_script_is_what_is_written_now(tmp_path: Path) -> None:
