@@ -76,7 +76,8 @@ def drop_columns(op: Operations, version: int) -> bool:
     if are_seals_from(op, version):
         return False
     make_redaction(op, version - 1)
-    for table, columns in _of_version(version):
+    # as views read them, blocks behind tool calls: in another order a reader and this would wait for each other
+    for table, columns in sorted(_of_version(version), key=lambda one: one[0].name == "blocks"):
         op.execute(f"ALTER TABLE {table.name} {', '.join(f'DROP COLUMN {column.name}' for column in columns)}")
     return True
 
