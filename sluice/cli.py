@@ -97,10 +97,12 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start everything: gateway, workers, and servers of its own where SLUICE_REDIS_URL or SLUICE_DATABASE_URL is not set."""
+    gc.disable()  # importing makes no garbage
     from gateway import descriptors
     from sluice import up as launcher
     from sluice.settings import load_settings
 
+    gc.enable()
     # the servers that it starts have what it has
     descriptors.raise_limit()
     settings = load_settings(port=port, data_dir=data_dir, config=config)
