@@ -2,7 +2,6 @@
 `protocol.server_tools.families` decides which addition applies."""
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 from pydantic import HttpUrl, TypeAdapter, ValidationError
@@ -11,12 +10,6 @@ from protocol.server_tools.data import table, tool_type
 
 Added = dict[str, Any]
 """A tool or MCP server as the provider's own object."""
-
-
-@cache
-def _address() -> TypeAdapter[HttpUrl]:
-    # made where it is used: it is 6 ms of every start
-    return TypeAdapter(HttpUrl)
 
 
 def check_families(names: Iterable[str]) -> None:
@@ -64,6 +57,6 @@ def check_servers(servers: Sequence[Added]) -> None:
 
 def _is_address(url: object) -> bool:
     try:
-        return isinstance(url, str) and url.isprintable() and bool(_address().validate_python(url).host)
+        return isinstance(url, str) and url.isprintable() and bool(TypeAdapter(HttpUrl).validate_python(url).host)
     except ValidationError:
         return False
