@@ -127,3 +127,8 @@ def test_a_pointer_that_leads_nowhere_is_found() -> None:
 def test_a_name_that_is_gone_is_found() -> None:
     assert broken_files("`protocol/none.py` and `protocol/sse.py:Nobody`") == ["protocol/none.py", "protocol/sse.py:Nobody"]
     assert broken_files("`protocol/sse.py`, `protocol/`, `protocol/events.py:StopReason.REFUSAL`") == []
+
+
+def test_the_newest_migration_has_its_row_where_operators_look() -> None:
+    newest = max(p.name for p in tracked() if p.parent.name == "versions")[:4]
+    assert f"\n| {newest} | " in (DOCS / "operations.md").read_text(encoding="utf-8")
