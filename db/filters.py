@@ -18,7 +18,7 @@ import msgspec
 
 from db.text import words
 from protocol.bounds import MAX_FILTER_CHARS, MAX_PAGE
-from protocol.config import did_you_mean
+from protocol.config_faults import did_you_mean
 from protocol.errors import InvalidRequest
 from protocol.records import VerdictName
 

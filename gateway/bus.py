@@ -25,7 +25,7 @@ from protocol.errors import Overloaded, StreamConnectionLost, StreamError, Strea
 from streams import fitness, layout, scripts
 from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
 from streams.layout import Entry, Start
-from streams.scripts import Outcome
+from streams.outcomes import Outcome
 
 log = logging.getLogger(__name__)
 UNREAD = (StreamError, Overloaded)

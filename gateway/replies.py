@@ -16,7 +16,7 @@ from typing import Any
 from protocol.errors import StreamConnectionLost
 from streams import layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
-from streams.scripts import Outcome
+from streams.outcomes import Outcome
 
 log = logging.getLogger(__name__)
 READ_COUNT = 500

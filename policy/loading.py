@@ -21,7 +21,8 @@ from pydantic import ValidationError
 from policy import call_state
 from policy.base import HOOKS, Context, Policy, is_built_in
 from protocol.bounds import MAX_NAME_CHARS
-from protocol.config import Config, PolicyStep, did_you_mean
+from protocol.config import Config, PolicyStep
+from protocol.config_faults import did_you_mean
 from protocol.dialects import DEFAULT
 from protocol.errors import PolicyFailed
 from protocol.policy_set import module_of, places_of, read_by_sessions

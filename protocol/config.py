@@ -7,9 +7,8 @@ variable here, never held.
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -19,10 +18,11 @@ from pydantic_core import PydanticCustomError
 from protocol import shipped
 from protocol.addresses import check_base_url
 from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_KEY_CALLS, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
-from protocol.dialect import Dialect, JudgeReply
+from protocol.config_faults import Faults, Place, dialects_that, faults_between
+from protocol.dialect import JudgeReply
 from protocol.dialects import DIALECTS
 from protocol.request import DialectName
-from protocol.server_tools.added import check_families, check_servers, check_tools
+from protocol.server_tools.added import check_servers, check_tools
 from protocol.target import Guided
 
 Role = Literal["client", "auditor", "monitor"]
@@ -64,27 +64,6 @@ Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
 _SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 """Others may be a key that somebody put in the wrong place, and are not repeated."""
-Place = tuple[str | int, ...]
-"""Where something stands in the file: keys of mappings, and numbers of list items from 0."""
-
-
-class Faults(ValueError):
-    """What is wrong between the parts of a configuration, each with its place."""
-
-    def __init__(self, found: Sequence[tuple[Place, str]]) -> None:
-        super().__init__("; ".join(f"{'.'.join(map(str, place))}: {said}" for place, said in found))
-        self.found = tuple(found)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean ...?` where one of `known` is near to `word`, else nothing."""
-    near = get_close_matches(word, sorted(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def _those(has: Callable[[Dialect], bool]) -> str:
-    """How to speak of the dialects of which something holds."""
-    return f"the dialect {' and '.join(name for name, dialect in DIALECTS.items() if has(dialect))}"
 
 
 class _Strict(BaseModel):
@@ -121,10 +100,10 @@ class Upstream(_Strict):
         own = DIALECTS[self.dialect]
         if self.judge_reply is not None and self.judge_reply not in own.judge_replies:
             *some, last = own.judge_replies
-            others = _those(lambda d: self.judge_reply in d.judge_replies)
+            others = dialects_that(lambda d: self.judge_reply in d.judge_replies)
             raise ValueError(f"`judge_reply: {self.judge_reply}` is for {others}; {own.name} has {', '.join(some)} and {last}")
         if self.guided and (self.native_tools or not own.takes_guided):
-            raise ValueError(f"`guided` is for upstreams of {_those(lambda d: d.takes_guided)} with `native_tools: false`")
+            raise ValueError(f"`guided` is for upstreams of {dialects_that(lambda d: d.takes_guided)} with `native_tools: false`")
         return self
 
     @property
@@ -440,66 +419,11 @@ class Config(_Strict):
 
 _SAID_PATTERNS, _SAID_CHARS = 10, 60
 """What is said of patterns in an error that a client reads."""
-DEMO = "demo"
+DEMO = shipped.DEMO
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
 DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {f"demo-{name}": name for name in DIALECTS}
 """`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be tried with no provider key."""
 DEMO_JUDGE = shipped.DEMO_JUDGE
-
-
-def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Yield what is wrong between the parts of a configuration, with its place: names that are used and not there.
-
-    `raw` is the file as it was read. What has another form than it should is passed over: that is said elsewhere.
-    """
-    upstreams, policies = raw.get("upstreams", {}), raw.get("policies", shipped.POLICIES)
-    if isinstance(upstreams, Mapping):
-        if DEMO in upstreams:
-            yield ("upstreams", DEMO), f"{DEMO!r} is the built-in upstream: give yours another name"
-        for number, route in _mappings(raw.get("models")):
-            yield from _faults_of_route(("models", number), route, upstreams)
-    holders: dict[object, int] = {}
-    for number, key in _mappings(raw.get("keys")):
-        if isinstance(text := key.get("sha256"), str) and (first := holders.setdefault(text, number)) != number:
-            yield ("keys", number, "sha256"), f"is that of keys.{first}: one key cannot have two names or rights"
-        if isinstance(policies, Mapping):
-            yield from _faults_of_key(("keys", number), key, policies)
-        families = key.get("server_tools")
-        try:
-            check_families(name for name in families if isinstance(name, str)) if isinstance(families, list) else None
-        except ValueError as error:
-            yield ("keys", number, "server_tools"), str(error)
-
-
-def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    name = route.get("upstream")
-    if not isinstance(name, str):
-        return
-    if name not in upstreams:
-        near = did_you_mean(name, map(str, upstreams))
-        yield (*place, "upstream"), f"the upstream {name!r} is not under upstreams{near}"
-    elif route.get("server_tools") or route.get("mcp_servers"):
-        upstream = upstreams[name]
-        own = DIALECTS.get(str(upstream.get("dialect"))) if isinstance(upstream, Mapping) else None
-        if own is not None and not own.takes_server_tools:
-            what = "server_tools" if route.get("server_tools") else "mcp_servers"
-            yield (*place, what), f"only upstreams of {_those(lambda d: d.takes_server_tools)} take server tools, and {name!r} is none"
-
-
-def _faults_of_key(place: Place, key: Mapping[str, Any], policies: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    if "policies" not in key and "default" not in policies:
-        yield (*place, "policies"), "is missing, which means 'default', and there is no policy 'default': name the policies it may use"
-    names = key.get("policies")
-    for position, name in enumerate(names if isinstance(names, list) else ()):
-        if isinstance(name, str) and name not in policies:
-            yield (*place, "policies", position), f"the policy {name!r} is not under policies{did_you_mean(name, map(str, policies))}"
-
-
-def _mappings(items: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The items of a list that are mappings, with their numbers."""
-    for number, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, Mapping):
-            yield number, item
 
 
 class Runtime(_Strict):

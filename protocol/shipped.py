@@ -16,6 +16,7 @@ DESTRUCTIVE = {
 }
 """By the rule's name, RE2 patterns of tool arguments that no tool may be called with."""
 
+DEMO = "demo"
 DEMO_JUDGE = "demo-judge"
 """The built-in rule-based judge model."""
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import typer
 
-from protocol.config import Config, did_you_mean
+from protocol.config import Config
+from protocol.config_faults import did_you_mean
 from protocol.errors import PolicyFailed
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from sluice import check, trial

@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from protocol.config import Config, Place, faults_between
+from protocol.config import Config
+from protocol.config_faults import Place, faults_between
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes, findings, locate
 

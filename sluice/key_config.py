@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.config import Config, Key, did_you_mean
+from protocol.config import Config, Key
+from protocol.config_faults import did_you_mean
 from protocol.errors import InvalidRequest
 from sluice.errors import SettingsError
 from sluice.settings import load_config, load_settings, running_up

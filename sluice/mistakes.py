@@ -13,7 +13,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from protocol.config import Faults, Place, did_you_mean
+from protocol.config_faults import Faults, Place, did_you_mean
 from sluice.errors import SettingsError
 
 Level = Literal["error", "warning", "note"]

@@ -1,6 +1,5 @@
 """The Lua scripts: every step that must be one step. Each names its keys and arguments first; time is Redis' own."""
 
-from enum import Enum
 from hashlib import sha1
 
 from protocol.bounds import MAX_ENDED_CALLS
@@ -8,44 +7,6 @@ from streams import judge_scripts
 
 MAX_PASSED_ON = 16
 """How often a call of another policy set goes to the next worker at once; then it waits for one that looks for what was left."""
-
-
-class Outcome(bytes, Enum):
-    """Outcomes of scripts, as Redis returns them: each member is equal to its bytes."""
-
-    OK = b"OK"
-    DUP = b"DUP"
-    """This very thing was done before."""
-    FENCED = b"FENCED"
-    """Another worker owns the call."""
-    SEQ = b"SEQ"
-    """The numbers of a release do not follow."""
-    CLOSED = b"CLOSED"
-    """The call has ended."""
-    GONE = b"GONE"
-    """Redis has the call no longer."""
-    GATEWAY_LOST = b"GATEWAY_LOST"
-    FULL = b"FULL"
-    """The gateway has too much to read."""
-    EXPIRED = b"EXPIRED"
-    """Claimed too late."""
-    OWNED = b"OWNED"
-    """Another worker has the call, and this was no takeover."""
-    SHARE = b"SHARE"
-    """The API key has its share of the worker."""
-    OTHER = b"OTHER"
-    """Of a policy revision that the worker does not have."""
-    SET = b"SET"
-    """The call may not begin under the worker's policy set."""
-    ERROR = b"ERROR"
-    """A key of the call is spoilt; Redis' own text follows."""
-    LOST = b"LOST"
-    """Not this one's: an entry that another has, a stream that was read and is another now."""
-    KEY = b"KEY"
-    """The API key has its share of the judge queue."""
-    QUEUE = b"QUEUE"
-    BACKLOG = b"BACKLOG"
-
 
 START = """
 -- KEYS dispatch audit (call body)..

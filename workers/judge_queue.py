@@ -18,7 +18,7 @@ from policy.base import JudgeQuestion
 from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from streams import connection, judge_scripts, layout
-from streams.scripts import Outcome
+from streams.outcomes import Outcome
 
 FUNCTION = "judge"
 LOST = (RedisError, OSError, RuntimeError)

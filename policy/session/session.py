@@ -228,7 +228,7 @@ class Session:
     def anew(self) -> "Session":
         """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""
         made = Session(self.call, self._policies, self._config)
-        made.checkpoint = self.checkpoint
+        made.keep_digest_at(self._out.checkpoint)
         return made
 
     @property
@@ -240,13 +240,8 @@ class Session:
         """Set the time of what is taken in next (Unix ms); only records carry it."""
         self._out.at = at
 
-    @property
-    def checkpoint(self) -> int:
-        """The number of outputs at which to keep the digest."""
-        return self._out.checkpoint
-
-    @checkpoint.setter
-    def checkpoint(self, number: int) -> None:
+    def keep_digest_at(self, number: int) -> None:
+        """Keep the digest at this number of outputs."""
         self._out.checkpoint = number
 
     @property

@@ -1,11 +1,13 @@
 """A Redis of a test's own, and what inserts into its database."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from db.write.insert import AuditInserter
 from streams.connection import Connection
+from tests.support.checks.record import call_id, fresh_database, whole_call
 from tests.support.servers.dispatch import empty
 
 
@@ -21,3 +23,24 @@ async def inserter(url: str) -> AsyncIterator[AuditInserter]:
     """An inserter into an empty database."""
     async with AuditInserter(url) as opened:
         yield opened
+
+
+@pytest.fixture
+def url(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A database of the test's own, which the commands find by the environment."""
+    with fresh_database(database_url) as fresh:
+        monkeypatch.setenv("SLUICE_DATABASE_URL", fresh)
+        yield fresh
+
+
+@pytest.fixture
+def call(url: str) -> str:
+    """A whole call on its record."""
+    call = call_id()
+
+    async def insert() -> None:
+        async with AuditInserter(url) as inserter:
+            assert not await inserter.insert(whole_call(call), {call: b"{}"})
+
+    asyncio.run(insert())
+    return call

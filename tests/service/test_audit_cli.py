@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,34 +22,13 @@ from tests.support.checks.record import (
     NOW,
     call_id,
     call_record,
-    fresh_database,
     judgement_record,
     release_record,
     tool_call_record,
-    whole_call,
 )
 from tests.support.clients.commands import audit, insert_all
 
 ABSENT = "postgresql://nobody@127.0.0.1:1/none"
-
-
-@pytest.fixture
-def url(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        monkeypatch.setenv("SLUICE_DATABASE_URL", fresh)
-        yield fresh
-
-
-@pytest.fixture
-def call(url: str) -> str:
-    call = call_id()
-
-    async def insert() -> None:
-        async with AuditInserter(url) as inserter:
-            assert not await inserter.insert(whole_call(call), {call: b"{}"})
-
-    asyncio.run(insert())
-    return call
 
 
 def keys(*arguments: str) -> Any:

@@ -15,31 +15,11 @@ from tests.support.checks.record import (
     NOW,
     call_id,
     call_record,
-    fresh_database,
     rows,
     tool_call_record,
     whole_call,
 )
 from tests.support.clients.commands import audit, insert_all
-
-
-@pytest.fixture
-def url(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        monkeypatch.setenv("SLUICE_DATABASE_URL", fresh)
-        yield fresh
-
-
-@pytest.fixture
-def call(url: str) -> str:
-    call = call_id()
-
-    async def insert() -> None:
-        async with AuditInserter(url) as inserter:
-            assert not await inserter.insert(whole_call(call), {call: b"{}"})
-
-    asyncio.run(insert())
-    return call
 
 
 @pytest.mark.parametrize("command", ["calls", "tool-calls"])

@@ -1,43 +1,16 @@
 """`sluice audit redact` and `drop` ask before they delete."""
 
-import asyncio
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 
-import pytest
-
-from db.write.insert import AuditInserter
 from tests.support.checks.record import (
-    call_id,
-    fresh_database,
     rows,
-    whole_call,
 )
 from tests.support.clients.commands import sluice
-
-
-@pytest.fixture
-def url(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with fresh_database(database_url) as fresh:
-        monkeypatch.setenv("SLUICE_DATABASE_URL", fresh)
-        yield fresh
-
-
-@pytest.fixture
-def call(url: str) -> str:
-    call = call_id()
-
-    async def insert() -> None:
-        async with AuditInserter(url) as inserter:
-            assert not await inserter.insert(whole_call(call), {call: b"{}"})
-
-    asyncio.run(insert())
-    return call
 
 
 def test_redaction_is_done_only_where_somebody_said_yes(call: str, url: str) -> None:

@@ -96,7 +96,7 @@ class OwnedCall:
         self.policy_header, self.pin = policy_header, ("", "")
         self.expected = self.heard_of = 1
         self.released, self.recorded, self._digest, self.written = released, recorded, digest, written
-        session.checkpoint = released
+        session.keep_digest_at(released)
         self.decided = Decided()
         # what the call waits for, and of that what its worker has not begun to wait for
         self.facts: dict[str, bytes] = {}

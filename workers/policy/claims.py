@@ -26,7 +26,7 @@ from protocol.config import Limits
 from protocol.errors import StreamConnectionLost, StreamProtocolError
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from streams.scripts import Outcome
+from streams.outcomes import Outcome
 from workers.policy.calls import Calls
 from workers.policy.dead import CHECK_S, SILENT_MS, DeadWorkers
 

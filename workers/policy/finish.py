@@ -14,7 +14,7 @@ from protocol.records import UNCLAIMED, EndRecord, encode_records
 from streams import layout, metrics, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Reply
-from streams.scripts import Outcome
+from streams.outcomes import Outcome
 from streams.tick import Tick
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.calls import Calls

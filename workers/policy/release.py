@@ -9,7 +9,7 @@ import logging
 from protocol.errors import StreamConnectionLost
 from streams import layout, scripts
 from streams.connection import Argument, Connection, RedisError
-from streams.scripts import Outcome
+from streams.outcomes import Outcome
 from streams.tick import Tick
 from workers.policy.call import OwnedCall
 from workers.policy.calls import Calls

@@ -8,7 +8,7 @@ from protocol.config import Runtime
 from protocol.records import STREAM_LOST, EventRecord, encode_records
 from streams import layout
 from streams.connection import Connection
-from streams.scripts import Outcome
+from streams.outcomes import Outcome
 from workers.judge_queue import JudgeQueue
 from workers.lane import Lane
 from workers.policy.call import OwnedCall, now_ms

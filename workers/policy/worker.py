@@ -26,7 +26,7 @@ from protocol.records import STREAM_LOST, UNCLAIMED
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Start
-from streams.scripts import Outcome
+from streams.outcomes import Outcome
 from workers import process
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.claims import Claimed, Claims

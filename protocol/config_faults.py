@@ -1,0 +1,90 @@
+"""What is wrong between the parts of a configuration: the place of each fault, and the word that was perhaps meant."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from protocol import shipped
+from protocol.dialect import Dialect
+from protocol.dialects import DIALECTS
+from protocol.server_tools.added import check_families
+
+Place = tuple[str | int, ...]
+"""Where something stands in the file: keys of mappings, and numbers of list items from 0."""
+
+
+class Faults(ValueError):
+    """What is wrong between the parts of a configuration, each with its place."""
+
+    def __init__(self, found: Sequence[tuple[Place, str]]) -> None:
+        super().__init__("; ".join(f"{'.'.join(map(str, place))}: {said}" for place, said in found))
+        self.found = tuple(found)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?` where one of `known` is near to `word`, else nothing."""
+    near = get_close_matches(word, sorted(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def dialects_that(has: Callable[[Dialect], bool]) -> str:
+    """How to speak of the dialects of which something holds."""
+    return f"the dialect {' and '.join(name for name, dialect in DIALECTS.items() if has(dialect))}"
+
+
+def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """Yield what is wrong between the parts of a configuration, with its place: names that are used and not there.
+
+    `raw` is the file as it was read. What has another form than it should is passed over: that is said elsewhere.
+    """
+    upstreams, policies = raw.get("upstreams", {}), raw.get("policies", shipped.POLICIES)
+    if isinstance(upstreams, Mapping):
+        if shipped.DEMO in upstreams:
+            yield ("upstreams", shipped.DEMO), f"{shipped.DEMO!r} is the built-in upstream: give yours another name"
+        for number, route in _mappings(raw.get("models")):
+            yield from _faults_of_route(("models", number), route, upstreams)
+    holders: dict[object, int] = {}
+    for number, key in _mappings(raw.get("keys")):
+        if isinstance(text := key.get("sha256"), str) and (first := holders.setdefault(text, number)) != number:
+            yield ("keys", number, "sha256"), f"is that of keys.{first}: one key cannot have two names or rights"
+        if isinstance(policies, Mapping):
+            yield from _faults_of_key(("keys", number), key, policies)
+        families = key.get("server_tools")
+        try:
+            check_families(name for name in families if isinstance(name, str)) if isinstance(families, list) else None
+        except ValueError as error:
+            yield ("keys", number, "server_tools"), str(error)
+
+
+def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    name = route.get("upstream")
+    if not isinstance(name, str):
+        return
+    if name not in upstreams:
+        near = did_you_mean(name, map(str, upstreams))
+        yield (*place, "upstream"), f"the upstream {name!r} is not under upstreams{near}"
+    elif route.get("server_tools") or route.get("mcp_servers"):
+        upstream = upstreams[name]
+        own = DIALECTS.get(str(upstream.get("dialect"))) if isinstance(upstream, Mapping) else None
+        if own is not None and not own.takes_server_tools:
+            what = "server_tools" if route.get("server_tools") else "mcp_servers"
+            yield (
+                (*place, what),
+                f"only upstreams of {dialects_that(lambda d: d.takes_server_tools)} take server tools, and {name!r} is none",
+            )
+
+
+def _faults_of_key(place: Place, key: Mapping[str, Any], policies: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    if "policies" not in key and "default" not in policies:
+        yield (*place, "policies"), "is missing, which means 'default', and there is no policy 'default': name the policies it may use"
+    names = key.get("policies")
+    for position, name in enumerate(names if isinstance(names, list) else ()):
+        if isinstance(name, str) and name not in policies:
+            yield (*place, "policies", position), f"the policy {name!r} is not under policies{did_you_mean(name, map(str, policies))}"
+
+
+def _mappings(items: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The items of a list that are mappings, with their numbers."""
+    for number, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, Mapping):
+            yield number, item
