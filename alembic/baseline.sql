@@ -1,4 +1,4 @@
--- Migrations: 1d752b2a1e84d58ce2b383d14d628265c63c90aebfd3b25792cba04caaf1125e
+-- Migrations: 4da8424125efa925c067cbeb7b0fd287e0c1adfbbdd0ec549968ec8a92ecdbcb
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -245,7 +245,7 @@ CREATE TABLE public.api_keys (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     revoked_at timestamp with time zone,
     server_tools text[] DEFAULT '{}'::text[] NOT NULL,
-    calls integer
+    settings jsonb DEFAULT '{}'::jsonb NOT NULL
 );
 
 

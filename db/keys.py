@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from db.engine import open_engine
 from db.models import ApiKey
 from db.read.queries import reading
-from protocol.config import RIGHT_NAME, SETTINGS, Key
+from protocol.config import LISTS, RIGHT_NAME, SETTINGS, Key
 from protocol.errors import InvalidRequest, NotFound
 from protocol.server_tools.added import check_families
 
@@ -73,7 +73,8 @@ class KeyStore:
             check_families(key.server_tools)
         except ValueError as error:
             raise InvalidRequest(str(error), param="server_tool") from None
-        row = {**key.model_dump(), "sha256": bytes.fromhex(key.sha256)}
+        numbers = key.model_dump(include=SETTINGS.keys() - LISTS, exclude_none=True)
+        row = {**key.model_dump(include={"name", *LISTS}), "settings": numbers, "sha256": bytes.fromhex(key.sha256)}
         async with reading(self._engine) as connection:
             had = exists().where(ApiKey.name == key.name, ApiKey.revoked_at.is_not(None))
             if not reuse and await connection.scalar(select(had)):
@@ -122,4 +123,4 @@ async def tell_apart(engine: AsyncEngine, items: Iterable[dict[str, Any]]) -> No
 
 
 def _key(row: Row[Any]) -> Key:
-    return Key(name=row.name, sha256=row.sha256.hex(), **{name: getattr(row, name) for name in SETTINGS})
+    return Key(name=row.name, sha256=row.sha256.hex(), **{name: getattr(row, name) for name in LISTS}, **row.settings)

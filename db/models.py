@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from sqlalchemy import BigInteger, Boolean, Column, DateTime, Float, FromClause, Index, Integer, LargeBinary, Table, Text, Uuid, func, text
-from sqlalchemy.dialects.postgresql import ARRAY, TSVECTOR
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TSVECTOR
 from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mapped_column
 from sqlalchemy.orm.decl_api import DeclarativeAttributeIntercept
 
 from db.columns import BY_NAME, VERSION
-from protocol.config import SETTING_KINDS
+from protocol.config import LISTS
 from protocol.records import PASSED
 
 PARTITIONED = {"postgresql_partition_by": "RANGE (call_id)"}
@@ -222,7 +222,7 @@ class Identity(Base):
 
 
 class ApiKey(Base, metaclass=_Columns):
-    """An API key by the SHA-256 of its text; the text itself is nowhere. A setting that is a list is an array, a number may be null."""
+    """An API key by the SHA-256 of its text; the text itself is nowhere. A list is an array, numbers are in `settings`."""
 
     __table__ = Table(
         "api_keys",
@@ -231,7 +231,8 @@ class ApiKey(Base, metaclass=_Columns):
         Column("name", Text, nullable=False),
         Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
         Column("revoked_at", DateTime(timezone=True)),
-        *(Column(name, ARRAY(Text), nullable=False) if is_list else Column(name, Integer) for name, is_list in SETTING_KINDS.items()),
+        *(Column(name, ARRAY(Text), nullable=False) for name in LISTS),
+        Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
         Index("api_keys_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
     )
 

@@ -6,7 +6,7 @@ take half of a gateway's start.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -16,12 +16,12 @@ from pydantic import ValidationError
 from db import holes, letters
 from db.link import TimedConnection, conninfo, statement_timeout_ms
 from db.migrations.place import IDENTITY
-from protocol.config import SETTINGS, Key
+from protocol.config import LISTS, Key
 from protocol.errors import AuditUnavailable
 
 ANSWER_S = 3.0
 _log = logging.getLogger(__name__)
-_KEYS = f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(SETTINGS)} FROM api_keys WHERE revoked_at IS NULL".encode()
+_KEYS = f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(LISTS)}, settings FROM api_keys WHERE revoked_at IS NULL".encode()
 _KEYS_OF = _KEYS + b" AND sha256 = ANY(%s)"
 _LACKING: LiteralString = f"SELECT ({letters.COUNT}) AS dead_letters, ({holes.COUNT}) AS incomplete_calls"
 """In one: what a gateway asks every few seconds is most of what it does when it has little to do."""
@@ -39,7 +39,7 @@ class Watch:
         self._turn = asyncio.Lock()
 
     async def keys(self) -> list[Key]:
-        """Return the keys in use. One with a role that this version does not know is none, and keeps no other from being known."""
+        """Return the keys in use. One with a role or setting unknown to this version is none, and hides no other."""
         return _read_keys(await self._ask(_KEYS))
 
     async def keys_of(self, digests: Sequence[str]) -> list[Key]:
@@ -111,11 +111,11 @@ class Watch:
         return connection
 
 
-def _read_keys(rows: Sequence[Mapping[str, Any]]) -> list[Key]:
+def _read_keys(rows: Sequence[dict[str, Any]]) -> list[Key]:
     keys = []
     for row in rows:
         try:
-            keys.append(Key.model_validate(row))
+            keys.append(Key.model_validate(row | row.pop("settings")))
         except ValidationError:
             _log.warning("a stored key is not of this version", extra={"action": "keys", "key": str(row["name"])[:64]})
     return keys

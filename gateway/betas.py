@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from protocol.bounds import MAX_BETAS
 
+BETAS = b"anthropic-beta"
 _NAME = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 
 
@@ -15,7 +16,7 @@ def client_betas(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, ...]:
     """
     names: dict[str, None] = {}
     for header, value in headers:
-        if header != b"anthropic-beta":
+        if header != BETAS:
             continue
         for part in value.split(b","):
             name = part.strip()

@@ -165,21 +165,24 @@ class Bus:
     def _appended(self, batch: list[tuple[OpenCall, list[Entry]]], done: "asyncio.Future[list[Any] | None]") -> None:
         if done.cancelled():
             return
-        if done.exception() is not None or done.result() is None:
+        error = done.exception()
+        answers = done.result() if error is None else None
+        if answers is None:
             for call, entries in batch:
-                if call.closed and isinstance(done.exception(), RedisError):
+                if call.closed and isinstance(error, RedisError):
                     self._send_last(call, entries)
                 else:
                     self._later(call)
             return
-        answer = iter(done.result() or ())
+        at = 0
         for call, entries in batch:
-            added = [(next(answer), next(answer))[0] for _ in entries]
+            # of each entry that of XADD, then that of PUBLISH
+            added, at = answers[at : at + 2 * len(entries) : 2], at + 2 * len(entries)
             if None in added:
                 self._sending.discard(call.id)
                 self._lose(call)
                 continue
-            if not all(not isinstance(one, Exception) or "equal or smaller" in str(one) for one in added):
+            if len(added) != len(entries) or any(isinstance(one, Exception) and "equal or smaller" not in str(one) for one in added):
                 self._later(call)
                 continue
             call.unanswered = []

@@ -3,10 +3,10 @@
 """
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import MutableMapping
 from hashlib import sha256
 from typing import Any
@@ -15,7 +15,7 @@ import msgspec
 
 from gateway import descriptors, index_page, listing, timers, unknown_paths
 from gateway.admission import Admission, Place
-from gateway.betas import client_betas
+from gateway.betas import BETAS, client_betas
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.http_limits import LINK, Link
@@ -143,8 +143,9 @@ class Gateway:
         try:
             body, digest = await self._body(named, receive, link, place)
             await place.begin()
-            facts = CallFacts(user_agent=_user_agent(headers))
-            start = self._start(key, dialect, endpoint, named, client_betas(headers), digest, facts)
+            facts = CallFacts(user_agent=named.get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1"))
+            betas = client_betas(headers) if BETAS in named else ()
+            start = self._start(key, dialect, endpoint, named, betas, digest, facts)
             deadline = time.monotonic() + self.limits.call_s
             call = OpenCall(start.call_id, dialect, body, activity_s=activity_s, deadline=deadline, key=key.name)
             call.when_begun = place.begun
@@ -194,12 +195,13 @@ class Gateway:
     async def _body(self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: Place) -> tuple[bytes, bytes]:
         """Returns the request body and its hash: what policies read, what is recorded and what is sent is held to it."""
         limit = self.limits.body_bytes
-        too_large = TooLarge(f"the request body is larger than {limit} bytes")
-        if b"content-encoding" in named and named[b"content-encoding"] != b"identity":
+        if named.get(b"content-encoding", b"identity") != b"identity":
             raise InvalidRequest("compressed request bodies are not supported", code="unsupported_encoding", param="content-encoding")
-        with contextlib.suppress(ValueError):
+        try:
             if int(named.get(b"content-length", b"0")) > limit:
-                raise too_large
+                raise _too_large(limit)
+        except ValueError:
+            pass
         parts, size, digest, until = [], 0, sha256(), time.monotonic() + self.limits.body_s
         while True:
             if link is not None and link.has_body():
@@ -212,7 +214,7 @@ class Gateway:
             part = message.get("body", b"")
             size += len(part)
             if size > limit:
-                raise too_large
+                raise _too_large(limit)
             place.take_body(len(part))
             parts.append(part)
             digest.update(part)
@@ -236,7 +238,7 @@ class Gateway:
             endpoint=endpoint, key=key.name, policies=key.policies, policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
             session=_text(named, b"x-sluice-session", MAX_SESSION_CHARS),
             nonce=secrets.token_hex(16), deadline=at + int(self.limits.call_s * 1000), betas=betas, server_tools=key.server_tools,
-            key_id=key.id, policy_sets=self._sets.named, body_sha256=digest, facts=facts,
+            key_id=key.id, policy_sets=self._sets.named, body_sha256=digest, facts=facts, numbers=key.for_workers,
         )  # fmt: skip
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:
@@ -251,20 +253,19 @@ class Gateway:
 
 
 def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return the headers that say how a call is served. Raises InvalidRequest for one that is there twice: two readers may differ."""
-    named: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if name.startswith(b"x-sluice-") or name in (b"content-length", b"content-encoding"):
-            if name in named:
+    """Return the headers by their names, of each the first. Raises InvalidRequest where one that says how a call is served is there twice:
+    two readers may differ."""
+    named = dict(headers[::-1])
+    if len(named) != len(headers):
+        for name, times in Counter(name for name, _ in headers).items():
+            if times > 1 and (name.startswith(b"x-sluice-") or name in (b"content-length", b"content-encoding")):
                 shown = name.decode("latin-1")[:64]
                 raise InvalidRequest(f"the header {shown} is sent more than once", code="repeated_header", param=shown)
-            named[name] = value
     return named
 
 
-def _user_agent(headers: list[tuple[bytes, bytes]]) -> str:
-    """What the client says it is, the first time that it says it."""
-    return dict(headers[::-1]).get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1")
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the request body is larger than {limit} bytes")
 
 
 def _timeout(value: bytes | None, default: float) -> float:

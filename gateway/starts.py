@@ -23,7 +23,8 @@ class Starts:
     """Begins calls. `bodies` is for requests with large ones: ahead of other calls' chunks they are what their clients would wait for."""
 
     def __init__(self, redis: Connection, bodies: Connection, limits: Limits) -> None:
-        self._redis, self._bodies, self._limits = redis, bodies, limits
+        self._redis, self._bodies, self._body_ttl_ms = redis, bodies, int(limits.body_ttl_s * 1000)
+        self._limits = [limits.queue, limits.backlog, int(limits.claim_s * 1000), int(limits.call_ttl_s * 1000), self._body_ttl_ms]
         self._tick = Tick(_prepare, self._send, redis.flush, most=MOST, most_bytes=BATCH_BYTES)
 
     async def start(self, start: Start, body: bytes) -> bytes:
@@ -42,11 +43,7 @@ class Starts:
         self._redis.script(scripts.START, keys, args).add_done_callback(lambda done: _answered(batch, done))
 
     def _common(self, shard: int, *, is_there: bool = False) -> tuple[list[str], list[Argument]]:
-        limits = self._limits
-        return [layout.dispatch_key(shard), layout.audit_key(shard)], [
-            limits.queue, limits.backlog, int(limits.claim_s * 1000), int(limits.call_ttl_s * 1000), int(limits.body_ttl_s * 1000),
-            "1" if is_there else "0",
-        ]  # fmt: skip
+        return [layout.dispatch_key(shard), layout.audit_key(shard)], [*self._limits, "1" if is_there else "0"]
 
     async def _large(self, start: Start, body: bytes) -> bytes:
         """Put a call there whose body is set by a command of its own; in one MULTI, so that neither is there without the other."""
@@ -55,8 +52,8 @@ class Starts:
         keys += (layout.call_key(call_id), layout.body_key(call_id))
         args += (layout.pack_start(start), b"", call_id)
         run = pack("EVALSHA", scripts.sha(scripts.START), len(keys), *keys, *args)
-        ttl_ms = int(self._limits.body_ttl_s * 1000)
-        answer: Any = (await self._bodies.transaction([*pack_large("SET", layout.body_key(call_id), body, "PX", ttl_ms), run], 2))[1]
+        stored = pack_large("SET", layout.body_key(call_id), body, "PX", self._body_ttl_ms)
+        answer: Any = (await self._bodies.transaction([*stored, run], 2))[1]
         if isinstance(answer, RedisError):
             # it has forgotten the script: the ordinary way loads it again
             keys, args = self._common(layout.shard_of(call_id))

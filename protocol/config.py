@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -169,11 +170,13 @@ _SHIPPED = {name: tuple(map(PolicyStep.model_validate, steps)) for name, steps i
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of a key, as `Annotated` says it: its option of `sluice keys create`, the help of that, and what is right of its values."""
+    """A setting of a key, as `Annotated` says it: its option of `sluice keys create`, the help of that, and what is right of its values.
+    A number that workers read goes to them with each call (`Key.for_workers`)."""
 
     option: str
     help: str
     right: str
+    is_for_workers: bool = False
 
     @property
     def param(self) -> str:
@@ -210,8 +213,22 @@ class Key(_Strict):
         Setting("calls", "Open calls on one gateway, instead of limits.key_calls.", f"a number of open calls is 1 to {MAX_KEY_CALLS}"),
     ] = None
     """Its open calls on one gateway, instead of `limits.key_calls`."""
+    keepalive_s: Annotated[
+        Annotated[int, Field(ge=1, le=60)] | None,
+        Setting(
+            "keepalive-s", "Seconds until a keepalive, where fewer than limits.keepalive_s.", "keepalive_s is 1 to 60 whole seconds",
+            is_for_workers=True,
+        ),
+    ] = None  # fmt: skip
+    """Seconds without data after which its clients get a keepalive, where that is sooner than `limits.keepalive_s`."""
 
-    @property
+    @cached_property
+    def for_workers(self) -> dict[str, int]:
+        """Those of its numbers that workers read, where it has them (`Start.numbers`)."""
+        numbers = {name: getattr(self, name) for name, setting in SETTINGS.items() if setting.is_for_workers}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+    @cached_property
     def id(self) -> str:
         """The key's id in the audit log, 16 hex digits: a name may get another holder. It is a digest of the digest, so a reader of the
         audit log does not hold the value that gateways compare. It shows only whether two keys are the same."""
@@ -220,8 +237,8 @@ class Key(_Strict):
 
 SETTINGS = {name: setting for name, field in Key.model_fields.items() for setting in field.metadata if isinstance(setting, Setting)}
 """What a key has beside its name and its digest: the table of keys, the command line and who watches the table read the same."""
-SETTING_KINDS = {name: get_origin(Key.model_fields[name].annotation) is tuple for name in SETTINGS}
-"""Is it a list of names? Else it is a number, or None."""
+LISTS = [name for name in SETTINGS if get_origin(Key.model_fields[name].annotation) is tuple]
+"""Lists of names, each with a column in the table of keys. The others are a number or None, and lie in its column `settings`."""
 
 
 class Limits(_Strict):

@@ -16,7 +16,7 @@ import typer
 
 from db.keys import KeyStore
 from db.read.items import time
-from protocol.config import SETTING_KINDS, SETTINGS, Key, Setting
+from protocol.config import LISTS, SETTINGS, Key, Setting
 from protocol.errors import NotFound, PipelineError
 from sluice.audit_run import fail
 from sluice.errors import StartError
@@ -42,8 +42,7 @@ _COLUMNS = (
     Column(heading="created", value=lambda item: minute(item["created_at"]), is_extra=True),
     Column(heading="revoked", value=lambda item: minute(item["revoked_at"])),
 )  # fmt: skip
-_LISTS = [name for name, is_list in SETTING_KINDS.items() if is_list]
-_VALUES = ("name", "id", "source", *_LISTS, "created_at", "revoked_at", *(name for name in SETTINGS if name not in _LISTS))
+_VALUES = ("name", "id", "source", *LISTS, "created_at", "revoked_at", *(name for name in SETTINGS if name not in LISTS))
 
 
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -55,9 +54,9 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _option(name: str, setting: Setting) -> inspect.Parameter:
-    kind: Any = list[str] if SETTING_KINDS[name] else int
+    kind: Any = list[str] if name in LISTS else int
     default = Key.model_fields[name].default
-    default = ", ".join(default or ["none"]) if SETTING_KINDS[name] else default or "that of the configuration"
+    default = ", ".join(default or ["none"]) if name in LISTS else default or "that of the configuration"
     said = typer.Option(f"--{setting.option}", help=f"{setting.help} (default: {default})")
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Annotated[kind | None, said])
 
@@ -103,7 +102,7 @@ def list_keys(config: ConfigFile = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"items": items, "next_cursor": None}))
         return
-    shown = [item | {name: ", ".join(item[name]) for name in _LISTS} for item in items]
+    shown = [item | {name: ", ".join(item[name]) for name in LISTS} for item in items]
     show(shown, _COLUMNS, _VALUES, empty="there are no keys: make one with `sluice keys create --name NAME`")
     if known.config is None:
         note(f"Only the table: {known.place}")

@@ -114,8 +114,12 @@ def tag(shard: int) -> str:
     return f"sluice:{{{shard:02d}}}:"
 
 
+_TAGS = {f"{shard:02x}": tag(shard) for shard in range(256)}
+"""The prefix by the end of a call's id: looked up a dozen times a call."""
+
+
 def _of_call(kind: str, call_id: str) -> str:
-    return f"sluice:{{{int(call_id[-2:], 16):02d}}}:{kind}:{call_id}"
+    return f"{_TAGS[call_id[-2:]]}{kind}:{call_id}"
 
 
 def call_key(call_id: str) -> str:
@@ -283,7 +287,10 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     body_sha256: bytes = b""
     """Of the request body; gateways of the version before send none. After what the claim script reads: Lua cannot unpack bytes."""
     facts: CallFacts = CallFacts()
-    """For the record. A new field stands behind it: gateways and workers of the version before know the others by their places."""
+    """For the record."""
+    numbers: dict[str, int] = {}
+    """The key's own numbers (`Key.for_workers`). A new field of START stands last: gateways and workers of the version before know the
+    others by their places."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)
@@ -379,7 +386,6 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What the decoder raises: also UnicodeDecodeError, and where bytes nest too deep."""
-_LAST, _LAST_DEFAULT = Start.__struct_fields__[-1], Start.__struct_defaults__[-1]
 _encoder = msgspec.msgpack.Encoder()
 _entry = msgspec.msgpack.Decoder(Entry)
 _start = msgspec.msgpack.Decoder(Start)
@@ -393,8 +399,8 @@ def pack(value: Any) -> bytes:
 
 
 def pack_start(start: Start) -> bytes:
-    """Pack a START, without its last field where that has its default."""
-    return _encoder.encode(start if getattr(start, _LAST) != _LAST_DEFAULT else msgspec.structs.astuple(start)[:-1])
+    """Pack a START."""
+    return _encoder.encode(start)
 
 
 def unpack_entry(blob: bytes) -> Entry:

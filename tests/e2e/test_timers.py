@@ -9,7 +9,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tests.support.servers.product import KEY, Product, base_config, parse_sse, running
+from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, parse_sse, running
 from tests.support.waiting import wait_for
 
 BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
@@ -42,6 +42,19 @@ def test_a_silent_upstream_shows_life_in_the_clients_dialect(product: Product, p
     answer = post(product, "long 3 slowly, with a gap 900 ms", path=path)
     assert answer.text.count(sign) >= 2
     assert "word3" in answer.text
+
+
+def test_a_key_has_its_own_time_until_a_keepalive(tmp_path: Path, redis_url: str, database_url: str) -> None:
+    config = base_config()
+    config["limits"] |= {"keepalive_s": 20.0}
+    config["keys"][0]["keepalive_s"] = 1
+    with running(tmp_path, redis_url, database_url, config) as product:
+        found = {}
+        for key in (KEY, CLIENT_KEY):
+            body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "long 3 slowly, with a gap 2500 ms"}]}
+            headers = {"authorization": f"Bearer {key}"}
+            found[key] = httpx.post(f"{product.url}/v1/chat/completions", json=body, headers=headers, timeout=30).text.count(": keepalive")
+    assert found[KEY] >= 2 and found[CLIENT_KEY] == 0
 
 
 def test_silent_workers_end_the_call_with_an_error_frame(product: Product) -> None:

@@ -335,12 +335,14 @@ async def test_an_absent_database_is_unavailable() -> None:
 
 async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: AuditReader) -> None:
     store, watch = KeyStore.open(url), Watch(url)
-    text = await store.create("dev", roles=("client", "auditor"), policies=("default", "strict"), server_tools=["mcp"], calls=7)
+    text = await store.create(
+        "dev", roles=("client", "auditor"), policies=("default", "strict"), server_tools=["mcp"], calls=7, keepalive_s=5
+    )
     assert text.startswith(PREFIX)
     assert len(text) == len(PREFIX) + 43
     assert text not in str(rows(url, "SELECT * FROM api_keys"))
     [key] = await store.load()
-    given = {"roles": ("client", "auditor"), "policies": ("default", "strict"), "server_tools": ("mcp",), "calls": 7}
+    given = {"roles": ("client", "auditor"), "policies": ("default", "strict"), "server_tools": ("mcp",), "calls": 7, "keepalive_s": 5}
     assert key == Key.model_validate({"name": "dev", "sha256": digest(text), **given})
     assert given.keys() == SETTINGS.keys(), "every setting goes there and back"
     assert await watch.keys() == [key]

@@ -79,8 +79,8 @@ def test_a_key_in_the_table_with_a_name_of_the_configuration_can_go(place: Place
 
 
 def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
-    given = ("--role", "client", "--role", "auditor", "--policy", "strict", "--server-tool", "mcp", "--calls", "7")
-    settings = {"roles": ["client", "auditor"], "policies": ["strict"], "server_tools": ["mcp"], "calls": 7}
+    given = ("--role", "client", "--role", "auditor", "--policy", "strict", "--server-tool", "mcp", "--calls", "7", "--keepalive-s", "5")
+    settings = {"roles": ["client", "auditor"], "policies": ["strict"], "server_tools": ["mcp"], "calls": 7, "keepalive_s": 5}
     assert settings.keys() == SETTINGS.keys()
     made = json.loads(place.keys("create", "--name", "ci", *given, "--json").stdout)
     [_, listed] = json.loads(place.keys("list", "--json").stdout)["items"]

@@ -9,6 +9,7 @@ from db.columns import TABLES, VERSION, CallTable, columns_of
 from db.models import Base
 from db.write.fit import fit
 from db.write.rows import KINDS, pack
+from protocol.errors import StreamProtocolError
 from protocol.records import CallFacts, EventRecord, JudgementFacts, JudgementRecord, Record, decode_records, encode_records
 from scripts.columns import PAGE, page
 from streams.layout import Start, pack_start, unpack_start
@@ -54,15 +55,20 @@ def test_a_fact_that_fits_no_column_is_kept_in_an_event() -> None:
     pack([fitted, event], {})
 
 
-def test_start_is_not_longer_where_nothing_is_noted() -> None:
+def test_start_is_as_long_as_its_fields_and_goes_there_and_back() -> None:
     start = Start(
         call_id="c", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="", nonce="n",
         deadline=2, body_sha256=bytes(32),
     )  # fmt: skip
-    assert len(msgspec.msgpack.decode(pack_start(start))) == 16
+    assert len(pack_start(start)) == len(pack_start(msgspec.structs.replace(start, numbers={"n": 1}))) - 3, "no number takes no byte"
     assert unpack_start(pack_start(start)) == start
-    noted = msgspec.structs.replace(start, facts=CallFacts(user_agent="curl/8.5"))
+    noted = msgspec.structs.replace(start, facts=CallFacts(user_agent="curl/8.5"), numbers={"keepalive_s": 5})
     assert unpack_start(pack_start(noted)) == noted
+    [*before, _] = msgspec.msgpack.decode(pack_start(noted))
+    assert unpack_start(msgspec.msgpack.encode(before)).numbers == {}, "a gateway of the version before"
+    for wrong in ([], {"keepalive_s": "5"}, {"keepalive_s": []}):
+        with pytest.raises(StreamProtocolError):
+            unpack_start(msgspec.msgpack.encode([*before, wrong]))
 
 
 def test_the_page_is_what_the_records_say() -> None:

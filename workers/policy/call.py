@@ -130,10 +130,11 @@ class OwnedCall:
             self.refuse(StreamProtocolError("the request body was changed before a policy worker read it", code="body_changed"))
             return
         try:
-            with self.contained():
-                self.session.at(self.start.at)
-                self.session.begin(body)
-                self.collect()
+            self.session.at(self.start.at)
+            self.session.begin(body)
+            self.collect()
+        except Exception as error:  # noqa: BLE001 - as `contained`
+            self._break(error)
         except TookTooLong:
             self.refuse_late()
 

@@ -226,14 +226,15 @@ class PolicyWorker:
                 self.calls.lose(call, outcome)
 
     async def _sweep_loop(self) -> None:
-        every = min(1.0, self.limits.keepalive_s / 4)
+        longest = self.limits.keepalive_s
+        every = min(1.0, longest / 4)
         while True:
             before = time.monotonic()
             await asyncio.sleep(every)
             now = time.monotonic()
             self.calls.lag_s = now - before - every
             for call in [c for c in self.calls.values() if c.has_begun and not c.replaying and c.busy is None]:
-                if now - call.last_sent > self.limits.keepalive_s:
+                if now - call.last_sent > min(longest, call.start.numbers.get("keepalive_s", longest)):
                     call.last_sent = now
                     call.ask_keepalive()
                     self.calls.releaser.add(call)
