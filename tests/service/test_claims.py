@@ -44,7 +44,7 @@ class Worker:
         self.turns = 0
         self.adopted_at = list[int]()
         calls: Any = self.adopted
-        self.claims = Claims(redis, blocking, limits or Limits(lease_s=2.0), name, ["default@r"], calls, self.adopt)
+        self.claims = Claims(redis, blocking, limits or Limits(lease_s=2.0), name, lambda: ["default@r"], calls, self.adopt)
 
     def adopt(self, claimed: Claimed) -> None:
         assert claimed.call_id not in self.adopted

@@ -68,7 +68,7 @@ async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_cal
     def adopt(claimed: Claimed) -> None:
         adopted[claimed.call_id] = claimed
 
-    claims = Claims(redis, blocking, Limits(lease_s=lease_s), "w1", [], adopted, adopt)
+    claims = Claims(redis, blocking, Limits(lease_s=lease_s), "w1", list, adopted, adopt)
     running = asyncio.create_task(claims.run(0, stopping))
 
     async def found_all() -> bool:

@@ -66,7 +66,8 @@ def test_start_is_as_long_as_its_fields_and_goes_there_and_back() -> None:
     assert unpack_start(pack_start(noted)) == noted
     [*before, _] = msgspec.msgpack.decode(pack_start(noted))
     assert unpack_start(msgspec.msgpack.encode(before)).numbers == {}, "a gateway of the version before"
-    for wrong in ([], {"keepalive_s": "5"}, {"keepalive_s": []}):
+    wrongs: list[object] = [[], {"keepalive_s": "5"}, {"keepalive_s": []}]
+    for wrong in wrongs:
         with pytest.raises(StreamProtocolError):
             unpack_start(msgspec.msgpack.encode([*before, wrong]))
 

@@ -7,11 +7,11 @@ import pytest
 
 from policy.base import ALLOW, Context, OtherBlock, Policy, TextBlock, ToolCall
 from policy.loading import load
-from protocol.config import Config, PolicyStep
+from protocol.config import Config, PolicyStep, Runtime
 from protocol.errors import PolicyFailed
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
-from workers.policy.worker import series_of
+from workers.policy.loaded import LoadedPolicies
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
 MINE = """
@@ -238,5 +238,6 @@ def test_the_revision_covers_unicode_and_the_minor_version_of_python(monkeypatch
 
 
 def test_workers_give_the_configuration_to_the_revision() -> None:
-    [before, after] = [series_of(config(text_calls=calls), ())["default"][1] for calls in ("decide", "pass")]
-    assert before != after
+    made = [LoadedPolicies(Runtime(config=config(text_calls=calls), redis_url="", database_url="")) for calls in ("decide", "pass")]
+    [before, after] = [policies.series["default"][1] for policies in made]
+    assert before != after and made[0].kind != made[1].kind

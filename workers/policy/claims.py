@@ -86,7 +86,7 @@ class Claimed(msgspec.Struct):
 
 
 class Claims:
-    """The claiming of one worker. `adopt` takes each call it is given, and returns its replay."""
+    """The claiming of one worker. `pins` names what it may claim; `adopt` takes each call it is given, and returns its replay."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Claims:
         blocking: Connection,
         limits: Limits,
         name: str,
-        pins: list[str],
+        pins: Callable[[], list[str]],
         calls: Calls,
         adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
     ) -> None:
@@ -339,7 +339,7 @@ class Claims:
             log.warning(
                 "calls of another policy set are left to others; where no worker has that set they are refused after limits.claim_s: "
                 "`sluice doctor` says which processes have which",
-                extra={"action": "policy_set", "sets": sets, "mine": [pin[1:] for pin in self._pins if pin[0] == "="]},
+                extra={"action": "policy_set", "sets": sets, "mine": [pin[1:] for pin in self._pins() if pin[0] == "="]},
             )
 
     async def _run_script(
@@ -347,7 +347,7 @@ class Claims:
     ) -> dict[str, list[Any]]:
         keys = [layout.dispatch_key(shard)]
         limits = self._limits
-        pins = [*self._pins, *(f"!{key}" for key in self._calls.served())]
+        pins = [*self._pins(), *(f"!{key}" for key in self._calls.served())]
         args: list[Argument] = [
             self._name, "1" if takeover else "0", int(limits.call_ttl_s * 1000), "1" if late else "0",
             int(limits.lease_s * 1000), int(limits.claim_s * 1000), len(pins), *pins,

@@ -7,21 +7,15 @@ releases go out at the end of the tick. Never holds provider credentials; never 
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 import socket
 import time
 from typing import Any
 
-from policy.base import Policy
-from policy.loading import load
-from policy.session.effects import SESSION_VERSION, CallInfo
-from policy.session.opening import no_policy
-from policy.session.session import Session
 from protocol.bounds import LARGE_STEP_BYTES
-from protocol.config import Config, Runtime
-from protocol.errors import Overloaded, PipelineError, PolicyFailed, StreamConnectionLost, StreamProtocolError
+from protocol.config import Runtime
+from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST, UNCLAIMED
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.connection import Argument, Connection, RedisError
@@ -31,6 +25,7 @@ from workers import process
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.claims import Claimed, Claims
 from workers.policy.feeding import moment
+from workers.policy.loaded import LoadedPolicies
 from workers.policy.steps import Steps
 from workers.policy.subscriptions import Subscriptions
 
@@ -47,17 +42,16 @@ class PolicyWorker:
         config = settings.config
         self.settings, self.config, self.limits = settings, config, config.limits
         self.name = settings.name or f"{socket.gethostname()}-{os.getpid()}"
-        self._series, self._set = series_of(config, settings.search_path), settings.policy_set
+        self._policies = LoadedPolicies(settings)
         url, silent_s = settings.redis_url, self.limits.redis_silent_s
         self._redis = Connection(url, name="policy", silent_s=silent_s, on_connect=self._restored)
         self._sub = Connection(url, name="policy-sub", silent_s=silent_s, on_push=self._on_push, on_connect=self._resubscribe)
         self._blocking = Connection(url, name="policy-claim", silent_s=silent_s)
         self._bodies = Connection(url, name="policy-bodies", silent_s=silent_s)
         self.calls = Steps(settings, self.name, self._redis, self._bodies, Subscriptions(self._sub))
-        pins = [f"{name}@{rev}" for name, (_, rev) in self._series.items()]
-        kind = hashlib.sha256("\n".join(sorted(pins)).encode()).hexdigest()[:12]
-        self._heartbeats = (("policy", self.name), ("policies", f"{kind}:{self.name}"), ("set", f"{self._set}:{self.name}"))
-        self._claims = Claims(self._redis, self._blocking, self.limits, self.name, [*pins, f"={self._set}"], self.calls, self._adopt)
+        self._claims = Claims(
+            self._redis, self._blocking, self.limits, self.name, lambda: self._policies.pins, self.calls, self._adopt
+        )  # fmt: skip
         self._stopping = asyncio.Event()
 
     # --- life ---
@@ -68,7 +62,7 @@ class PolicyWorker:
         for shard in range(self.config.shards):
             await self._claims.make_group(shard)
         process.tell_ready(self.settings)
-        log.info("policy worker ready", extra={"worker": self.name, "policy_set": self._set})
+        log.info("policy worker ready", extra={"worker": self.name, "policy_set": self._policies.set})
         try:
             async with asyncio.TaskGroup() as group:
                 loops = [
@@ -89,6 +83,11 @@ class PolicyWorker:
         """Begin to stop."""
         self._stopping.set()
 
+    @property
+    def _heartbeats(self) -> tuple[tuple[str, str], ...]:
+        policies = self._policies
+        return ("policy", self.name), ("policies", f"{policies.kind}:{self.name}"), ("set", f"{policies.set}:{self.name}")
+
     # --- claiming ---
 
     def _adopt(self, claimed: Claimed) -> "asyncio.Task[Any] | None":
@@ -96,9 +95,11 @@ class PolicyWorker:
         start = self._start_of(claimed)
         if start is None:
             return None
-        name, (series, revision), error = self._choose(start, claimed.policy or None, claimed.revision)
+        policies = self._policies
+        name, series, error = policies.choose(start, claimed.policy or None, claimed.revision)
+        revision = series[1]
         call = OwnedCall(
-            start, claimed.token, claimed.entry, Session(self._call_info(start, name, revision), series, self.config),
+            start, claimed.token, claimed.entry, policies.session(start, name, series),
             policy_header=f"{name}@{revision}" if revision else "",
             released=claimed.released, digest=claimed.digest, recorded=claimed.recorded, written=claimed.written,
         )  # fmt: skip
@@ -116,8 +117,8 @@ class PolicyWorker:
         if not claimed.policy:
             # pinned with the first release, as the call's own record came with it
             call.pin = (name, revision)
-            if start.policy_sets and self._set != start.policy_sets[0]:
-                call.note("policy_set", moment(), f"began under {self._set}, the gateway's own being {start.policy_sets[0]}", now_ms())
+            if start.policy_sets and policies.set != start.policy_sets[0]:
+                call.note("policy_set", moment(), f"began under {policies.set}, the gateway's own being {start.policy_sets[0]}", now_ms())
         call.replaying = not claimed.is_fresh
         call.from_stream = call.replaying or claimed.is_large
         if error is not None and claimed.revision:
@@ -155,26 +156,6 @@ class PolicyWorker:
         self.calls.finisher.end_lost(claimed.call_id, claimed.token, reason, gateway=gateway)
         self.calls.unsubscribe(claimed.call_id)
         return None
-
-    def _choose(self, start: Start, pinned: str | None, revision: str) -> tuple[str, tuple[list[Policy], str], PipelineError | None]:
-        """Return the policy's name, its series and revision, or why there is none."""
-        name = pinned or start.policy or start.policies[0]
-        if name not in self._series or name not in start.policies:
-            return name, ([], ""), no_policy(name, asked=start.policy, own=start.policies, known=self._series)
-        loaded = self._series[name]
-        if pinned and revision != loaded[1]:
-            return name, ([], ""), PolicyFailed("no worker has this call's policy revision any more")
-        if not pinned and start.policy_sets and self._set not in start.policy_sets:
-            return name, ([], ""), Overloaded("no worker has this call's policy set any more", code="no_worker", retry_after_s=1)
-        return name, loaded, None
-
-    def _call_info(self, start: Start, policy: str, revision: str) -> CallInfo:
-        return CallInfo(
-            call_id=start.call_id, at=start.at, dialect=start.dialect, endpoint=start.endpoint, key=start.key, session=start.session,
-            nonce=start.nonce, gateway=start.gateway, policy=policy, revision=revision, durable=self.config.durability != "relaxed",
-            max_arguments_bytes=self.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
-            key_id=start.key_id, policy_set=self._set, body_sha256=start.body_sha256 or None, facts=start.facts,
-        )  # fmt: skip
 
     # --- entries and facts ---
 
@@ -312,14 +293,6 @@ class PolicyWorker:
         role, mine = self._heartbeats[1]
         kind = mine.partition(":")[0]
         return any(n != mine and n.partition(":")[0] == kind for n in await heartbeats.live(self._redis, role))
-
-
-def series_of(config: Config, search_path: tuple[str, ...]) -> dict[str, tuple[list[Policy], str]]:
-    """Load every policy of the configuration. Raises PolicyFailed naming the one that cannot be loaded."""
-    return {
-        name: load(steps, search_path=search_path, session_version=SESSION_VERSION, config=config)
-        for name, steps in config.policies.items()
-    }
 
 
 async def run(settings: Runtime) -> None:
