@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from protocol.config import Config
+from protocol.config import DEMO_MODELS, Config
 from protocol.server_tools.data import table
 from sluice.errors import SettingsError
 from sluice.settings import parse_config
@@ -117,8 +117,8 @@ MODELS = 'models: [{match: "gpt-*", upstream: o}, {match: "any*", upstream: o}]'
 @pytest.mark.parametrize(("text", "is_on"), [("", True), (MODELS, False), (MODELS + "\ndemo: true", True), ("demo: false", False)])
 def test_the_demo_model_answers_where_no_other_is_named_or_it_is_asked_for(text: str, is_on: bool) -> None:
     config = read(text)
-    assert config.demo_models == (("demo", "demo-openai", "demo-anthropic") if is_on else ())
-    for model in ("demo", "demo-openai", "demo-anthropic"):
+    assert config.demo_models == (tuple(DEMO_MODELS) if is_on else ())
+    for model in DEMO_MODELS:
         assert config.route(model) == ("demo" if is_on else None)
     assert config.route_of("demo") is None
 
@@ -155,7 +155,7 @@ def test_a_route_takes_the_models_it_names_and_they_are_listed() -> None:
     assert [config.route(m) for m in ("gpt-4o", "gpt-other", "house-model", "claude-5[1m]", "claude-51")] == ["o", "o", "o", "a", None]
     # a pattern alone means what it meant, and names nothing
     assert read('models: [{match: "gpt-*", upstream: o}]').listed_models == ()
-    assert read("").listed_models == ("demo", "demo-openai", "demo-anthropic")
+    assert read("").listed_models == tuple(DEMO_MODELS)
 
 
 def test_who_asks_for_an_unknown_model_is_told_the_patterns() -> None:
