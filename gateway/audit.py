@@ -41,7 +41,7 @@ class Audit:
 
     def __init__(self, reader: AuditReader, authenticate: Authenticate | None = None, *, within_s: float = 10.0) -> None:
         self.reader, self.within_s = reader, within_s
-        self.authenticate: Authenticate = authenticate or _nobody
+        self.authenticate: Authenticate = authenticate or (lambda _: None)
         self.verifying = asyncio.Lock()
         self.app = _make_app(self)
 
@@ -54,10 +54,6 @@ def make_audit(settings: Runtime, authenticate: Authenticate) -> Audit:
     """Return the audit API of this process; nothing connects yet."""
     within_s = settings.config.limits.audit_read_s
     return Audit(AuditReader.open(settings.database_url, answer_s=within_s), authenticate, within_s=within_s)
-
-
-def _nobody(headers: Iterable[tuple[bytes, bytes]]) -> Key | None:
-    return None
 
 
 async def require_auditor(request: Request) -> Key:

@@ -28,16 +28,7 @@ from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTE
 from protocol.config import Config, Key, Role
 from protocol.dialect import Dialect
 from protocol.dialects import client_paths, of_client
-from protocol.errors import (
-    Forbidden,
-    InvalidRequest,
-    OtherDatabase,
-    Overloaded,
-    PipelineError,
-    StreamConnectionLost,
-    TooLarge,
-    TooSlow,
-)
+from protocol.errors import Forbidden, InvalidRequest, OtherDatabase, Overloaded, PipelineError, StreamConnectionLost, TooLarge, TooSlow
 from protocol.records import MAX_USER_AGENT_CHARS, CallFacts
 from protocol.request import Endpoint
 from streams import layout

@@ -164,7 +164,8 @@ class _Answer:
         if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
             raise RemoteProtocolError("the upstream compressed its answer, although Sluice asked it not to", code="upstream_encoding")
         if status == 200 and self._framing == "sse" and headers.get(b"content-type", b"").startswith(_STREAM):
-            self._splitter = EventSplitter(limits_bytes(self._bus.limits.event_bytes))
+            # arguments of `event_bytes`, of which each byte can be an escape of six
+            self._splitter = EventSplitter(6 * self._bus.limits.event_bytes)
 
     def on_data(self, data: bytes, line: Line | None = None) -> None:
         """Take some of the body. Raises _TooLarge, RemoteProtocolError."""
@@ -202,11 +203,6 @@ class _Answer:
     def leave(self) -> None:
         """Nothing of this answer follows; its connection may be another call's by now."""
         self._call.forget_room()
-
-
-def limits_bytes(event_bytes: int) -> int:
-    """Bytes one SSE event may have: with arguments of `event_bytes`, of which each byte can be an escape of six."""
-    return event_bytes * 6
 
 
 def _place_of(base_url: str) -> str:

@@ -8,19 +8,14 @@ from typing import Any
 import msgspec
 
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, MessageStop, StopReason, TextDelta, UpstreamFailed
-from protocol.request import Tool
 from protocol.target import Restore
 from protocol.text_calls.answer import Fits, PromptedReader
-
-
-def _anything(tool: Tool, value: dict[str, Any]) -> bool:
-    return True
 
 
 class Restorer:
     """One answer's events, in order. Deterministic: a replay gives the same. `fits`: do arguments fit their tool's schema?"""
 
-    def __init__(self, restore: Restore, *, fits: Fits = _anything) -> None:
+    def __init__(self, restore: Restore, *, fits: Fits = lambda _tool, _value: True) -> None:
         self._names, self._json_tool = restore.names, restore.json_tool
         self._prompted = None if restore.prompted is None else PromptedReader(restore.prompted, fits=fits)
         self._answers: set[int] = set()

@@ -40,7 +40,9 @@ def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, po
         if settings.config is None:
             found = [one for one in found if one.level != "note"]
     except SettingsError as error:
-        document, found = Document(str(settings.config)), [_unread(str(settings.config), error)]
+        name = str(settings.config)
+        # findings stand behind the file's name, which need not be said twice
+        document, found = Document(name), [Finding("error", (), str(error).removeprefix(f"the configuration file {name} "))]
     is_right = not any(one.level == "error" for one in found)
     tried = None
     series, is_trial = policy or DEFAULT, call is not None or text is not None
@@ -64,11 +66,6 @@ def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, po
 
 def _say(text: str) -> None:
     typer.echo(wrapped(text, sys.stdout))
-
-
-def _unread(file: str, error: SettingsError) -> Finding:
-    # findings stand behind the file's name, which need not be said twice
-    return Finding("error", (), str(error).removeprefix(f"the configuration file {file} "))
 
 
 def _summary(document: Document, found: list[Finding]) -> str:

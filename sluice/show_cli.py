@@ -100,15 +100,12 @@ def _show_words(found: Item, *, full: bool) -> None:
         out.title("what was decided")
         for item in found["tool_calls"]:
             # apart and in one line: of what is long the end is not shown, and what the model wrote must not look like a verdict
-            out.said([Said("tool call", printable(_called(item))), Said(" ", _decided(item))])
+            called = f"{item['name']} {item['arguments']}" if item["name"] or item["arguments"] else "(redacted)"
+            out.said([Said("tool call", printable(called)), Said(" ", _decided(item))])
         # of replaced text the record has the verdict, not which policy of the series it was
         series = {"policy": f"the series {found['policy']}"} if found["policy"] else {}
         out.said([Said(item["kind"], _decided(item if item["policy"] else item | series)) for item in others])
         out.said([Said("judge", _judged(item)) for item in found["judgements"]])
-
-
-def _called(item: Item) -> str:
-    return f"{item['name']} {item['arguments']}" if item["name"] or item["arguments"] else "(redacted)"
 
 
 def _event(item: Item) -> str:

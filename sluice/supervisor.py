@@ -141,7 +141,8 @@ class Supervisor:
             assert child.process is not None
             if not self._restarts:
                 return
-            how = _ending(child.process.wait())
+            code = child.process.wait()
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             if child.refusal is not None:
                 refusal, child.refusal = child.refusal, None
                 if not child.was_up:
@@ -261,10 +262,6 @@ def _refusal(line: bytes) -> StartError | None:
 def _kill_group(process: Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _ending(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 def _last_line(log: Path) -> str:

@@ -223,14 +223,9 @@ class Connection:
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        name: str,
-        silent_s: float = 5.0,
-        on_push: Push | None = None,
+        self, url: str, *, name: str, silent_s: float = 5.0, on_push: Push | None = None,
         on_connect: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._kwargs: dict[str, Any] = dict(parse_url(url))
         self._tls = url.startswith("rediss://")
         self._name, self._on_push, self._on_connect = name, on_push, on_connect

@@ -44,15 +44,9 @@ def copy_rows(connection: psycopg.Connection, form: Form, low: UUID, high: UUID)
 
 
 def find_damage(
-    connection: psycopg.Connection,
-    call_id: UUID,
-    salt: bytes,
-    counts: Sequence[int],
-    kept: bytes,
-    redacted: dict[tuple[str, bytes], bytes],
-    *,
-    version: int,
-) -> tuple[Finding, Bad | None]:
+    connection: psycopg.Connection, call_id: UUID, salt: bytes, counts: Sequence[int], kept: bytes,
+    redacted: dict[tuple[str, bytes], bytes], *, version: int,
+) -> tuple[Finding, Bad | None]:  # fmt: skip
     """Return the first damage of a call of which some row does not fit, and what is needed to tell whether it was exchanged."""
     first: Finding | None = None
     lost_of: dict[str, frozenset[bytes]] = {}
@@ -89,16 +83,9 @@ def find_exchanged(bad: Sequence[Bad]) -> Iterator[Finding]:
 
 
 def _damage(
-    call_id: UUID,
-    form: Form,
-    sealed: list[bytes],
-    have: list[bytes],
-    rows: list[Row],
-    lost: frozenset[bytes],
-    extra: list[Row],
-    salt: bytes,
-    version: int,
-) -> Finding:
+    call_id: UUID, form: Form, sealed: list[bytes], have: list[bytes], rows: list[Row], lost: frozenset[bytes], extra: list[Row],
+    salt: bytes, version: int,
+) -> Finding:  # fmt: skip
     if not extra:
         place = next(i for i, mark in enumerate(sealed) if mark in lost)
         before = rows[place - 1].name if place else ""

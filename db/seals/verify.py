@@ -31,14 +31,9 @@ __all__ = ["Finding", "Report", "count_work", "newest_checkpoint", "verify", "ve
 
 
 def verify(
-    database_url: str,
-    *,
-    call_id: UUID | None = None,
-    low: UUID = LOWEST,
-    against: Sequence[Checkpoint] = (),
-    key: Ed25519PublicKey | None = None,
-    progress: Progress = lambda count: None,
-) -> Report:
+    database_url: str, *, call_id: UUID | None = None, low: UUID = LOWEST, against: Sequence[Checkpoint] = (),
+    key: Ed25519PublicKey | None = None, progress: Progress = lambda count: None,
+) -> Report:  # fmt: skip
     """Verify the whole tree, and the rows of one call, or of the calls from `low` on. Raises NotFound, AuditUnavailable."""
     report = Report()
     low, high = (call_id, _after(call_id)) if call_id else (low, HIGHEST)

@@ -80,14 +80,9 @@ class Sealed:
 
 
 def check_rows(
-    connection: psycopg.Connection,
-    report: Report,
-    dropped: Dropped,
-    *,
-    low: UUID = LOWEST,
-    high: UUID = HIGHEST,
+    connection: psycopg.Connection, report: Report, dropped: Dropped, *, low: UUID = LOWEST, high: UUID = HIGHEST,
     progress: Callable[[int], None] = lambda rows: None,
-) -> list[int]:
+) -> list[int]:  # fmt: skip
     """Verify the calls from `low` to before `high`; returns the positions of the seals that were looked at, the first and the last."""
     checker = _Checker(connection, report, dropped)
     start = low

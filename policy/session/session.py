@@ -45,6 +45,7 @@ from protocol.restore import Restorer
 from protocol.target import Restore
 from protocol.turns import StoredTurn, TurnBuilder
 
+WITHHELD: Mark = ("withheld", -1)
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
 
 
@@ -127,7 +128,7 @@ class Session:
         marks: list[Mark] = []
         for offset, chunk in enumerate(raw):
             if self._stopped or self._is_paused or self._upstream is None:
-                marks.append(("withheld", -1))
+                marks.append(WITHHELD)
                 continue
             if self._decoder is None:
                 self._decoder = DIALECTS[self._upstream.dialect].decoder(self._unknown)
@@ -141,8 +142,7 @@ class Session:
                     marks.append(self._blocks.feed(event, seq + offset))
                     continue
             except RemoteProtocolError as error:
-                self._fail(error.message, seq + offset)
-                marks.append(("withheld", -1))
+                marks.append(self._fail(error.message, seq + offset))
                 continue
             marks.append(self._events(events, seq + offset))
         return marks
@@ -157,8 +157,7 @@ class Session:
         try:
             events = codecs.decode_whole(self._upstream.dialect, raw, self._unknown)
         except RemoteProtocolError as error:
-            self._fail(error.message, seq)
-            return "withheld", -1
+            return self._fail(error.message, seq)
         assert self._blocks is not None
         self._at_eof, self._blocks.first_of_whole = True, self._offset
         return self.whole_verdict if (verdict := self._events(events, seq)[0]) == "hold" else verdict, -1
@@ -179,8 +178,7 @@ class Session:
         failed = self._read_failure(DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None))
         opening.note_account(self._out, failed, self._config, self._upstream.name)
         # in a later segment the answer was already paid for
-        self._failed(msgspec.structs.replace(failed, status=0) if self._segment else failed)
-        return "withheld", -1
+        return self._failed(msgspec.structs.replace(failed, status=0) if self._segment else failed)
 
     def eof(self) -> None:
         """Upstream is done."""
@@ -282,12 +280,13 @@ class Session:
         self._restorer = None
         if translated is not None and translated.restore != Restore():
             self._restorer = Restorer(translated.restore, fits=self._blocks.fits)
-        if translated is not None and translated.dropped and not self._segment:
-            self.dropped += tuple(n for n in translated.dropped if n not in self.dropped)
-        if self.dropped and not self._segment:
-            self._out.note("dropped", 0, ", ".join(self.dropped))
-        if not self._segment and opening.may_pause(self.call, self._upstream):
-            self._turn = DIALECTS[self._upstream.dialect].turn_builder()
+        if not self._segment:
+            if translated is not None and translated.dropped:
+                self.dropped += tuple(n for n in translated.dropped if n not in self.dropped)
+            if self.dropped:
+                self._out.note("dropped", 0, ", ".join(self.dropped))
+            if opening.may_pause(self.call, self._upstream):
+                self._turn = DIALECTS[self._upstream.dialect].turn_builder()
         self._blocks.look_at(self._approved, self._upstream.dialect, self._upstream.target.ids)
         self._out.put(sent)
         if self._turn is None:
@@ -304,8 +303,7 @@ class Session:
         try:
             tokens = DIALECTS[self._upstream.dialect].decode_count(raw)
         except RemoteProtocolError as error:
-            self._failed(UpstreamFailed("api_error", error.message))
-            return "withheld", -1
+            return self._failed(UpstreamFailed("api_error", error.message))
         self._stopped = True
         body = DIALECTS[self.call.dialect].encode_count(tokens, estimated=False)
         self._out.put(Respond(200, {"content-type": "application/json"}, body, b"", "complete"))
@@ -322,8 +320,7 @@ class Session:
             try:
                 own_verdict, at_block = self._event(event, seq)
             except RemoteProtocolError as error:
-                self._fail(error.message, seq)
-                return "withheld", -1
+                return self._fail(error.message, seq)
             if _RANK[own_verdict] > _RANK[verdict]:
                 verdict = own_verdict
             if at_block >= 0:
@@ -334,7 +331,7 @@ class Session:
         blocks = self._blocks
         assert blocks is not None
         if self._stopped:
-            return "withheld", -1
+            return WITHHELD
         if type(event) is TextDelta and not self._offset:
             return blocks.feed(event, seq)
         match event:
@@ -347,11 +344,10 @@ class Session:
                 self._count_usage(event.usage)
                 self._finish(event, seq)
             case UpstreamFailed():
-                self._failed(self._read_failure(event))
-                return "withheld", -1
+                return self._failed(self._read_failure(event))
             case Opaque():
                 self._out.withhold(event.what, seq)
-                return "withheld", -1
+                return WITHHELD
             case Ping():
                 pass
             case _:
@@ -386,10 +382,7 @@ class Session:
         self._stopped = True
 
     def _goes_on(self, reason: StopReason) -> bool:
-        turn = self._turn
-        if reason not in PAUSES or turn is None or self._segment + 1 >= MAX_SEGMENTS:
-            return False
-        return turn.complete
+        return reason in PAUSES and self._turn is not None and self._segment + 1 < MAX_SEGMENTS and self._turn.complete
 
     def _continue(self) -> None:
         """Send the turn back as it is: every segment is a request of its own, under the policy."""
@@ -438,20 +431,21 @@ class Session:
         code, param = (extras.read_word("error", word, self._chain) for word in (event.code, event.param))
         return msgspec.structs.replace(event, message=message, code=code, param=param)
 
-    def _fail(self, message: str, seq: int) -> None:
+    def _fail(self, message: str, seq: int) -> Mark:
         # no status of upstream's: it answered, and the answer is paid for
         self._failed(UpstreamFailed("api_error", message))
         self._out.note("protocol_error", seq, message)
+        return WITHHELD
 
-    def _failed(self, event: UpstreamFailed) -> None:
-        if self._stopped:
-            return
-        self._stopped = True
-        if self._blocks is None:
-            self._abort(event)
-            return
-        self._blocks.fail(event)
-        self._pump()
+    def _failed(self, event: UpstreamFailed) -> Mark:
+        if not self._stopped:
+            self._stopped = True
+            if self._blocks is None:
+                self._abort(event)
+            else:
+                self._blocks.fail(event)
+                self._pump()
+        return WITHHELD
 
     def _pump(self) -> None:
         if self._blocks is None:

@@ -101,9 +101,10 @@ def write_sampling(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
     values: dict[str, Any] = {"temperature": request.temperature, "top_p": request.top_p, "top_k": top_k}
     if request.temperature is not None:
         values["temperature"] = min(1.0, max(0.0, request.temperature))
+    is_either = row.sampling == "one" and request.temperature is not None
     refused = {
         "temperature": row.sampling == "none" or (budget and values["temperature"] != 1),
-        "top_p": row.sampling == "none" or (budget and (request.top_p or 0) < _MIN_TOP_P) or _both(request, row),
+        "top_p": row.sampling == "none" or (budget and (request.top_p or 0) < _MIN_TOP_P) or is_either,
         "top_k": row.sampling == "none" or budget,
     }
     for name, value in values.items():
@@ -116,10 +117,6 @@ def write_sampling(draft: Draft, row: ModelRow, body: dict[str, Any]) -> None:
         body["stop_sequences"] = stops
     if len(stops) < len(request.stop):
         draft.drop(draft.word("stop"))
-
-
-def _both(request: ChatRequest, row: ModelRow) -> bool:
-    return row.sampling == "one" and request.temperature is not None
 
 
 def write_account(draft: Draft, body: dict[str, Any]) -> None:

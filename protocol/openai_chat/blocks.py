@@ -107,7 +107,10 @@ class Blocks:
             call.is_custom = True
         if (custom if not call.is_custom else function) is not None:
             raise RemoteProtocolError("upstream sent a tool call of two types")
-        self._add(call, fragment.id, name, _escaped(text) if text and call.is_custom else text, events)
+        if text and call.is_custom:
+            # the inside of a JSON string: pieces escaped one by one join to the whole escaped
+            text = dumps(text)[1:-1].decode()
+        self._add(call, fragment.id, name, text, events)
         return call.block
 
     def _new_call(self, key: int | str, id: str, form: Form, events: list[Event]) -> Call:
@@ -165,8 +168,3 @@ def _key(position: int, fragment: ToolCall) -> int | str:
     if fragment.index is not None:
         return fragment.index
     return f"id {fragment.id}" if fragment.id else f"#{position}"
-
-
-def _escaped(text: str) -> str:
-    """The inside of the JSON string that `text` is: pieces escaped one by one join to the whole escaped."""
-    return dumps(text)[1:-1].decode()

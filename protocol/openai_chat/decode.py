@@ -7,6 +7,7 @@ interleave). The finish reason may come twice, with content beside it, and usage
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ _TOP_FIELDS = ("prompt_filter_results", "provider", "moderation", "x_groq", "usa
 _CHOICE_FIELDS = ("content_filter_results", "native_finish_reason")
 """What applications read beside the answer: kept for clients of the same dialect where it is only words and numbers."""
 _MAX_DONE = 20
+_DELTA, _MESSAGE = attrgetter("delta"), attrgetter("message")
+"""Where a choice holds what it says: in a stream, in a whole answer."""
 _CUT = "the upstream ended its answer without finishing it"
 
 
@@ -260,14 +263,6 @@ def _tame(holder: Chunk | Choice, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(holder, name)) and is_tame(value)}
 
 
-def _delta_of(choice: Choice) -> Delta | None:
-    return choice.delta
-
-
-def _message_of(choice: Choice) -> Delta | None:
-    return choice.message
-
-
 class StreamDecoder:
     """Streamed chunks to events."""
 
@@ -316,7 +311,7 @@ class StreamDecoder:
         if chunk.error:
             return self._error(_error_of(chunk, found))
         events: list[Event] = []
-        self._message.take(chunk, found, _delta_of, events)
+        self._message.take(chunk, found, _DELTA, events)
         for choice in chunk.choices or ():
             if choice.message is not None and choice.index == 0:
                 events.append(Opaque("message in a stream"))
@@ -368,5 +363,5 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
         call.index = position
     message = _Message(unknown)
     events: list[Event] = []
-    message.take(answer, found, _message_of, events)
+    message.take(answer, found, _MESSAGE, events)
     return events + message.end()

@@ -32,18 +32,7 @@ from streams.connection import Argument, Connection, RedisError
 from workers import process
 from workers.judge import demo as demo_judge
 from workers.judge.model import JudgeModels, Trial
-from workers.judge_queue import (
-    FUNCTION,
-    LOST,
-    Ask,
-    Job,
-    beat_key_of,
-    deserialize,
-    is_ours,
-    open_pool,
-    serialize,
-    take_away,
-)
+from workers.judge_queue import FUNCTION, LOST, Ask, Job, beat_key_of, deserialize, is_ours, open_pool, serialize, take_away
 
 log = logging.getLogger(__name__)
 BEAT_S = 1.0

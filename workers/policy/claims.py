@@ -89,15 +89,9 @@ class Claims:
     """The claiming of one worker. `pins` names what it may claim; `adopt` takes each call it is given, and returns its replay."""
 
     def __init__(
-        self,
-        redis: Connection,
-        blocking: Connection,
-        limits: Limits,
-        name: str,
-        pins: Callable[[], list[str]],
-        calls: Calls,
+        self, redis: Connection, blocking: Connection, limits: Limits, name: str, pins: Callable[[], list[str]], calls: Calls,
         adopt: Callable[[Claimed], "asyncio.Task[Any] | None"],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._redis, self._blocking, self._calls, self._adopt = redis, blocking, calls, adopt
         self._limits, self._name, self._pins = limits, name, pins
         self._reclaim_after = 0.0
