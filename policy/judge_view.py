@@ -52,8 +52,7 @@ class Kept(NamedTuple):
 def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
     """Keep the last `count` turns, the first and the last in which the user says something, and the system's words in `system_room`."""
     shown = [turn for turn in request.turns if turn.role != "system"]
-    users = [(at, turn.parts) for at, turn in enumerate(shown) if turn.role == "user"]
-    said = [at for at, parts in users if any(isinstance(part, TextPart) and part.text.strip() for part in parts)]
+    said = [at for at, turn in enumerate(shown) if turn.role == "user" and any(_is_said(part) for part in turn.parts)]
     first, last = (said[0], said[-1]) if said else (-1, -1)
     places = sorted({first, last, *range(max(0, len(shown) - count), len(shown))} - {-1})
     system = [*request.system, *(p.text for t in request.turns if t.role == "system" for p in t.parts if isinstance(p, TextPart))]
@@ -65,6 +64,10 @@ def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
 def _words(turn: Turn) -> tuple[Turn, int]:
     parts = tuple(part for part in turn.parts if isinstance(part, TextPart))
     return Turn(turn.role, parts), len(turn.parts) - len(parts)
+
+
+def _is_said(part: Part) -> bool:
+    return isinstance(part, TextPart) and bool(part.text.strip())
 
 
 class View(NamedTuple):
