@@ -1,4 +1,4 @@
--- Migrations: 4da8424125efa925c067cbeb7b0fd287e0c1adfbbdd0ec549968ec8a92ecdbcb
+-- Migrations: 51f21abb37e4eeccc8c96503346c8959aa4f1413d8e0f7f7e0b3913392f644e8
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
@@ -245,7 +245,8 @@ CREATE TABLE public.api_keys (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     revoked_at timestamp with time zone,
     server_tools text[] DEFAULT '{}'::text[] NOT NULL,
-    settings jsonb DEFAULT '{}'::jsonb NOT NULL
+    settings jsonb DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT api_keys_settings_check CHECK ((jsonb_typeof(settings) = 'object'::text))
 );
 
 

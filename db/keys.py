@@ -123,4 +123,6 @@ async def tell_apart(engine: AsyncEngine, items: Iterable[dict[str, Any]]) -> No
 
 
 def _key(row: Row[Any]) -> Key:
-    return Key(name=row.name, sha256=row.sha256.hex(), **{name: getattr(row, name) for name in LISTS}, **row.settings)
+    # one with a setting of a later version is shown, so that it can be revoked; gateways take it for none
+    numbers = {name: number for name, number in row.settings.items() if name in SETTINGS}
+    return Key(name=row.name, sha256=row.sha256.hex(), **{name: getattr(row, name) for name in LISTS}, **numbers)

@@ -115,7 +115,7 @@ def _read_keys(rows: Sequence[dict[str, Any]]) -> list[Key]:
     keys = []
     for row in rows:
         try:
-            keys.append(Key.model_validate(row | row.pop("settings")))
+            keys.append(Key.model_validate(row.pop("settings") | row))
         except ValidationError:
             _log.warning("a stored key is not of this version", extra={"action": "keys", "key": str(row["name"])[:64]})
     return keys

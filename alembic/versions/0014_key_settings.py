@@ -11,7 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Add the column."""
-    op.execute("ALTER TABLE api_keys ADD COLUMN settings jsonb NOT NULL DEFAULT '{}'")
+    op.execute("ALTER TABLE api_keys ADD COLUMN settings jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(settings) = 'object')")
 
 
 def downgrade() -> None:

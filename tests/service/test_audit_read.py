@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from db.filters import parse_filters
@@ -331,6 +332,22 @@ async def test_an_absent_database_is_unavailable() -> None:
         with pytest.raises(AuditUnavailable):
             await read
     await reader.close()
+
+
+async def test_a_key_with_a_setting_of_a_later_version_is_refused_and_listed(url: str) -> None:
+    store, watch = KeyStore.open(url), Watch(url)
+    await store.create("now")
+    await store.create("later", calls=3)
+    rows(url, """UPDATE api_keys SET settings = settings || '{"of_tomorrow": 5}' WHERE name = 'later' RETURNING name""")
+    assert [key.name for key in await watch.keys()] == ["now"]
+    assert [(one.key.name, one.key.calls) for one in await store.list_keys()] == [("now", None), ("later", 3)]
+    rows(url, """UPDATE api_keys SET settings = '{"name": "now", "sha256": "00", "calls": 2}' WHERE name = 'later' RETURNING name""")
+    assert {key.name: key.calls for key in await watch.keys()} == {"now": None, "later": 2}, "no setting stands for name or digest"
+    with pytest.raises(psycopg.errors.CheckViolation):
+        rows(url, "UPDATE api_keys SET settings = '[]' RETURNING name")
+    await store.revoke("later")
+    await store.close()
+    await watch.close()
 
 
 async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: AuditReader) -> None:

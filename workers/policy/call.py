@@ -283,11 +283,12 @@ class OwnedCall:
             return
         self.facts[field] = value
         try:
-            with self.contained():
-                self._feed_fact(field, value, at)
-                self.collect()
-                if self._whole is not None:
-                    self._note_whole()
+            self._feed_fact(field, value, at)
+            self.collect()
+            if self._whole is not None:
+                self._note_whole()
+        except Exception as error:  # noqa: BLE001 - as `contained`
+            self._break(error)
         except TookTooLong:
             self.give_up()
 
@@ -461,8 +462,9 @@ class OwnedCall:
 
     def end_records(self, reason: str, relayed: int, now_ms: int) -> list[Record]:
         """The terminal record and everything not yet recorded before it; undecided tool calls are recorded as withheld."""
-        with self.contained():
-            self._note_whole(is_over=True)
+        if self._whole is not None:
+            with self.contained():
+                self._note_whole(is_over=True)
         sent = decode_records(self.sending.audit) if self.sending is not None and self.sending.audit else []
         # what was under way is recorded all the same, but for the release itself
         records: list[Record] = [*(r for r in sent if not isinstance(r, ReleaseRecord)), *self._chunks, *self._records]
