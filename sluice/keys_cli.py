@@ -56,7 +56,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 def _option(name: str, setting: Setting) -> inspect.Parameter:
     kind: Any = list[str] if name in LISTS else int
     default = Key.model_fields[name].default
-    default = ", ".join(default or ["none"]) if name in LISTS else default or "that of the configuration"
+    default = ", ".join(default or ["none"]) if name in LISTS else default or "not set"
     said = typer.Option(f"--{setting.option}", help=f"{setting.help} (default: {default})")
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=Annotated[kind | None, said])
 
