@@ -123,6 +123,7 @@ async def tell_apart(engine: AsyncEngine, items: Iterable[dict[str, Any]]) -> No
 
 
 def _key(row: Row[Any]) -> Key:
-    # one with a setting of a later version is shown, so that it can be revoked; gateways take it for none
-    numbers = {name: number for name, number in row.settings.items() if name in SETTINGS}
-    return Key(name=row.name, sha256=row.sha256.hex(), **{name: getattr(row, name) for name in LISTS}, **numbers)
+    # as it is stored: one that this version does not take is shown, so that it can be revoked; gateways take it for none
+    stored: dict[str, Any] = {name: row.settings[name] for name in SETTINGS.keys() - LISTS if name in row.settings}
+    stored |= {name: tuple(getattr(row, name)) for name in LISTS}
+    return Key.model_construct(name=row.name, sha256=row.sha256.hex(), **stored)

@@ -167,7 +167,7 @@ class Bus:
             return
         error = done.exception()
         answers = done.result() if error is None else None
-        if answers is None:
+        if not isinstance(answers, list):
             for call, entries in batch:
                 if call.closed and isinstance(error, RedisError):
                     self._send_last(call, entries)

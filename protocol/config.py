@@ -216,11 +216,12 @@ class Key(_Strict):
     keepalive_s: Annotated[
         Annotated[int, Field(ge=1, le=60)] | None,
         Setting(
-            "keepalive-s", "Seconds until a keepalive, where fewer than limits.keepalive_s.", "keepalive_s is 1 to 60 whole seconds",
+            "keepalive-s", "Seconds between keepalives, where fewer than limits.keepalive_s.", "keepalive_s is 1 to 60 whole seconds",
             is_for_workers=True,
         ),
     ] = None  # fmt: skip
-    """Seconds without data after which its clients get a keepalive, where that is sooner than `limits.keepalive_s`."""
+    """How often a worker sends a keepalive for its calls, in seconds, looking once a second, where that is sooner than
+    `limits.keepalive_s`. As there, a client sees the first in the 16th second."""
 
     @cached_property
     def for_workers(self) -> dict[str, int]:

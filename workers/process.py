@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -103,11 +103,11 @@ async def keep(name: str, task: Callable[[], Awaitable[None]]) -> None:
         pause_s = min(2 * pause_s, LONGEST_REPEAT_S)
 
 
-async def send_heartbeats(redis: Connection, *shown: tuple[str, str], alive_file: str = "") -> None:
-    """Write a heartbeat each second, by role and name, for readiness, health checks and hand-over."""
+async def send_heartbeats(redis: Connection, shown: Callable[[], Iterable[tuple[str, str]]], *, alive_file: str = "") -> None:
+    """Write a heartbeat each second, by the roles and names that `shown` gives then, for readiness, health checks and hand-over."""
     alive = AliveFile(alive_file) if alive_file else None
     while True:
-        written = heartbeats.write(redis, *shown)
+        written = heartbeats.write(redis, *shown())
         redis.quiet(written)
         if alive is not None:
             written.add_done_callback(alive.write)

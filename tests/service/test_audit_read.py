@@ -343,6 +343,10 @@ async def test_a_key_with_a_setting_of_a_later_version_is_refused_and_listed(url
     assert [(one.key.name, one.key.calls) for one in await store.list_keys()] == [("now", None), ("later", 3)]
     rows(url, """UPDATE api_keys SET settings = '{"name": "now", "sha256": "00", "calls": 2}' WHERE name = 'later' RETURNING name""")
     assert {key.name: key.calls for key in await watch.keys()} == {"now": None, "later": 2}, "no setting stands for name or digest"
+    for wrong in ('{"keepalive_s": 300}', '{"calls": "seven"}'):
+        rows(url, f"UPDATE api_keys SET settings = '{wrong}' WHERE name = 'later' RETURNING name")
+        assert [key.name for key in await watch.keys()] == ["now"]
+        assert [one.key.name for one in await store.list_keys()] == ["now", "later"], "listed, so that it can be revoked"
     with pytest.raises(psycopg.errors.CheckViolation):
         rows(url, "UPDATE api_keys SET settings = '[]' RETURNING name")
     await store.revoke("later")

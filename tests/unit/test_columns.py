@@ -60,7 +60,9 @@ def test_start_is_as_long_as_its_fields_and_goes_there_and_back() -> None:
         call_id="c", at=1, gateway="g", dialect="openai", endpoint="chat", key="k", policies=("p",), policy="", session="", nonce="n",
         deadline=2, body_sha256=bytes(32),
     )  # fmt: skip
-    assert len(pack_start(start)) == len(pack_start(msgspec.structs.replace(start, numbers={"n": 1}))) - 3, "no number takes no byte"
+    assert len(pack_start(start)) == len(pack_start(msgspec.structs.replace(start, numbers={"n": 1}))) - 3, (
+        "a short name and a small number"
+    )
     assert unpack_start(pack_start(start)) == start
     noted = msgspec.structs.replace(start, facts=CallFacts(user_agent="curl/8.5"), numbers={"keepalive_s": 5})
     assert unpack_start(pack_start(noted)) == noted

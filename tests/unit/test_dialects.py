@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from protocol.config import DEMO_MODELS, Upstream
-from protocol.dialect import Dialect
 from protocol.dialects import DEFAULT, DIALECTS, check_name, client_paths, of_client
 from protocol.errors import InvalidRequest, StreamProtocolError
 from providers import endpoints
@@ -32,20 +31,6 @@ def test_nobody_but_the_dialects_names_a_dialect() -> None:
         if not name.startswith(tuple(f"{folder}/" for folder in own)) and (lines := NAMED.findall(path.read_text(encoding="utf-8"))):
             found[name] = lines
     assert found == {}
-
-
-@pytest.mark.parametrize("one", DIALECTS.values(), ids=DIALECTS.keys())
-def test_a_folder_is_reached_through_the_table(one: Dialect) -> None:
-    """Also where an import is made of a text; that dialects do not import each other `lint-imports` checks too."""
-    own, folder = f"{Path(*one.package.split('.')).as_posix()}/", one.package.removeprefix("protocol.")
-    names = re.compile(rf"\bprotocol\.{folder}\b|\bfrom protocol import (?:\([^)]*|[^\n]*)\b{folder}\b")
-    found = []
-    for path in tracked():
-        name = path.relative_to(ROOT).as_posix()
-        is_other = name.startswith(tuple(f"{folder}/" for folder in PRODUCT)) and not name.startswith(own)
-        if path.suffix == ".py" and is_other and names.search(path.read_text(encoding="utf-8")):
-            found.append(name)
-    assert found == ["protocol/dialects.py"]
 
 
 @pytest.mark.parametrize("name", DIALECTS)

@@ -149,7 +149,7 @@ class AuditWriter:
         ended = EndedCalls(self._redis, shards=self.shards, ended_ttl_s=ended_ttl_s)
         shown = ("audit", self.name)
         return {
-            "heartbeats": partial(process.send_heartbeats, self._redis, shown, alive_file=self.settings.alive_file),
+            "heartbeats": partial(process.send_heartbeats, self._redis, lambda: [shown], alive_file=self.settings.alive_file),
             "forget": partial(process.forget_consumers, self._redis, streams, layout.AUDIT_GROUP),
             "partitions": self._partition_loop,
             "lost calls": partial(self._check_loop, orphaned),

@@ -359,7 +359,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     worker = JudgeWorker(judge, pool, redis, wake_ups, ttl_ms=ttl_ms, concurrency=settings.concurrency)
     loops = [
         asyncio.create_task(worker.main(), name="judge"),
-        asyncio.create_task(process.send_heartbeats(redis, ("judge", name), alive_file=settings.alive_file), name="heartbeats"),
+        asyncio.create_task(process.send_heartbeats(redis, lambda: [("judge", name)], alive_file=settings.alive_file), name="heartbeats"),
         asyncio.create_task(stopping.wait(), name="stop"),
     ]
     process.tell_ready(settings)

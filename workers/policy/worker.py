@@ -249,7 +249,7 @@ class PolicyWorker:
                 self.calls.spawn(self.calls.end_with_all_that_came(call, "gateway_lost"), "gateway lost")
 
     async def _heartbeat_loop(self) -> None:
-        await process.send_heartbeats(self._redis, *self._heartbeats, alive_file=self.settings.alive_file)
+        await process.send_heartbeats(self._redis, lambda: self._heartbeats, alive_file=self.settings.alive_file)
 
     async def _forget_loop(self) -> None:
         streams = [layout.dispatch_key(shard) for shard in range(self.config.shards)]
