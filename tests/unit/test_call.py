@@ -1,12 +1,14 @@
 """One owned call: what it releases, and that a bug in one call ends that call and nothing else."""
 
 import json
+import logging
 
 import pytest
 
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
+from protocol.errors import TookTooLong
 from protocol.records import ChunksRecord, ReleaseRecord, decode_records
 from streams import layout
 from streams.layout import Entry, Start
@@ -49,6 +51,24 @@ def test_a_gap_is_told_and_a_double_dropped() -> None:
     assert call.feed_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
     assert call.feed_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
     assert call.expected == 2
+
+
+def test_a_step_that_takes_too_long_while_its_error_is_logged_ends_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def error(message: str, **_: object) -> None:
+        if message == "call broken":
+            raise TookTooLong
+
+    monkeypatch.setattr(logging.getLogger("workers.policy.call"), "error", error)
+    begun, fed, told = make(), make(), make()
+    monkeypatch.setattr(Session, "begin", lambda *_: 1 / 0)
+    late = make()
+    assert late.broken is False and late.session.state == "FAILED", "refused: it took too long"
+    monkeypatch.setattr(begun.session, "chunks", lambda *_: 1 / 0)
+    begun.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
+    monkeypatch.setattr(told, "_feed_fact", lambda *_: 1 / 0)
+    told.feed_fact("j:0:0", b"x", 1)
+    assert begun.broken and told.broken and not fed.broken
+    assert fed.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
 
 
 def test_a_bug_breaks_its_call_and_is_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
