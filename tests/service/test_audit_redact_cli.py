@@ -7,9 +7,7 @@ import re
 import subprocess
 import sys
 
-from tests.support.checks.record import (
-    rows,
-)
+from tests.support.checks.record import rows
 from tests.support.clients.commands import sluice
 
 

@@ -54,6 +54,10 @@ def test_each_folder_has_what_the_table_asks_of_it(name: str) -> None:
         one.name = "other"  # type: ignore[misc]
 
 
+def test_the_smallest_dialect_is_small() -> None:
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in Path(*toy.__path__).glob("*.py")) < 200
+
+
 def test_two_dialects_share_no_path_and_no_header() -> None:
     assert len(client_paths()) == sum(len(one.client_paths) for one in DIALECTS.values())
     headers = [header for one in DIALECTS.values() for header in one.error_headers]

@@ -16,8 +16,7 @@ class StreamDecoder:
 
     def feed(self, chunk: bytes) -> list[e.Event]:
         """Decode one SSE event."""
-        data = parse_event(chunk)[1]
-        return self.take(json.loads(data)) if data else []
+        return self.take(json.loads(data)) if (data := parse_event(chunk)[1]) else []
 
     def finish(self) -> list[e.Event]:
         """The stream is over."""

@@ -38,8 +38,7 @@ def _step(event: e.Event) -> dict[str, Any]:
             return {"end": str(event.stop_reason), "tokens": [event.usage.input_tokens or 0, event.usage.output_tokens or 0]}
         case e.UpstreamFailed():
             return {"wrong": event.kind, "why": event.message}
-        case _:
-            return {}
+    return {}
 
 
 make = StepEncoder
