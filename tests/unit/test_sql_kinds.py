@@ -9,8 +9,8 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from policy.builtin import sql
-from policy.builtin.sql import NotOneStatement, kinds_of
+from policy import sql
+from policy.sql import NotOneStatement, kinds_of
 from protocol.bounds import MAX_SQL_CHARS
 
 MERGE = "merge into t using u on t.a = u.a "
@@ -43,6 +43,12 @@ MERGE = "merge into t using u on t.a = u.a "
         ("tsql", "update t set a = 1 output deleted.a into u", {"update", "insert"}),
         ("tsql", "select 1 as x into t", {"select", "create"}),
         ("mysql", "explain analyze delete from t", {"describe", "delete"}),
+        ("postgres", "explain analyze delete from t", {"describe", "delete"}),
+        ("postgres", "EXPLAIN (ANALYZE, BUFFERS) select 1", {"describe", "select"}),
+        ("sqlite", "explain query plan select 1", {"describe", "select"}),
+        ("sqlite", "pragma table_info(t)", {"describe"}),
+        ("sqlite", "pragma writable_schema = 1", {"pragma"}),
+        ("postgres", "show search_path", {"describe"}),
         ("duckdb", "copy (select 1) to 'x'", {"copy", "select"}),
     ],
 )  # fmt: skip
@@ -54,7 +60,11 @@ def test_kinds_are_those_of_every_part(dialect: str, text: str, kinds: set[str])
 @pytest.mark.parametrize(
     ("dialect", "text"),
     [
-        ("postgres", "explain analyze delete from t"),
+        ("postgres", "explain explain select 1"),
+        ("postgres", "explain analyze execute x"),
+        ("postgres", "explain select 1; delete from t"),
+        ("postgres", "show x; delete from t"),
+        ("tsql", "show tables delete from t"),
         ("postgres", "call f()"),
         ("postgres", "do $$ begin delete from t; end $$"),
         ("postgres", "prepare x as delete from t"),
@@ -153,7 +163,7 @@ def test_a_comment_in_a_comment_is_refused(dialect: str) -> None:
 
 
 # What a statement may consist of: no statement of its own, and it changes nothing. A new type of the parser's must be put
-# here, among the kinds, or among the others in `policy.builtin.sql`.
+# here, among the kinds, or among the others in `policy.sql`.
 PARTS = """
 AddConstraint AddPartition Alias Aliases AllowedValuesProperty AlterColumn AlterDistStyle AlterIndex AlterModifySqlSecurity
 AlterRename AlterSet AlterSortKey AnalyzeColumns AnalyzeDelete AnalyzeHistogram AnalyzeListChainedRows AnalyzeSample

@@ -1,12 +1,13 @@
 """Finds the kinds of statements in an SQL text with a real parser; a text that it cannot parse has no kinds.
 
-The parser is loaded with the first rule about SQL, at the start of a worker: it takes 0.15 s, and most have no such rule.
+The parser is loaded when it is needed first, or right after the start of a worker that has rules which need it: it takes 0.15 s.
 """
 
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from policy.sql_asks import explained, only_asks
 from protocol.bounds import MAX_SQL_CHARS
 
 if TYPE_CHECKING:
@@ -49,21 +50,37 @@ _TSQL_CALLS = frozenset(
 """Reserved words before a bracket that begin a statement, or run one that stands in a text."""
 
 
+_USUAL = frozenset(
+    "athena bigquery clickhouse databricks duckdb hive mysql oracle postgres presto redshift snowflake spark sqlite trino tsql".split()
+)
+"""Dialects that need no look at the parser, which is then loaded after the start."""
+
+
+ANY = "any"
+"""In the place of a dialect: nobody said which database reads it."""
+
+
 class NotOneStatement(ValueError):
     """The text is not exactly one statement that the parser understands whole."""
 
 
 def check_dialect(name: str) -> str:
     """Return the name of a dialect that the parser knows. Raises ValueError."""
-    import sqlglot
+    if (low := name.lower()) not in _USUAL and low != ANY:
+        import sqlglot
 
-    if not name or name.lower() not in sqlglot.Dialect.classes:
-        raise ValueError(f"the SQL dialect {name!r} is not known")
-    return name.lower()
+        if not low or low not in sqlglot.Dialect.classes:
+            raise ValueError(f"the SQL dialect {name!r} is not known")
+    return low
 
 
 def kinds_of(text: str, dialect: str) -> set[Kind]:
     """Return the kinds of the one statement in `text`, nested ones included (a CTE may write). Raises NotOneStatement."""
+    return understood(text, dialect)[0]
+
+
+def understood(text: str, dialect: str) -> "tuple[set[Kind], exp.Expr | None]":
+    """Return the kinds of the one statement in `text`, and its tree; None where it only asks what there is. Raises NotOneStatement."""
     from sqlglot import exp
 
     if len(text) > MAX_SQL_CHARS:
@@ -71,6 +88,12 @@ def kinds_of(text: str, dialect: str) -> set[Kind]:
     # the parser takes a no-break space for white, MySQL for a letter
     if _READ_DIFFERENTLY.search(text) or any(c.isspace() for c in text if not c.isascii()):
         raise NotOneStatement("a database may read it differently")
+    if dialect not in _TSQL:
+        if only_asks(text, dialect):
+            return {"describe"}, None
+        if (inner := explained(text)) is not None:
+            of_inner, tree = understood(inner, dialect)
+            return {"describe", *of_inner}, tree
     try:
         statements, words = _parse(text, dialect)
     except Exception as error:
@@ -96,7 +119,7 @@ def kinds_of(text: str, dialect: str) -> set[Kind]:
     if sets > 0:
         # the parser takes `set @x = 1` behind a statement for a part of it
         raise NotOneStatement("more than one statement")
-    return kinds
+    return kinds, statements[0]
 
 
 def _parse(text: str, dialect: str) -> "tuple[list[exp.Expr | None], list[str]]":

@@ -1,0 +1,258 @@
+"""Conditions of rules about what a call does, whatever its text: effects on scopes, in commands, paths and addresses.
+
+A `deny` rule applies where one effect is among those that its condition names. An `allow` rule vouches for a call only where
+everything in it is: every command, redirect, assignment, path and address, and nothing is unsure.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+
+from policy.credentials import secrets_in
+from policy.effects import Effect, Kind, Scope, matches
+from policy.patterns import NamePattern, Names
+from policy.touch import Act, Source, Touch
+from protocol.folding import fold
+
+if TYPE_CHECKING:
+    from policy.shell.commands import Command
+
+
+def _check_some(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("is empty: put something there, or take the line out")
+    return value
+
+
+Several = Annotated[tuple[str, ...], AfterValidator(_check_some)]
+Kinds = Annotated[tuple[Kind, ...], AfterValidator(_check_some)]
+Scopes = Annotated[tuple[Scope, ...], AfterValidator(_check_some)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Does(_Strict):
+    """Effects, wherever in the call: in a command, in a path of a tool for files, in an address, in a script that is written to a file."""
+
+    effects: Kinds | None = None
+    """What is done. Unset: anything."""
+    scope: Scopes | None = None
+    """Where. Unset: anywhere."""
+    wide: bool | None = None
+    """True: to a whole tree, a glob or many; of an address: something is sent there. False: to one. Unset: either."""
+    target: NamePattern | list[NamePattern] | None = None
+    """The path or the host, as a report names it. Unset: any."""
+    by: NamePattern | list[NamePattern] | None = None
+    """The command or tool that does it. Unset: any."""
+    argument: str | Several | None = None
+    """Only what stands in this top-level argument, or one of these. Unset: in any."""
+
+    @property
+    def sources(self) -> tuple[Source, ...] | None:
+        """Where effects are looked for; None: everywhere."""
+        return None
+
+
+class Shell(Does):
+    """Effects of commands: of text for a shell, of code, of programs in them."""
+
+    commands: Several | None = None
+    """Names of commands, or their first words: `git status`. Deny: one of them runs. Allow: no other does."""
+    unsure: bool | None = None
+    """True: also where it cannot be known what the commands do. Deny rules only."""
+
+    @property
+    def sources(self) -> tuple[Source, ...] | None:
+        """Commands that run now."""
+        return ("shell",)
+
+
+class Paths(_Strict):
+    """Paths in the arguments of tools for files."""
+
+    does: Kinds | Kind | None = None
+    """`read`, `write` or `delete`, or several of them. Unset: anything."""
+    scope: Scopes | None = None
+    """Where. Unset: anywhere."""
+    wide: bool | None = None
+    """True: a whole tree, or a glob."""
+    target: NamePattern | list[NamePattern] | None = None
+    """The path. Unset: any."""
+    argument: str | Several | None = None
+    """Only these top-level arguments. Unset: those that are named like paths."""
+
+    @model_validator(mode="after")
+    def _is_about_files(self) -> "Paths":
+        kinds = _several(self.does) or ()
+        if odd := [kind for kind in kinds if kind not in ("read", "write", "delete")]:
+            raise ValueError(
+                f"`does` of `paths` is read, write or delete, and {odd[0]!r} is none of them: write it under `does: {{effects: ...}}`"
+            )
+        return self
+
+
+class Network(_Strict):
+    """Addresses in the arguments of any tool."""
+
+    scope: Scopes | None = None
+    """Where. Unset: anywhere."""
+    sends: bool | None = None
+    """True: something is sent there beyond the address. Unset: either."""
+    target: NamePattern | list[NamePattern] | None = None
+    """The URL. Unset: any."""
+    argument: str | Several | None = None
+    """Only these top-level arguments."""
+
+
+class Secrets(_Strict):
+    """Credentials in the arguments, by their form: keys of providers, tokens, private keys. Deny rules only."""
+
+    kinds: NamePattern | list[NamePattern] | None = None
+    """Names of what was found. Unset: any."""
+    argument: str | Several | None = None
+    """Only these top-level arguments."""
+
+
+def _several(value: Any) -> tuple[Any, ...] | None:
+    return None if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+class Condition:
+    """One condition of a rule, ready to be asked. What stands in no argument, or in no source that it is about, is not its business."""
+
+    def __init__(
+        self, sources: tuple[Source, ...] | None, kinds: Iterable[str] | None, scopes: Iterable[str] | None, wide: bool | None,
+        *, target: NamePattern | list[NamePattern] | None = None, by: NamePattern | list[NamePattern] | None = None,
+        arguments: tuple[str, ...] | None = None, commands: tuple[str, ...] | None = None, unsure: bool = False,
+    ) -> None:  # fmt: skip
+        self._sources = sources
+        self._kinds, self._scopes, self._wide = frozenset(kinds or ()), frozenset(scopes or ()), wide
+        self._target = None if target is None else Names(target)
+        self._by = None if by is None else Names(by)
+        self._arguments = None if arguments is None else frozenset(map(fold, arguments))
+        self._commands = None if commands is None else [tuple(command.split()) for command in commands]
+        self._names = frozenset(words[0].lower() for words in self._commands or () if words)
+        self.wants_unsure = unsure
+        self.speaks_of_effects = bool(self._kinds or self._scopes or self._target or self._by) or wide is not None
+        self.names_commands = commands is not None
+
+    def finds(self, touch: Touch) -> bool:
+        """Is one effect, and one command, among those that are named?"""
+        if self._kinds and self._kinds.isdisjoint(touch.kinds):
+            return False
+        if self.names_commands and not any(map(self.is_named, touch.commands)):
+            return False
+        if not self.speaks_of_effects:
+            return self.names_commands or (not self.wants_unsure and any(map(self.is_about, touch.acts)))
+        return any(self.is_about(act) and self.has(act.effect) for act in touch.acts)
+
+    def is_about(self, act: Act) -> bool:
+        """Does it say anything about this effect?"""
+        return (self._sources is None or act.source in self._sources) and (self._arguments is None or fold(act.argument) in self._arguments)
+
+    def has(self, effect: Effect) -> bool:
+        """Is the effect among those that are named?"""
+        return (
+            matches(effect, self._kinds, self._scopes, self._wide)
+            and (self._target is None or self._target.means(effect.target))
+            and (self._by is None or self._by.means(effect.by))
+        )
+
+    def is_named(self, command: "Command") -> bool:
+        """Is it one of `commands`, and steered by no variable?"""
+        if any(name in _STEERING for name, _ in command.assignments):
+            return False
+        if not command.words:
+            # an assignment by itself: what it is good for shows where it is used
+            return True
+        if command.name not in self._names:
+            return False
+        said = [command.name, *(word.text for word in command.words[1:])]
+        return any(said[: len(words)] == [words[0].lower(), *words[1:]] for words in self._commands or ())
+
+
+Held = Literal["no", "unsure", "yes"]
+
+
+def denied(conditions: Sequence[Condition], touch: Touch) -> Held:
+    """Do all conditions hold; or would they if what is unsure did, where a condition says that this counts?"""
+    if len(conditions) == 1:
+        # as most rules have it
+        return "yes" if conditions[0].finds(touch) else "unsure" if touch.unsure and conditions[0].wants_unsure else "no"
+    held = [condition.finds(touch) for condition in conditions]
+    if all(held):
+        return "yes"
+    if touch.unsure and all(is_held or condition.wants_unsure for is_held, condition in zip(held, conditions, strict=True)):
+        return "unsure"
+    return "no"
+
+
+def allowed(conditions: Sequence[Condition], touch: Touch) -> bool:
+    """Is everything that a call does named by a condition, and by each that is about it, and nothing unsure?"""
+    if touch.unsure or not (touch.acts or touch.commands):
+        return False
+    for command in touch.commands:
+        about = [condition for condition in conditions if condition.names_commands]
+        if not (all(condition.is_named(command) for condition in about) if about else _is_plain(command)):
+            return False
+        if about and not any(condition.speaks_of_effects for condition in about) and _writes(command):
+            # a command that is named may do what it does, but not into files that nobody named
+            return False
+    for act in touch.acts:
+        about = [condition for condition in conditions if condition.is_about(act)]
+        if not about or not all(condition.has(act.effect) or not condition.speaks_of_effects for condition in about):
+            return False
+    return True
+
+
+_STEERING = frozenset(
+    """PATH LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH BASH_ENV ENV SHELLOPTS BASHOPTS IFS PROMPT_COMMAND
+    PS4 PYTHONPATH PYTHONSTARTUP PYTHONHOME PERL5LIB PERL5OPT RUBYLIB RUBYOPT NODE_OPTIONS NODE_PATH GIT_SSH GIT_SSH_COMMAND
+    GIT_EXTERNAL_DIFF GIT_PAGER GIT_EDITOR GIT_CONFIG_COUNT GIT_EXEC_PATH GIT_PROXY_COMMAND PAGER EDITOR VISUAL MANPAGER LESSOPEN BROWSER
+    JAVA_TOOL_OPTIONS HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy SSH_ASKPASS""".split()
+)
+"""Variables that make a program run another one, or ask another host: an `allow` rule vouches for none of them."""
+
+
+def _is_plain(command: "Command") -> bool:
+    """Is all that a command does among its effects?"""
+    from policy.shell.effects_of import is_known
+
+    return is_known(command) and not any(name in _STEERING for name, _ in command.assignments)
+
+
+def _writes(command: "Command") -> bool:
+    return any(">" in redirect.op and redirect.target.text not in ("/dev/null", *map(str, range(10))) for redirect in command.redirects)
+
+
+def compiled(shell: Shell | None, does: Does | None, paths: Paths | None, network: Network | None) -> list[Condition]:
+    """Return the conditions of a rule; all must hold."""
+    found = []
+    for given in (shell, does):
+        if given is not None:
+            of_shell = given if isinstance(given, Shell) else Shell()
+            named: dict[str, Any] = {"target": given.target, "by": given.by, "arguments": _several(given.argument)}
+            more: dict[str, Any] = {"commands": of_shell.commands, "unsure": bool(of_shell.unsure)}
+            found.append(Condition(given.sources, given.effects, given.scope, given.wide, **named, **more))
+    if paths is not None:
+        kinds = _several(paths.does)
+        found.append(Condition(("paths",), kinds, paths.scope, paths.wide, target=paths.target, arguments=_several(paths.argument)))
+    if network is not None:
+        found.append(
+            Condition(("network",), ("network",), network.scope, network.sends, target=network.target, arguments=_several(network.argument))
+        )
+    return found
+
+
+def arguments_of(secrets: Secrets) -> tuple[str, ...] | None:
+    """Return the top-level arguments that are looked at; None for all."""
+    return _several(secrets.argument)
+
+
+def has_secret(secrets: Secrets, texts: Iterable[str]) -> bool:
+    """Does one of the texts hold a credential of these kinds?"""
+    names = None if secrets.kinds is None else Names(secrets.kinds)
+    return any(names is None or names.match(secret.kind) for text in texts for secret in secrets_in(text))

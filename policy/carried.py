@@ -1,0 +1,103 @@
+"""Does a request carry a secret to a host, and which address do unusual spellings of a URL reach?
+
+A key in the header that is for keys is what the host gave out, unless its form says that another provider did. In any other header, in the
+body or in the address it is on its way to somebody who has none; also where it is escaped or in base64.
+"""
+
+import base64
+import binascii
+import itertools
+import re
+from collections.abc import Iterable
+
+from policy.credentials import Secret, secrets_in
+from policy.network import host_of, host_scope
+
+_PACKED = (re.compile(r"[A-Za-z0-9+_-]{32,8192}={0,2}"), re.compile(r"[A-Za-z0-9+/]{32,8192}={0,2}"))
+"""In an address a slash is none of its characters; in a body it may be."""
+_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_MAX_PACKED = 32
+_OF_KEYS = re.compile(
+    r"(?i)(?:proxy-)?authorization|cookie|.*(?:api|access|auth|private|subscription)[-_]?(?:key|token)|.*-(?:key|token|secret)|apikey|token|key"
+)
+_PROVIDERS = {
+    "github": "github", "gitlab": "gitlab", "slack": "slack", "stripe": "stripe", "gpt": "openai.", "claude": "anthropic.",
+    "aws": "amazonaws", "google": "google", "npm": "npmjs", "digitalocean": "digitalocean", "huggingface": "huggingface",
+    "sendgrid": "sendgrid", "groq": "groq", "databricks": "databricks", "shopify": "shopify", "linear": "linear", "notion": "notion",
+    "figma": "figma", "xai": "x.ai", "replicate": "replicate", "telegram": "telegram", "discord": "discord", "private_key": "\0",
+}  # fmt: skip
+"""Formats of keys, and a word in the names of the hosts that take them."""
+_ASKED = re.compile(r"[?&#;](?!(?:q|query|search|s|text|keywords?|term)=)[\w.\[\]-]{0,64}=([^&#;\s]{8,2048})")
+"""Values in an address but what somebody searches for."""
+_WRAPS = re.compile(r"(?i)\A\s*(?:(?:jar|url|view-source|feed|zip|wrapper|local):)+(?=[a-z])")
+_LOCAL = re.compile(r"(?i)\A\s*(?:file|netdoc|local_file|local-file|resource):[\\/]*")
+_FILTER = re.compile(r"(?i)\A\s*(?:php|phar|zip|compress\.\w+|glob)://(?:.*?resource=)?")
+_SMUGGLES = re.compile(r"(?i)\A\s*(?:gopher|dict|ldap[si]?|tftp|telnet|expect|finger|netdoc)s?:")
+
+
+def carries_secret(text: str) -> bool:
+    """Is a secret in a text, as it stands, unescaped, or in base64? Linear."""
+    if secrets_in(text):
+        return True
+    plain = _unescaped(text)
+    if plain != text and secrets_in(plain.replace("+", " ")):
+        return True
+    packed = [found[0] for pattern in _PACKED for found in itertools.islice(pattern.finditer(plain), _MAX_PACKED)]
+    return any(secrets_in(inner) for inner in map(_unpacked, dict.fromkeys(packed)) if inner)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPES.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text) if "%" in text else text
+
+
+def _unpacked(text: str) -> str:
+    body = text.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(body + "=" * (-len(body) % 4)).decode("ascii")
+    except (ValueError, binascii.Error):
+        return ""
+
+
+def sends_key_astray(headers: Iterable[tuple[str, str]], url: str) -> bool:
+    """Is a secret among the headers that the host at `url` did not give out, as far as one can see?"""
+    host = host_of(url)
+    for name, value in headers:
+        found: tuple[Secret, ...] = secrets_in(value)
+        if not found:
+            continue
+        if not _OF_KEYS.fullmatch(name[:128]) or any(_PROVIDERS.get(secret.kind, "") not in host for secret in found):
+            return True
+    return False
+
+
+def asked_through(url: str) -> list[str]:
+    """Return the addresses that stand whole in the values of another one, which may send whoever asks on to them."""
+    values = (_unescaped(match[1]) for match in _ASKED.finditer(url[:8_192]))
+    return [value for value in values if re.match(r"(?i)(?:https?:)?//", value)]
+
+
+def reaches_metadata(url: str) -> bool:
+    """Does an address lead to a cloud's metadata by way of another host?"""
+    return any(host_scope(inner) == "metadata" for inner in asked_through(url))
+
+
+def unwrapped(url: str) -> str:
+    """Return the address within another one, as `jar:http://a/b.jar!/c` and `view-source:file:///x` have."""
+    return _WRAPS.sub("", url[:8_192]).partition("!/")[0] if _WRAPS.match(url) else url
+
+
+def local_file(url: str) -> str | None:
+    """Return the path that an address names in this machine's files; None for others."""
+    inner = unwrapped(url)
+    if (filtered := _FILTER.match(inner)) is not None:
+        return inner[filtered.end() :]
+    if (local := _LOCAL.match(inner)) is None:
+        return None
+    rest = inner[local.end() :]
+    rest = re.sub(r"(?i)\A(?:localhost|127\.0\.0\.1)(?=[\\/])", "", rest) if "//" in inner[: local.end()] else rest
+    return _unescaped(rest if re.match(r"[\\/~]|[A-Za-z]:", rest) else "/" + rest)
+
+
+def is_smuggling(url: str) -> bool:
+    """Does its scheme let a request speak to a service in that service's own words?"""
+    return _SMUGGLES.match(unwrapped(url)) is not None

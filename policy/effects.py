@@ -1,0 +1,46 @@
+"""What a tool call would do: the words in which monitors and rules speak, whatever the tool's language.
+
+A shell command, a statement of SQL and a path in an argument all come down to a few effects on a few places. Rules name effects, never
+texts: the same effect has a hundred spellings. This module holds the values alone; who finds them is `policy/shell/` and the monitors.
+"""
+
+from collections.abc import Collection
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["read", "write", "delete", "network", "execute", "privilege", "persistence", "defence", "process", "secret"]
+"""`execute`: runs a program that the call does not show, as a download. `privilege`: makes somebody more powerful. `persistence`: will run
+again by itself. `defence`: takes a guard or a trace away. `process`: stops or watches processes
+and services. `secret`: carries a credential."""
+Scope = Literal[
+    "project", "temp", "home", "system", "device", "credentials", "startup", "root", "unknown",
+    "metadata", "loopback", "private", "listed", "other",
+]  # fmt: skip
+"""Of a path: from `project` to `unknown`. Of a host: from `metadata` on; a host that is not known is `unknown` too. `root`
+is `/` itself."""
+MAX_TARGET = 200
+"""Characters of a target: it is for a report, which a client's text must not fill."""
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """One thing that a call would do.
+
+    `wide`: to a whole tree, a glob or many; `target`: path or host, for the report; `by`: the command's name.
+    """
+
+    kind: Kind
+    scope: Scope
+    wide: bool = False
+    target: str = ""
+    by: str = ""
+
+    @staticmethod
+    def of(kind: Kind, scope: Scope, target: str = "", *, wide: bool = False, by: str = "") -> "Effect":
+        """Make an effect whose texts are cut to their bounds."""
+        return Effect(kind, scope, wide, target[:MAX_TARGET], by[:MAX_TARGET])
+
+
+def matches(effect: Effect, kinds: Collection[str] = (), scopes: Collection[str] = (), wide: bool | None = None) -> bool:
+    """Tell whether the effect is one of these kinds, on one of these scopes, and as wide. What is empty or None asks for nothing."""
+    return (not kinds or effect.kind in kinds) and (not scopes or effect.scope in scopes) and (wide is None or effect.wide == wide)

@@ -1,0 +1,41 @@
+"""Makes the values that others see of the commands that were found."""
+
+from policy.shell.commands import NO_STDIN, Command, Redirect, Stdin
+from policy.shell.machine import Machine
+from policy.shell.state import Draft
+from policy.shell.values import Field
+
+
+def commands_of(machine: Machine) -> tuple[Command, ...]:
+    """Return what was found, in its order."""
+    return tuple(_command(machine, draft) for draft in machine.drafts)
+
+
+def _command(machine: Machine, draft: Draft) -> Command:
+    call = draft.call
+    word = machine.word_of
+    return Command(
+        draft.name,
+        tuple(word(one) for one in call.fields),
+        tuple((name, word(Field(text))) for name, text in call.assigns),
+        tuple(Redirect(op, fd, word(target)) for op, fd, target in call.redirs),
+        _stdin(machine, draft),
+        draft.feeds,
+        call.is_root,
+        call.wrappers,
+        word(Field(draft.cwd)) if draft.cwd else None,
+        call.place,
+        call.host,
+        draft.programs,
+    )
+
+
+def _stdin(machine: Machine, draft: Draft) -> Stdin:
+    read = draft.call.stdin
+    if read is None:
+        return NO_STDIN if draft.call.file is None else Stdin("file", path=machine.word_of(draft.call.file))
+    word = machine.word(read.text)
+    last = read.commands[-1] if read.commands else -1
+    if word.text is not None:
+        return Stdin("text", word.text.removeprefix("./") if read.text.startswith("~") else word.text, last)
+    return Stdin("command" if read.commands else "unknown", word.prefix, last)

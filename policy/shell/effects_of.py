@@ -1,0 +1,343 @@
+"""Effects of all commands of a shell text: each by its family, its redirects, variables and programs, and whose programs it runs."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from policy.effects import Effect, Scope
+from policy.network import LISTED
+from policy.paths import Place
+from policy.shell import (
+    cloud_commands,
+    database_commands,
+    defence_commands,
+    file_commands,
+    git_commands,
+    net_commands,
+    package_commands,
+    system_commands,
+)
+from policy.shell.args import args_of
+from policy.shell.commands import Command, Program, Word
+from policy.shell.file_table import DOES_NOTHING
+from policy.shell.following import follow
+from policy.shell.found import Found, Handler
+from policy.shell.habits import (
+    DECODERS,
+    HIDERS,
+    HOSTS,
+    PRINTERS,
+    SHELLS,
+    SOCKET,
+    add_escape,
+    add_redirect,
+    feeders,
+    is_only_asked,
+    prints_settings,
+    prints_what_it_fetches,
+    scope_of_file,
+)
+from policy.shell.program_texts import Runner, effects_of_code
+
+HANDLERS: Mapping[str, Handler] = {
+    **file_commands.HANDLERS,
+    **git_commands.HANDLERS,
+    **net_commands.HANDLERS,
+    **package_commands.HANDLERS,
+    **cloud_commands.HANDLERS,
+    **database_commands.HANDLERS,
+    **system_commands.HANDLERS,
+    **defence_commands.HANDLERS,
+}
+_BINARIES = re.compile(r"(?:/usr(?:/local)?)?/s?bin/[^/]+$|/opt/homebrew/bin/[^/]+$")
+"""Where a path names the program that it seems to be."""
+_UNPACKERS = frozenset("tar gtar bsdtar unzip bsdunzip 7z unar cpio".split())
+_FOR_MANY = frozenset("ansible pdsh pssh parallel-ssh salt knife mussh clush dsh".split())
+_MAX_EFFECTS = 1_000
+_MAX_CODE = 16_384
+"""Characters of all programs of other languages in one shell text: some 15 milliseconds."""
+_CODE = frozenset(("python", "perl", "ruby", "node", "php", "lua", "tcl", "julia", "r", "groovy"))
+
+
+class Effects(msgspec.Struct, frozen=True):
+    """All effects, in the order of the commands, and what about them is not sure."""
+
+    effects: tuple[Effect, ...]
+    unsure: tuple[str, ...] = ()
+    work: int = 0
+    """What it took, counted in commands."""
+
+
+def is_known(command: Command) -> bool:
+    """Is all that the command does in its effects? False for programs that nobody described here."""
+    name = command.name
+    if command.words and "/" in command.words[0].known and not _BINARIES.match(command.words[0].known):
+        # another program of that name
+        return False
+    return not name or name in HANDLERS or name in file_commands.table() or name in SHELLS or name in DOES_NOTHING
+
+
+def effects_of(
+    commands: Sequence[Command], *, home: str = "~", project: str = ".", listed: Sequence[str] = LISTED, run: Runner | None = None
+) -> Effects:
+    """Return what the commands do. `listed`: hosts that are known. `run` reads shell texts within programs of other languages."""
+    return _Text(commands, home, project, listed, run).read()
+
+
+class _Text:
+    """The commands of one text, and what is known of each."""
+
+    def __init__(self, commands: Sequence[Command], home: str, project: str, listed: Sequence[str], run: Runner | None) -> None:
+        self.commands, self.home, self.project, self.listed, self.run = commands, home, project, listed, run
+        self.found: list[Found] = []
+        self.listed_by: dict[int, list[Place] | None] = {}
+        """What each command prints the names of: a `find` with many `-exec` is asked for each."""
+        self.fetched: list[tuple[str, Scope]] = []
+        self.sql_read = [0]
+        self.code_read = 0
+
+    def read(self) -> Effects:
+        for index, command in enumerate(self.commands):
+            found = Found(command, index, home=self.home, project=self.project, listed=self.listed, origin=self.origin)
+            found.fetched = tuple(self.fetched)
+            found.sql_read = self.sql_read
+            self.found.append(found)
+            self._one(command, found)
+            self.fetched += found.downloads
+        follow(self.commands, self.found)
+        effects = [effect for found in self.found for effect in found.effects]
+        return Effects(
+            tuple(dict.fromkeys(effects))[:_MAX_EFFECTS],
+            tuple(dict.fromkeys(why for found in self.found for why in found.unsure)),
+            1 + len(self.commands) + self.sql_read[0] // 2 + self.code_read // 128,
+        )
+
+    def _one(self, command: Command, found: Found) -> None:
+        """Add the effects of one command by itself."""
+        for name, value in command.assignments:
+            defence_commands.assigned(name, value, found)
+        if is_only_asked(command):
+            pass
+        elif (handler := HANDLERS.get(command.name)) is not None:
+            handler(command, args_of(command), found)
+        elif file_commands.by_table(command, found):
+            pass
+        else:
+            found.known = not command.name or command.name in SHELLS
+            self._started(command, found)
+        self._by_path(command, found)
+        self._unpacked(command, found)
+        self._run_elsewhere(command, found)
+        for redirect in command.redirects:
+            add_redirect(redirect.op, redirect.target, found)
+        if command.stdin.kind == "file" and command.stdin.path is not None:
+            self._stdin_file(command.stdin.path, found)
+        if (
+            command.name in SHELLS
+            and not command.programs
+            and len(command.words) <= 2
+            and command.name not in ("eval", "source", ".", "busybox")
+        ):
+            add_escape(command, found)
+        for program in command.programs:
+            self._program(program, command, found)
+        if command.place == "remote" and command.host:
+            scope = found.scope_of_host(Word(command.host))
+            found.sends.append((scope, command.host, True))
+
+    def _unpacked(self, command: Command, found: Found) -> None:
+        """What is unpacked of an archive that a host sent is the host's, too."""
+        if command.name not in _UNPACKERS:
+            return
+        sources = [found.downloaded(place.path) for place in found.reads]
+        sources += [e.scope for i in feeders(command) if i < len(self.found) for e in self.found[i].effects if e.kind == "network"]
+        scope = next((source for source in sources if source is not None), None)
+        if scope is not None:
+            # folders in the present one; a file beside them may have been there before
+            folders = [path for path in found.writes if path not in ("./x", ".")] or ["./*"]
+            found.downloads += [(folder, scope) for folder in folders]
+
+    def _run_elsewhere(self, command: Command, found: Found) -> None:
+        """Commands for many machines carry a shell text."""
+        if self.run is None or command.name not in _FOR_MANY:
+            return
+        texts = [word.text or "" for word in command.words[1:]]
+        text = " ".join(texts[2:])
+        if command.name == "ansible":
+            text = next((after for flag, after in pairwise(texts) if flag in ("-a", "--args")), "")
+        if text:
+            found.effects += self.run(text)
+
+    def _stdin_file(self, path: Word, found: Found) -> None:
+        socket = SOCKET.match(path.known)
+        if socket is None:
+            found.reads.append(found.place(path))
+            if found.place(path).scope in ("credentials", "device"):
+                found.read(path)
+
+    def _by_path(self, command: Command, found: Found) -> None:
+        """A program that is named by its path: what somebody fetched, or what lies in the project under a name that others have."""
+        if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
+            return
+        path = command.words[0]
+        if command.name not in SHELLS and not _BINARIES.match(path.known):
+            place = found.place(path)
+            found.add("execute", found.downloaded(place.path) or scope_of_file(place), place.path)
+
+    def _started(self, command: Command, found: Found) -> None:
+        """A program that is not known by its name: where it lies says whose it is, if somebody fetched it just now."""
+        if not command.words:
+            return
+        cloud_commands.service(command, found)
+        # a program that nobody knows may read or send what it is given
+        for word in command.words[1:]:
+            text = word.known
+            if ("/" in text and not text.startswith("-") and "://" not in text) or text.startswith("~"):
+                place = found.place(word)
+                found.reads.append(place)
+                if place.scope == "credentials":
+                    found.add("read", "credentials", place.path)
+            elif (
+                (known := re.match(r"--?[\w-]+=(.*)", text)) is not None
+                and ("/" in known[1] or known[1].startswith("~"))
+                and "://" not in known[1]
+            ):
+                place = found.place(Word(known[1]))
+                if place.scope == "credentials":
+                    found.add("read", "credentials", place.path)
+
+    # -- programs
+
+    def _program(self, program: Program, command: Command, found: Found) -> None:
+        if program.language == "sh":
+            if not program.is_read:
+                self._unknown_shell(program, command, found)
+            return
+        if program.language in ("sql", "redis"):
+            return
+        if program.text.text is None:
+            if program.language not in _CODE:
+                return
+            if program.source == "command" or program.text.outputs:
+                self._from_commands(program.text.outputs or feeders(command), found)
+            elif program.source == "file":
+                self._file_program(command, found)
+            return
+        if program.language in _CODE or program.language in ("awk", "lisp", "vim"):
+            self.code_read += 128 + len(program.text.text)
+            if self.code_read > _MAX_CODE:
+                found.unsure.append("size: more program text than is looked at")
+                return
+            reading = effects_of_code(
+                program.language, program.text.text, home=self.home, project=self.project, listed=self.listed, run=self.run
+            )
+            for effect in reading.effects:
+                found.effects.append(effect)
+            found.unsure += reading.unsure
+
+    def _file_program(self, command: Command, found: Found) -> None:
+        """`python x.py`, `bash x.sh`: whose file is it?"""
+        for word in command.words[1:]:
+            if word.known.startswith("-") and word.known != "-":
+                continue
+            place = found.place(word)
+            if place.scope == "unknown" and word.text is None and not word.prefix:
+                found.unsure.append("name: a program whose file is not known")
+            else:
+                found.add("execute", found.downloaded(place.path) or scope_of_file(place), place.path)
+            return
+
+    def _unknown_shell(self, program: Program, command: Command, found: Found) -> None:
+        """A shell whose program is not known: where does it come from?"""
+        sources = program.text.outputs or (feeders(command) if program.source in ("stdin", "command") else ())
+        if sources:
+            self._from_commands(sources, found)
+        elif program.source == "file" and program.text.text is None:
+            self._file_program(command, found)
+        elif program.source == "stdin" and command.stdin.kind in ("none", "unknown"):
+            add_escape(command, found)
+        elif program.text.text is None and program.source != "file":
+            # a variable that somebody else has set: nobody can tell
+            found.unsure.append("name: a text that is known only when it runs")
+
+    def _from_commands(self, sources: Sequence[int], found: Found) -> None:
+        """It runs what commands print: what a host sent is the host's program."""
+        if all(prints_settings(self.commands[i]) for i in sources if i < len(self.commands)):
+            return
+        scopes = self._source_scopes(sources)
+        hosts = [scope for scope in scopes if scope in ("other", "metadata", "private", "loopback", "listed", "unknown")]
+        if "other" in hosts or "metadata" in hosts:
+            found.add("execute", "other", "what a host sends")
+        elif hosts:
+            found.add("execute", hosts[0], "what a command prints")
+        elif scopes:
+            found.add("execute", "project", "what a command prints")
+
+    def _source_scopes(self, sources: Sequence[int]) -> list[Scope]:
+        """Return which hosts and places the output of commands may hold."""
+        scopes: list[Scope] = []
+        seen: set[int] = set()
+        stack = list(sources)
+        while stack:
+            index = stack.pop()
+            if index in seen or not 0 <= index < len(self.commands):
+                continue
+            seen.add(index)
+            command = self.commands[index]
+            found = self.found[index] if index < len(self.found) else None
+            if found is None:
+                scopes.append("unknown")
+                continue
+            mine = [effect.scope for effect in found.effects if effect.kind in ("network", "execute") and effect.scope in HOSTS]
+            if mine and command.name not in SHELLS:
+                scopes += mine if prints_what_it_fetches(command) else []
+            for place in found.reads:
+                scopes.append(found.downloaded(place.path) or scope_of_file(place))
+            stack += feeders(command)
+            stack += [other for word in command.words for other in word.outputs]
+            if not mine and not found.reads and not feeders(command):
+                scopes.append(PRINTERS.get(command.name, "unknown" if command.name in DECODERS else "project"))
+            if command.name in HIDERS:
+                scopes.append("unknown")
+        return scopes
+
+    def origin(self, word: Word) -> list[Place]:
+        """Return the places that the unknown part of a word may name: what a `find` or `ls` looked through that prints it."""
+        places: list[Place] = []
+        seen: set[int] = set()
+        stack = list(word.outputs)
+        while stack and len(seen) < 50:
+            index = stack.pop()
+            if index in seen or not 0 <= index < len(self.found):
+                continue
+            seen.add(index)
+            if index not in self.listed_by:
+                self.listed_by[index] = _listed(self.commands[index], self.found[index])
+            if (listed := self.listed_by[index]) is not None:
+                places += listed
+                continue
+            command, found = self.commands[index], self.found[index]
+            stack += feeders(command)
+            places += [Place(p.path, "unknown") for p in found.reads[:1]] if not feeders(command) else []
+        return places
+
+
+_LISTERS = frozenset("ls dir fd fdfind tree du locate realpath readlink dirname git grep rg".split())
+
+
+def _listed(command: Command, found: Found) -> list[Place] | None:
+    """Return the places whose names a command prints; None where it prints what it is given."""
+    if command.name in ("mktemp", "gmktemp", "tempfile"):
+        return [Place("/tmp/x", "temp")]
+    if command.name == "pwd":
+        return [found.place(Word("."))]
+    roots = found.reads or [Place("./x", "project")]
+    if command.name in ("find", "gfind"):
+        texts = [w.known for w in command.words[1:]]
+        return [file_commands.chosen(place, texts) for place in roots]
+    if command.name not in _LISTERS:
+        return None
+    own = command.name not in ("ls", "dir")
+    return [Place(p.path, "project" if p.path == "." and own else p.scope, True, p.secret, p.whole) for p in roots]

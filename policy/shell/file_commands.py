@@ -1,0 +1,475 @@
+"""The effects of programs that work on files: by the table of `file_table`, and by hand where options change what is done."""
+
+import re
+from functools import cache
+
+from policy.effects import Scope
+from policy.paths import Place
+from policy.paths import place as place_of
+from policy.shell.args import Args, args_of, tail
+from policy.shell.commands import Command, Word
+from policy.shell.file_table import LINES
+from policy.shell.found import Found, Handler
+
+_COUNTS = frozenset(
+    "wc md5sum sha1sum sha224sum sha256sum sha384sum sha512sum shasum b2sum b3sum cksum sum md5 sha256 test [ stat file "
+    "ls du df basename dirname".split()
+)
+"""What these print tells little of what they read."""
+_EDITORS = frozenset("ed ex vi vim nvim nano pico emacs micro joe kak hx jed mcedit code subl gedit".split())
+
+
+@cache
+def table() -> dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str]]]:
+    """The table by name: roles of operands, roles of options' values, and options after which the first operand is no text."""
+    found: dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str]]] = {}
+    for line in re.sub(r"\n +", " ", LINES).splitlines():
+        names, _, rest = line.partition(" : ")
+        roles, _, options = rest.partition(";")
+        values = dict(option.split("=", 1) for option in options.split() if "=" in option)
+        untexted = frozenset(option.split("!", 1)[0] for option in options.split() if "!" in option)
+        for name in names.split():
+            found.setdefault(name, (tuple(roles.split()), values, untexted))
+    return found
+
+
+_SAVES = re.compile(r"[+:]?\s*(?:w|write|sav|saveas|wq)!?\s+(?!\s*!)([^|\s]+)")
+
+
+def _scripted(command: Command, found: Found) -> None:
+    """Editors whose commands stand in options: `vim -c 'w FILE'`."""
+    for word in command.words[1:]:
+        if (saved := _SAVES.match(word.known)) is not None:
+            found.write(Word(saved[1]))
+
+
+def _install_mode(args: Args, found: Found) -> None:
+    for word in args.all("-m", "--mode"):
+        if re.search(r"[=+]\w*s", word.known) or re.fullmatch(r"0?[4567][0-7]{3}", word.known):
+            found.add("privilege", "project", f"mode {word.known}")
+
+
+def by_table(command: Command, found: Found) -> bool:
+    """Add what the table says of a command; False where it is not in it."""
+    row = table().get(command.name)
+    if row is None:
+        return False
+    roles, values, untexted = row
+    args = args_of(command, values)
+    for name, value in args.values:
+        _apply(values.get(name, "t"), value, args, found)
+    if any(args.has(option) for option in untexted):
+        roles = roles[1:]
+    if args.has("-t", "--target-directory") and roles[-1:] == ("w",):
+        roles = roles[:-1]
+    for role, words in _share(roles, args.operands):
+        for word in words:
+            _apply(role, word, args, found)
+    if command.name.endswith(("grep", "rg", "ag", "ack")):
+        _hunts(args, found)
+    if command.name in _EDITORS:
+        _scripted(command, found)
+    elif command.name in ("install", "ginstall"):
+        _install_mode(args, found)
+    if command.name in _COUNTS or (command.name.endswith("grep") and args.has("-c", "-q", "-l", "--count", "--quiet", "-L")):
+        found.is_dry = True
+    return True
+
+
+_HUNTED = re.compile(r"(?i)passw|secret|api.?key|token|credential|private.?key|AKIA|BEGIN")
+
+
+def _hunts(args: Args, found: Found) -> None:
+    """Whoever looks for passwords in whole homes or systems reads those that are there."""
+    texts = [*args.texts[:1], *(word.known for word in args.all("-e", "--regexp"))]
+    wide = [place for place in found.reads if place.scope in ("root", "home") or (place.scope == "system" and place.whole)]
+    is_deep = args.has("-r", "-R", "--recursive") or found.command.name in ("rg", "ag", "ack", "rgrep")
+    is_hunted = any(_HUNTED.search(text) for text in texts)
+    if is_deep and is_hunted and any(place.path not in (".", "..") and place.whole for place in wide):
+        found.add("read", "credentials", texts[0], wide=True)
+        found.is_secret = True
+
+
+def _share(roles: tuple[str, ...], operands: tuple[Word, ...]) -> list[tuple[str, tuple[Word, ...]]]:
+    """Hand the operands out to roles: the one with `+` or `*` takes what the others leave."""
+    many = next((i for i, role in enumerate(roles) if role[-1] in "+*"), None)
+    if many is None:
+        return [(role, (word,)) for role, word in zip(roles, operands, strict=False)]
+    after = len(roles) - many - 1
+    if roles[many][-1] == "+" and len(operands) <= after:
+        # `ln x`: one operand is the first kind
+        after = 0
+    end = len(operands) - after
+    shared: list[tuple[str, tuple[Word, ...]]] = [(role, (word,)) for role, word in zip(roles[:many], operands, strict=False)]
+    shared.append((roles[many][0], operands[min(many, end) : end]))
+    if after:
+        shared += [(role, (word,)) for role, word in zip(roles[many + 1 :], operands[end:], strict=False)]
+    return shared
+
+
+def _apply(role: str, word: Word, args: Args, found: Found) -> None:
+    name = found.command.name
+    recursive = args.has("-r", "-R", "--recursive", "-d", "--dir") or args.has("-a", "--archive")
+    match role[0]:
+        case "r":
+            if word.text != "-":
+                found.read(word, wide=recursive)
+        case "w":
+            if name in _EDITORS:
+                if not re.match(r"[+:]", word.known):
+                    found.write(word)
+            elif word.text != "-":
+                found.write(word)
+        case "d":
+            if name == "rmdir":
+                # only what is empty goes
+                place = found.place(word)
+                found.add("delete", place.scope, place.path)
+            else:
+                found.delete(word, wide=recursive or name == "srm" or word.is_many)
+        case "m":
+            _move(word, found)
+        case _:
+            pass
+
+
+def _move(word: Word, found: Found) -> None:
+    """A file that is moved is gone from where it was; a folder cannot be told from a file."""
+    for place in found.places(word):
+        found.reads.append(place)
+        if place.scope not in ("project", "temp", "unknown") and place.path not in (".", "./*"):
+            found.add("delete", place.scope, place.path, wide=place.whole)
+
+
+def _find(command: Command, args: Args, found: Found) -> None:
+    """`find ROOTS... EXPRESSION`: reads the roots, and deletes or writes by some of its actions. What it runs stands in the list by
+    itself."""
+    words = command.words[1:]
+    roots: list[Word] = []
+    position = 0
+    while position < len(words) and words[position].known in ("-H", "-L", "-P", "-E", "-X", "-s"):
+        position += 1
+    while position < len(words) and not re.match(r"-[a-zA-Z]|[(!,]", words[position].known or "-a"):
+        roots.append(words[position])
+        position += 1
+    rest = words[position:]
+    texts = [word.known for word in rest]
+    roots = roots or [Word(".")]
+    for root in roots:
+        for place in found.places(root):
+            found.reads.append(place)
+            found.add("read", place.scope, place.path, wide=True)
+    found.is_dry = True
+    if "-delete" in texts:
+        _find_deletes(roots, texts, found)
+    for name, word in zip(texts, rest[1:], strict=False):
+        if name in ("-fprint", "-fprintf", "-fprint0", "-fls"):
+            found.write(word)
+        elif name == "-files0-from":
+            found.read(word)
+
+
+_TESTS = frozenset(
+    "-mtime -mmin -atime -amin -ctime -cmin -newer -anewer -cnewer -newermt -size -user -uid -group -gid -nouser -nogroup -perm -links "
+    "-used -maxdepth!".split()
+)
+"""Tests that choose some files of a folder."""
+_NARROWING = ("-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex", "-empty", "-samefile", "-inum", "-lname")
+"""Tests that leave little of a tree."""
+
+
+def narrows(texts: list[str]) -> bool:
+    """Does a `find` choose files by more than their kind and age?"""
+    for name, value in zip(texts, [*texts[1:], ""], strict=False):
+        if name == "-empty" or (name in _NARROWING and value.strip("*./") != ""):
+            return True
+    return False
+
+
+def chosen(root: Place, texts: list[str]) -> Place:
+    """Return what a `find` chooses below a root: a few files by their name, some by their age or size, or all."""
+    named = narrows(texts)
+    if (keys := _keys_among(root, texts)) is not None:
+        return keys
+    some = named or any(text in _TESTS for text in texts)
+    if root.path.startswith(".") and root.scope in ("home", "project"):
+        inside = root.path.startswith("./")
+        return Place(root.path, "project" if some or inside else "home", not named, root.secret, root.whole)
+    # below a home or a data folder, what is chosen by name is a few files; of the system none should go
+    wide = not (named and root.scope in ("home", "unknown", "temp") and not (root.whole and root.path in ("/", "/home", "~")))
+    return Place(root.path, root.scope, wide, root.secret, root.whole)
+
+
+def _keys_among(root: Place, texts: list[str]) -> Place | None:
+    """The files that hold keys, if a `find` looks for those by their name."""
+    for name, value in zip(texts, [*texts[1:], ""], strict=False):
+        if name in _NARROWING and value and not value.startswith("-"):
+            found = place_of(f"{root.path.rstrip('/*')}/{value.lstrip('*/')}")
+            if found.scope == "credentials":
+                return Place(found.path, "credentials", True, True)
+    return None
+
+
+def _find_deletes(roots: list[Word], texts: list[str], found: Found) -> None:
+    for root in roots:
+        for place in found.places(root):
+            some = chosen(place, texts)
+            found.add("delete", some.scope, some.path, wide=some.wide)
+
+
+def _rsync(command: Command, args: Args, found: Found) -> None:
+    args = args_of(
+        command,
+        (
+            "-e",
+            "--rsh",
+            "-f",
+            "--filter",
+            "--exclude",
+            "--include",
+            "--exclude-from",
+            "--files-from",
+            "-T",
+            "--port",
+            "--bwlimit",
+            "-B",
+            "--log-file",
+        ),
+    )
+    *sources, target = args.operands or (Word(""),)
+    remote = [word for word in args.operands if is_remote(word)]
+    for word in sources:
+        if not is_remote(word):
+            found.read(word, wide=args.has("-a", "-r", "--archive", "--recursive"))
+    if args.has("--remove-source-files"):
+        found.delete(*(word for word in sources if not is_remote(word)), wide=True)
+    if is_remote(target):
+        found.reach(target, sends=True, account=True)
+        if args.has("--delete", "--delete-after", "--delete-before", "--delete-excluded", "--delete-during", "--del", "--delete-delay"):
+            scope = _remote_scope(target, found)
+            found.add("delete", scope, target.known, wide=scope != "unknown" or any("empty" in word.known for word in sources))
+    else:
+        for word in remote:
+            found.reach(word)
+        if sources:
+            found.write(target)
+            if any(flag.startswith("--del") for flag in args.flags):
+                # what is not in the source goes; an empty source is a way to delete a tree
+                empty = any("empty" in word.known or found.place(word).scope == "temp" or word.text is None for word in sources)
+                for place in found.places(target):
+                    found.add("delete", place.scope, place.path, wide=empty or place.whole or place.scope not in ("home", "unknown"))
+    for log in args.all("--log-file"):
+        found.write(log)
+
+
+def is_remote(word: Word) -> bool:
+    """Is it `host:path`, `user@host:path` or a URL?"""
+    return bool(re.match(r"(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z)|[a-z]+://|.*@.*:", word.known)) and not word.known.startswith(
+        ("/", "./", "~")
+    )
+
+
+def _remote_scope(word: Word, found: Found) -> Scope:
+    path = word.known.partition(":")[2]
+    return found.place(Word(path)).scope if path.startswith(("/", "~")) else "unknown"
+
+
+def _dd(command: Command, args: Args, found: Found) -> None:
+    for word in command.words[1:]:
+        text = word.known
+        if text.startswith("if="):
+            found.read(tail(word, 3))
+        elif text.startswith("of="):
+            found.write(tail(word, 3))
+
+
+def _tar(command: Command, args: Args, found: Found) -> None:
+    """Archives: `c` reads, `x` writes; old style options have no dash."""
+    words = list(command.words)
+    if len(words) > 1 and re.fullmatch(r"[a-zA-Z]+", words[1].known) and words[1].text is not None:
+        words[1] = Word("-" + (words[1].text or ""))
+    valued = (
+        "-f",
+        "-C",
+        "-T",
+        "-X",
+        "-b",
+        "-I",
+        "-g",
+        "--file",
+        "--directory",
+        "--exclude",
+        "--use-compress-program",
+        "--files-from",
+        "--transform",
+        "--owner",
+        "--to-command",
+    )
+    args = args_of(Command(command.name, tuple(words), cwd=command.cwd), valued)
+    archive = args.first("-f", "--file")
+    folder = args.first("-C", "--directory")
+    creates = args.has("-c", "-r", "-u", "--create", "--append", "--update")
+    operands = [word if folder is None or word.known.startswith(("/", "~")) else _joined(folder, word) for word in args.operands]
+    if archive is not None and archive.text != "-":
+        if is_remote(archive):
+            found.reach(archive, sends=creates, account=True)
+        else:
+            (found.write if creates else found.read)(archive)
+    if creates:
+        found.read(*operands, wide=True)
+        if args.has("--remove-files"):
+            found.delete(*operands, wide=True)
+    elif args.has("-x", "--extract", "--get"):
+        found.write(folder if folder is not None else Word("./x"), wide=True)
+        if args.has("-P", "--absolute-names"):
+            found.add("write", "system", "/", wide=True)
+
+
+def _joined(folder: Word, word: Word) -> Word:
+    if folder.text is None or word.text is None:
+        return Word(None, folder.prefix, f"{folder.bare}/{word.bare}", outputs=folder.outputs + word.outputs)
+    return Word(f"{folder.text}/{word.text}", is_glob=word.is_glob)
+
+
+def _zip(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, ("-x", "-i", "-P", "-b", "-t", "-d", "-o", "-w", "-p"))
+    if command.name in ("unzip", "unrar", "bsdunzip", "unar"):
+        found.read(*args.operands[:1])
+        if not args.has("-l", "-p", "-Z", "-t"):
+            found.write(args.first("-d") or Word("./x"), wide=True)
+        return
+    operands = args.operands[1:] if command.name in ("7z", "7za", "7zz", "rar") else args.operands
+    if args.starts("x") or args.starts("e") or args.starts("l") or args.starts("t"):
+        found.read(*operands[:1])
+        return
+    found.write(*operands[:1])
+    found.read(*operands[1:], wide=True)
+    if args.has("-m", "--move", "-sdel"):
+        found.delete(*operands[1:], wide=True)
+
+
+def _sed(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, ("-e", "-f", "-l", "--expression", "--file"))
+    scripts = args.all("-e", "--expression")
+    operands = args.operands if scripts or args.all("-f", "--file") else args.operands[1:]
+    if any(flag == "-i" or flag.startswith("--in-place") for flag in args.flags) or any(
+        name.startswith("--in-place") for name, _ in args.values
+    ):
+        found.write(*operands)
+    found.read(*operands)
+    for script in scripts or list(args.operands[:1]):
+        for target in re.findall(r"(?:^|[;}\n/gp0-9\s])w\s+([^\s;}]+)", script.known):
+            found.write(Word(target))
+
+
+def _yq(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, ("-o", "-p", "-I", "--output-format", "--from-file"))
+    operands = args.operands[1:]
+    if args.has("-i", "--inplace", "--in-place"):
+        found.write(*operands)
+    found.read(*operands)
+
+
+def _gzip(command: Command, args: Args, found: Found) -> None:
+    """They read a file and put another in its place."""
+    for word in args_of(command, ("-S", "-o", "-T", "-p", "-b")).operands:
+        place = found.place(word)
+        found.reads.append(place)
+        if place.scope not in ("system", "unknown"):
+            found.write(word)
+
+
+def _truncate(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, ("-s", "-r", "-l", "-o", "--size", "--reference"))
+    size = args.first("-s", "--size")
+    for word in args.operands:
+        found.write(word)
+        if size is not None and re.fullmatch(r"0+[a-zA-Z]*", size.known):
+            found.delete(word)
+
+
+def _shred(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, ("-n", "-s", "--iterations", "--size", "--random-source", "-l", "-p"))
+    found.delete(*args.operands, wide=args.has("-r", "-R", "--recursive"))
+
+
+def _openssl(command: Command, args: Args, found: Found) -> None:
+    args = args_of(
+        command,
+        (
+            "-in",
+            "-out",
+            "-inkey",
+            "-key",
+            "-keyout",
+            "-connect",
+            "-subj",
+            "-days",
+            "-newkey",
+            "-pass",
+            "-passin",
+            "-passout",
+            "-CAfile",
+            "-cert",
+            "-accept",
+            "-k",
+            "-K",
+            "-iv",
+            "-port",
+        ),
+        single=True,
+    )
+    found.read(*args.all("-in", "-inkey"))
+    found.write(*args.all("-out", "-keyout"))
+    for host in args.all("-connect"):
+        found.reach(host, sends=found.command.stdin.kind in ("command", "file"))
+    if args.starts("s_server"):
+        found.add("network", "unknown", "listens")
+
+
+def _crypt(command: Command, args: Args, found: Found) -> None:
+    args = args_of(
+        command,
+        (
+            "-o",
+            "--output",
+            "-r",
+            "--recipient",
+            "-u",
+            "--local-user",
+            "-i",
+            "--passphrase",
+            "--passphrase-file",
+            "-R",
+            "--batch",
+            "--keyserver",
+            "--homedir",
+        ),
+    )
+    found.write(*args.all("-o", "--output"))
+    if args.has("--export-secret-keys", "--export-secret-key", "--export-secret-subkeys"):
+        found.is_secret = True
+        found.add("read", "credentials", "gpg secret keys")
+    elif args.has("--delete-secret-keys", "--delete-secret-key", "--delete-secret-and-public-key"):
+        found.add("delete", "credentials", "gpg secret keys", wide=True)
+    elif args.has("-d", "--decrypt", "-c", "-e", "-s", "--sign", "--encrypt", "--symmetric"):
+        found.read(*args.operands)
+
+
+def _keygen(command: Command, args: Args, found: Found) -> None:
+    """Keys that are made, changed or looked at: nothing of a private one is printed."""
+    args = args_of(
+        command, ("-f", "-t", "-b", "-C", "-N", "-P", "-a", "-m", "-E", "-R", "-F", "-I", "-n", "-s", "-V", "-z", "-Y", "-O", "-D")
+    )
+    if args.has("-A"):
+        found.add("write", "system", "/etc/ssh")
+
+
+HANDLERS: dict[str, Handler] = {
+    "ssh-keygen": _keygen, "ssh-add": _keygen,
+    "find": _find, "gfind": _find, "rsync": _rsync, "dd": _dd, "gdd": _dd, "dcfldd": _dd, "tar": _tar, "gtar": _tar, "bsdtar": _tar,
+    "zip": _zip, "unzip": _zip, "bsdunzip": _zip, "unar": _zip, "unrar": _zip, "7z": _zip, "7za": _zip, "7zz": _zip, "rar": _zip,
+    "sed": _sed, "gsed": _sed, "yq": _yq, "truncate": _truncate, "shred": _shred, "wipe": _shred, "scrub": _shred, "openssl": _openssl,
+    "gpg": _crypt, "gpg2": _crypt, "age": _crypt,
+    **dict.fromkeys("gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli".split(), _gzip),
+}  # fmt: skip

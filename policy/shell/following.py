@@ -1,0 +1,129 @@
+"""Where data goes between the commands of a text: secrets that are sent away, and shells that are connected with somebody.
+
+Data is followed by commands, not by bytes: what reads a secret prints a secret, whatever it makes of it, unless it is known to print no
+more than
+a count or a hash. A file that a command before has written holds what that command printed.
+"""
+
+from collections.abc import Sequence
+
+from policy.paths import Place
+from policy.shell.commands import Command, Word
+from policy.shell.found import Found
+from policy.shell.habits import SHELLS, SOCKET, feeders
+from policy.shell.net_commands import has_secret_variable
+
+
+def follow(commands: Sequence[Command], found: Sequence[Found]) -> None:
+    """Add the effects of data that goes from command to command."""
+    _Flow(commands, found).follow()
+
+
+class _Flow:
+    """The commands of one text and what is known of each."""
+
+    def __init__(self, commands: Sequence[Command], found: Sequence[Found]) -> None:
+        self.commands, self.found = commands, found
+
+    def follow(self) -> None:
+        """Find what is secret and where it goes; three rounds reach through what is written and read again."""
+        size = len(self.commands)
+        secret, bulk = [False] * size, [False] * size
+        holds: dict[str, tuple[bool, bool]] = {}
+        for _ in range(3):
+            before = (list(secret), list(bulk), dict(holds))
+            for index, (command, found) in enumerate(zip(self.commands, self.found, strict=True)):
+                is_secret, is_bulk = self._reads_secret(command, found, secret, bulk, holds)
+                if found.is_dry:
+                    continue
+                secret[index], bulk[index] = is_secret, is_bulk
+                if is_secret or is_bulk:
+                    for path in found.writes:
+                        was = holds.get(path, (False, False))
+                        holds[path] = (was[0] or is_secret, was[1] or is_bulk)
+            if before == (secret, bulk, holds):
+                break
+        for index, found in enumerate(self.found):
+            self._sent(self.commands[index], found, secret, bulk, holds)
+            self._connected(index, found)
+
+    def _reads_secret(
+        self, command: Command, found: Found, secret: list[bool], bulk: list[bool], holds: dict[str, tuple[bool, bool]]
+    ) -> tuple[bool, bool]:
+        sources = [*feeders(command), *(other for word in command.words for other in word.outputs)]
+        sources += [other for _, word in command.assignments for other in word.outputs]
+        is_secret = found.is_secret or any(secret[i] for i in sources if 0 <= i < len(secret))
+        is_bulk = found.is_bulk or any(bulk[i] for i in sources if 0 <= i < len(bulk))
+        for place in found.reads:
+            held = holds.get(place.path, (False, False))
+            is_secret |= (place.secret and not command.name.startswith("source")) or held[0]
+            is_bulk |= (
+                held[1]
+                or (place.scope in ("root", "home") and place.path not in (".",))
+                or place.scope == "device"
+                or place.path in ("/etc/passwd", "/etc", "/var/log")
+            )
+        wide = any(effect.kind == "read" and effect.wide and effect.scope in ("home", "root", "system") for effect in found.effects)
+        return is_secret or any(has_secret_variable(word) for word in command.words if command.name in ("echo", "printf")), is_bulk or wide
+
+    def _sent(self, command: Command, found: Found, secret: list[bool], bulk: list[bool], holds: dict[str, tuple[bool, bool]]) -> None:
+        if not found.sends:
+            return
+        is_secret, is_bulk = self._reads_secret(command, found, secret, bulk, holds)
+        if any(has_secret_variable(word) for word in found.sent) or (found.tells and self._encodes(found)):
+            is_secret = True
+        is_whole = any(
+            place.whole and place.scope in ("root", "home", "system") and place.path not in (".", "..")
+            for place in self._all_reads(command, found)
+        )
+        for scope, host, account in found.sends:
+            if scope in ("loopback",) or not (is_secret or is_bulk):
+                continue
+            if is_secret or (scope in ("other", "metadata", "unknown") and (not account or (is_whole and scope == "other"))):
+                found.add("secret", scope, host, wide=is_bulk)
+
+    def _encodes(self, found: Found) -> bool:
+        """Is what is sent the output of an encoder, as a name must be?"""
+        indices = [i for word in found.sent for i in word.outputs]
+        indices += [i for index in indices if index < len(self.commands) for i in feeders(self.commands[index])]
+        return any(
+            self.commands[i].name in ("base64", "base32", "xxd", "od", "hexdump", "basenc", "openssl", "gzip")
+            for i in indices
+            if i < len(self.commands)
+        )
+
+    def _all_reads(self, command: Command, found: Found) -> list[Place]:
+        """What a command reads, and what those before it in its pipeline read."""
+        reads = list(found.reads)
+        seen = 0
+        while (before := feeders(command)) and seen < 20:
+            command = self.commands[before[0]]
+            reads += self.found[before[0]].reads if not self.found[before[0]].is_dry else []
+            seen += 1
+        return reads
+
+    def _connected(self, index: int, found: Found) -> None:
+        """A shell whose input or output is a connection is somebody else's shell."""
+        command = self.commands[index]
+        is_shell = command.name in SHELLS or any(program.language == "sh" for program in command.programs)
+        sockets = [match[1] for redirect in command.redirects if (match := SOCKET.match(redirect.target.known)) is not None]
+        if command.name == "exec" and sockets:
+            is_shell = True
+        if sockets and (is_shell or not command.name):
+            scope = found.scope_of_host(Word(sockets[0]))
+            if is_shell or any(redirect.op == "<>" for redirect in command.redirects):
+                found.add("execute", "other" if scope in ("unknown", "listed") else scope, f"a shell for {sockets[0]}")
+        if is_shell and command.feeds is not None and 0 <= command.feeds < len(self.found):
+            after = self.found[command.feeds]
+            interactive = any(word.known in ("-i", "-li", "-il") for word in command.words[1:]) or command.stdin.kind in (
+                "file",
+                "command",
+                "unknown",
+            )
+            before = feeders(command)
+            from_net = any(effect.kind == "network" for i in before if i < len(self.found) for effect in self.found[i].effects)
+            for scope, host, _ in after.sends:
+                if after.command.name in ("nc", "ncat", "netcat", "telnet", "socat", "openssl", "nc.traditional", "nc.openbsd") and (
+                    interactive or from_net
+                ):
+                    found.add("execute", "other" if scope == "unknown" else scope, f"a shell for {host}")

@@ -1,0 +1,423 @@
+"""Commands that speak with other hosts: what they fetch and where it is put, what they send, and who gets a shell by them."""
+
+import re
+
+from policy.effects import Scope
+from policy.network import host_of
+from policy.shell.args import Args, args_of, tail
+from policy.shell.commands import Command, Word
+from policy.shell.file_commands import is_remote
+from policy.shell.found import SECRET_NAME, Found, Handler
+
+_CURL = tuple(
+    """-d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z -t -P --data --data-raw --data-binary --data-urlencode
+    --data-ascii --json --form
+    --form-string --upload-file --output --header --user --proxy --user-agent --referer --cookie --cookie-jar --config --max-time --request
+    --write-out --range
+    --cert --key --cacert --connect-timeout --retry --retry-delay --url --unix-socket --resolve --interface --limit-rate --output-dir
+    --dump-header -D
+    --oauth2-bearer --proxy-user --connect-to --dns-servers --netrc-file --trace --trace-ascii --max-redirs --next --ciphers --proto --tlsv
+    --url-query
+    --create-file-mode --max-filesize --speed-limit --hostpubsha256 --pass --preproxy --socks5 --socks5-hostname --variable --doh-url
+    --abstract-unix-socket""".split()
+)
+_CURL_DATA = (
+    "-d",
+    "--data",
+    "--data-raw",
+    "--data-binary",
+    "--data-urlencode",
+    "--data-ascii",
+    "--json",
+    "-F",
+    "--form",
+    "--form-string",
+    "--url-query",
+)
+
+
+def _curl(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, _CURL)
+    data = args.all(*_CURL_DATA)
+    uploads = args.all("-T", "--upload-file")
+    for word in data:
+        _curl_data(word, found)
+    for word in uploads:
+        if word.text not in ("-", "."):
+            found.read(word)
+    found.read(*args.all("-K", "--config", "--netrc-file"))
+    method = args.first("-X", "--request")
+    sends = bool(data or uploads) or (method is not None and method.known.upper() in ("POST", "PUT", "PATCH"))
+    if any("docker.sock" in word.known or "containerd.sock" in word.known for word in args.all("--unix-socket")):
+        found.add("privilege", "system", "the container engine's socket")
+    urls = [*args.operands, *args.all("--url")]
+    for url in urls:
+        if url.known.lower().startswith("file:"):
+            found.read(url)
+            continue
+        found.reach(url, sends=sends or _carries(url, found))
+        if method is not None and method.known.upper() == "DELETE":
+            found.add(
+                "delete",
+                "unknown",
+                url.known,
+                wide=bool(
+                    re.search(
+                        r"/(?:_all|\*|_all_dbs)?/?$", url.known.partition("://")[2].partition("?")[0].replace(host_of(url.known), "", 1)
+                    )
+                ),
+            )
+    _fetched(
+        urls,
+        args.all("-o", "--output", "--dump-header", "-D", "-c", "--cookie-jar", "--trace", "--trace-ascii"),
+        args.has("-O", "--remote-name", "--remote-name-all"),
+        args.first("--output-dir"),
+        found,
+    )
+
+
+def _curl_data(word: Word, found: Found) -> None:
+    at = re.match(r"(?:[^=@]*=)?[@<]", word.text if word.text is not None else word.prefix)
+    if at is not None:
+        path = tail(word, at.end())
+        name = path.known.partition(";")[0]
+        if name != "-":
+            found.read(Word(name) if path.text is not None else path)
+    else:
+        found.sent.append(word)
+
+
+def _carries(url: Word, found: Found) -> bool:
+    """Does the URL carry what is known only when it runs: another command's output, or a variable?"""
+    if url.text is None and (url.outputs or url.variables):
+        found.sent.append(url)
+        return True
+    return False
+
+
+def _fetched(urls: list[Word], targets: list[Word], by_name: bool, folder: Word | None, found: Found) -> None:
+    """Note what is written of what comes, so that running it later is known to run what a host sent."""
+    scope = max((found.scope_of_host(url) for url in urls), key=lambda s: _DOUBT.get(s, 0), default=None)
+    for target in targets:
+        if target.text != "-":
+            found.write(target)
+            found.downloads.append((found.place(target).path, scope or "unknown"))
+    if by_name:
+        for url in urls:
+            name = url.known.partition("?")[0].rstrip("/").rpartition("/")[2] or "index.html"
+            path = Word(f"{folder.known}/{name}" if folder is not None else name)
+            found.write(path)
+            found.downloads.append((found.place(path).path, scope or "unknown"))
+
+
+_DOUBT = {"listed": 1, "loopback": 1, "private": 2, "unknown": 3, "other": 4, "metadata": 5}
+_WGET = tuple(
+    """-O -o -a -i -P -U -e -t -T -w -Q -l -A -R -D -I -X -B --output-document --output-file --input-file --directory-prefix --user-agent
+    --header --post-data --post-file
+    --body-data --body-file --method --user --password --load-cookies --save-cookies --timeout --tries --wait --limit-rate --level --accept
+    --reject --domains
+    --use-askpass --execute --ca-certificate --cut-dirs --include-directories --exclude-directories --base --config --referer
+    --default-page""".split()
+)
+
+
+def _wget(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, _WGET)
+    found.read(*args.all("--post-file", "--body-file", "-i", "--input-file"))
+    data = args.all("--post-data", "--body-data")
+    found.sent += data
+    sends = bool(data or args.all("--post-file", "--body-file"))
+    for word in args.all("--use-askpass"):
+        found.add("execute", found.place(word).scope, word.known)
+    urls = list(args.operands)
+    for url in urls:
+        found.reach(url, sends=sends or _carries(url, found))
+    outputs = args.all("-O", "--output-document")
+    _fetched(urls, outputs, not outputs and command.name != "http", args.first("-P", "--directory-prefix"), found)
+    found.write(*args.all("-o", "-a", "--output-file", "--save-cookies"))
+
+
+def _httpie(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, ("-a", "--auth", "-o", "--output", "--session", "-A", "--verify", "--cert", "--timeout"))
+    operands = [w for w in args.operands if w.known.upper() not in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")]
+    items = operands[1:]
+    for word in items:
+        path = re.match(r"[^@=:]*(?:@|=@|:=@)", word.known)
+        if path is not None:
+            found.read(tail(word, path.end()))
+        else:
+            found.sent.append(word)
+    for url in operands[:1]:
+        found.reach(url, sends=bool(items) or command.stdin.kind != "none" or _carries(url, found))
+    found.write(*args.all("-o", "--output"))
+
+
+_SHELLS = re.compile(r"(?:.*/)?(?:ba|da|z|k|c|tc|a|fi)?sh(?:\s.*)?|(?:.*/)?(?:cmd(?:\.exe)?|powershell(?:\.exe)?|pwsh|busybox)(?:\s.*)?")
+
+
+def _netcat(command: Command, args: Args, found: Found) -> None:
+    args = args_of(
+        command,
+        (
+            "-e",
+            "-c",
+            "--exec",
+            "--sh-exec",
+            "--lua-exec",
+            "-p",
+            "-s",
+            "-w",
+            "-i",
+            "-q",
+            "-x",
+            "-X",
+            "-I",
+            "-O",
+            "-T",
+            "-V",
+            "-o",
+            "-g",
+            "-G",
+            "-m",
+            "--proxy",
+            "-P",
+        ),
+    )
+    programs = args.all("-e", "-c", "--exec", "--sh-exec", "--lua-exec")
+    listens = args.has("-l", "--listen", "-L")
+    scope: Scope = "unknown"
+    if args.operands and not listens and not re.fullmatch(r"\d+", args.operands[0].known):
+        scans = args.has("-z")
+        scope = found.reach(args.operands[0], sends=not scans and command.stdin.kind in ("command", "file", "text", "unknown"))
+    elif listens:
+        found.add("network", "unknown", "listens")
+    for word in programs:
+        if re.match(r"(?:.*/)?(?:echo|printf|date|hostname|uptime|true|yes|fortune|cat [^;|&]*)(?:\s[^;|&`$]*)?$", word.known):
+            continue
+        # whoever is on the other side gives commands
+        found.add("execute", scope if scope in ("private", "loopback") and not _SHELLS.fullmatch(word.known) else "other", word.known)
+
+
+def _socat(command: Command, args: Args, found: Found) -> None:
+    texts = [word.known for word in command.words[1:]]
+    runs = any(re.match(r"(?i)(?:exec|system|shell):", text) for text in texts)
+    for word in command.words[1:]:
+        text = word.known
+        if (
+            peer := re.match(
+                r"(?i)(?:tcp|tcp4|tcp6|udp|udp4|udp6|openssl|ssl|sctp|socks\w*|proxy|dtls)(?:-connect|-client|"
+                r"-sendto)?:([^:,]+)",
+                text,
+            )
+        ) is not None:
+            scope = found.reach(Word(peer[1]), sends=True)
+            if runs:
+                found.add("execute", "other" if scope != "loopback" else scope, text)
+        elif re.match(r"(?i)(?:tcp|udp|openssl|ssl|sctp)\d?-(?:l|listen|recv\w*):", text):
+            found.add("network", "unknown", "listens")
+            if runs:
+                found.add("execute", "other", text)
+        elif (path := re.match(r"(?i)(?:file|open|gopen|create):([^,]+)", text)) is not None:
+            found.read(Word(path[1]))
+
+
+_SSH = ("-p", "-i", "-l", "-o", "-F", "-J", "-L", "-R", "-D", "-W", "-w", "-b", "-c", "-e", "-m", "-S", "-E", "-O", "-Q", "-B", "-I", "-P")
+
+
+def _ssh(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, _SSH)
+    host = args.operands[0] if args.operands else Word("")
+    scope = found.reach(host, sends=True, account=True) if host.known or host.text is None else "unknown"
+    for word in args.all("-o"):
+        setting = re.match(r"(?i)(?:proxycommand|localcommand|knownhostscommand|pkcs11provider)[ =]\s*(.*)", word.known)
+        if setting is not None and not re.match(r"(?:none|ssh |nc |ncat |connect |cloudflared access|aws ssm|sh -c .?aws ssm)", setting[1]):
+            found.add("execute", "unknown", setting[1])
+        if re.match(r"(?i)permitlocalcommand[ =]yes", word.known):
+            found.add("execute", "unknown", word.known)
+    for word in args.all("-R"):
+        # whoever is there gets in here
+        found.add("defence", scope, f"-R {word.known}")
+
+
+def _scp(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, ("-P", "-i", "-o", "-F", "-l", "-c", "-J", "-S", "-b", "-X", "-B", "-R", "-s", "-D"))
+    *sources, target = args.operands or (Word(""),)
+    for word in sources:
+        if is_remote(word):
+            found.reach(word)
+        else:
+            found.read(word, wide=args.has("-r", "-R"))
+    if is_remote(target):
+        found.reach(target, sends=bool(sources), account=True)
+    elif sources:
+        found.write(target)
+        for word in sources:
+            if is_remote(word):
+                name = word.known.rpartition("/")[2]
+                found.downloads.append((found.place(target).path, found.scope_of_host(word)))
+                found.downloads.append((found.place(Word(f"{target.known}/{name}")).path, found.scope_of_host(word)))
+    for word in args.all("-S", "-D"):
+        found.add("execute", "unknown", word.known)
+
+
+def _ftp(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, ("-u", "-p", "-e", "-c", "-P", "-m", "-U", "-f", "-l", "-d", "-o"))
+    files = args.operands
+    if command.name in ("ftpput", "ncftpput", "tftp", "smbclient"):
+        for word in args.all("-l"):
+            found.read(word)
+        for word in files[1:]:
+            if not word.known.startswith("-"):
+                found.reads.append(found.place(word))
+    for word in args.all("-c", "-e"):
+        for path in re.findall(r"(?:^|[;\s])m?put\s+(?:-\S+\s+)*(\S+)", word.known):
+            found.read(Word(path))
+    for word in files[:1]:
+        found.reach(word, sends=True)
+
+
+def _lookup(command: Command, args: Args, found: Found) -> None:
+    """`dig`, `ping` and the like: a name that is made of data tells it to whoever answers for the domain."""
+    args = args_of(
+        command,
+        (
+            "-c",
+            "-i",
+            "-W",
+            "-w",
+            "-s",
+            "-p",
+            "-t",
+            "-I",
+            "-q",
+            "-x",
+            "-b",
+            "-k",
+            "-f",
+            "-m",
+            "-n",
+            "-M",
+            "-Q",
+            "-R",
+            "-l",
+            "-S",
+            "-T",
+            "-e",
+        ),
+    )
+    for word in args.all("-p"):
+        if command.name.startswith("ping") and (word.text is None or len(word.known) > 6):
+            found.sent.append(word)
+            found.sends.append(("other", " ".join(args.texts), False))
+    for word in args.operands:
+        text = word.known
+        if word.text is None and word.outputs:
+            found.sent.append(word)
+            found.sends.append(("other" if "." in word.bare.strip(".") else "unknown", text, False))
+            found.tells = True
+        elif "." in text or ":" in text:
+            found.add("network", found.scope_of_host(Word(text.lstrip("@"))), text)
+
+
+def _mail(command: Command, args: Args, found: Found) -> None:
+    args = args_of(
+        command,
+        (
+            "-s",
+            "-a",
+            "-A",
+            "-c",
+            "-b",
+            "-r",
+            "-S",
+            "-t",
+            "-u",
+            "-f",
+            "-m",
+            "-o",
+            "-xu",
+            "-xp",
+            "--attach",
+            "--to",
+            "--from",
+            "--server",
+            "--body",
+        ),
+    )
+    found.read(*args.all("-a", "-A", "--attach"))
+    for word in [*args.operands, *args.all("--to", "-t")]:
+        if "@" in word.known or word.text is None:
+            found.sends.append((found.scope_of_host(word) if word.text is not None else "unknown", word.known, False))
+            found.add("network", found.scope_of_host(word), word.known)
+
+
+def _tunnel(command: Command, args: Args, found: Found) -> None:
+    """Programs that let the world reach a port of this machine."""
+    joined = " ".join(word.known for word in command.words[1:])
+    if command.name == "cloudflared":
+        opens = bool(re.search(r"--url\b|tunnel .*\brun\b|--hello-world|--unix-socket", joined))
+    elif command.name == "tailscale":
+        opens = False
+    else:
+        opens = bool(args.operands or args.flags) and args.texts[:1] not in (
+            ["verify"],
+            ["version"],
+            ["help"],
+            ["update"],
+            ["config"],
+            ["authtoken"],
+            ["diagnose"],
+            ["completion"],
+            ["service"],
+        )
+    found.add("defence" if opens else "network", "other", joined)
+
+
+def _rclone(command: Command, args: Args, found: Found) -> None:
+    args = args_of(
+        command,
+        ("--config", "--transfers", "--exclude", "--include", "--filter", "--bwlimit", "--max-age", "--min-age", "--drive-shared-with-me"),
+    )
+    if not args.operands:
+        return
+    verb, *paths = args.operands
+    remote = [w for w in paths if re.match(r"[\w-]*:|:[a-z]+[,:]", w.known)]
+    if verb.known in ("copy", "sync", "move", "copyto", "moveto", "bisync") and len(paths) == 2:
+        source, target = paths
+        if source not in remote:
+            found.read(source, wide=True)
+        if target in remote:
+            found.sends.append(("unknown", target.known, True))
+            found.add("network", "unknown", target.known)
+        else:
+            found.write(target, wide=True)
+        if verb.known == "sync":
+            found.add("delete", "unknown" if target in remote else found.place(target).scope, target.known, wide=True)
+    elif verb.known in ("purge", "delete", "deletefile", "rmdirs", "cleanup"):
+        for word in paths:
+            found.add("delete", "unknown" if word in remote else found.place(word).scope, word.known, wide=verb.known != "deletefile")
+    elif verb.known == "config" and paths[:1] and paths[0].known in ("show", "dump"):
+        found.is_secret = True
+        found.add("read", "credentials", "rclone config")
+
+
+def has_secret_variable(word: Word) -> bool:
+    """Is a variable in it whose name says that it holds a secret?"""
+    return any(SECRET_NAME.search(name) for name in word.variables)
+
+
+HANDLERS: dict[str, Handler] = {
+    "curl": _curl, "curlie": _curl, "wget": _wget, "wget2": _wget, "aria2c": _wget, "axel": _wget, "lwp-download": _wget, "http": _httpie,
+    "https": _httpie,
+    "xh": _httpie, "xhs": _httpie, "nc": _netcat, "ncat": _netcat, "netcat": _netcat, "nc.traditional": _netcat, "nc.openbsd": _netcat,
+    "socat": _socat,
+    "ssh": _ssh, "autossh": _ssh, "scp": _scp, "sftp": _scp, "pscp": _scp, "ftp": _ftp, "lftp": _ftp, "ncftp": _ftp, "ncftpput": _ftp,
+    "ftpput": _ftp, "tftp": _ftp,
+    "smbclient": _ftp, "telnet": _ftp, "dig": _lookup, "drill": _lookup, "nslookup": _lookup, "host": _lookup, "ping": _lookup,
+    "ping6": _lookup, "fping": _lookup,
+    "traceroute": _lookup, "whois": _lookup, "mail": _mail, "mailx": _mail, "mutt": _mail, "sendmail": _mail, "swaks": _mail,
+    "sendemail": _mail, "msmtp": _mail,
+    "ngrok": _tunnel, "cloudflared": _tunnel, "lt": _tunnel, "localtunnel": _tunnel, "bore": _tunnel, "frpc": _tunnel, "chisel": _tunnel,
+    "tailscale": _tunnel,
+    "rclone": _rclone,
+}  # fmt: skip

@@ -1,0 +1,254 @@
+"""Installing and publishing: whose code an install runs, from a known index, a host, a repository or a folder."""
+
+import re
+from functools import cache
+
+from policy.effects import Scope
+from policy.shell.args import Args, args_of
+from policy.shell.commands import Command, Word
+from policy.shell.found import Found, Handler
+from policy.shell.guards import is_guard
+
+_DASHES = "--"
+_INDEXES = (
+    "-i",
+    "-f",
+    "-s",
+    *(
+        _DASHES + name
+        for name in (
+            "index-url",
+            "extra-index-url",
+            "find-links",
+            "index",
+            "default-index",
+            "registry",
+            "source",
+            "repo",
+            "repository",
+            "repositoryurl",
+            "add-source",
+            "clear-sources",
+            "add-repository",
+        )
+    ),
+)
+_VALUED = {
+    "pip": "-r -c -t -e -i -f --requirement --constraint --target --editable --prefix --root --python --log --cache-dir "
+    "--proxy --index-strategy --only-binary --no-binary",
+    "npm": "--prefix --tag --registry --workspace -w --userconfig --cache -C --filter",
+    "apt": "-o -t -c --option --target-release --config-file",
+    "gem": "-v --version -i -n --install-dir --source -s -P",
+    "cargo": "--version --git --branch --tag --rev --path --root --registry --index --features -F --target -j",
+    "go": "-o -ldflags -tags -mod -modfile",
+    "dnf": "--repo --enablerepo --disablerepo --releasever --installroot --setopt -x -c",
+    "conda": "-n -p -c --name --prefix --channel -f --file --override-channels",
+    "brew": "", "apk": "-X --repository -t -p --root --keys-dir", "pacman": "-b -r --config --root --dbpath",
+    "helm": "--repo --version -f --values --set -n --namespace --kube-context",
+    "docker": "",
+}  # fmt: skip
+_INSTALLS = frozenset(
+    "install i add ci in update upgrade up get localinstall reinstall groupinstall exec dlx create require global "
+    "build-dep tap full-upgrade dist-upgrade inject run tool sync".split()
+)
+_REMOVES = frozenset("remove purge uninstall erase autoremove rm un del delete autopurge".split())
+_LOCAL = re.compile(
+    r"(?:\.{0,2}/|~|/).*|.*\.(?:whl|tar\.gz|tgz|zip|deb|rpm|apk|gem|snap|pkg|pkg\.tar\.\w+|flatpak|msi|jar|vsix)|"
+    r"\.(?:\[.*\])?|\.\.(?:\[.*\])?|file:.*|link:.*"
+)
+_URL = re.compile(
+    r"(?:[\w\[\]-]+\s*@\s*)?(?:git\+|hg\+|svn\+|bzr\+)?(?:https?|git|ssh|ftp|svn)(?:\+\w+)?://.*|git@.*:.*|"
+    r"(?:[\w.-]+@)?(?:github|gitlab|bitbucket|gist):.*",
+    re.DOTALL,
+)
+
+
+def source_of(word: Word, found: Found) -> Scope:
+    """Return where a package comes from, as the word names it: a host, a place in files, or the usual index."""
+    text = word.known
+    if _URL.fullmatch(text):
+        text = re.sub(r"^(?:[\w\[\]-]+\s*@\s*)?(?:git|hg|svn|bzr)\+", "", text)
+        if re.match(r"(?:github|gitlab|bitbucket|gist):", text):
+            return "listed"
+        return found.scope_of_host(Word(text))
+    if word.text is None and not word.prefix:
+        # a name for the usual index, as far as one can tell
+        return "listed"
+    if _LOCAL.fullmatch(text):
+        place = found.place(word)
+        return found.downloaded(place.path) or place.scope
+    return "listed"
+
+
+def _install(command: Command, args: Args, found: Found, words: "tuple[Word, ...]") -> None:
+    for word in words:
+        scope = source_of(word, found)
+        if command.name == "go" and re.match(r"[\d.]+(?::\d+)?/", word.known):
+            scope = found.scope_of_host(word)
+        found.add("execute", "project" if scope == "home" and word.known.startswith(".") else scope, word.known)
+    if not words:
+        found.add("execute", "listed", " ".join(word.known for word in command.words[:3]))
+
+
+@cache
+def _options(family: str) -> tuple[str, ...]:
+    return (*_VALUED.get(family, "").split(), _DASHES + "trusted-host", *(option for option in _INDEXES if len(option) > 2))
+
+
+def _indexes(args: Args, family: str, found: Found) -> None:
+    short = {"pip": ("-i", "-f"), "gem": ("-s",), "apk": ("-X", "--repository"), "dnf": ("--repofrompath",)}.get(family, ())
+    for word in args.all(*(option for option in _INDEXES if len(option) > 2), *short):
+        if "/" in word.known or "." in word.known:
+            scope = found.scope_of_host(word) if "://" in word.known else found.place(word).scope
+            found.add("execute", scope, word.known)
+    for word in args.all(_DASHES + "trusted-host"):
+        scope = found.scope_of_host(word)
+        found.add("defence" if scope in ("other", "listed", "unknown") else "network", scope, word.known)
+
+
+def _manager(command: Command, args: Args, found: Found) -> None:
+    """Managers with verbs: `pip install x`, `npm i`, `apt-get install x`."""
+    family = _FAMILIES.get(command.name, "pip")
+    args = args_of(command, _options(family))
+    operands = list(args.operands)
+    while operands and operands[0].known in ("pip", "tool", "global", "tools", "pip3"):
+        operands.pop(0)
+    if not operands:
+        if command.name in ("yarn", "pnpm", "bun", "bundle", "composer"):
+            found.add("execute", "listed", command.name)
+        return
+    verb, rest = operands[0].known.lower(), tuple(operands[1:])
+    _indexes(args, family, found)
+    if verb in ("config", "set", "c"):
+        _configure(verb, [word.known for word in rest], found)
+    elif verb in ("run", "run-script", "test", "start", "t", "exec") and family in ("npm", "pip", "cargo", "go"):
+        found.add("execute", "listed" if verb == "exec" and family == "npm" else "project", " ".join(word.known for word in rest[:2]))
+        if family == "go":
+            _install(command, args, found, tuple(w for w in rest[:1] if _URL.fullmatch(w.known)) or (Word("."),))
+    elif verb in _INSTALLS:
+        if family == "cargo":
+            rest = (*rest, *args.all("--git", "--path"))
+        rest = (*rest, *args.all("-e", "--editable"))
+        for word in args.all("-r", "--requirement"):
+            found.read(word)
+            if "://" in word.known:
+                found.add("execute", found.scope_of_host(word), word.known)
+        _install(command, args, found, rest)
+        if any(t in ("-g", "--global") for t in args.flags):
+            pass
+    elif verb in _REMOVES:
+        _remove(rest, found)
+    elif verb in ("publish", "push", "upload", "login", "adduser", "owner", "yank", "unpublish", "deprecate"):
+        found.add("network", "listed", " ".join(word.known for word in operands))
+        if verb in ("unpublish", "yank"):
+            found.add("delete", "unknown", " ".join(word.known for word in rest), wide=verb == "unpublish")
+    if family in ("apt", "dnf"):
+        _unchecked(args, found)
+
+
+def _unchecked(args: Args, found: Found) -> None:
+    for word in args.all("-o", "--option"):
+        if (
+            hook := re.match(
+                r"(?i)(?:apt::|dpkg::)?[\w:-]*(?:pre-invoke|post-invoke|pre-install-pkgs|post-invoke-success)[\w:{}-]*=?(.*)", word.known
+            )
+        ) is not None:
+            found.add("execute", "unknown", hook[1])
+            if found.command.is_root:
+                found.add("privilege", "root", hook[1])
+    if args.has(
+        "--allow-unauthenticated",
+        "--nogpgcheck",
+        "--no-gpg-checks",
+        "--no-gpg-check",
+        "--allow-insecure-repositories",
+        "--force-yes",
+        "--allow-untrusted",
+    ):
+        found.add("defence", "system", "packages without signatures")
+
+
+def _configure(verb: str, texts: list[str], found: Found) -> None:
+    joined = " ".join(texts)
+    if (url := re.search(r"(?i)(?:registry|index.url|find.links|proxy|repository|source)[ =]+(\S+://\S+)", joined)) is not None:
+        scope = found.scope_of_host(Word(url[1]))
+        if scope == "other":
+            found.add("persistence", "startup", joined)
+        found.add("network", scope, url[1])
+    if re.search(
+        r"(?i)strict-ssl[ =]+false|trusted-host|ssl_verify[ =]+false|unsafe-perm[ =]+true|secure-http[ =]+false|ssl-verify[ "
+        r"=]+(?:0|false)",
+        joined,
+    ):
+        found.add("defence", "unknown", joined)
+    if re.search(r"(?i)(?:script-shell|node-options|git)[ =]+\S*(?:/|--require|-r )", joined):
+        found.add("persistence", "startup", joined)
+
+
+def _remove(words: "tuple[Word, ...]", found: Found) -> None:
+    for word in words:
+        if is_guard(word.known):
+            found.add("defence", "system", word.known)
+        elif word.known in ("*", ".*", "~i", "^.*$"):
+            found.add("delete", "system", word.known, wide=True)
+
+
+def _dpkg(command: Command, args: Args, found: Found) -> None:
+    if args.has("-i", "--install", "-U", "--upgrade", "-F", "--unpack") or any(
+        re.fullmatch(r"-[a-z]*[iUF][a-z]*", flag) for flag in args.flags
+    ):
+        _install(command, args, found, tuple(args.operands))
+    elif args.has("-r", "-P", "--remove", "--purge", "-e", "--erase"):
+        _remove(tuple(args.operands), found)
+
+
+def _pacman(command: Command, args: Args, found: Found) -> None:
+    if args.has("-U", "--upgrade") or args.has("-S", "--sync"):
+        if not args.has("-s", "-i", "-l", "--search", "--info"):
+            _install(command, args, found, tuple(args.operands))
+        if args.has("-c"):
+            return
+    elif args.has("-R", "--remove"):
+        _remove(tuple(args.operands), found)
+
+
+def _runner(command: Command, args: Args, found: Found) -> None:
+    """`npx x`, `pipx run x`, `uvx x`, `bunx x`: a package is fetched and run at once."""
+    args = args_of(command, ("-p", "--package", "--from", "--spec", "--with", "-c", "--call", "--python"))
+    operands = [word for word in args.operands if word.known not in ("run", "runpip")]
+    for word in [*operands[:1], *args.all("-p", "--package", "--from", "--spec", "--with")]:
+        found.add("execute", source_of(word, found), word.known)
+
+
+def _twine(command: Command, args: Args, found: Found) -> None:
+    args = args_of(command, ("-r", "--repository", "--repository-url", "-u", "-p", "--config-file"))
+    found.read(*args.operands[1:])
+    for word in args.all("--repository-url"):
+        found.reach(word, sends=True)
+
+
+def _make(command: Command, args: Args, found: Found) -> None:
+    found.add("execute", "project", " ".join(args.texts))
+
+
+_FAMILIES = {
+    **dict.fromkeys("pip pip3 uv poetry pdm pipenv pipx rye hatch easy_install pip2".split(), "pip"),
+    **dict.fromkeys("npm yarn pnpm bun cnpm lerna rush deno jsr".split(), "npm"),
+    **dict.fromkeys("apt apt-get aptitude apt-fast nala".split(), "apt"),
+    **dict.fromkeys("dnf yum zypper microdnf tdnf rpm-ostree".split(), "dnf"),
+    **dict.fromkeys("gem bundle bundler".split(), "gem"), "cargo": "cargo", "go": "go", "apk": "apk", "brew": "brew", "conda": "conda",
+    "mamba": "conda",
+    "micromamba": "conda",
+    **dict.fromkeys(
+        "snap flatpak port nix-env guix emerge xbps-install opkg pkg composer cpan cpanm luarocks opam mix stack cabal dotnet nuget "
+        "ansible-galaxy krew choco winget scoop asdf mise sdk pear pecl vcpkg conan raco code cursor".split(),
+        "brew",
+    ),
+}  # fmt: skip
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(_FAMILIES, _manager), "dpkg": _dpkg, "rpm": _dpkg, "pacman": _pacman, "yay": _pacman, "paru": _pacman, "npx": _runner,
+    "uvx": _runner, "bunx": _runner,
+    "pnpx": _runner, "twine": _twine, "make": _make, "gmake": _make, "just": _make, "task": _make, "rake": _make, "gradle": _make,
+    "gradlew": _make, "mvn": _make,
+    "mvnw": _make, "ant": _make, "sbt": _make, "bazel": _make, "tox": _make, "invoke": _make, "fab": _make,
+}  # fmt: skip

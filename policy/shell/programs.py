@@ -1,0 +1,401 @@
+"""Commands that run program text: shells, interpreters, and tools one of whose options is a command."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from policy.shell.builtins import run_text, run_values
+from policy.shell.carried import commands_in, quietly
+from policy.shell.commands import Program, Word
+from policy.shell.machine import Machine
+from policy.shell.state import Call, Out, base_name, texts
+from policy.shell.values import Field, is_known
+from policy.shell.wrapping import after_options
+
+SHELLS = frozenset("sh bash dash zsh ksh ksh93 mksh pdksh lksh ash rbash fish yash posh csh tcsh osh elvish xonsh nu".split())
+_STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev/tty")
+LANGUAGES: dict[str, tuple[str, str]] = {
+    "python": ("python", "c"), "python2": ("python", "c"), "python3": ("python", "c"), "pypy": ("python", "c"), "pypy3": ("python", "c"),
+    "ipython": ("python", "c"), "perl": ("perl", "eE"), "ruby": ("ruby", "e"), "irb": ("ruby", "e"), "node": ("node", "ep"),
+    "nodejs": ("node", "ep"), "deno": ("node", ""), "bun": ("node", "ep"), "php": ("php", "rBRE"), "lua": ("lua", "e"),
+    "luajit": ("lua", "e"), "tclsh": ("tcl", ""), "expect": ("tcl", "c"), "awk": ("awk", ""), "gawk": ("awk", "e"), "mawk": ("awk", ""),
+    "nawk": ("awk", ""), "sed": ("sed", "e"), "gsed": ("sed", "e"), "psql": ("sql", "c"), "mysql": ("sql", "e"), "mariadb": ("sql", "e"),
+    "sqlite3": ("sql", ""), "osascript": ("applescript", "e"), "rscript": ("r", "e"), "r": ("r", "e"), "julia": ("julia", "eE"),
+    "guile": ("scheme", "c"), "ed": ("ed", ""), "ex": ("vim", "c"), "vi": ("vim", "c"), "vim": ("vim", "c"), "nvim": ("vim", "c"),
+    "emacs": ("lisp", ""), "jshell": ("java", ""), "groovy": ("groovy", "e"), "tsx": ("node", "e"), "ts-node": ("node", "e"),
+    "sqlcmd": ("sql", "Q"), "clickhouse-client": ("sql", "q"), "duckdb": ("sql", "c"), "cqlsh": ("sql", "e"), "mongosh": ("node", ""),
+    "mongo": ("node", ""), "redis-cli": ("redis", ""), "bc": ("bc", ""), "dc": ("dc", ""), "m4": ("m4", ""), "gnuplot": ("gnuplot", "e"),
+}  # fmt: skip
+"""Interpreters: their language, and the options that take program text."""
+_LONG_TEXTS = ("--eval", "--print", "--execute", "--command", "--expression", "--quiet-eval")
+_OPTION_VALUES = {
+    "python": "WXmQ", "perl": "ImMCDx", "ruby": "IrCEKWFT", "node": "r", "php": "dcztS", "lua": "l", "awk": "FvfilE", "sed": "fl",
+    "sql": "hUdpPutDSF", "vim": "TuUirwWS",
+}  # fmt: skip
+_MAX_RUNS = 32
+_FIRST_IS_TEXT = ("awk", "sed")
+_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_AWK_RUNS = re.compile(rf"system\s*\(\s*{_QUOTED}\s*\)|(?<!\|)\|\s*&?\s*{_QUOTED}|{_QUOTED}\s*\|\s*&?\s*getline", re.DOTALL)
+_AWK_MAKES = re.compile(
+    r"\bsystem\s{0,9}\(\s{0,9}[^\"\s)]|(?<!\|)\|\s{0,9}&?\s{0,9}\"(?:[^\"\s]{0,99}/)?(?:ba|da|z|k)?sh\b|"
+    r"\bprintf?\b[^;{}\n|]{0,60}\|\s{0,9}&?\s{0,9}[a-zA-Z$(]|[\w)\]]\s{0,9}\|\s{0,9}&?\s{0,9}getline"
+)
+_SED_MAKES = re.compile(
+    r"(?:^|[;\n}\d$/])[ \t]{0,9}e[ \t]{0,9}(?:$|[;\n}])|s([^\w\s\\])(?:(?!\1).){0,500}\1(?:(?!\1).){0,500}\1[0-9gpiIm]{0,9}e"
+)
+_SED_RUNS = re.compile(r"(?:^|[;\n{}\d$/])[ \t]{0,9}e[ \t]+([^\n]+)")
+_VIM_RUNS = re.compile(r"(?:^|[:|+\n])[ \t]{0,9}(?:silent!?[ \t]{0,9})?\d{0,9},?[\d$%.]{0,9}(?:[rw][ \t]{0,9})?![ \t]*([^\n]+)")
+_ED_RUNS = re.compile(r"(?m)^(?:[\d,$%]{0,9}[rew][ \t]{1,9})?![ \t]*(.+)$")
+_APPLE_RUNS = re.compile(rf"do shell script {_QUOTED}")
+_LISP_RUNS = re.compile(rf"\((?:(?:async-)?shell-command(?:-to-string)?|call-process-shell-command|compile)\s{{1,9}}{_QUOTED}")
+_SQL_RUNS = re.compile(r"(?m)(?:^|\s)(?:\\!|\.shell|\.system|system)[ \t]+([^;\n]+)|(?i:\bprogram)\s{1,9}'((?:[^']|'')+)'")
+_TCL_RUNS = re.compile(r"(?:^|[;\n])[ \t]{0,20}(?:spawn|exec|system)[ \t]+([^;\n]+)")
+_GDB_RUNS = re.compile(r"^\s*(?:shell|!|pipe)\s*(.+)$|^\s*(?:call|print|p)\b.*system\s*\(\s*\"([^\"]+)\"")
+_RUNS_OF: dict[str, re.Pattern[str]] = {
+    "awk": _AWK_RUNS,
+    "sed": _SED_RUNS,
+    "vim": _VIM_RUNS,
+    "ed": _ED_RUNS,
+    "sql": _SQL_RUNS,
+    "tcl": _TCL_RUNS,
+    "applescript": _APPLE_RUNS,
+    "lisp": _LISP_RUNS,
+}
+
+
+def shell(machine: Machine, call: Call) -> Out:
+    """`bash`, `sh` and the others: `-c text`, a file, or what they read."""
+    fields = call.fields
+    at = 1
+    is_text = reads_stdin = False
+    while at < len(fields):
+        text = fields[at].text
+        if text in ("-o", "+o", "-O", "+O", "--rcfile", "--init-file", "--init-command", "-C", "--command"):
+            if text in ("--rcfile", "--init-file") and (known := machine.read(fields[at + 1].text if at + 1 < len(fields) else "")):
+                run_text(machine, call, known.text, "file", is_child=True)
+            if text in ("--init-command", "-C", "--command") and at + 1 < len(fields) and text != "-C":
+                return run_text(machine, call, fields[at + 1].text, "argument", is_child=True)
+            at += 2
+        elif text == "--" or text == "-":
+            at += 1
+            break
+        elif re.match(r"[-+][A-Za-z]", text):
+            is_text = is_text or (text[0] == "-" and "c" in text[1:])
+            reads_stdin = reads_stdin or (text[0] == "-" and "s" in text[1:])
+            at += 2 if text[-1] in "oO" and len(text) > 1 else 1
+        elif text.startswith("--"):
+            at += 1
+        else:
+            break
+    rest = texts(fields[at + 1 :])
+    if is_text:
+        if at >= len(fields):
+            return Out("", [machine.emit(call)])
+        return run_text(machine, call, fields[at].text, "argument", is_child=True, arguments=rest[1:], zero=rest[0] if rest else "")
+    if at < len(fields) and not reads_stdin and fields[at].text not in _STDIN:
+        return script(machine, call, fields[at].text, rest)
+    return from_stdin(machine, call, rest if not reads_stdin else texts(fields[at:]))
+
+
+def from_stdin(machine: Machine, call: Call, arguments: list[str]) -> Out:
+    """Run what a shell reads as its program."""
+    if call.stdin is None:
+        if call.file is None:
+            return Out("", [machine.emit(call)])
+        place = machine.emit(call, Program("sh", Word(None), "file"))
+        return machine.unknown_output(place)
+    return run_text(machine, call, call.stdin.text, "command" if call.stdin.commands else "stdin", is_child=True, arguments=arguments)
+
+
+def script(machine: Machine, call: Call, path: str, arguments: list[str]) -> Out:
+    """Run a script in a file, if the text wrote it itself."""
+    known = machine.read(path)
+    if known is not None:
+        return run_text(
+            machine, call, known.text, "command" if path in machine.sources else "file", is_child=True, arguments=arguments, zero=path
+        )
+    place = machine.emit(call, Program("sh", machine.word(machine.unknowns.blur(path)), "file"))
+    return machine.unknown_output(place)
+
+
+def file_of_text(machine: Machine, call: Call, text: str) -> Out:
+    """Run a file as a command that the text wrote itself: by its first line it is a script of some language."""
+    first = text.partition("\n")[0]
+    if first.startswith("#!"):
+        words = first[2:].split()
+        name = next((word.rpartition("/")[2] for word in words if not word.endswith("/env") and not word.startswith("-")), "sh")
+        if name not in SHELLS:
+            language = LANGUAGES.get(name, (name, ""))[0]
+            return machine.unknown_output(machine.emit(call, Program(language, machine.word(text), "file")))
+    return run_text(machine, call, text, "file", is_child=True, arguments=texts(call.fields[1:]), zero=call.at(0))
+
+
+def interpreter(machine: Machine, call: Call, name: str) -> Out:
+    """Note the program texts of an interpreter, and run the commands that stand in them as such."""
+    language, letters = LANGUAGES[name]
+    found: list[Program] = []
+    values = _OPTION_VALUES.get(language, "")
+    at = 1
+    has_text = False
+    words = call.fields
+    while at < len(words):
+        text = words[at].text
+        option, sign, value = text.partition("=")
+        if option in _LONG_TEXTS:
+            found.append(Program(language, machine.word(value if sign else call.at(at + 1)), "argument"))
+            at += 1 if sign else 2
+            continue
+        if text == "--" or not text.startswith("-") or text == "-":
+            break
+        if not text.startswith("--"):
+            place = next((p for p, letter in enumerate(text) if p and letter in letters), 0)
+            taking = next((p for p, letter in enumerate(text) if p and letter in values), 0)
+            if place and (not taking or place < taking):
+                attached = text[place + 1 :]
+                is_attached = bool(attached) and language not in ("perl", "ruby", "node")
+                found.append(Program(language, machine.word(attached if is_attached else call.at(at + 1)), "argument"))
+                at += 1 if is_attached else 2
+                continue
+            if taking and taking == len(text) - 1:
+                if (text[taking] == "f" and language in _FIRST_IS_TEXT) or (text[taking] == "m" and language == "python"):
+                    has_text = True
+                    found += files(machine, language, [call.at(at + 1)]) if text[taking] == "f" else []
+                at += 2
+                continue
+            has_text = has_text or (language == "python" and "m" in text)
+        at += 1
+    if words[at : at + 1] and words[at].text == "--":
+        at += 1
+    if not found and not has_text:
+        found = program_behind(machine, call, language, at)
+    if language == "vim":
+        found += [Program("vim", machine.word(text[1:]), "argument") for text in texts(words[1:]) if text.startswith("+") and len(text) > 1]
+    place = machine.emit(call, *found)
+    within(machine, call, language, found)
+    if language in ("awk", "sed"):
+        return Out(machine.unknowns.make((), (place,)), [place])
+    return machine.unknown_output(place)
+
+
+def program_behind(machine: Machine, call: Call, language: str, at: int) -> list[Program]:
+    """Return the program that stands behind the options: a text, a file, or what it reads."""
+    if language in _FIRST_IS_TEXT:
+        return [Program(language, machine.word(call.at(at)), "argument")] if at < len(call.fields) else []
+    if language == "sql":
+        behind = [text for text in texts(call.fields[at:]) if " " in text]
+        if behind:
+            return [Program(language, machine.word(text), "argument") for text in behind]
+    elif language != "ed" and at < len(call.fields) and call.at(at) not in _STDIN:
+        return files(machine, language, [call.at(at)]) if language not in ("vim", "lisp", "redis") else []
+    if call.stdin is not None:
+        return [Program(language, machine.word(call.stdin.text), "command" if call.stdin.commands else "stdin")]
+    return [Program(language, Word(None), "file")] if call.file is not None else []
+
+
+def files(machine: Machine, language: str, paths: Iterable[str]) -> list[Program]:
+    """Return the programs in these files: their text, if the call wrote it."""
+    made = []
+    for path in paths:
+        known = machine.read(path)
+        is_from_command = known is not None and path in machine.sources
+        made.append(Program(language, Word(None) if known is None else machine.word(known.text), "command" if is_from_command else "file"))
+    return made
+
+
+def within(machine: Machine, call: Call, language: str, programs: list[Program]) -> None:
+    """Run the shell commands that stand as such in programs of other languages."""
+    pattern = _RUNS_OF.get(language)
+    for program in programs if pattern is None or language == "vim" else ():
+        if program.text.text is not None:
+            machine.budget.spend(4 * len(program.text.text))
+            for one in commands_in(program.text.text):
+                quietly(machine, call, one, language)
+    if pattern is None:
+        return
+    for program in programs:
+        text = program.text.text
+        if text is None:
+            continue
+        machine.budget.spend(6 * len(text))
+        if runs_unknown(language, text):
+            fields = [Field("sh"), Field("-c"), Field(machine.unknowns.make((language,)))]
+            machine.dispatch(machine, replace(call, stdin=None).inner(fields, language))
+        for number, found in enumerate(pattern.finditer(text)):
+            if number >= _MAX_RUNS:
+                machine.unsure(f"size: more commands in a program of {language} than are read")
+                break
+            inner = next((group for group in found.groups() if group), "")
+            if inner.strip() and not (language == "sed" and "/" in inner[:1]):
+                inner = inner.replace('\\"', '"').replace("\\\\", "\\") if language in ("awk", "tcl", "lisp", "applescript") else inner
+                machine.program(inner, replace(call, wrappers=(*call.wrappers, language), stdin=None))
+
+
+def after(words: list[str], *names: str) -> list[str]:
+    """Return the values of these options: behind `=`, or the next word."""
+    made = []
+    for place, word in enumerate(words):
+        for name in names:
+            if word == name and place + 1 < len(words):
+                made.append(words[place + 1])
+            elif word.startswith(f"{name}=") or (
+                len(name) == 2 and name[0] == "-" and word.startswith(name) and len(word) > 2 and name != "-c"
+            ):
+                made.append(word[len(name) :].removeprefix("="))
+    return made
+
+
+def runs_unknown(language: str, text: str) -> bool:
+    """Tell whether an `awk` or `sed` program runs commands that it makes itself."""
+    pattern = {"awk": _AWK_MAKES, "sed": _SED_MAKES}.get(language)
+    return pattern is not None and pattern.search(text) is not None
+
+
+def tar(machine: Machine, call: Call) -> Out:
+    """`tar`, whose options may name commands."""
+    place = machine.emit(call)
+    words = texts(call.fields[1:])
+    actions = [text.partition("=")[2] for text in after(words, "--checkpoint-action") if text.startswith("exec=")]
+    run_values(
+        machine,
+        call,
+        actions
+        + after(words, "--to-command", "--use-compress-program", "--rsh-command", "--info-script", "--new-volume-script", "-I", "-F"),
+        "tar",
+    )
+    return machine.unknown_output(place)
+
+
+def options(*names: str) -> Callable[[Machine, Call], Out]:
+    """Make the handler of a tool that runs the values of these options."""
+
+    def handle(machine: Machine, call: Call) -> Out:
+        place = machine.emit(call)
+        run_values(machine, call, after(texts(call.fields[1:]), *names), machine.drafts[place].name)
+        return machine.unknown_output(place)
+
+    return handle
+
+
+def debugger(machine: Machine, call: Call) -> Out:
+    """`gdb -ex 'shell ...'`, and what stands behind `--args`."""
+    words = texts(call.fields[1:])
+    commands = after(words, "-ex", "-iex", "--ex", "--eval-command")
+    programs = [Program("gdb", machine.word(text), "argument") for text in commands]
+    if call.stdin is not None:
+        programs.append(Program("gdb", machine.word(call.stdin.text), "stdin"))
+    place = machine.emit(call, *programs)
+    run_values(
+        machine, call, [next(group for group in found.groups() if group) for text in commands if (found := _GDB_RUNS.match(text))], "gdb"
+    )
+    if "--args" in words:
+        machine.dispatch(machine, call.inner(call.fields[words.index("--args") + 2 :], "gdb"))
+    return machine.unknown_output(place)
+
+
+def make(machine: Machine, call: Call) -> Out:
+    """`make`: its file, if the text wrote it or it is what it reads."""
+    path = next(iter(after(texts(call.fields[1:]), "-f", "--file", "--makefile")), "")
+    known = call.stdin if path in ("-", "/dev/stdin") else machine.read(path or "Makefile") or machine.read("makefile")
+    if given := after(texts(call.fields[1:]), "--eval", "-E"):
+        known = Out("\n".join([*given, known.text if known else ""]))
+    if known is None:
+        return machine.unknown_output(machine.emit(call, *([Program("make", Word(None), "file")] if path else [])))
+    place = machine.emit(call, Program("make", machine.word(known.text), "file", is_read=is_known(known.text)))
+    machine.budget.spend(8 * len(known.text))
+    lines = [command for line in known.text.replace("\\\n", " ").splitlines() if (command := _of_make(line))]
+    run_values(machine, call, ["\n".join(lines)], "make")
+    return machine.unknown_output(place)
+
+
+def _of_make(line: str) -> str:
+    """Return the command of a line of a makefile: a recipe's, or one whose output is a value; "" if it has none."""
+    if line.startswith("\t"):
+        return line.lstrip("\t@-+ ").replace("$$", "$")
+    before, sign, rest = line.partition("$(shell ")
+    if sign and "#" not in before:
+        return rest.partition(")")[0]
+    before, sign, rest = line.partition("!=")
+    if sign and re.fullmatch(r"[\w.-]{1,200}[ \t]{0,9}", before):
+        return rest
+    target, sign, rest = line.partition(";")
+    return rest if sign and ":" in target and not target.startswith(("#", "\t")) and "=" not in target else ""
+
+
+def later(machine: Machine, call: Call) -> Out:
+    """`at`, `batch`, `crontab`: what they read runs later."""
+    name = call.at(0).rpartition("/")[2]
+    words = texts(call.fields[1:])
+    known = call.stdin
+    if name == "crontab":
+        path = next(
+            (text for text in texts(call.fields[after_options(call.fields, 1, "u", ()) :]) if not text.startswith("-") or text == "-"), ""
+        )
+        known = call.stdin if path in ("-", "") else machine.read(path)
+        if known is not None:
+            place = machine.emit(call, Program("cron", machine.word(known.text), "stdin", is_read=is_known(known.text)))
+            machine.budget.spend(8 * len(known.text))
+            run_values(machine, call, ["\n".join(filter(None, map(_of_crontab, known.text.splitlines())))], "crontab")
+            return Out("", [place])
+        return Out("", [machine.emit(call)])
+    if (path := next(iter(after(words, "-f")), "")) and known is None:
+        known = machine.read(path)
+    if known is None:
+        return Out("", [machine.emit(call)])
+    return run_text(machine, call, known.text, "command" if known.commands else "stdin", is_child=True)
+
+
+def _of_crontab(line: str) -> str:
+    """Return the command of a line of a crontab."""
+    line = line.strip()
+    if not line or line.startswith("#") or re.match(r"\w+\s*=", line):
+        return ""
+    found = re.match(r"@\w+\s+(.*)|(?:\S+\s+){5}(.*)", line)
+    return (found[1] or found[2] or "") if found else ""
+
+
+def terminal(machine: Machine, call: Call) -> Out:
+    """`tmux`, `screen`: the command that a new window runs, and the keys that are sent."""
+    words = call.fields
+    place = machine.emit(call)
+    name = machine.drafts[place].name
+    subs = ("new-session", "new", "new-window", "neww", "split-window", "splitw", "send-keys", "send", "run-shell", "run", "respawn-pane")
+    at = next((p for p in range(1, len(words)) if words[p].text in subs), 0)
+    if name == "screen":
+        at = 0
+    start = after_options(words, at + 1, "stncxyFeSTphcX" if name == "tmux" else "SsTtehpxc", ())
+    keys = texts(words[start:])
+    if name == "tmux" and not at:
+        return machine.unknown_output(place)
+    if words[at].text in ("send-keys", "send"):
+        keys = [key for key in keys if key not in ("Enter", "C-m", "C-j", "KPEnter")]
+        run_values(machine, call, ["".join(key if key != "Space" else " " for key in keys)], name)
+    elif len(keys) == 1:
+        run_values(machine, call, keys, name)
+    elif keys and keys[0] != "stuff":
+        machine.dispatch(machine, call.inner(words[start:], name))
+    elif keys:
+        run_values(machine, call, keys[1:], name)
+    return machine.unknown_output(place)
+
+
+def package_runner(machine: Machine, call: Call) -> Out:
+    """`npx tool words`, `npm exec -c text`: a package's program with its words, or a text for a shell."""
+    place = machine.emit(call)
+    name = base_name(call)
+    if call.at(1) in ("pkg", "set-script"):
+        settings = [text for text in texts(call.fields[2:]) if text.startswith("scripts.")] if call.at(1) == "pkg" else [f"={call.at(3)}"]
+        run_values(machine, call, [text.partition("=")[2] for text in settings], name)
+        return machine.unknown_output(place)
+    start = 1 if name in ("npx", "bunx", "pnpx") else 2 if call.at(1) in ("exec", "x", "dlx") else 0
+    if start:
+        run_values(machine, call, after(texts(call.fields[1:]), "-c", "--call"), name)
+        at = after_options(call.fields, start, "pcw", ("package", "call", "workspace"))
+        tool = re.sub(r"(?<=.)@[^/]*$", "", call.at(at))
+        if at < len(call.fields) and is_known(tool) and re.fullmatch(r"[\w@./-]+", tool):
+            return machine.dispatch(machine, call.inner([Field(tool.rpartition("/")[2]), *call.fields[at + 1 :]], name))
+    return machine.unknown_output(place)
+
+
+def single(machine: Machine, text: str) -> list[Field]:
+    """Return a text's words, split at blanks: of options that take a command without a shell."""
+    return [Field(piece) for piece in text.split()]

@@ -1,0 +1,150 @@
+"""Finds what a written file will run later: scripts, lines of start-up files, hooks of packages, steps of builds; and what it will fetch.
+
+A file is no command, but some files are read by programs that run what stands in them, often with more rights and where nobody looks: a
+shell's start-up file at the next login, `postinstall` at the next installation, a step of a workflow with the secrets of the repository.
+
+Only the text that is written is looked at, which may be a piece of a file.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from policy.effects import Effect, Scope
+from policy.network import LISTED, host_scope
+
+MAX_CHARS = 65_536
+"""Of a file that are looked at."""
+_MAX_SCRIPTS = 64
+_SCRIPT_NAMES = re.compile(
+    r"\.(?:sh|bash|zsh|ksh|command)\Z|(?:^|/)(?:\.husky/[\w-]+|\.git/hooks/[\w-]+|hooks/(?:pre|post|commit)[\w-]*|entrypoint|configure)\Z"
+)
+_SHEBANG = re.compile(r"#![^\n]*\b(?:ba|z|k|da)?sh\b")
+_SHELL_STARTUP = re.compile(
+    r"(?:^|/)(?:\.?(?:ba|z|k)?sh(?:rc|env)|\.?(?:bash_|z)?(?:profile|login|logout|aliases)|\.envrc|[\w.-]+\.sh|rc\.local)\Z"
+)
+_CRON = re.compile(r"(?:^|/)(?:crontab|cron\.(?:d|hourly|daily|weekly|monthly)/|var/spool/cron)")
+_CRON_LINE = re.compile(r"^[ \t]*(?:@\w+[ \t]+|(?:[\d*/,-]+[ \t]+){5})(?:(?:root|[a-z_][\w-]*)[ \t]+)?(\S.*)$", re.MULTILINE)
+_UNIT = re.compile(r"\.(?:service|timer|socket|path|desktop)\Z")
+_UNIT_LINE = re.compile(r"^(?:Exec\w*)[ \t]*=[ \t]*[-@:+!]*(\S.*)$", re.MULTILINE)
+_PACKAGE = re.compile(r"(?:^|/)(?:package\.json|composer\.json|deno\.jsonc?)\Z")
+_HOOK = re.compile(
+    r'"(?:pre|post)?(?:install|publish|prepare|pack|uninstall|version|update|autoload-dump|install-cmd|update-cmd|start|build|test)"'
+    r'\s*:\s*"((?:[^"\\]|\\.)*)"'
+)
+_SCRIPTS = re.compile(r'"scripts"\s{0,9}:\s{0,9}\{((?:[^{}"]|"(?:[^"\\]|\\.)*")*)')
+_SCRIPT = re.compile(r'"[^"\\\n]{1,80}"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.)*)"')
+"""Scripts of any name, which somebody runs by it."""
+_WORKFLOW = re.compile(
+    r"(?:^|/)(?:\.github/(?:workflows|actions)/|\.gitlab-ci|\.circleci/|\.drone|\.travis|azure-pipelines|bitbucket-pipelines|cloudbuild)"
+)
+_RUN_LINE = re.compile(r"^([ \t]*)(?:-[ \t]+)?(?:run|script|before_script|after_script|command|bash)[ \t]*:[ \t]*(.*)$", re.MULTILINE)
+_DOCKER = re.compile(r"(?:^|/|\.)(?:dockerfile|containerfile)(?:\.|\Z)", re.IGNORECASE)
+_DOCKER_LINE = re.compile(r"^[ \t]*(?:RUN|CMD|ENTRYPOINT)[ \t]+((?:[^\\\n]|\\.|\\\n)*)", re.MULTILINE | re.IGNORECASE)
+_MAKE = re.compile(r"(?:^|/)(?:gnu)?makefile\Z|\.mk\Z|(?:^|/)justfile\Z", re.IGNORECASE)
+_MAKE_LINE = re.compile(r"^\t[@-]*(.*(?:\\\n.*)*)$", re.MULTILINE)
+_PYTHON = re.compile(r"(?:^|/)(?:setup|conftest|sitecustomize|usercustomize)\.py\Z|\.pth\Z")
+_TASKS = re.compile(
+    r"(?:^|/)(?:\.vscode/(?:tasks|settings|launch)\.json|\.devcontainer[/\w.-]*\.json|\.pre-commit-config\.ya?ml|\.mcp\.json|\.claude/settings[\w.]*\.json)\Z"
+)
+_COMMAND_FIELD = re.compile(
+    r'"?(?:command|postCreateCommand|postStartCommand|postAttachCommand|initializeCommand|onCreateCommand|entry)"?\s*:\s*"?((?:[^"\\\n]|\\.)*)"?'
+)
+_MANIFESTS = re.compile(
+    r"(?:^|/)(?:package(?:-lock)?\.json|\.npmrc|\.yarnrc(?:\.yml)?|pip\.conf|pip\.ini|requirements[\w.-]*\.(?:txt|in)|constraints[\w.-]*\.txt|"
+    r"pyproject\.toml|setup\.cfg|poetry\.lock|pipfile(?:\.lock)?|gemfile(?:\.lock)?|cargo\.toml|config\.toml|go\.mod|composer\.json|"
+    r"\.gitmodules|sources\.list|[\w.-]+\.(?:list|sources|repo)|pnpm-lock\.yaml|yarn\.lock|environment\.ya?ml|build\.gradle(?:\.kts)?|pom\.xml|"
+    r"settings\.xml|nuget\.config|\.condarc)\Z",
+    re.IGNORECASE,
+)
+_SOURCE = re.compile(r"(?:git\+)?(?:https?|ssh|git|ftp|file)://[^\s\"'<>,;)\]}#]+", re.IGNORECASE)
+_FETCHES = re.compile(
+    r"git\+|\.(?:tgz|tar\.gz|tar\.bz2|zip|whl|gem|crate|jar)(?:$|[?#&'\"])|(?:registry|index[_-]url|extra-index|find-links|trusted-host|"
+    r"repository|baseurl|mirror|source|url|replace|\bdeb\b|-e|resolved)\W",
+    re.IGNORECASE,
+)
+"""What makes an address in a list of packages one from which code is fetched, and not a home page."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """What a file will run when it is used, as texts for a shell, and what it will fetch."""
+
+    scripts: tuple[str, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    is_inside: bool = False
+    """Its scripts run in an image that is built: what they delete and change is the image's own."""
+    is_whole: bool = True
+    """All that it will run is among `scripts`; False: it is too long, or has more of them than are read."""
+
+    def keeps(self, effect: Effect) -> bool:
+        """Does an effect of its scripts reach out of where they run?"""
+        return not self.is_inside or effect.kind in ("execute", "secret", "network")
+
+
+def stored_in(path: str, scope: Scope, content: str) -> Stored:
+    """Return what a file at `path` with this content will do later. Linear."""
+    looked_at = content[:MAX_CHARS]
+    scripts = [text for text in _scripts(path, scope, looked_at) if text.strip()]
+    is_whole = len(scripts) <= _MAX_SCRIPTS and (len(content) <= MAX_CHARS or not scripts)
+    return Stored(tuple(scripts[:_MAX_SCRIPTS]), tuple(_sources(path, looked_at)), _DOCKER.search(path) is not None, is_whole)
+
+
+def _scripts(path: str, scope: Scope, content: str) -> Iterator[str]:
+    if _CRON.search(path):
+        yield from _found(_CRON_LINE, content)
+    elif _UNIT.search(path):
+        yield from (re.sub(r"%[a-zA-Z]", "x", text) for text in _found(_UNIT_LINE, content))
+    elif _SHEBANG.match(content) or _SCRIPT_NAMES.search(path) or (scope == "startup" and _SHELL_STARTUP.search(path)):
+        yield content
+    elif _PACKAGE.search(path):
+        block = _SCRIPTS.match(content, max(content.find('"scripts"'), 0))
+        texts = [*_found(_HOOK, content), *(_found(_SCRIPT, block[1]) if block else ())]
+        yield from (text.replace('\\"', '"').replace("\\\\", "\\") for text in dict.fromkeys(texts))
+    elif _WORKFLOW.search(path):
+        yield from _steps(content)
+    elif _DOCKER.search(path):
+        yield from (text for text in _found(_DOCKER_LINE, content) if not text.lstrip().startswith("["))
+    elif _MAKE.search(path):
+        yield from (text.replace("$$", "$") for text in _found(_MAKE_LINE, content))
+    elif _PYTHON.search(path):
+        yield "python3 -c '" + content.replace("'", "'\\''") + "'"
+    elif _TASKS.search(path):
+        yield from (text.replace('\\"', '"').replace("\\\\", "\\") for text in _found(_COMMAND_FIELD, content))
+
+
+def _found(pattern: re.Pattern[str], content: str) -> Iterator[str]:
+    for match in pattern.finditer(content):
+        yield match[match.lastindex or 0]
+
+
+def _steps(content: str) -> Iterator[str]:
+    """The commands of a workflow: behind `run:`, or the lines below it that are indented further."""
+    lines = content.split("\n")
+    number = 0
+    while number < len(lines):
+        match = _RUN_LINE.match(lines[number])
+        number += 1
+        if match is None:
+            continue
+        said = match[2].strip()
+        if said and said[0] not in "|>":
+            yield said.strip("\"'") if said[0] in "\"'" else said
+            continue
+        block = []
+        while number < len(lines) and (not lines[number].strip() or len(lines[number]) - len(lines[number].lstrip()) > len(match[1])):
+            # a list of commands has one behind each dash
+            block.append(re.sub(r"^[ \t]*-[ \t]+", "", lines[number]).lstrip())
+            number += 1
+        # what the system puts in before a shell reads it
+        yield re.sub(r"\$\{\{[^}]*\}\}", "$WORKFLOW_VALUE", "\n".join(block).rstrip())
+
+
+def _sources(path: str, content: str) -> Iterator[Effect]:
+    """Code that a list of packages fetches from a place that is none of the usual ones."""
+    if not _MANIFESTS.search(path):
+        return
+    for line in content.split("\n"):
+        for match in _SOURCE.finditer(line):
+            if _FETCHES.search(line) and (scope := host_scope(match[0].removeprefix("git+"), LISTED)) not in ("listed", "loopback"):
+                yield Effect.of("execute", scope, match[0], by=path.rpartition("/")[2])

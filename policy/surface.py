@@ -1,0 +1,441 @@
+"""What the arguments of a tool call are, by their names: text for a shell, program code, paths of files, addresses, SQL.
+
+Every agent names its tools and arguments differently, so what counts is the words in them: `run_terminal_cmd(command=...)` holds text for a
+shell as `bash(cmd=[...])` does, and a tool that nobody knows does too where its argument is called `command`. What is taken for something
+that it is not costs a reading; what is missed is not decided about. So in doubt an argument counts as both.
+
+Must not know: which effects anything has.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from policy.base import ToolCall
+from policy.patches import files_of
+from policy.patterns import names_of
+from protocol.folding import fold
+from protocol.json_strict import loads_arguments
+
+Does = Literal["read", "write", "delete"]
+Json = Any
+
+MAX_PARTS = 64
+"""Texts, paths and addresses of one call that are looked at, of each sort; a call with more is not decided."""
+_MAX_DEPTH = 6
+_MAX_ITEMS = 4_096
+_MAX_PACKED = 65_536
+
+
+class ShellText(msgspec.Struct, frozen=True):
+    """A text that a shell reads, and the folder in which it does, if the call says so."""
+
+    text: str
+    argument: str
+    folder: str = ""
+
+
+class PathUse(msgspec.Struct, frozen=True):
+    """A path and what is done there; `content`: what is written, as far as the call says. `wide`: the whole tree under it."""
+
+    path: str
+    does: Does
+    argument: str
+    content: str = ""
+    wide: bool = False
+
+
+class UrlUse(msgspec.Struct, frozen=True):
+    """An address (URL, or host name) that is asked; `sends`: something goes there beyond the address. `body`: what. `headers`: names
+    and values of what the call says beside it."""
+
+    url: str
+    argument: str
+    sends: bool = False
+    body: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class SqlText(msgspec.Struct, frozen=True):
+    """A text for a database."""
+
+    text: str
+    argument: str
+
+
+class Surface(msgspec.Struct, frozen=True):
+    """What the arguments of one call are. `is_whole`: nothing had to be left out."""
+
+    shell: tuple[ShellText, ...] = ()
+    paths: tuple[PathUse, ...] = ()
+    urls: tuple[UrlUse, ...] = ()
+    sql: tuple[SqlText, ...] = ()
+    is_whole: bool = True
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SHELL_KEYS = _words(
+    "command cmd commands cmds shell_command shellcommand bash_command command_line commandline cmdline command_string shell_script "
+    "bash_script run exec shell bash sh terminal_command line_command"
+)
+"""Arguments that hold text for a shell, whatever tool has them."""
+_SHELL_WORDS = _words(
+    "bash sh zsh ksh dash fish shell terminal console command commands cmd exec ssh tmux subprocess powershell pwsh system stdin tty pty"
+)
+"""Words in the names of tools that run a shell: each text they are given may be for it."""
+_SCRIPT_KEYS = _words("script code source input stdin text content body args argv arguments keys chars data lines program snippet value")
+"""Arguments of such tools that hold text for the shell."""
+_ARGS_KEYS = _words("args argv arguments params parameters options flags command_args")
+_PROGRAM_KEYS = _words("program executable binary command cmd tool name process file path entrypoint")
+_INPUT_KEYS = _words("stdin input stdin_text")
+_ENV_KEYS = _words("env environment env_vars environment_variables envs")
+_DIRECTORY_KEYS = _words("cwd workdir working_dir working_directory workingdirectory work_dir directory current_directory")
+_CODE_KEYS = _words("code source source_code script snippet python python_code javascript cell cell_source new_source expression")
+_CODE_WORDS = {
+    "python": "python", "python3": "python", "py": "python", "ipython": "python", "jupyter": "python", "notebook": "python",
+    "interpreter": "python", "repl": "python", "code": "python", "cell": "python", "node": "node", "nodejs": "node",
+    "javascript": "node", "js": "node", "typescript": "node", "ts": "node", "deno": "node", "bun": "node", "ruby": "ruby", "perl": "perl",
+    "php": "php", "bash": "sh", "sh": "sh", "shell": "sh", "zsh": "sh",
+}  # fmt: skip
+"""Words in names of tools, or values of `language`, and what runs such code."""
+_RUNS = {"python": "python3 -c", "node": "node -e", "ruby": "ruby -e", "perl": "perl -e", "php": "php -r"}
+_LANGUAGE_KEYS = _words("language lang kernel runtime interpreter")
+_PATH_KEYS = _words(
+    "path file_path filepath filename file_name file files paths target_file target_path target source src destination dest dst from to "
+    "old_path new_path source_path destination_path directory dir folder notebook_path absolute_path relative_path output_path input_path "
+    "output_file input_file uri location output input save_path local_path root key attachment attachments file_paths"
+)
+_LOOKS_LIKE_PATH = re.compile(r"file:|[~/\\]|\.\.?[/\\]|\.\w|[A-Za-z]:[\\/]|[\w@.+-]+(?:[/\\][\w@.+ -]+)+\Z")
+_CONTENT_KEYS = _words(
+    "content contents text file_text new_str new_string new_text new_content new data body insert_text replacement patch diff edits code "
+    "updated_content code_edit replace lines new_source after insert append value"
+)
+_PATCH_KEYS = _words("patch diff input patch_text unified_diff changes content command cmd")
+_DELETES = _words("delete remove rm unlink rmdir rmtree erase destroy purge trash wipe clear")
+_WRITES = _words(
+    "write create edit update replace patch append insert save put modify overwrite touch mkdir set store export generate new "
+    "upsert apply add"
+)
+_READS = _words("read view cat open load list ls grep search glob find get show stat head tail tree download_from exists fetch")
+_MOVES = _words("move rename mv")
+_COPIES = _words("copy cp duplicate link symlink")
+_WIDE = _words("directory dir folder tree recursive rmtree rmdir all")
+_FROM_KEYS = _words("source src from old_path source_path path file file_path input")
+_FILE_WORDS = _words(
+    "file files path directory dir folder document notebook editor edit multiedit patch memory fs filesystem read write view create cat ls "
+    "grep glob append overwrite save delete remove rm unlink rmdir move rename mv copy cp mkdir touch replace upload download"
+)
+"""Words in the names of tools whose arguments are paths even where they do not look like one."""
+_URL_KEYS = _words(
+    "url uri urls endpoint href link webhook webhook_url target_url base_url address host hostname server callback callback_url domain "
+    "ip ip_address origin image_url remote remote_url repo_url repository registry"
+)
+_HOST_KEYS = _words("host hostname server domain ip ip_address address")
+_URL = re.compile(r"(?:(?:jar|url|view-source|feed):){0,3}[A-Za-z][A-Za-z0-9+.-]{1,20}:[/\\]{1,3}\S", re.ASCII)
+_BODY_KEYS = _words("body data json payload form files content text params attachments message query fields variables")
+_HEADER_KEYS = _words("headers header http_headers extra_headers request_headers cookies")
+_SENDS = _words("post put patch delete upload send submit publish push create")
+_SQL_KEYS = _words("sql sql_query sql_text statement statements sqls query_sql")
+_SQL_QUERY_KEYS = _words("query queries q command text script code expression input stmt")
+_SQL_WORDS = _words(
+    "sql db database databases postgres postgresql psql mysql mariadb sqlite sqlite3 mssql tsql oracle bigquery snowflake redshift "
+    "clickhouse duckdb cockroach query queries"
+)
+_DIALECTS = {
+    "postgres": "postgres", "postgresql": "postgres", "psql": "postgres", "pg": "postgres", "cockroach": "postgres", "mysql": "mysql",
+    "mariadb": "mysql", "sqlite": "sqlite", "sqlite3": "sqlite", "mssql": "tsql", "tsql": "tsql", "sqlserver": "tsql", "oracle": "oracle",
+    "bigquery": "bigquery", "snowflake": "snowflake", "redshift": "redshift", "clickhouse": "clickhouse", "duckdb": "duckdb",
+    "trino": "trino", "athena": "athena",
+}  # fmt: skip
+"""Words in the names of tools that say which database they ask."""
+_BEGINS_SQL = re.compile(
+    r"[\s(]*(?:(?:--[^\n]*\n|/\*.*?\*/)[\s(]*)*(?:select|values|table|desc(?:ribe)?|insert|update|delete|drop|create|alter|truncate|grant|revoke|with|merge|call|explain|"
+    r"copy|do|exec(?:ute)?|begin|vacuum|replace|show|set|lock|comment|reindex|attach|pragma|declare)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_TEXT_KEYS = _words(
+    "description explanation reason justification title cwd workdir working_dir working_directory timeout session_id id name language "
+    "lang thought rationale purpose summary timeout_ms max_output_tokens session tool_call_description"
+)
+"""Arguments of tools that run a shell which are not for it."""
+_PACKED_KEYS = _words("arguments args input parameters params payload tool_input kwargs tool_args json")
+"""Arguments that may hold the arguments of another tool as JSON text."""
+_EDITOR_COMMANDS = _words("view create str_replace insert undo_edit delete rename")
+
+
+def quoted(word: str) -> str:
+    """Return a word as a shell reads it unchanged."""
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def tool_words(name: str) -> frozenset[str]:
+    """The words in a tool's name in lower case, whatever joins them: `runShellCommand`, `run-shell-command`, `mcp__x__run`."""
+    found: set[str] = set()
+    for form in names_of(name):
+        apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", form[:256])
+        found.update(word.lower() for word in re.split(r"[^A-Za-z0-9]+", apart) if word)
+    return frozenset(found)
+
+
+def dialect_of_tool(name: str) -> str:
+    """Return the dialect of SQL that a tool's name says, `any` where it says none or several."""
+    said = {_DIALECTS[word] for word in tool_words(name) if word in _DIALECTS}
+    return said.pop() if len(said) == 1 else "any"
+
+
+def _key(name: str) -> str:
+    """An argument's name in one form: `filePath`, `file-path` and `File_Path` are `file_path`."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[:128])
+    return fold(apart).strip().replace("-", "_").replace(" ", "_").lower()
+
+
+def surface_of(call: ToolCall) -> Surface:
+    """Say what the arguments of a call are. Linear in their size."""
+    return _Finder(call).found()
+
+
+class _Finder:
+    """Collects what one call's arguments are."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self._words = tool_words(call.name)
+        self._call = call
+        self._shell: dict[ShellText, None] = {}
+        self._paths: dict[PathUse, None] = {}
+        self._urls: dict[UrlUse, None] = {}
+        self._sql: dict[SqlText, None] = {}
+        self._left = _MAX_ITEMS
+        self._is_whole = True
+        # `exec_sql` runs no shell, and `run_command` does
+        self._is_sql = bool(self._words & _SQL_WORDS)
+        self._is_shell = bool(self._words & _SHELL_WORDS) and not self._is_sql
+        self._is_file = bool(self._words & _FILE_WORDS)
+
+    def found(self) -> Surface:
+        """Look at everything."""
+        self._object(self._call.value, "", 0)
+        sorts = (self._shell, self._paths, self._urls, self._sql)
+        cut = any(len(sort) > MAX_PARTS for sort in sorts)
+        shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
+        first = slice(MAX_PARTS)
+        return Surface(tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first], is_whole=self._is_whole and not cut)
+
+    def _object(self, value: Mapping[str, Json], within: str, depth: int) -> None:
+        keys = {name: _key(name) for name in value}
+        self._left -= len(value)
+        if depth > _MAX_DEPTH or self._left < 0:
+            self._is_whole = False
+            return
+        self._commands(value, keys, within)
+        self._code(value, keys, within)
+        self._files(value, keys, within)
+        self._addresses(value, keys, within)
+        self._statements(value, keys, within)
+        for name, inner in value.items():
+            key = keys[name]
+            if key in _ENV_KEYS or (self._is_shell and key in _NO_TEXT_KEYS):
+                continue
+            self._nested(inner if key not in _PACKED_KEYS else _unpacked(inner), within or name, depth)
+
+    def _nested(self, inner: Json, within: str, depth: int) -> None:
+        if isinstance(inner, dict):
+            self._object(inner, within, depth + 1)
+        elif isinstance(inner, list):
+            for item in inner:
+                if isinstance(item, dict):
+                    self._object(item, within, depth + 1)
+
+    # text for a shell
+
+    def _commands(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
+        env, stdin, args, folder = "", "", None, ""
+        for name, key in keys.items():
+            item = value[name]
+            if key in _ENV_KEYS and isinstance(item, dict):
+                env = "".join(f"export {k}={quoted(str(v))}; " for k, v in item.items() if re.fullmatch(r"[A-Za-z_]\w*", k, re.ASCII))
+            elif key in _INPUT_KEYS and isinstance(item, str):
+                stdin = item
+            elif key in _DIRECTORY_KEYS and isinstance(item, str) and len(item) <= 4_096:
+                folder = item
+            elif key in _ARGS_KEYS and isinstance(item, list):
+                args = [str(word) for word in item if isinstance(word, str | int | float)]
+        for name, key in keys.items():
+            item, argument = value[name], within or name
+            is_command = key in _SHELL_KEYS and not self._is_other(key, item)
+            if not is_command and not (self._is_shell and key in _SCRIPT_KEYS):
+                if args and key in _PROGRAM_KEYS and isinstance(item, str) and item:
+                    self._add_shell(env + " ".join([item, *map(quoted, args)]), argument, folder)
+                continue
+            if (key in _ARGS_KEYS or key in _INPUT_KEYS) and any(k in _PROGRAM_KEYS or k in _SHELL_KEYS for k in keys.values()):
+                # goes with its program
+                continue
+            for text in _texts(item, many=key.endswith("s") and key not in _ARGS_KEYS):
+                if args and key in _PROGRAM_KEYS:
+                    text = " ".join([text, *map(quoted, args)])
+                if stdin and key not in _INPUT_KEYS:
+                    text = f"{text} <<< {quoted(stdin)}"
+                self._add_shell(env + text, argument, folder)
+
+    def _is_other(self, key: str, item: Json) -> bool:
+        """Is an argument `command` the word for what an editor does, or a statement for a database?"""
+        if isinstance(item, str) and self._is_file and item in _EDITOR_COMMANDS:
+            return True
+        return self._is_sql and key in _SQL_QUERY_KEYS
+
+    def _add_shell(self, text: str, argument: str, folder: str = "") -> None:
+        if text.strip():
+            self._shell[ShellText(text, argument, folder)] = None
+
+    # code of programming languages goes to the same reader, as what a shell would run it by
+
+    def _code(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
+        said = next((str(value[n]).lower() for n, k in keys.items() if k in _LANGUAGE_KEYS and isinstance(value[n], str)), "")
+        spoken = _CODE_WORDS.get(said) or next((_CODE_WORDS[word] for word in sorted(self._words) if word in _CODE_WORDS), "")
+        if self._is_file and not said and not self._words & {"python", "ipython", "jupyter", "interpreter", "repl", "node", "javascript"}:
+            return
+        for name, key in keys.items():
+            if key not in _CODE_KEYS or (self._is_shell and not said) or (self._is_sql and not said):
+                continue
+            by = (
+                "python"
+                if key.startswith("python")
+                else "node"
+                if key == "javascript"
+                else spoken or ("sh" if key == "script" else "python")
+            )
+            for text in _texts(value[name], many=False):
+                run = _RUNS.get(by)
+                self._add_shell(f"{run} {quoted(text)}" if run else text, within or name)
+
+    # files
+
+    def _files(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
+        content = "\n".join(text for n, k in keys.items() if k in _CONTENT_KEYS for text in _every_text(value[n]))
+        editor = next((str(value[n]) for n, k in keys.items() if k == "command" and value[n] in tuple(_EDITOR_COMMANDS)), "")
+        is_wide = bool(self._words & _WIDE) or any(k == "recursive" and value[n] is True for n, k in keys.items())
+        for name, key in keys.items():
+            if self._is_file and key in _PATCH_KEYS:
+                for text in _texts(value[name], many=False):
+                    for path, change, added in files_of(text):
+                        self._paths[PathUse(path, change, within or name, added)] = None
+            if key not in _PATH_KEYS or self._is_shell:
+                continue
+            does = self._does(key, editor, keys, bool(content))
+            for path in _path_texts(value[name], is_file=self._is_file):
+                wide = is_wide and does == "delete"
+                self._paths[PathUse(path, does, within or name, content if does == "write" else "", wide)] = None
+
+    def _does(self, key: str, editor: str, keys: Mapping[str, str], has_content: bool) -> Does:
+        words = self._words
+        if editor:
+            return "read" if editor == "view" else "delete" if editor == "delete" else "write"
+        if words & _MOVES:
+            return "delete" if key in _FROM_KEYS else "write"
+        if words & _COPIES:
+            return "read" if key in _FROM_KEYS else "write"
+        if words & _DELETES and not has_content:
+            return "delete"
+        if words & _WRITES or (has_content and not words & _READS):
+            return "write"
+        return "read"
+
+    # addresses
+
+    def _addresses(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
+        method = next((str(value[n]).lower() for n, k in keys.items() if k in ("method", "verb", "http_method")), "")
+        body = "\n".join(text for n, k in keys.items() if k in _BODY_KEYS for text in _every_text(value[n]))
+        sends = (
+            method in _SENDS
+            or (not method and bool(body) and bool(self._words & _SENDS))
+            or (bool(body) and method not in ("get", "head", ""))
+        )
+        headers = tuple(pair for n, k in keys.items() if k in _HEADER_KEYS for pair in _pairs(value[n]))
+        for name, key in keys.items():
+            if key in _HEADER_KEYS or key in _NO_TEXT_KEYS or (self._is_file and key in _CONTENT_KEYS):
+                continue
+            for text in _texts(value[name], many=True):
+                if len(text) <= 8_192 and (_URL.match(text.strip()) or (key in _URL_KEYS and _is_address(text, key))):
+                    self._urls[UrlUse(text.strip(), within or name, sends, body, headers)] = None
+
+    # statements for databases
+
+    def _statements(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
+        for name, key in keys.items():
+            if key in _SQL_KEYS or (self._is_sql and key in _SQL_QUERY_KEYS):
+                for text in _texts(value[name], many=True):
+                    if key in _SQL_KEYS or self._words & _SQL_WORDS - {"query", "queries"} or _BEGINS_SQL.match(text):
+                        self._sql[SqlText(text, within or name)] = None
+
+
+def _unpacked(value: Json) -> Json:
+    if isinstance(value, str) and value.lstrip()[:1] == "{" and len(value) <= _MAX_PACKED:
+        try:
+            return loads_arguments(value)
+        except ValueError:
+            return None
+    return value
+
+
+def _is_address(text: str, key: str) -> bool:
+    return 0 < len(text) <= 2_048 and not any(c.isspace() for c in text.strip()) and (key in _HOST_KEYS or "." in text or ":" in text)
+
+
+def _texts(value: Json, *, many: bool) -> Iterator[str]:
+    """The texts that an argument holds. A list is one command by its words; where its first has a blank, or `many`, each is a text too."""
+    if isinstance(value, str):
+        yield value
+        return
+    if not isinstance(value, list):
+        return
+    words = [str(word) for word in value if isinstance(word, str | int | float) and not isinstance(word, bool)]
+    if not words:
+        return
+    if many or any(c.isspace() for c in words[0].strip()):
+        yield from words
+        if len(words) > 1 and many:
+            # one shell may read them all, one after the other
+            yield "\n".join(words)
+        return
+    yield " ".join(map(quoted, words))
+
+
+def _pairs(value: Json) -> Iterator[tuple[str, str]]:
+    """Names and values of headers: in an object, in lists of lines, of pairs or of objects with `name` and `value`."""
+    for item in value[:256] if isinstance(value, list) else [value]:
+        if isinstance(item, str):
+            for line in item.split("\n")[:256]:
+                name, _, said = line.partition(":")
+                yield name.strip(), said.strip()
+        elif isinstance(item, dict) and isinstance(item.get("name"), str) and isinstance(item.get("value"), str):
+            yield item["name"], item["value"]
+        elif isinstance(item, dict):
+            yield from ((name, text) for name, inner in item.items() for text in _every_text(inner))
+        elif isinstance(item, list) and len(item) == 2 and all(isinstance(word, str) for word in item):
+            yield item[0], item[1]
+
+
+def _every_text(value: Json) -> Iterator[str]:
+    """The texts in a value at any depth."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            stack += reversed(item.values())
+        elif isinstance(item, list):
+            stack += reversed(item)
+
+
+def _path_texts(value: Json, *, is_file: bool) -> Iterator[str]:
+    for text in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
+        if not isinstance(text, str) or not 0 < len(text) <= 4_096 or "\n" in text:
+            continue
+        is_url = _URL.match(text) is not None and not text.lower().startswith("file:")
+        if not is_url and (is_file or _LOOKS_LIKE_PATH.match(text)):
+            yield text
