@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import msgspec
 
 from policy import call_state
+from policy.scores import Choice
 from protocol.events import BlockKind
 from protocol.records import JudgementFacts
 from protocol.request import ChatRequest, Tool
@@ -39,6 +40,9 @@ class Context(msgspec.Struct, frozen=True):
     def without_history(self) -> "Context":
         """Return what may be known once the request is sent, where no policy looks back."""
         return msgspec.structs.replace(self, request=self.request.without_history(), approved=self.approved.without_history())
+
+
+Release = Literal["early", "whole"]
 
 
 class TextBlock(msgspec.Struct, frozen=True):
@@ -125,6 +129,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     """For a policy that asks: the mark of the question that it may ask now. Neither the model, the client nor another question has it."""
     before: AnswerSoFar = NOTHING_BEFORE
     """For a policy that asks: what the same answer said before."""
+    is_deferred: bool = False
+    """Is it of the answer of a model that a `Defer` put in charge? It cannot be deferred again."""
 
 
 class OtherBlock(msgspec.Struct, frozen=True):
@@ -173,18 +179,26 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """Release it as it is."""
+    """Release it as it is. `choice`, here and below: what a protocol decided and by which scores, for the record."""
+
+    choice: Choice | None = None
+
+
+Feedback = Literal["silent", "reason", "message"]
+"""What a block tells the model at most: that the call was not executed; the cause as a general sentence; all that the block says."""
 
 
 class Block(msgspec.Struct, frozen=True):
     """Withhold it. `reason` is a stable word for the record; `message` what the client may read of the cause, within the frame of all
     notices (default: a sentence by the reason). `rule` is which of the policy's rules decided, for the record and the notice; `detail` is
-    said beside the cause only where `notices` is `full`, such as a threshold."""
+    said beside the cause only where `notices` is `full`, such as a threshold. `feedback` may say less than the setting, never more."""
 
     reason: str
     message: str = ""
     rule: str = ""
     detail: str = ""
+    feedback: Feedback = "message"
+    choice: Choice | None = None
 
 
 class Replace(msgspec.Struct, frozen=True):
@@ -196,6 +210,20 @@ class Replace(msgspec.Struct, frozen=True):
     arguments: str
     reason: str = ""
     rule: str = ""
+    choice: Choice | None = None
+
+
+class Defer(msgspec.Struct, frozen=True):
+    """Let another model make the rest of the turn, this call included: `model` is its name in the configuration's `models`.
+
+    `reason` and `rule` are for the record; the client is told nothing. Where that cannot be done the call is blocked.
+    """
+
+    model: str
+    reason: str
+    message: str = ""
+    rule: str = ""
+    choice: Choice | None = None
 
 
 class AskJudge(msgspec.Struct, frozen=True):
@@ -204,7 +232,7 @@ class AskJudge(msgspec.Struct, frozen=True):
     question: JudgeQuestion
 
 
-Verdict = Allow | Block | Replace | AskJudge
+Verdict = Allow | Block | Replace | Defer | AskJudge
 ALLOW = Allow()
 
 
@@ -222,12 +250,18 @@ class Policy:
 
     name: ClassVar[str] = ""
     """Stable name for records; the class name where empty."""
-    asks: ClassVar[bool] = False
+    asks: bool = False
     """True where `on_tool_call` may return `AskJudge`: such policies run after those that do not, whatever their place in the series."""
+    asks_again: bool = False
+    """True where `on_judgement` may do so too: of ours the others get no mark for a further question."""
     keeps_request: ClassVar[bool] = True
     """False where nothing but options and tools of `context.request` is looked at once the request is sent: where all policies of a
     series say so, its history, which may be megabytes, is forgotten then. Not inherited: each class says it of itself."""
 
+    defers_to: tuple[str, ...] = ()
+    """The models that a `Defer` of this policy may name. Where there are any, the series decides by turns."""
+    release: Release = "early"
+    """What of a turn may go out before it is decided: `early`, the text before its first call; `whole`, nothing."""
     weight: int = 1
     """How many times longer than rules and patterns its hooks take for a byte of a tool call's arguments: so many times sooner calls are
     decided beside the worker's loop, where they cannot delay others."""
@@ -265,5 +299,5 @@ class Policy:
         return Block("judge_unavailable")
 
     def on_other(self, block: OtherBlock) -> Verdict:
-        """Decide about what is carried whole. Replace and AskJudge are faults here."""
+        """Decide about what is carried whole. Replace, Defer and AskJudge are faults here."""
         return ALLOW

@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from policy.answer import size_of
 from policy.base import AnswerSoFar, Executor, SaidCall, SaidText
 from protocol.json_strict import AmbiguousJson, loads_arguments
@@ -20,6 +22,8 @@ USER_BYTES = 4_096
 """For the user's first words, and for the last."""
 TEXT_BYTES = 16_384
 """For the text of the answer that is judged."""
+MOST_TURNS = 100
+"""No view has more of the last turns."""
 _LEAST = 200
 """No text is cut to less: rather are older ones left out."""
 _SYSTEM_TEXTS = 64
@@ -32,6 +36,9 @@ RUN_BY: dict[Executor, str] = {
     "nested": "code that the model wrote and the provider runs",
 }
 Kind = Literal["user", "call", "said", "result", "other"]
+View = Literal["call", "calls", "tail", "turn"]
+"""How much of a conversation a judge is shown. `call`: nothing. `calls`: what the user says and what the agent calls; not what the agent
+says nor what its tools return, which may persuade a judge. `tail`: all of the last turns. `turn`: all since the user's last words."""
 _SHARES: tuple[tuple[Kind, float], ...] = (("user", 0.25), ("call", 0.75), ("said", 0.875), ("result", 1.0), ("other", 1.0))
 """Up to which part of the room a class may fill it, those before it included."""
 
@@ -49,10 +56,42 @@ class Kept(NamedTuple):
     tail: int
 
 
+def of_view(request: ChatRequest, view: View) -> ChatRequest:
+    """Return what a view has of a request."""
+    match view:
+        case "tail":
+            return request
+        case "call":
+            return msgspec.structs.replace(request, system=(), turns=())
+        case "turn":
+            turns = request.turns
+            last = next((at for at in reversed(range(len(turns))) if _has_user(turns[at])), 0)
+            # what the system says stands for all of the conversation, wherever it is said
+            return msgspec.structs.replace(request, turns=tuple(t for at, t in enumerate(turns) if at >= last or t.role == "system"))
+        case "calls":
+            return msgspec.structs.replace(request, turns=tuple(t for turn in request.turns if (t := _without_words(turn)).parts))
+
+
+def _without_words(turn: Turn) -> Turn:
+    """A turn without what the agent says and what tools return."""
+    if turn.role == "system":
+        return turn
+    kept = tuple(part for part in turn.parts if _is_act(part) or (turn.role == "user" and isinstance(part, TextPart)))
+    return turn if len(kept) == len(turn.parts) else Turn(turn.role, kept)
+
+
+def _is_act(part: Part) -> bool:
+    return isinstance(part, ToolUsePart) or (isinstance(part, OtherPart) and part.kind in ("server_tool_use", "mcp_tool_use"))
+
+
+def _has_user(turn: Turn) -> bool:
+    return turn.role == "user" and any(_is_said(part) for part in turn.parts)
+
+
 def keep(request: ChatRequest, count: int, system_room: int) -> Kept:
     """Keep the last `count` turns, the first and the last in which the user says something, and the system's words in `system_room`."""
     shown = [turn for turn in request.turns if turn.role != "system"]
-    said = [at for at, turn in enumerate(shown) if turn.role == "user" and any(_is_said(part) for part in turn.parts)]
+    said = [at for at, turn in enumerate(shown) if _has_user(turn)]
     first, last = (said[0], said[-1]) if said else (-1, -1)
     places = sorted({first, last, *range(max(0, len(shown) - count), len(shown))} - {-1})
     system = [*request.system, *(p.text for t in request.turns if t.role == "system" for p in t.parts if isinstance(p, TextPart))]
@@ -70,7 +109,7 @@ def _is_said(part: Part) -> bool:
     return isinstance(part, TextPart) and bool(part.text.strip())
 
 
-class View(NamedTuple):
+class Seen(NamedTuple):
     """`json` is the text of an object's members. `has_user`: words of the user are in it. `calls_whole`: none of the agent's is cut."""
 
     json: str
@@ -78,11 +117,11 @@ class View(NamedTuple):
     calls_whole: bool
 
 
-def view(kept: Kept, room: int) -> View:
+def view(kept: Kept, room: int) -> Seen:
     """Show a conversation in about `room` bytes, the user's first and last words in room of their own."""
     shown = _Shown(kept, room)
     members = {"system": kept.system, "conversation": shown.items()}
-    return View(dumps(members)[1:-1], kept.first >= 0, shown.calls_whole)
+    return Seen(dumps(members)[1:-1], kept.first >= 0, shown.calls_whole)
 
 
 def dumps(value: Any) -> str:
@@ -136,11 +175,13 @@ def plain(text: str) -> str:
         return text
 
 
-def before(answer: AnswerSoFar) -> list[dict[str, Any]]:
-    """Return what the answer said before: its calls whole, its texts in TEXT_BYTES."""
-    texts = [said for said in answer.said if isinstance(said, SaidText)]
-    limit = level((2 * max(size_of(t.begins), size_of(t.ends)) for t in texts), TEXT_BYTES)
-    return [_text(said, limit) if isinstance(said, SaidText) else _call(said) for said in answer.said]
+def before(answer: AnswerSoFar, view: View = "tail") -> list[dict[str, Any]]:
+    """Return what the answer said before, as far as a view has it: its calls whole, its texts in TEXT_BYTES."""
+    if view == "call":
+        return []
+    said = answer.said if view != "calls" else tuple(one for one in answer.said if isinstance(one, SaidCall))
+    limit = level((2 * max(size_of(t.begins), size_of(t.ends)) for t in said if isinstance(t, SaidText)), TEXT_BYTES)
+    return [_text(one, limit) if isinstance(one, SaidText) else _call(one) for one in said]
 
 
 def _text(said: SaidText, limit: int) -> dict[str, Any]:

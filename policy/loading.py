@@ -4,6 +4,7 @@ The only module of this package that reads files (policies of the user's own), a
 """
 
 import ast
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -11,14 +12,14 @@ import inspect
 import json
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata, resources
 from pathlib import Path
 from types import ModuleType
 
 from pydantic import ValidationError
 
-from policy import call_state
+from policy import call_state, preset
 from policy.base import HOOKS, Context, Policy, is_built_in
 from protocol.bounds import MAX_NAME_CHARS
 from protocol.config import Config, PolicyStep
@@ -33,6 +34,7 @@ BUILT_IN = {
     "uppercase": "policy.builtin.uppercase:Uppercase",
     "tool_rules": "policy.builtin.tool_rules:ToolRules",
     "tool_judge": "policy.builtin.tool_judge:ToolJudge",
+    "control": "policy.builtin.control:Control",
     "text_replace": "policy.builtin.text_replace:TextReplace",
 }
 
@@ -53,17 +55,44 @@ def load(
     digest = hashlib.sha256(session_version.encode())
     digest.update(json.dumps([read_by_sessions(config or Config()), _versions()], sort_keys=True).encode())
     policies = []
-    for step in series:
+    for step in _expanded(series, digest):
         kind = _find(step.use, search_path)
-        policies.append(_made(step, kind))
+        policies.append(made := _made(step, kind))
+        if config is not None and (missing := unrouted(made, config)):
+            raise PolicyFailed(f"the policy {step.use!r} cannot be loaded: {next(iter(missing.values()))}")
         digest.update(json.dumps([step.use, step.options], sort_keys=True, default=str).encode())
         for source in _sources(kind):
             digest.update(source)
     return sorted(policies, key=lambda policy: policy.asks), digest.hexdigest()[:12]
 
 
+def _expanded(series: Sequence[PolicyStep], digest: "hashlib._Hash") -> Iterator[PolicyStep]:
+    """The steps, with what presets stand for in their place; which preset of which version it is counts too."""
+    for step in series:
+        if step.use != preset.USE:
+            yield step
+            continue
+        found, options = preset.preset_of(step)
+        digest.update(json.dumps([found.name, found.version, options], sort_keys=True, default=str).encode())
+        try:
+            yield from preset.expanded([step])
+        except ValidationError as error:
+            raise PolicyFailed(f"the preset {found.name!r} cannot be loaded: {_first_problem(error)}") from error
+
+
+def unrouted(policy: Policy, config: Config) -> dict[str, str]:
+    """Return the models that a policy defers to and no route takes, each with the sentence about it."""
+    names = [name for route in config.models for name in (route.match, *route.listed) if name]
+    return {
+        model: f"no route under models takes the model {model!r}, to which tool calls are deferred{did_you_mean(model, names)}"
+        for model in policy.defers_to
+        if config.route(model) is None
+    }
+
+
 def make(step: PolicyStep, *, search_path: Sequence[str] = ()) -> Policy:
-    """Return the policy of one step. Raises PolicyFailed as `load` does; its cause is pydantic's error where options are wrong."""
+    """Return the policy of one step that is no preset. Raises PolicyFailed as `load` does; its cause is pydantic's error where options are
+    wrong."""
     return _made(step, _find(step.use, search_path))
 
 
@@ -200,7 +229,8 @@ def _sources(kind: type[Policy]) -> list[bytes]:
     return [found[name] for name in sorted(found)]
 
 
-def _imported(source: bytes) -> set[str]:
+@functools.lru_cache(256)
+def _imported(source: bytes) -> frozenset[str]:
     """Names that a module may import by: `from a import b` is both `a` and `a.b`."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
@@ -208,4 +238,4 @@ def _imported(source: bytes) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
+    return frozenset(names)

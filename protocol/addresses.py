@@ -112,13 +112,13 @@ def _is_private_host(host: str) -> bool:
         host = unicodedata.normalize("NFKC", host).casefold()
     if not host:
         return True
-    address = _address(host)
+    address = address_of(host)
     if address is not None:
         return _is_private_address(address)
     return host in _NAMES or host.endswith(_ENDS) or "." not in host
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return the address in any spelling that inet_aton takes: decimal, octal, hexadecimal, one to four numbers."""
     if ":" in host:
         try:

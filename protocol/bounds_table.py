@@ -9,73 +9,8 @@ Must not know: who keeps them.
 
 from protocol import bounds as b
 from protocol.bounds import Bound
+from protocol.request_bounds import REQUESTS
 
-# --- requests ---
-_BODY = "protocol.body_bounds"
-_REFUSED = "400 with what, where, how many, and the bound"
-_MULTIPLIED = "tests/unit/test_bounds.py::test_past_its_bound_a_request_is_refused_with_a_clear_error"
-_SCHEMA_TESTS = "tests/unit/test_schema_work.py::"
-_REQUESTS: tuple[Bound, ...] = (
-    Bound(
-        "request_bytes", "client", "the request body", b.MAX_BODY_BYTES, "bytes", "gateway.routes", "413",
-        "tests/e2e/test_bad_input.py::test_a_body_that_is_too_large", "limits.body_bytes",
-    ),
-    Bound("request_values", "client", "JSON values in a body", b.MAX_BODY_VALUES, "values", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("request_fields", "client", "fields at the top of a body", b.MAX_FIELDS, "fields", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("messages", "client", "messages", b.MAX_MESSAGES, "messages", _BODY, _REFUSED, _MULTIPLIED),
-    Bound(
-        "parts", "client", "parts of all messages, with those of results and documents: texts, images, documents, tool calls, cache marks",
-        b.MAX_PARTS, "parts", _BODY, _REFUSED, _MULTIPLIED,
-    ),
-    Bound(
-        "history_values", "client", "JSON values in the arguments of earlier tool calls, together", b.MAX_BODY_VALUES, "values", _BODY,
-        _REFUSED, _MULTIPLIED,
-    ),
-    Bound("history_ids", "client", "an id in messages", b.MAX_REQUEST_ID_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("tools", "client", "tools, functions, tools allowed by tool_choice", b.MAX_TOOLS, "tools", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("tool_names", "client", "the name of a tool", b.MAX_REQUEST_NAME_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("tool_descriptions", "client", "a tool's description", b.MAX_DESCRIPTION_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("schema_bytes", "client", "a JSON Schema, of a tool or of the answer", b.MAX_SCHEMA_BYTES, "bytes", _BODY, _REFUSED, _MULTIPLIED),
-    Bound(
-        "schema_expansion", "client", "schemas that one schema unfolds to, with its references", b.MAX_SCHEMA_EXPANSION, "schemas", _BODY,
-        _REFUSED, _MULTIPLIED,
-    ),
-    Bound("references", "client", "references in the schemas of a request", b.MAX_REFERENCES, "references", _BODY, _REFUSED, _MULTIPLIED),
-    Bound(
-        "schemas_expansion", "client", "the same of all tools together", b.MAX_SCHEMAS_EXPANSION, "schemas", _BODY, _REFUSED, _MULTIPLIED,
-    ),
-    Bound(
-        "schema_work", "client", "compiling a call's schemas and checking arguments by them", b.MAX_SCHEMA_WORK, "units of 10 ns",
-        "policy.schema_work",
-        "not checked: schema_valid is null; a replacement and validate_schema block, a deny rule holds, an allow rule does not",
-        _SCHEMA_TESTS + "test_the_worst_schema_with_the_worst_arguments_takes_little_time",
-    ),
-    Bound(
-        "schema_depth", "client", "how deep a schema is nested that is written for another provider", b.MAX_SCHEMA_DEPTH, "levels",
-        "protocol.json_schema", "400, or the tool goes without strict mode",
-        "tests/unit/test_schema.py::test_what_cannot_be_compiled_is_refused_for_another_way",
-    ),
-    Bound(
-        "schema_merged", "client", "properties in alternatives at the top of a tool's schema", b.MAX_SCHEMA_MERGED, "properties",
-        "protocol.json_schema", "400", "tests/unit/test_schema.py::test_references_that_double_at_each_step_end_soon",
-    ),
-    Bound("stop_sequences", "client", "stop sequences", b.MAX_STOPS, "sequences", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("stop_chars", "client", "a stop sequence", b.MAX_STOP_CHARS, "characters", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("metadata", "client", "entries of metadata", b.MAX_METADATA, "entries", _BODY, _REFUSED, _MULTIPLIED),
-    Bound("mcp_servers", "client", "MCP servers", b.MAX_MCP_SERVERS, "servers", _BODY, _REFUSED, _MULTIPLIED),
-    Bound(
-        "model_chars", "client", "the model's name", b.MAX_MODEL_CHARS, "characters", "protocol.fields", "400", _MULTIPLIED,
-    ),
-    Bound(
-        "dropped", "client", "parameters named in x-sluice-dropped and in the record", b.MAX_DROPPED, "names", "protocol.target",
-        "the rest is one word", "tests/unit/test_request_attacks.py::test_what_was_left_out_is_noted_up_to_a_bound",
-    ),
-    Bound(
-        "lookups", "client", "earlier tool calls looked up in the record", b.MAX_LOOKUPS, "calls", "policy.session.opening",
-        "the last ones are looked up",
-        "tests/unit/test_call_turns.py::test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect",
-    ),
-)  # fmt: skip
 _SIZES: tuple[Bound, ...] = (
     Bound(
         "answer_bytes", "upstream", "all that an upstream sends in a call", b.MAX_OUTPUT_BYTES, "bytes", "gateway.calls",
@@ -99,8 +34,8 @@ _SIZES: tuple[Bound, ...] = (
         "the answer is an error", "tests/unit/test_bounds.py::test_past_its_bound_an_answer_ends_with_a_clear_error",
     ),
     Bound(
-        "segments", "upstream", "answers of one turn that pauses", b.MAX_SEGMENTS, "answers", "policy.session.session",
-        "the turn ends as it is",
+        "segments", "upstream", "answers of one turn that pauses or is deferred", b.MAX_SEGMENTS, "answers", "protocol.config",
+        "the turn ends as it is; what would be deferred is blocked",
         "tests/e2e/test_continued_turns.py::test_a_turn_that_never_ends_stops_after_eight_segments",
     ),
 )  # fmt: skip
@@ -203,6 +138,15 @@ _POLICIES: tuple[Bound, ...] = (
         "tests/unit/test_notices.py::test_a_rule_that_is_no_name_is_a_fault_of_its_policy",
     ),
     Bound(
+        "monitors", "configuration", "monitors of one `control`, and so scores of one decision", b.MAX_MONITORS, "monitors",
+        "policy/builtin/control_options.py", "the configuration is refused",
+        "tests/unit/test_control.py::test_what_makes_no_sense_is_refused_with_its_place",
+    ),
+    Bound(
+        "score_words", "policy", "why a monitor gives a score", b.MAX_WHY_CHARS, "characters", "policy/protocols.py",
+        "cut; of more than 32 dimensions the first are kept", "tests/unit/test_control.py::test_long_words_of_a_monitor_are_cut",
+    ),
+    Bound(
         "asks", "policy", "questions to judges about one tool call", b.MAX_ASKS, "questions", "policy/session/chain.py",
         "the call is blocked (too_many_asks)", "tests/unit/test_policy_faults.py::test_a_policy_that_asks_without_end_is_stopped",
     ),
@@ -230,11 +174,11 @@ _POLICIES: tuple[Bound, ...] = (
         f"{_RULES_TEST}::test_more_than_rules_look_at_is_denied_and_not_allowed",
     ),
     Bound(
-        "sql_text", "upstream", "SQL that rules parse", b.MAX_SQL_CHARS, "characters", "policy/builtin/sql.py",
+        "sql_text", "upstream", "SQL that rules parse", b.MAX_SQL_CHARS, "characters", "policy/sql.py",
         "deny rules apply, allow rules do not", "tests/unit/test_sql_kinds.py::test_a_text_over_the_bound_is_refused",
     ),
     Bound(
-        "sql_steps", "upstream", "steps of the SQL parser", 2, "steps a token, and 1,000", "policy/builtin/sql.py",
+        "sql_steps", "upstream", "steps of the SQL parser", 2, "steps a token, and 1,000", "policy/sql.py",
         "deny rules apply, allow rules do not", "tests/unit/test_sql_kinds.py::test_no_text_takes_the_parser_long",
     ),
 )  # fmt: skip
@@ -256,7 +200,7 @@ _JUDGES: tuple[Bound, ...] = (
     ),
     Bound(
         "judge_tool_bytes", "client", "description and schema of a tool whose call is judged", b.MAX_TOOL_BYTES, "bytes",
-        "policy/builtin/tool_judge.py", "its calls are blocked (tool_too_large)",
+        "policy/monitors/model.py", "its calls are blocked (tool_too_large), or get no score",
         "tests/unit/test_judging.py::test_a_large_schema_is_not_judged_and_an_undeclared_tool_has_none",
     ),
     Bound(
@@ -412,6 +356,46 @@ _GATEWAY: tuple[Bound, ...] = (
         b.DEMO_READ, "items", "gateway.demo_schema", "400, or the rest of the calls is not made",
         "tests/unit/test_demo_schema.py::test_what_of_a_schema_is_read_is_bounded_too",
     ),
+    Bound(
+        "script_body", "client", "a request body for the scripted model", b.SCRIPT_BODY_BYTES, "bytes", "gateway.upstream", "413",
+        "tests/e2e/test_scripted_model.py::test_a_body_past_the_bound_is_refused",
+    ),
+    Bound(
+        "script_file", "configuration", "a file of the scripted model", b.SCRIPT_FILE_BYTES, "bytes", "gateway.scripts",
+        "502 with file and line",
+        "tests/unit/test_scripted_model.py::test_files_are_bounded",
+    ),
+    Bound(
+        "script_trajectories", "configuration", "trajectories of one file of the scripted model", b.SCRIPT_TRAJECTORIES, "trajectories",
+        "gateway.scripts",
+        "502 with file and line", "tests/unit/test_scripted_model.py::test_files_are_bounded",
+    ),
+    Bound(
+        "script_turns", "configuration", "turns of one trajectory of the scripted model", b.SCRIPT_TURNS, "turns", "gateway.scripts",
+        "502 with file and line", "tests/unit/test_scripted_model.py::test_files_are_bounded",
+    ),
+    Bound(
+        "script_calls", "configuration", "tool calls of one turn of the scripted model", b.SCRIPT_CALLS, "calls", "gateway.scripts",
+        "502 with file and line", "tests/unit/test_scripted_model.py::test_files_are_bounded",
+    ),
+    Bound(
+        "script_files", "client", "files that the scripted model keeps, as long as they do not change", b.SCRIPT_FILES, "files",
+        "gateway.script_model", "the oldest is read again", "tests/unit/test_scripted_model.py::test_files_are_kept_until_they_change",
+    ),
+    Bound(
+        "provenance", "client", "characters of a history in which the monitor `provenance` looks for values, the newest results first",
+        b.PROVENANCE_CHARS, "characters", "policy.monitors.origins", "the rest is not read: what stands there alone is nowhere",
+        "tests/unit/test_provenance.py::test_a_megabyte_of_history_takes_less_than_a_quarter_second",
+    ),
+    Bound(
+        "provenance_lines", "client", "lines of results of which it reads the fields", b.PROVENANCE_LINES, "lines",
+        "policy.monitors.origins", "the rest is text",
+        "tests/unit/test_provenance.py::test_a_megabyte_of_history_takes_less_than_a_quarter_second",
+    ),
+    Bound(
+        "provenance_sinks", "upstream", "values of one call that it looks for", b.PROVENANCE_SINKS, "values", "policy.monitors.provenance",
+        "the rest is nowhere", "tests/unit/test_provenance.py::test_more_sinks_than_are_looked_at_are_unknown",
+    ),
 )  # fmt: skip
 # --- workers ---
 _WORKERS: tuple[Bound, ...] = (
@@ -473,4 +457,4 @@ _RECORD: tuple[Bound, ...] = (
     ),
 )  # fmt: skip
 
-BOUNDS: tuple[Bound, ...] = _REQUESTS + _SIZES + _ANSWERS + _CONFIGURED + _POLICIES + _JUDGES + _GATEWAY + _WORKERS + _RECORD + _LISTED
+BOUNDS: tuple[Bound, ...] = REQUESTS + _SIZES + _ANSWERS + _CONFIGURED + _POLICIES + _JUDGES + _GATEWAY + _WORKERS + _RECORD + _LISTED

@@ -18,7 +18,16 @@ from pydantic_core import PydanticCustomError
 
 from protocol import shipped
 from protocol.addresses import check_base_url
-from protocol.bounds import MAX_ACCEPTED_SETS, MAX_BODY_BYTES, MAX_EVENT_BYTES, MAX_KEY_CALLS, MAX_MODEL_CHARS, MAX_OUTPUT_BYTES, MAX_SERIES
+from protocol.bounds import (
+    MAX_ACCEPTED_SETS,
+    MAX_BODY_BYTES,
+    MAX_EVENT_BYTES,
+    MAX_KEY_CALLS,
+    MAX_MODEL_CHARS,
+    MAX_OUTPUT_BYTES,
+    MAX_SEGMENTS,
+    MAX_SERIES,
+)
 from protocol.config_faults import Faults, Place, dialects_that, faults_between
 from protocol.dialect import JudgeReply
 from protocol.dialects import DIALECTS
@@ -119,13 +128,23 @@ class Upstream(_Strict):
         return f"the file {self.api_key_file}" if self.api_key_file else self.key_variable if self.api_key_env else ""
 
 
+class Price(_Strict):
+    """What a provider takes for a million tokens, in any currency. Only measurements read it (docs/eval.md)."""
+
+    input: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """For a million tokens of requests."""
+    output: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """For a million tokens of answers."""
+
+
 class ModelRoute(_Strict):
     """Models whose name matches `match` or is among `names` go to `upstream`; the first route that takes a model wins."""
 
     match: str = ""
     """Shell pattern (`*`, `?`, `[...]`) of whole names. GET /v1/models lists no patterns."""
     upstream: Name
-    """The key of the upstream under `upstreams`."""
+    """The key of the upstream under `upstreams`; or `script`, which plays files (docs/scripts.md), in the client's dialect;
+    `script-openai` and `script-anthropic` always in theirs."""
     names: tuple[ModelName, ...] = ()
     """Whole names, which GET /v1/models lists. A route needs `match`, `names` or both."""
     server_tools: tuple[dict[str, Any], ...] = ()
@@ -133,6 +152,8 @@ class ModelRoute(_Strict):
     `anthropic` only (docs/tools.md)."""
     mcp_servers: tuple[dict[str, Any], ...] = ()
     """MCP servers likewise, for keys with the family `mcp`."""
+    price: Price | None = None
+    """What its models cost: `sluice eval` says what judges cost that have one."""
 
     @model_validator(mode="after")
     def _adds_what_is_known(self) -> "ModelRoute":
@@ -279,6 +300,9 @@ class Limits(_Strict):
     then headers wait for a true status), then one each 10 to 11 s."""
     first_byte_s: float = 600.0
     """Upstream's time to the first byte."""
+    dispatches: Annotated[int, Field(ge=1, le=MAX_SEGMENTS)] = MAX_SEGMENTS
+    """Requests that one call may send upstream: of a turn that pauses or is deferred. Past it the turn ends, and what would be deferred is
+    blocked."""
     idle_s: float = 600.0
     """Upstream's silence between bytes."""
     connect_s: float = 10.0
@@ -341,7 +365,7 @@ class Config(_Strict):
     """The whole file. Unknown keys are refused with their place."""
 
     upstreams: dict[Name, Upstream] = {}
-    """Providers by a name of yours; `demo` is the built-in one's."""
+    """Providers by a name of yours; `demo` and `script` are the built-in ones'."""
     models: tuple[ModelRoute, ...] = ()
     """Which model goes to which upstream. The first route that takes a model wins."""
     policies: Annotated[dict[Name, Annotated[tuple[PolicyStep, ...], Field(max_length=MAX_SERIES)]], Field(min_length=1)] = Field(
@@ -441,34 +465,8 @@ DEMO = shipped.DEMO
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
 DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {f"demo-{name}": name for name in DIALECTS}
 """`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be tried with no provider key."""
+SCRIPTS: dict[str, DialectName | None] = {shipped.SCRIPT: None} | {f"{shipped.SCRIPT}-{name}": name for name in DIALECTS}
+"""Upstreams of the scripted model: `script` answers in the client's own dialect, the others always in theirs."""
+BUILT_IN = frozenset((DEMO, *SCRIPTS))
+"""Names of upstreams that no configuration may give."""
 DEMO_JUDGE = shipped.DEMO_JUDGE
-
-
-class Runtime(_Strict):
-    """What a process is started with: the configuration and where things are. Made by `sluice.settings`, passed down."""
-
-    config: Config
-    redis_url: str
-    database_url: str
-    """SQLAlchemy-free form: postgresql://user:password@host:port/name, or with ?host=/socket/dir."""
-    host: str = "127.0.0.1"
-    port: int = 8080
-    name: str = ""
-    """Name of this process in logs and as a Redis consumer; empty: made from host name and pid."""
-    concurrency: int = 8
-    """Judgements a judge worker runs at once."""
-    search_path: tuple[str, ...] = ()
-    """Where policies of the user's own Python files are looked for: the folder of the configuration file."""
-    policy_set: str = ""
-    """The name of the policy set (`protocol.policy_set`), which gateways and policy workers know; empty: calls begin under any."""
-    seal_key: str = Field(default="", repr=False)
-    """PEM of the Ed25519 key that signs checkpoints; empty: they are not signed."""
-    ready_fd: int | None = None
-    """A file descriptor to which the process writes one line when it is ready (used by `sluice up`)."""
-    alive_file: str = ""
-    """File in which a worker notes each second that it is alive; empty: none."""
-
-    @property
-    def policy_sets(self) -> tuple[str, ...]:
-        """Under which sets a gateway's calls may begin: its own first."""
-        return (self.policy_set, *(s for s in self.config.accept_policy_sets if s != self.policy_set)) if self.policy_set else ()

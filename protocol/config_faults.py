@@ -9,6 +9,7 @@ from protocol.dialect import Dialect
 from protocol.dialects import DIALECTS
 from protocol.server_tools.added import check_families
 
+_SCRIPTS = (shipped.SCRIPT, *(f"{shipped.SCRIPT}-{name}" for name in DIALECTS))
 Place = tuple[str | int, ...]
 """Where something stands in the file: keys of mappings, and numbers of list items from 0."""
 
@@ -39,8 +40,9 @@ def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     """
     upstreams, policies = raw.get("upstreams", {}), raw.get("policies", shipped.POLICIES)
     if isinstance(upstreams, Mapping):
-        if shipped.DEMO in upstreams:
-            yield ("upstreams", shipped.DEMO), f"{shipped.DEMO!r} is the built-in upstream: give yours another name"
+        for name in (shipped.DEMO, *_SCRIPTS):
+            if name in upstreams:
+                yield ("upstreams", name), f"{name!r} is the built-in upstream: give yours another name"
         for number, route in _mappings(raw.get("models")):
             yield from _faults_of_route(("models", number), route, upstreams)
     holders: dict[object, int] = {}
@@ -60,8 +62,11 @@ def _faults_of_route(place: Place, route: Mapping[str, Any], upstreams: Mapping[
     name = route.get("upstream")
     if not isinstance(name, str):
         return
-    if name not in upstreams:
-        near = did_you_mean(name, map(str, upstreams))
+    if name in _SCRIPTS:
+        if what := next((what for what in ("server_tools", "mcp_servers") if route.get(what)), ""):
+            yield (*place, what), f"{name!r} is the scripted model, which runs no tools"
+    elif name not in upstreams:
+        near = did_you_mean(name, [*map(str, upstreams), shipped.SCRIPT])
         yield (*place, "upstream"), f"the upstream {name!r} is not under upstreams{near}"
     elif route.get("server_tools") or route.get("mcp_servers"):
         upstream = upstreams[name]

@@ -6,7 +6,7 @@
       StreamError     StreamTimeout | StreamConnectionLost | StreamProtocolError
       PolicyError     PolicyFailed | JudgeUnavailable
       AuditError      AuditUnavailable (AuditTooSlow) | OtherDatabase
-      RequestError    InvalidRequest | Unauthenticated | Forbidden | NotFound | TooLarge | TooSlow | RateLimited | Overloaded
+      RequestError    InvalidRequest | Unauthenticated | Forbidden | NotFound | Conflict | TooLarge | TooSlow | RateLimited | Overloaded
 
 A block is a verdict, not an error. Messages are for the client: no keys, no prompts, no paths.
 """
@@ -170,6 +170,13 @@ class NotFound(RequestError):
 
     code = "not_found"
     http_status = 404
+
+
+class Conflict(RequestError):
+    """What is asked for does not go with what somebody else did; the message says what to ask for instead."""
+
+    code = "conflict"
+    http_status = 409
 
 
 class TooLarge(RequestError):

@@ -34,10 +34,11 @@ def read_by_sessions(config: Config) -> dict[str, Any]:
         "private_urls": config.private_urls,
         "durability": config.durability,
         "event_bytes": config.limits.event_bytes,
+        "dispatches": config.limits.dispatches,
         "exact_keys": sorted(set(config.exact_keys)),
         "exact_integers": sorted(set(config.exact_integers)),
         # in their order: the first match counts
-        "models": [*config.demo_models, *(route.model_dump(mode="json") for route in config.models)],
+        "models": [*config.demo_models, *(route.model_dump(mode="json", exclude={"price"}) for route in config.models)],
         "upstreams": {n: [u.dialect, u.native_tools, u.guided] for n, u in config.upstreams.items()},
     }
 

@@ -18,7 +18,8 @@ import msgspec
 from protocol.columns import At, Column, Content, Name, Number, Tokens, Words
 from protocol.errors import StreamProtocolError
 
-VerdictName = Literal["allow", "block", "replace", "hold", "withheld"]
+VerdictName = Literal["allow", "block", "replace", "hold", "withheld", "discarded"]
+"""`discarded`: of an attempt that was not chosen."""
 PASSED: tuple[VerdictName, ...] = ("allow", "replace")
 """What these verdicts are about goes out; they stand in statements as they are here."""
 UNCLAIMED = "unclaimed"
@@ -207,6 +208,85 @@ class JudgementRecord(msgspec.Struct, frozen=True, array_like=True, tag="judgeme
     facts: JudgementFacts = JudgementFacts()
 
 
+class ScoreRecord(msgspec.Struct, frozen=True, array_like=True, tag="score", kw_only=True, omit_defaults=False):
+    """What a monitor measured of a content block. Key: (call_id, block, step): `step` counts the scores of that block from 0.
+
+    `value` is from 0 to 1, higher is worse; None: it abstained, or `error` names why there is none. `dims` is a JSON object of what it
+    measured besides. Who asked a judge says how long that took and what it was counted; the judgement has the rest.
+    """
+
+    table: ClassVar[str] = "scores"
+    since: ClassVar[int] = 7
+    call_id: str
+    block: Number
+    step: Number
+    at: At
+    monitor: Name
+    policy: Name
+    """The policy of the series whose monitor it is."""
+    value: float | None
+    dims: Words
+    why: Words
+    error: str
+    latency_ms: int | None = None
+    input_tokens: Tokens = None
+    output_tokens: Tokens = None
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, array_like=True, tag="decision", kw_only=True, omit_defaults=False):
+    """What a protocol made of scores. Key: (call_id, block, step): `step` counts the decisions on that block from 0.
+
+    `unit` is what was decided about, a call or the rest of a turn, in its `attempt`. `score` is that of all monitors together, None where
+    none gave one or none was needed; `threshold` the step that it reached.
+
+    What chooses it for an audit can be computed again from the record (`protocol.sampling`): `audit_rate` and `audit_at` are the rule, `u`
+    is what was drawn, `audit_budget` how many audits a day there are at most. All are None where the protocol asks for no audits.
+    """
+
+    table: ClassVar[str] = "decisions"
+    since: ClassVar[int] = 7
+    call_id: str
+    block: Number
+    step: Number
+    at: At
+    unit: Literal["call", "turn"]
+    attempt: int
+    policy: Name
+    protocol: str
+    action: str
+    score: float | None
+    threshold: float | None
+    reason: Words
+    audit: Literal["", "sampled", "suspicion"] = ""
+    """Why a person should look at it: by lot, or for its score; the second where both are so."""
+    audit_rate: float | None = None
+    audit_at: float | None = None
+    audit_budget: int | None = None
+    u: float | None = None
+
+
+class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, tag="attempt", kw_only=True, omit_defaults=False):
+    """One upstream answer to a request of the call. Key: (call_id, segment, attempt). Only calls that were sent more than once have them.
+
+    `kind` says what it was made for (`first`, `defer`), `first_seq` and `end_seq` which chunks are its own; `chosen`: it went out.
+    """
+
+    table: ClassVar[str] = "attempts"
+    since: ClassVar[int] = 7
+    call_id: str
+    segment: Number
+    attempt: Number
+    at: At
+    kind: str
+    upstream: str
+    model: Name
+    first_seq: int
+    end_seq: int
+    chosen: bool
+    input_tokens: Tokens = None
+    output_tokens: Tokens = None
+
+
 class EndRecord(msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only=True, omit_defaults=False):
     """The call is over: exactly one per call. Key: call_id. Inherits nothing, as `CallRecord`.
 
@@ -234,7 +314,8 @@ class EndRecord(msgspec.Struct, frozen=True, array_like=True, tag="end", kw_only
     releases: Annotated[int | None, Column(since=3)] = None
     """How many releases with bytes went out to the gateway."""
     decisions: Annotated[int | None, Column(since=3)] = None
-    """How many rows tell of content blocks and tool calls: of `blocks`, `tool_calls`, `tool_releases` and `judgements`."""
+    """How many rows tell of content blocks and tool calls: of `blocks`, `tool_calls`, `tool_releases`, `judgements`, `scores`, `decisions`
+    and `attempts`."""
     relayed_sha256: Annotated[bytes | None, Column(since=3, is_content=True)] = None
     """What the gateway itself says it relayed: SHA-256 over `ReleaseRecord.sha256` of each release up to `relayed`, in order."""
 
@@ -250,7 +331,18 @@ class EventRecord(_Record, frozen=True, tag="event"):
 
 
 Record = (
-    CallRecord | ChunksRecord | ReleaseRecord | BlockRecord | ToolCallRecord | ToolReleaseRecord | JudgementRecord | EndRecord | EventRecord
+    CallRecord
+    | ChunksRecord
+    | ReleaseRecord
+    | BlockRecord
+    | ToolCallRecord
+    | ToolReleaseRecord
+    | JudgementRecord
+    | EndRecord
+    | EventRecord
+    | ScoreRecord
+    | DecisionRecord
+    | AttemptRecord
 )
 
 _encoder = msgspec.msgpack.Encoder()

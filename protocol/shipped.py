@@ -1,4 +1,4 @@
-"""The policies of a configuration that names none: rules against plainly destructive commands, then the demo judge.
+"""The policies of a configuration that names none: the preset for coding agents, and series to try things out with.
 
 They stand here and not with the command that starts everything, so that no way of making a configuration leaves a gateway without any.
 """
@@ -14,14 +14,17 @@ DESTRUCTIVE = {
     "fork-bomb": r":\(\)\s*\{",
     "drop-table": r"(?i)\bdrop\s+(table|database|schema)\b",
 }
-"""By the rule's name, RE2 patterns of tool arguments that no tool may be called with."""
+"""By the rule's name, RE2 patterns of tool arguments that no tool may be called with in the series `demo`."""
 
 DEMO = "demo"
+SCRIPT = "script"
+"""The upstream of the scripted model (docs/scripts.md)."""
 DEMO_JUDGE = "demo-judge"
 """The built-in rule-based judge model."""
 
 POLICIES: dict[str, list[dict[str, Any]]] = {
-    "default": [
+    "default": [{"use": "preset", "name": "coding-agent"}],
+    "demo": [
         {"use": "tool_rules", "deny": [{"name": name, "tool": "*", "argument_matches": pattern} for name, pattern in DESTRUCTIVE.items()]},
         {"use": "tool_judge", "model": DEMO_JUDGE, "threshold": 0.6},
     ],

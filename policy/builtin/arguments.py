@@ -5,8 +5,11 @@ from functools import cached_property
 from typing import Any
 
 from policy.base import ToolCall
-from policy.builtin.sql import Kind, NotOneStatement, kinds_of
 from policy.schema_work import Budget
+from policy.sql import ANY, Kind, NotOneStatement, kinds_of
+from policy.sql_effects import read_sql
+from policy.surface import Surface, dialect_of_tool, surface_of
+from policy.touch import NOWHERE, Places, Touch, touch_of
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
 from protocol.folding import fold, is_plain, without_unseen
 from protocol.request import Tool
@@ -22,8 +25,9 @@ class Undecidable(ValueError):
 class Looks:
     """What rules look at in one call, made once for all of them."""
 
-    def __init__(self, call: ToolCall) -> None:
+    def __init__(self, call: ToolCall, places: Places = NOWHERE) -> None:
         self._call = call
+        self._places = places
         self._everywhere: list[str] | None = None
         self._kinds: dict[tuple[str, str], set[Kind] | None] = {}
         self.budget = Budget()
@@ -33,10 +37,41 @@ class Looks:
         """The kinds of the one statement in `text`, parsed once whatever the rules; None where it is not one."""
         if (text, dialect) not in self._kinds:
             try:
-                self._kinds[text, dialect] = kinds_of(text, dialect)
+                spoken = self._spoken(dialect)
+                self._kinds[text, dialect] = _kinds_in_all(text) if spoken == ANY else kinds_of(text, spoken)
             except NotOneStatement:
                 self._kinds[text, dialect] = None
         return self._kinds[text, dialect]
+
+    def sql_effects(self, text: str, dialect: str) -> frozenset[str] | None:
+        """What the statements in `text` do, read once whatever the rules; None where that is not known."""
+        known = self._effects_of_sql
+        if (text, dialect) not in known:
+            reading = read_sql(text, self._spoken(dialect))
+            known[text, dialect] = None if reading.unsure else frozenset(reading.effects)
+        return known[text, dialect]
+
+    def _spoken(self, dialect: str) -> str:
+        """The dialect that is meant: where any may be, the one that the tool's name says."""
+        return dialect_of_tool(self._call.name) if dialect == ANY else dialect
+
+    @cached_property
+    def _effects_of_sql(self) -> dict[tuple[str, str], frozenset[str] | None]:
+        return {}
+
+    @cached_property
+    def touch(self) -> Touch:
+        """What the call would do, read once whatever the rules."""
+        return touch_of(self._call, self._places, self._surface)
+
+    @cached_property
+    def _surface(self) -> Surface:
+        return surface_of(self._call)
+
+    @cached_property
+    def sql(self) -> list[str]:
+        """The texts that are for a database."""
+        return [found.text for found in self._surface.sql]
 
     @property
     def everywhere(self) -> list[str]:
@@ -77,6 +112,13 @@ class Looks:
             elif isinstance(item, list):
                 stack += item
         return {name: fold(name) for name in found}
+
+
+def _kinds_in_all(text: str) -> set[Kind]:
+    reading = read_sql(text, ANY)
+    if reading.unsure or "several" in reading.effects:
+        raise NotOneStatement(reading.unsure or "several statements")
+    return set(reading.kinds)
 
 
 def spellings(text: str) -> list[str]:

@@ -6,21 +6,24 @@ may take them for; an `allow` rule takes them exactly, and vouches for no argume
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict
+from policy.builtin import effect_rules
 from policy.builtin.arguments import Looks, Undecidable, plain_values, schema_of
-from policy.builtin.sql import Kind, check_dialect
 from policy.patterns import NamePattern, Names, Pattern, compile_re2, literal
 from policy.schemas import Schema, ToolSchemas, TooMuchWork, compile_schema
+from policy.sql import Kind, check_dialect
+from policy.sql_effects import SqlEffect
+from policy.touch import Places, load_parser
 from protocol.bounds import MAX_RULES
 from protocol.config import Name
 from protocol.folding import fold
 
-_OWN_NAMES = ("allow", "validate_schema")
+_OWN_NAMES = ("allow", "validate_schema", "unsure")
 """What the record has in the place of a rule's name where one of these options decides."""
 
 
@@ -35,15 +38,24 @@ def _check_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 class Sql(_Strict):
-    """The SQL text in `argument`, read in `dialect`. Allow: exactly one statement, all of its kinds among `kinds`.
-    Deny: one of `kinds` occurs, or the text is not exactly one statement that can be parsed."""
+    """The SQL text in `argument`, read in `dialect`. Allow: exactly one statement, all of its kinds among `kinds`, all of its effects among
+    `effects`. Deny: one of `kinds` or of `effects` occurs, or the text is not exactly one statement that can be parsed."""
 
-    argument: str
-    """The top-level argument that holds the text."""
-    kinds: tuple[Kind, ...]
+    argument: str | None = None
+    """The top-level argument that holds the text. Unset: each that is taken for SQL, by its name and its tool's."""
+    kinds: tuple[Kind, ...] | None = None
     """Kinds of statements (docs/policies.md#tool_rules)."""
+    effects: tuple[SqlEffect, ...] | None = None
+    """What the statement does, functions that do more than compute included (docs/policies.md#tool_rules). Give `kinds`, `effects` or
+    both."""
     dialect: Annotated[str, AfterValidator(check_dialect)]
     """The parser's name of the dialect: `postgres`, `mysql`, `tsql`, `sqlite` and others."""
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if self.kinds is None and self.effects is None:
+            raise ValueError("give `kinds`, `effects` or both: what the statement is, or what it does")
+        return self
 
 
 class Rule(_Strict):
@@ -62,10 +74,25 @@ class Rule(_Strict):
     """The arguments are valid under this JSON Schema."""
     sql: Sql | None = None
     """What the SQL in an argument does."""
+    does: effect_rules.Does | None = None
+    """What the call does, by any of its arguments."""
+    shell: effect_rules.Shell | None = None
+    """What commands in it do."""
+    paths: effect_rules.Paths | None = None
+    """Paths of a tool for files."""
+    network: effect_rules.Network | None = None
+    """Addresses."""
+    secrets: effect_rules.Secrets | None = None
+    """Credentials in the arguments."""
     executor: Executor | Annotated[list[Executor], Field(min_length=1)] | None = None
     """Who runs the call. Unset: anybody."""
     server: NamePattern | list[NamePattern] | None = None
     """The MCP server that runs the call, as `tool`. Unset: any, or none."""
+
+    @property
+    def reads_effects(self) -> bool:
+        """Must what a call does be known?"""
+        return any(condition is not None for condition in (self.does, self.shell, self.paths, self.network))
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -100,6 +127,14 @@ class Options(_Strict):
     """What none of these rules matches is blocked. Unset: nothing is blocked for that."""
     deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
     """What one of these rules matches is blocked or replaced. A block wins over a replacement."""
+    project: Annotated[str, Field(min_length=1, max_length=1024)] = "."
+    """The absolute path of the folder that agents work in, for rules about scopes. `.`: what is named from where they are."""
+    home: Annotated[str, Field(min_length=1, max_length=1024)] = "~"
+    """The absolute path of their home folder."""
+    hosts: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
+    """Hosts of the scope `listed`: names, `*.example.org`, addresses, networks as `10.0.0.0/8`."""
+    unsure: Literal["block", "allow"] = "block"
+    """What becomes of a call that a rule of `deny` about effects could not decide, as its text is not all that it would run."""
     validate_schema: bool = False
     """Block what does not fit its tool's own schema, of calls that the client runs: providers check the arguments of their own tools."""
 
@@ -110,10 +145,13 @@ class Options(_Strict):
             raise ValueError(f"deny: two rules have the name {twice!r}: the record could not tell them apart")
         if taken := next((name for name in names if name in _OWN_NAMES), None):
             raise ValueError(f"deny: no rule can have the name {taken!r}: the record says it of the option `{taken}`")
+        for place, rule in enumerate(self.allow or ()):
+            if rule.secrets is not None or (rule.shell is not None and rule.shell.unsure is not None):
+                raise ValueError(f"allow.{place}: `secrets` and `shell: {{unsure: ...}}` say what is denied: they are for rules of `deny`")
         return self
 
 
-class _Compiled:
+class CompiledRule:
     """A rule ready to be asked."""
 
     def __init__(self, rule: Rule) -> None:
@@ -125,16 +163,42 @@ class _Compiled:
         self._pattern = compile_re2(rule.argument_matches) if rule.argument_matches is not None else None
         self._literal = literal(rule.argument_matches)
         self._schema = _Schema(rule.schema_) if rule.schema_ is not None else None
+        self._effects = effect_rules.compiled(rule.shell, rule.does, rule.paths, rule.network)
+        self._asks_effects_alone = (
+            bool(self._effects)
+            and rule.tool == "*"
+            and not any((executors, self._servers, self._pattern, self._schema, rule.sql, rule.secrets))
+        )
+        if rule.reads_effects:
+            load_parser()
 
     def denies(self, call: ToolCall, looks: Looks) -> bool:
         """Do all conditions hold, or cannot be decided?"""
-        return (
+        return self.holds(call, looks) != "no"
+
+    def holds(self, call: ToolCall, looks: Looks) -> effect_rules.Held:
+        """Do all conditions hold, or cannot be decided? `unsure`: they would, if what cannot be known of a command held."""
+        if self._asks_effects_alone:
+            return effect_rules.denied(self._effects, looks.touch)
+        held = (
             self._runs(call, Names.means)
             and self._names.means(call.name)
             and (self._schema is None or self._schema.may_fit(call.value, looks))
             and (self._pattern is None or self._finds(looks))
             and (self.rule.sql is None or _sql_denies(self.rule.sql, call, looks))
+            and (self.rule.secrets is None or self._has_secret(self.rule.secrets, looks))
         )
+        if not held or not self._effects:
+            return "yes" if held else "no"
+        return effect_rules.denied(self._effects, looks.touch)
+
+    def asks_effects_of(self, call: ToolCall) -> bool:
+        """Is it a rule about what this call does?"""
+        return self._asks_effects_alone or (bool(self._effects) and self._is_about(call))
+
+    def overlooks(self, call: ToolCall, looks: Looks) -> bool:
+        """Is it a rule about what this call does, which has more arguments than are looked at?"""
+        return bool(self._effects) and self._is_about(call) and not looks.touch.surface.is_whole
 
     def allows(self, call: ToolCall, looks: Looks) -> bool:
         """Do all conditions surely hold?"""
@@ -144,7 +208,19 @@ class _Compiled:
             and (self._schema is None or self._schema.fits(call.value, looks))
             and (self._pattern is None or self._covers(call, looks))
             and (self.rule.sql is None or _sql_allows(self.rule.sql, call, looks))
+            and (not self._effects or effect_rules.allowed(self._effects, looks.touch))
         )
+
+    def _is_about(self, call: ToolCall) -> bool:
+        return self._runs(call, Names.means) and self._names.means(call.name)
+
+    def _has_secret(self, secrets: effect_rules.Secrets, looks: Looks) -> bool:
+        try:
+            keys = effect_rules.arguments_of(secrets)
+            texts = looks.everywhere if keys is None else [text for key in keys for text in looks.under(key)]
+        except Undecidable:
+            return True
+        return effect_rules.has_secret(secrets, texts)
 
     def _runs(self, call: ToolCall, matches: Callable[[Names, str], bool]) -> bool:
         by_executor = self._executors is None or call.executor in self._executors
@@ -226,18 +302,40 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
 
 
 def _sql_denies(sql: Sql, call: ToolCall, looks: Looks) -> bool:
+    if sql.argument is None:
+        return any(_sql_holds(sql, text, looks) for text in looks.sql)
     texts = [call.value[key] for key in looks.named(sql.argument)]
     if len(texts) != 1:
         return bool(texts)
-    kinds = looks.kinds(texts[0], sql.dialect) if isinstance(texts[0], str) else None
-    return kinds is None or not kinds.isdisjoint(sql.kinds)
+    return not isinstance(texts[0], str) or _sql_holds(sql, texts[0], looks)
+
+
+def _sql_holds(sql: Sql, text: str, looks: Looks) -> bool:
+    kinds = looks.kinds(text, sql.dialect) if sql.kinds is not None else set()
+    effects = looks.sql_effects(text, sql.dialect) if sql.effects is not None else frozenset[str]()
+    return kinds is None or effects is None or not kinds.isdisjoint(sql.kinds or ()) or not effects.isdisjoint(sql.effects or ())
+
+
+def _sql_is_within(sql: Sql, text: str, looks: Looks) -> bool:
+    kinds = looks.kinds(text, sql.dialect) if sql.kinds is not None else set()
+    effects = looks.sql_effects(text, sql.dialect) if sql.effects is not None else frozenset[str]()
+    return kinds is not None and effects is not None and kinds <= set(sql.kinds or ()) and effects <= set(sql.effects or ())
 
 
 def _sql_allows(sql: Sql, call: ToolCall, looks: Looks) -> bool:
-    if looks.named(sql.argument) != [sql.argument] or not isinstance(call.value[sql.argument], str):
+    if sql.argument is None:
+        texts = looks.sql
+    elif looks.named(sql.argument) == [sql.argument] and isinstance(call.value[sql.argument], str):
+        texts = [call.value[sql.argument]]
+    else:
         return False
-    kinds = looks.kinds(call.value[sql.argument], sql.dialect)
-    return kinds is not None and kinds <= set(sql.kinds)
+    return bool(texts) and all(_sql_is_within(sql, text, looks) for text in texts)
+
+
+def weight_of(rules: Iterable[Rule]) -> int:
+    """Return the weight of a policy with these rules. 8 KiB of the worst SQL take 0.1 s, 64 KiB of the worst shell text 20 ms, everything
+    else a tenth of that."""
+    return 8 if any(rule.sql is not None or rule.reads_effects for rule in rules) else 1
 
 
 class ToolRules(Policy):
@@ -249,13 +347,13 @@ class ToolRules(Policy):
     def __init__(self, **options: object) -> None:
         self.options = Options.model_validate(options)
         allow = self.options.allow
-        self._allow = None if allow is None else [_Compiled(rule) for rule in allow]
-        self._deny = [(_Compiled(rule), rule, rule.name or f"deny[{place}]") for place, rule in enumerate(self.options.deny)]
+        self._allow = None if allow is None else [CompiledRule(rule) for rule in allow]
+        self._deny = [(CompiledRule(rule), rule, rule.name or f"deny[{place}]") for place, rule in enumerate(self.options.deny)]
         self._schemas: dict[str, _Schema] = {}
         self._compiled = ToolSchemas()
-        if any(rule.sql is not None for rule in (*(allow or ()), *self.options.deny)):
-            # 8 KiB of the worst SQL take 0.1 s, everything else a tenth of that
-            self.weight = 8
+        self._places = Places(self.options.project, self.options.home, self.options.hosts)
+        self._blocks_unsure = self.options.unsure == "block" and any(rule.reads_effects for rule in self.options.deny)
+        self.weight = weight_of((*(allow or ()), *self.options.deny))
 
     def for_call(self, context: Context) -> Self:
         """Give the call its own compiled tool schemas."""
@@ -265,16 +363,18 @@ class ToolRules(Policy):
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
-        looks = Looks(call)
+        looks = Looks(call, self._places)
         if self.options.validate_schema and call.executor == "client" and not self._fits(call, looks):
             return Block("schema", rule="validate_schema")
-        matching = [(rule, name) for compiled, rule, name in self._deny if compiled.denies(call, looks)]
-        for rule, name in matching:
+        matching = [(rule, name, held) for compiled, rule, name in self._deny if (held := compiled.holds(call, looks)) != "no"]
+        for rule, name, held in matching:
             if rule.decision == "block":
-                return Block(rule.reason, rule.message, name)
+                return Block(rule.reason if held == "yes" else "unsure", rule.message, name)
+        if self._blocks_unsure and any(compiled.asks_effects_of(call) for compiled, _, _ in self._deny) and looks.touch.unsure:
+            return Block("unsure", rule="unsure")
         if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
             return Block("not_allowed", rule="allow")
-        for rule, name in matching:
+        for rule, name, _ in matching:
             return Replace(json.dumps(rule.arguments), rule.reason, name)
         return ALLOW
 

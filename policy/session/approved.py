@@ -19,7 +19,7 @@ class Approved:
         self._one = client.legacy_functions or request.parallel_tool_calls is False
         self._choice = request.tool_choice
         self._changed: dict[str, Tool] = {}
-        self._schemas = ToolSchemas()
+        self._schemas: ToolSchemas | None = None
         self._names: frozenset[str] | None = None
         self._taken = frozenset[str]()
         if request.tools != client.tools:
@@ -53,8 +53,9 @@ class Approved:
         if tool is None or not tool.schema:
             return None
         try:
+            schemas = self._schemas = self._schemas or ToolSchemas()
             # a policy's schema that is none allows nothing, nor does one that takes too long
-            fits = self._schemas.is_valid(tool, loads_arguments(normal_arguments(arguments))) is True
+            fits = schemas.is_valid(tool, loads_arguments(normal_arguments(arguments))) is True
         except ValueError:
             fits = False
         return None if fits else _block("schema")

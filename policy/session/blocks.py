@@ -7,7 +7,7 @@ carried whole is decided whole; a result stays with its call, because the API ta
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import proxy
 
@@ -48,22 +48,26 @@ _CALL_BYTES = 4 * 1024
 """What a decision takes beside what the size of the arguments makes it take, as bytes of them."""
 _NOTED_ID = 200
 """Characters of an upstream's id that are noted; its raw event has it whole."""
-_LISTED = 2 * MAX_TOOL_CALLS
+LISTED = 2 * MAX_TOOL_CALLS
 """Calls of one answer that have rows of their own: those past the bound that are listed all the same; of the others only their number."""
 
 
 class Blocks:
     """All blocks of one call, over all its segments. `cut` is set once a provider-run call was denied: nothing more is taken."""
 
-    def __init__(self, outbox: Outbox, chain: Chain, request: ChatRequest) -> None:
+    attempt = 0
+    """Which answer of the call it is."""
+
+    def __init__(self, outbox: Outbox, chain: Chain, request: ChatRequest, emit: Callable[[Event], None] | None = None) -> None:
         self._outbox, self._chain, self._client = outbox, chain, request
         self._approved = Approved(request, request)
         self.call = outbox.call
-        self.slots = Slots(outbox.emit)
+        self.slots = Slots(emit or outbox.emit)
         self.client_calls = self.survivors = 0
         self._first_call = -1
         self.is_cut = self._at_end = self._has_said = False
-        self._ledger = self._held = 0
+        self._ledger = self.held = 0
+        # held: size of incomplete tool calls, on all of which one step may decide
         self.first_of_whole = 0
         """Index of the first block of the last whole answer: the turn may go on, and the next answer's blocks are not this one's."""
         self._schemas = ToolSchemas()
@@ -88,11 +92,6 @@ class Blocks:
         form = sent.response_format
         if form is not None and form.schema and dialect != self.call.dialect and self._text.answer is None:
             self._text.answer = AnswerCheck(form.schema)
-
-    @property
-    def held_bytes(self) -> int:
-        """Weight of held incomplete tool calls, by the time that policies take for them: one step may decide on all."""
-        return self._held * self._chain.weight
 
     # --- events ---
 
@@ -160,14 +159,14 @@ class Blocks:
         if slot.kind is BlockKind.SERVER_TOOL_USE:
             self._ids.take(slot.shown_id)
         elif (identity := self._ids.of(slot.index, slot.shown_id, is_native=slot.form == "native")) != slot.shown_id:
-            if slot.id and slot.ordinal < _LISTED:
+            if slot.id and slot.ordinal < LISTED:
                 self._outbox.block_note(slot, "minted_id", f"upstream's id was {slot.id[:_NOTED_ID]!r}")
             slot.id = slot.shown_id = identity
 
     def _number(self, slot: Slot) -> None:
         slot.ordinal = self._ledger
         self._ledger += 1
-        self._held += _CALL_BYTES
+        self.held += _CALL_BYTES
         if slot.executor != "client":
             self._pairs.may_cut(slot)
         if slot.kind is BlockKind.TOOL_USE:
@@ -182,7 +181,7 @@ class Blocks:
             self._text.stop(slot, slot.run)
             return "allow", event.index
         if slot.kind in _CALLS or slot.result:
-            self._held -= slot.size + _CALL_BYTES
+            self.held -= slot.size + _CALL_BYTES
             self._start_decision(slot)
             return "hold", event.index
         if not slot.blocked:
@@ -270,8 +269,8 @@ class Blocks:
         if slot is None or slot.kind not in _CALLS or slot.done:
             raise RemoteProtocolError(f"upstream sent arguments for block {event.index}, which is no open tool call")
         slot.size += len(event.text)
-        self._held += len(event.text)
-        if slot.size <= self.call.max_arguments_bytes and slot.ordinal < _LISTED:
+        self.held += len(event.text)
+        if slot.size <= self.call.max_arguments_bytes and slot.ordinal < LISTED:
             slot.arguments.append(event.text)
         return "hold", event.index
 
@@ -300,8 +299,8 @@ class Blocks:
             self._on_decision(slot, self._outbox.at)
 
     def _leave_out(self, slot: Slot) -> None:
-        """A call past the bound: the client is told of the first one only, and past `_LISTED` calls are counted, not listed."""
-        if slot.ordinal >= _LISTED and slot.executor == "client":
+        """A call past the bound: the client is told of the first one only, and past `LISTED` calls are counted, not listed."""
+        if slot.ordinal >= LISTED and slot.executor == "client":
             slot.done = self._outbox.withheld = True
             return
         message = f"an answer may have {MAX_TOOL_CALLS} tool calls, and the others were left out"
@@ -344,18 +343,25 @@ class Blocks:
         self._on_commit(slot, at)
 
     def _on_decision(self, slot: Slot, at: int) -> None:
-        """Ask the judge that is wanted, or record the verdict; the next step is `_on_commit`, at once or when the record is durable."""
+        """Ask the judge that is wanted, or go by the verdict."""
         decision = slot.decision
         if slot.decided is None and decision is not None and decision.question is not None:
             self._asked.add(slot.key)
             self._outbox.asks.append(Ask(slot.key, decision.step, decision.question))
             return
         self._asked.discard(slot.key)
-        valid = toolcalls.close_decision(slot, self._schemas)
+        self._settle(slot, at)
+
+    def _settle(self, slot: Slot, at: int) -> None:
+        """Record the verdict; the next step is `_on_commit`, at once or when the record is durable."""
+        decision, valid = slot.decision, toolcalls.close_decision(slot, self._schemas)
         assert slot.decided is not None
         if slot.kind is BlockKind.TOOL_USE and slot.decided.arguments is not None:
             slot.decided = self._approved.misfit(slot.name, slot.decided.arguments) or slot.decided
         wait = slot.decided.arguments is not None and self.call.durable
+        if decision is not None and decision.choices:
+            # with the call's own record, so that nothing goes out whose scores are not on record
+            self._outbox.records += toolcalls.chosen(self.call, slot, decision.choices, at, attempt=self.attempt)
         self._outbox.records.append(toolcalls.record(self.call, slot, at, schema_valid=valid, notify=wait))
         if wait:
             self._outbox.waits.append(slot.key)
@@ -456,8 +462,8 @@ class Blocks:
         self._end_of_segment(end)
 
     def _end_of_segment(self, end: MessageStop | UpstreamFailed | Continue) -> None:
-        if self._ledger > _LISTED and not isinstance(end, Continue):
-            self._outbox.note("too_many", -1, f"{self._ledger} tool calls came, of which {_LISTED} are listed")
+        if self._ledger > LISTED and not isinstance(end, Continue):
+            self._outbox.note("too_many", -1, f"{self._ledger} tool calls came, of which {LISTED} are listed")
         # calls whose result did not come go out without it: it may come in the next answer
         self._at_end = True
         for slot in self._pairs.without_result():

@@ -18,6 +18,8 @@ from policy.base import (
     AskJudge,
     Block,
     Context,
+    Defer,
+    Feedback,
     Judgement,
     JudgeQuestion,
     OtherBlock,
@@ -28,6 +30,7 @@ from policy.base import (
     Verdict,
     is_built_in,
 )
+from policy.scores import Choice
 from policy.session import checked, nonces
 from protocol.bounds import MAX_ASKS
 from protocol.changed import Unclear, reconciled
@@ -40,13 +43,14 @@ from protocol.request import ChatRequest, Tool
 
 log = logging.getLogger(__name__)
 
-_VERDICTS = Allow, Block, Replace, AskJudge
+_VERDICTS = Allow, Block, Replace, Defer, AskJudge
 
 
 class Decided(msgspec.Struct, frozen=True):
     """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy` names who decided, `rule` by which rule.
 
-    `message` is the cause as the notice says it, `detail` and `advice` what it says besides (`policy.session.notices`).
+    `message` is the cause as the notice says it, `detail` and `advice` what it says besides (`policy.session.notices`). `defer`: the model
+    that is to answer instead, where that is still possible; else the call is blocked.
     """
 
     verdict: VerdictName
@@ -57,6 +61,8 @@ class Decided(msgspec.Struct, frozen=True):
     rule: str = ""
     detail: str = ""
     advice: str = ""
+    feedback: Feedback = "message"
+    defer: str = ""
 
 
 def policy_name(policy: Policy) -> str:
@@ -137,21 +143,37 @@ class Chain:
         self._series = policies
         self._exact_keys, self._exact_integers = exact
         self.context = context
-        contexts = [self._given(p) for p in policies] if given is None else given
-        self.policies = [self._for_call(p, of) for p, of in zip(policies, contexts, strict=True)]
-        decides = self._decides = [_decides_about(type(p)) for p in self.policies]
-        self._text = [p for p, about in zip(self.policies, decides, strict=True) if about.text]
-        self.deciders = [p for p, about in zip(self.policies, decides, strict=True) if about.calls]
-        self.weight = max((p.weight for p in self.deciders), default=1)
-        self.reads_text = bool(self._text)
+        self.policies: list[Policy] = []
+        self.deciders: list[Policy] = []
+        self._decides: list[_Decides] = []
+        self._text: list[Policy] = []
+        self._other: list[tuple[Policy, bool]] = []
+        self.asks = self._looks_back = False
+        # in one loop: each comprehension is a call of a function more, and this runs for every call and notice
+        for place, policy in enumerate(policies):
+            about = _decides_about(type(policy))
+            of = given[place] if given is not None else self._given(policy) if about.own else context
+            mine = self._for_call(policy, of)
+            self.policies.append(mine)
+            self._decides.append(about)
+            self.asks = self.asks or mine.asks
+            self._looks_back = self._looks_back or about.past
+            if about.text:
+                self._text.append(mine)
+            if about.calls:
+                self.deciders.append(mine)
+            if about.other:
+                self._other.append((mine, about.own))
+        self.weight = 1
+        for policy in self.deciders:
+            self.weight = max(self.weight, policy.weight)
+        self.reads_text, self.reads_other = bool(self._text), bool(self._other)
         self.may_search = searches
         self.searches = searches and bool(self.deciders)
-        self._other = [(p, about.own) for p, about in zip(self.policies, decides, strict=True) if about.other]
-        self.reads_other = bool(self._other)
-        self.asks = any(p.asks for p in self.policies)
         self._tools: dict[tuple[int, str], tuple[Tool, Tool]] = {}
         """For each policy of somebody's own its copy of a tool: a schema may be a megabyte, and be called a hundred times."""
-        self._looks_back = any(about.past for about in decides)
+        self.is_deferred = False
+        """Is the answer that it decides about already another model's, in the place of the first?"""
 
     def loads_call(self, name: str, text: str) -> dict[str, Any]:
         """Return what a call of the tool `name` asks for. Raises AmbiguousJson."""
@@ -341,6 +363,8 @@ class Decision:
         self.question: JudgeQuestion | None = None
         self.asker = ""
         self.decided: Decided | None = None
+        self.choices: tuple[tuple[str, Choice], ...] = ()
+        """What protocols decided on the way, each with the name of its policy."""
 
     def advance(self, judgement: Judgement | None = None, *, may_ask: bool = True) -> None:
         """Go on until something is decided or must be asked; `judgement` answers the question that is open.
@@ -367,6 +391,9 @@ class Decision:
                     self._block(policy, verdict)
                 case Replace():
                     self._replace(policy, verdict)
+                case Defer():
+                    model = verdict.model if verdict.model in policy.defers_to and not self._chain.is_deferred else ""
+                    self._block(policy, Block(verdict.reason, verdict.message, verdict.rule, feedback="silent"), model)
                 case AskJudge():
                     self.step += 1
                     if self.step >= MAX_ASKS:
@@ -394,23 +421,35 @@ class Decision:
         if isinstance(verdict, AskJudge) and is_built_in(type(policy)) and call.name.isascii():
             # nearly always: what ours ask is sound, but that the provider chooses the name
             return verdict
-        wrong = checked.problem(verdict)
-        return _fault(policy, hook, call_id, wrong) if wrong else verdict
+        if wrong := checked.problem(verdict):
+            return _fault(policy, hook, call_id, wrong)
+        if not isinstance(verdict, AskJudge) and verdict.choice is not None:
+            self.choices = (*self.choices, (policy_name(policy), verdict.choice))
+        return verdict
 
     def _given(self, policy: Policy, *, is_asked: bool) -> ToolCall:
         """The call as a policy gets it. A rule behind one that changes `value` must read what is released, so each has its own."""
         call = self._call
         own = not is_built_in(type(policy))
-        # none of ours asks once more when the judge has answered
-        if policy.asks and (own or is_asked):
+        if policy.asks and (own or is_asked or policy.asks_again):
             nonce = nonces.for_question(self._chain.context.nonce, call.block, self.step + 1)
             call = msgspec.structs.replace(call, nonce=nonce)
         if not own:
             return call
         return msgspec.structs.replace(call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool))
 
-    def _block(self, policy: Policy, block: Block) -> None:
-        self.decided = Decided("block", block.reason, policy_name(policy), block.message, None, block.rule, block.detail)
+    def _block(self, policy: Policy, block: Block, defer: str = "") -> None:
+        self.decided = Decided(
+            "block",
+            block.reason,
+            policy_name(policy),
+            block.message,
+            None,
+            block.rule,
+            block.detail,
+            feedback=block.feedback,
+            defer=defer,
+        )
 
     def _replace(self, policy: Policy, verdict: Replace) -> None:
         try:
@@ -424,6 +463,8 @@ class Decision:
             if earlier.asks:
                 continue
             said = self._ask(earlier, None)
+            if isinstance(said, Defer):
+                said = Block(said.reason, said.message, said.rule, feedback="silent")
             if isinstance(said, Block):
                 self._block(earlier, said)
                 return

@@ -13,8 +13,17 @@ from typing import Any
 
 import msgspec
 
-from policy.base import AskJudge, Block, Replace
-from protocol.bounds import MAX_CHANGED_ITEMS, MAX_MESSAGE_CHARS, MAX_NAME_CHARS, MAX_REASON_CHARS
+from policy.base import Allow, AskJudge, Block, Defer, Replace
+from policy.scores import Choice
+from protocol.bounds import (
+    MAX_CHANGED_ITEMS,
+    MAX_DIMS,
+    MAX_MESSAGE_CHARS,
+    MAX_MONITORS,
+    MAX_NAME_CHARS,
+    MAX_REASON_CHARS,
+    MAX_WHY_CHARS,
+)
 from protocol.json_strict import MAX_BODY_DEPTH
 from protocol.request import NOTHING, ChatRequest
 
@@ -30,12 +39,36 @@ def problem(value: msgspec.Struct) -> str:
     match value:
         case Block() if len(value.reason) > MAX_REASON_CHARS or max(len(value.message), len(value.detail)) > MAX_MESSAGE_CHARS:
             return f"Block: a reason has at most {MAX_REASON_CHARS} characters, a message or detail {MAX_MESSAGE_CHARS}"
-        case Block() | Replace() if len(value.rule) > MAX_NAME_CHARS or not value.rule.isprintable():
+        case Block() | Replace() | Defer() if len(value.rule) > MAX_NAME_CHARS or not value.rule.isprintable():
             return f"{type(value).__name__}: a rule's name is at most {MAX_NAME_CHARS} characters that can be printed"
-        case Replace() if len(value.reason) > MAX_REASON_CHARS:
-            return f"Replace: a reason has at most {MAX_REASON_CHARS} characters"
+        case Replace() | Defer() if len(value.reason) > MAX_REASON_CHARS:
+            return f"{type(value).__name__}: a reason has at most {MAX_REASON_CHARS} characters"
+        case Allow() | Block() | Replace() | Defer() if value.choice is not None and (wrong := _problem_of_choice(value.choice)):
+            return f"{type(value).__name__}.choice{wrong}"
         case AskJudge() if value.question.deadline_s is not None and value.question.deadline_s <= 0:
             return "AskJudge.question.deadline_s is not above 0"
+    return ""
+
+
+def _problem_of_choice(choice: Choice) -> str:
+    """A choice of somebody's own goes into the record as one of ours does: it is bounded, and its numbers are shares."""
+    if len(choice.scores) > MAX_MONITORS:
+        return f" has more than {MAX_MONITORS} scores"
+    numbers = [choice.score, choice.threshold, *(score.value for score in choice.scores)]
+    if choice.audit is not None:
+        numbers += [choice.audit.rate, choice.audit.at]
+    if not all(number is None or 0 <= number <= 1 for number in numbers):
+        return " has a score, threshold or rate that is not from 0 to 1"
+    names = [choice.protocol, choice.action, *(score.monitor for score in choice.scores)]
+    if any(len(name) > MAX_NAME_CHARS or not name.isprintable() for name in names):
+        return f": names are at most {MAX_NAME_CHARS} characters that can be printed"
+    # they stay when a call is redacted: no place for what a model or a client said
+    codes = [choice.protocol, choice.action, *(score.error for score in choice.scores if score.error)]
+    if not all(code.isascii() and code.isidentifier() for code in codes):
+        return ": protocol, action and errors are words of letters, digits and `_`"
+    words = [choice.reason, *(text for score in choice.scores for text in (score.why, score.error, *score.dims))]
+    if max(map(len, words)) > MAX_WHY_CHARS or any(len(score.dims) > MAX_DIMS for score in choice.scores):
+        return f": words have at most {MAX_WHY_CHARS} characters, and a score {MAX_DIMS} dimensions"
     return ""
 
 
@@ -73,7 +106,7 @@ def _check(hint: Any) -> _Check:
     if origin is tuple:
         return _all_of(_check(arguments[0]))
     if origin is dict:
-        return _json if arguments[1] is Any else _all_strings
+        return _json if arguments[1] is Any else _all_numbers if arguments[1] is float else _all_strings
     if hint is str:
         return _text
     if hint is float:
@@ -118,6 +151,14 @@ def _all_strings(value: Any) -> str:
     if type(value) is not dict:
         return " is not a dict"
     return next((wrong for pair in value.items() for v in pair if (wrong := _text(v))), "")
+
+
+def _all_numbers(value: Any) -> str:
+    if type(value) is not dict:
+        return " is not a dict"
+    wrong = next((f" has a key that{wrong}" for key in value if (wrong := _text(key))), "")
+    finite = all(type(v) in (int, float) and math.isfinite(v) for v in value.values())
+    return wrong or ("" if finite else " holds something that is not a finite number")
 
 
 def _json(value: Any) -> str:

@@ -15,7 +15,7 @@ from policy.base import Block, OtherBlock
 from policy.session.chain import Chain
 from policy.session.searching import holds_call
 from protocol.bounds import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS
-from protocol.events import AttachmentDelta, BlockKind, BlockStart, MessageStart, RawDelta, SignatureDelta
+from protocol.events import AttachmentDelta, BlockKind, BlockStart, MessageStart, MessageStop, RawDelta, SignatureDelta, UpstreamFailed
 from protocol.records import to_bytes
 
 _NAME = re.compile(rf"[A-Za-z0-9_./~-][\w.:/@+=~-]{{0,{MAX_ID_CHARS - 1}}}", re.ASCII)
@@ -47,6 +47,29 @@ def read_start(event: MessageStart, chain: Chain) -> tuple[MessageStart, list[st
         return event, []
     emptied = {name: "" for name in ("id", "model") if name in withheld}
     return msgspec.structs.replace(event, extra=extra, **emptied), [*withheld, *more]
+
+
+def read_stop(event: MessageStop, chain: Chain) -> tuple[MessageStop, list[str]]:
+    """Return the end of a message as it may go out, and the names of what is withheld: the explanation of a refusal is text like any other,
+    and so is a stop sequence."""
+    extra, withheld = read_extra(event.extra, chain)
+    explanation = read_text(event.explanation, chain)
+    sequence = event.stop_sequence
+    if explanation != event.explanation:
+        withheld.append("explanation")
+    if sequence and read_text(sequence, chain) != sequence:
+        withheld.append("stop_sequence")
+        sequence = None
+    if not withheld:
+        return event, withheld
+    return msgspec.structs.replace(event, explanation=explanation, stop_sequence=sequence, extra=extra), withheld
+
+
+def read_failure(event: UpstreamFailed, chain: Chain) -> UpstreamFailed:
+    """Let the policies read upstream's own sentence: servers quote what a model wrote."""
+    message = read_text(event.message, chain) or "the upstream reported an error"
+    code, param = (read_word("error", word, chain) for word in (event.code, event.param))
+    return msgspec.structs.replace(event, message=message, code=code, param=param)
 
 
 def read_extra(extra: dict[str, Any], chain: Chain) -> tuple[dict[str, Any], list[str]]:

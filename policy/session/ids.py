@@ -9,6 +9,8 @@ from array import array
 from base64 import b32encode
 from bisect import bisect_left
 from collections.abc import Iterator
+from hashlib import sha256
+from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Literal
 from uuid import UUID
 
@@ -23,6 +25,20 @@ _STEM = 31
 def minted(call_id: str, block: int | Literal[""]) -> str:
     """Return the id of the tool call in `block`: at most 40 letters, digits and `_`, which every provider takes back."""
     return f"call_{b32encode(UUID(call_id).bytes).decode().rstrip('=').lower()}{block}"
+
+
+def alike(example: str, seed: str) -> str:
+    """Return an id that looks as if whoever made `example` had made it: the same beginning and length, and other letters and digits."""
+    stem, _, own = example.rpartition("_") if "_" in example else ("", "", example)
+    kept = f"{stem}_" if stem else ""
+    made: list[str] = []
+    digest = b""
+    for place, letter in enumerate(own):
+        if place % 32 == 0:
+            digest = sha256(f"{seed}:{place}".encode()).digest()
+        alphabet = next((a for a in (ascii_lowercase, ascii_uppercase) if letter in a), digits if letter in digits else letter)
+        made.append(alphabet[digest[place % 32] % len(alphabet)])
+    return kept + "".join(made)
 
 
 class CallIds:

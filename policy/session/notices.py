@@ -8,6 +8,8 @@ which would help a model to evade them; `silent`, the least text that nobody can
 
 from collections.abc import Mapping
 
+import msgspec
+
 from policy.base import Block, Executor, shown
 from policy.session.chain import Decided
 from protocol.config import NoticeForm
@@ -23,6 +25,9 @@ _CAUSES = {
     "judge_deadline": (f"the judge did not answer in time ({_SETUP})", _LATER),
     "judge_invalid": (f"the judge's answer could not be used ({_SETUP})", _LATER),
     "judge_fault": (f"the judge failed ({_SETUP})", _LATER),
+    "score": ("it is held to be too dangerous", _ASK),
+    "critical": ("it is held to be critical", _ASK),
+    "monitor_fault": (f"what measures it failed ({_SETUP})", _LATER),
     "not_allowed": ("no rule{of} allows it", _ASK),
     "schema": ("its arguments do not fit the tool's schema", _MEND),
     "fault": (f"a policy failed ({_SETUP})", _TELL),
@@ -96,6 +101,10 @@ class Notices:
     def _notice(self, least: str, what: str, decided: Decided, state: str, causes: Mapping[str, tuple[str, str]] = _CAUSES) -> str:
         if self._form == "silent":
             return least
+        if decided.feedback == "silent":
+            return self._framed(least, f"{what}. {state}" if state else what)
+        if decided.feedback == "reason":
+            decided = msgspec.structs.replace(decided, message="", rule="", detail="")
         cause, advice = self._cause(decided, causes)
         advice = decided.advice or advice
         sentences = [f"{what}: {_ended(cause)}", f"{state}; {advice}." if state else f"{advice[0].upper()}{advice[1:]}."]

@@ -12,7 +12,7 @@ from policy.session.outbox import Outbox
 from protocol import codecs
 from protocol.addresses import refuse_private
 from protocol.bounds import MAX_LOOKUPS
-from protocol.config import DEMO, DEMO_MODELS, Config
+from protocol.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
 from protocol.dialects import DIALECTS
 from protocol.errors import Forbidden, NotFound, PipelineError, PolicyFailed
 from protocol.estimates import estimate_tokens
@@ -42,8 +42,8 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Upstream:
     if name is None:
         raise NotFound(config.unknown_model(model), code="model_not_found", param="model")
     own = frozenset(config.betas)
-    if name == DEMO:
-        dialect: DialectName = DEMO_MODELS.get(model) or call.dialect
+    if name in BUILT_IN:
+        dialect: DialectName = (SCRIPTS[name] if name in SCRIPTS else DEMO_MODELS.get(model)) or call.dialect
         return Upstream(name, dialect, Target(dialect=dialect, families=frozenset(call.server_tools), betas=call.betas, allowed_betas=own))
     provider = config.upstreams[name]
     target = Target(
@@ -97,7 +97,7 @@ def check_model(request: ChatRequest, model: str) -> None:
 def lookup(call: CallInfo, upstream: Upstream, request: ChatRequest) -> WantedTurns | None:
     """The turns that must be looked up in the record, by the last tool calls of the request: this client cannot send them back whole."""
     is_due = DIALECTS[upstream.dialect].has_turns and not DIALECTS[call.dialect].has_turns
-    if not is_due or upstream.name == DEMO or not upstream.target.native_tools:
+    if not is_due or upstream.name in BUILT_IN or not upstream.target.native_tools:
         return None
     calls = (p for t in request.turns if t.role == "assistant" for p in t.parts if isinstance(p, ToolUsePart))
     ids = dict.fromkeys(p.id for p in calls if p.id)

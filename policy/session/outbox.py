@@ -1,6 +1,7 @@
 """Decisions of a session that its worker has not taken yet: outputs in one numbered, hashed sequence, and records beside it."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 
 import msgspec
@@ -42,6 +43,9 @@ class Outbox:
         self._opaque: set[str] = set()
         self.recorded: set[int] = set()
         """Blocks whose verdict is on record: there is one for each."""
+        self.held: list[BlockRecord] | None = None
+        """Verdicts on blocks that wait for the decision about their turn, where there is one: not of those in `early`."""
+        self.early: Container[int] = ()
 
     def put(self, output: Output) -> None:
         """Add an output that is no event."""
@@ -108,12 +112,23 @@ class Outbox:
             return
         self.recorded.add(slot.key)
         kind = slot.kind.value if slot.kind is not None else ""
-        self.records.append(
-            BlockRecord(
-                call_id=self.call.call_id, block=slot.key, at=self.at, kind=kind, verdict=verdict, reason=reason, policy=policy,
-                rule=rule or None,
-            )
+        record = BlockRecord(
+            call_id=self.call.call_id, block=slot.key, at=self.at, kind=kind, verdict=verdict, reason=reason, policy=policy,
+            rule=rule or None,
         )  # fmt: skip
+        if self.held is not None and slot.key not in self.early:
+            self.held.append(record)
+        else:
+            self.records.append(record)
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """What is said in here was said before: none of it goes out or on record, and nothing is changed by it."""
+        kept = dict(vars(self))
+        self.outputs, self.records, self.asks, self.waits = [], [], [], []
+        self.recorded, self._opaque, self.held = set(self.recorded), set(self._opaque), None
+        yield
+        vars(self).update(kept)
 
     def block_note(self, slot: Slot, kind: str, reason: str) -> None:
         """Note something about a block. Numbered by it: a verdict comes between other notes in one run, and elsewhere in another."""

@@ -19,7 +19,6 @@ from policy.session.effects import CallInfo, Effects, Respond, State
 from policy.session.outbox import Outbox
 from policy.session.slots import Continue, Mark
 from protocol import codecs, errors_wire
-from protocol.bounds import MAX_SEGMENTS
 from protocol.config import Config
 from protocol.dialect import Decoder
 from protocol.dialects import DIALECTS
@@ -51,6 +50,9 @@ _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3
 
 class Session:
     """One call. Feed it, then `drain` what it wants done."""
+
+    may_defer = False
+    """May it send its request to another model, too?"""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
         self.call, self._policies, self._config = call, policies, config
@@ -86,13 +88,11 @@ class Session:
             request = self.request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
             self._out.streams, model = request.stream, request.model
             self._upstream = opening.route(call, self._config, request)
-            context = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
-            exact = self._config.exact_keys, self._config.exact_integers
-            self._chain = Chain(self._policies, context, searches=self._config.text_calls == "decide", exact=exact)
-            self._approved = opening.approve(self._chain, request, self._out)
+            self._chain = self._make_chain(request)
+            self._approved = self._approve(request)
             if self._approved.model != model:
                 self._upstream = opening.route(call, self._config, self._approved)
-            self._blocks = Blocks(self._out, self._chain, request.without_history())
+            self._blocks = self._make_blocks(request.without_history())
         except PipelineError as error:
             self._out.records.append(opening.record(call, self.request, model, self._upstream.name if self._upstream else ""))
             self._out.put(self._refusal(error))
@@ -101,6 +101,21 @@ class Session:
         self._out.lookup = opening.lookup(call, self._upstream, self._approved)
         if self._out.lookup is None:
             self._dispatch("")
+
+    def _make_chain(self, request: ChatRequest) -> Chain:
+        call = self.call
+        context = Context(call.call_id, nonces.derived(call.nonce, nonces.POLICIES), call.key, call.session, request)
+        exact = self._config.exact_keys, self._config.exact_integers
+        return Chain(self._policies, context, searches=self._config.text_calls == "decide", exact=exact)
+
+    def _approve(self, request: ChatRequest) -> ChatRequest:
+        """The request as it goes upstream. Raises Forbidden where a policy blocks it."""
+        assert self._chain is not None
+        return opening.approve(self._chain, request, self._out)
+
+    def _make_blocks(self, request: ChatRequest) -> Blocks:
+        assert self._chain is not None
+        return Blocks(self._out, self._chain, request)
 
     def turns(self, stored: Sequence[StoredTurn]) -> None:
         """Take the recorded turns that were asked for, and send the request."""
@@ -172,16 +187,16 @@ class Session:
         """Is nothing more expected of this upstream answer?"""
         return self._stopped or self._is_paused
 
-    def error_status(self, status: int, raw: bytes, retry_after: str) -> Mark:
+    def error_status(self, status: int, raw: bytes, retry_after: str, *, seq: int = -1) -> Mark:
         """Take an error answer; its meaning is kept, its payload is not forwarded."""
-        assert self._upstream is not None
-        failed = self._read_failure(DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None))
+        assert self._upstream is not None and self._chain is not None
+        failed = extras.read_failure(DIALECTS[self._upstream.dialect].decode_error(status, raw, retry_after or None), self._chain)
         opening.note_account(self._out, failed, self._config, self._upstream.name)
         # in a later segment the answer was already paid for
         return self._failed(msgspec.structs.replace(failed, status=0) if self._segment else failed)
 
-    def eof(self) -> None:
-        """Upstream is done."""
+    def eof(self, seq: int = -1) -> None:
+        """Upstream is done; its answer came up to the number `seq`."""
         self._at_eof = True
         if self._stopped:
             return
@@ -197,7 +212,7 @@ class Session:
         if not self._rests:
             self._fail("upstream ended its answer without finishing it", -1)
 
-    def failed(self, code: str) -> None:
+    def failed(self, code: str, *, seq: int = -1) -> None:
         """Upstream could not be reached, was silent too long, or sent too much."""
         self._failed(errors_wire.gateway_failure(code))
 
@@ -214,6 +229,11 @@ class Session:
             self._pump()
 
     @property
+    def spent(self) -> Usage:
+        """What the call was counted by upstream, told to its client or not."""
+        return self.usage
+
+    @property
     def has_effects(self) -> bool:
         """Is anything wanted since the last time?"""
         out = self._out
@@ -225,14 +245,15 @@ class Session:
 
     def anew(self) -> "Session":
         """The session of the same call that has taken nothing; what broke off in the middle of a step is not to be used again."""
-        made = Session(self.call, self._policies, self._config)
+        made = type(self)(self.call, self._policies, self._config)
         made.keep_digest_at(self._out.checkpoint)
         return made
 
     @property
     def held_bytes(self) -> int:
-        """How large what is held is that one step may decide on: a tool call's arguments, an answer to be checked as a whole."""
-        return self._blocks.held_bytes if self._blocks is not None else 0
+        """How large what is held is that one step may decide on (calls, a whole answer), by the time that policies take for it."""
+        blocks, chain = self._blocks, self._chain
+        return blocks.held * chain.weight if blocks is not None and chain is not None else 0
 
     def at(self, at: int) -> None:
         """Set the time of what is taken in next (Unix ms); only records carry it."""
@@ -344,7 +365,8 @@ class Session:
                 self._count_usage(event.usage)
                 self._finish(event, seq)
             case UpstreamFailed():
-                return self._failed(self._read_failure(event))
+                assert self._chain is not None
+                return self._failed(extras.read_failure(event, self._chain))
             case Opaque():
                 self._out.withhold(event.what, seq)
                 return WITHHELD
@@ -373,16 +395,19 @@ class Session:
         self._out.emit(event)
 
     def _finish(self, event: MessageStop, seq: int) -> None:
-        assert self._blocks is not None
+        assert self._blocks is not None and self._chain is not None
         if self._goes_on(event.stop_reason):
             self._is_paused = True
             self._blocks.finish(Continue())
             return
-        self._blocks.finish(self._read_stop(event, seq))
+        event, withheld = extras.read_stop(event, self._chain)
+        if withheld:
+            self._out.note_withheld(withheld, seq)
+        self._blocks.finish(event)
         self._stopped = True
 
     def _goes_on(self, reason: StopReason) -> bool:
-        return reason in PAUSES and self._turn is not None and self._segment + 1 < MAX_SEGMENTS and self._turn.complete
+        return reason in PAUSES and self._turn is not None and self._segment + 1 < self._config.limits.dispatches and self._turn.complete
 
     def _continue(self) -> None:
         """Send the turn back as it is: every segment is a request of its own, under the policy."""
@@ -396,7 +421,7 @@ class Session:
         self._used, self._segment_usage = self.usage, Usage()
         self._decoder, self._at_eof, self._is_paused, self._is_drained = None, False, False, False
         try:
-            self._approved = opening.approve(self._chain, request, self._out)
+            self._approved = self._approve(request)
             opening.check_model(self._approved, model)
             self._with_turns()
         except PipelineError as error:
@@ -407,29 +432,6 @@ class Session:
             self._pump()
             return
         self._dispatch(self._turn.container)
-
-    def _read_stop(self, event: MessageStop, seq: int) -> MessageStop:
-        """Let the policies read what the end says: the explanation of a refusal is text like any other, and so is a stop sequence."""
-        assert self._chain is not None and self._blocks is not None
-        extra, withheld = extras.read_extra(event.extra, self._chain)
-        explanation = extras.read_text(event.explanation, self._chain)
-        sequence = event.stop_sequence
-        if explanation != event.explanation:
-            withheld.append("explanation")
-        if sequence and extras.read_text(sequence, self._chain) != sequence:
-            withheld.append("stop_sequence")
-            sequence = None
-        if not withheld:
-            return event
-        self._out.note_withheld(withheld, seq)
-        return msgspec.structs.replace(event, explanation=explanation, stop_sequence=sequence, extra=extra)
-
-    def _read_failure(self, event: UpstreamFailed) -> UpstreamFailed:
-        """Let the policies read upstream's own sentence: servers quote what a model wrote."""
-        assert self._chain is not None
-        message = extras.read_text(event.message, self._chain) or "the upstream reported an error"
-        code, param = (extras.read_word("error", word, self._chain) for word in (event.code, event.param))
-        return msgspec.structs.replace(event, message=message, code=code, param=param)
 
     def _fail(self, message: str, seq: int) -> Mark:
         # no status of upstream's: it answered, and the answer is paid for

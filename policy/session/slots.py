@@ -135,8 +135,8 @@ class Slot:
 
     @property
     def is_unfinished(self) -> bool:
-        """Did upstream not yet end this block?"""
-        return not self.done and self.decision is None and self.decided is None
+        """Did upstream not yet end this block? What is no block of upstream's has no kind."""
+        return self.kind is not None and not self.done and self.decision is None and self.decided is None
 
     @property
     def verdict(self) -> VerdictName:
@@ -189,6 +189,10 @@ class Slots:
         self._next_key += 1
         return self._next_key - 1
 
+    def go_on_from(self, earlier: "Slots") -> None:
+        """Number what comes behind what `earlier` has numbered: facts and records go by these numbers."""
+        self.next_index, self._next_key = earlier.next_index, earlier._next_key
+
     def insert_after(self, slot: Slot, later: Slot) -> None:
         """Put `later`, which is no block of its own, right behind `slot`."""
         later.following, slot.following = slot.following, later
@@ -219,9 +223,13 @@ class Slots:
             slot.events = []
         slot.done = True
 
+    def behind(self, slot: Slot) -> Iterator[Slot]:
+        """What waits behind `slot`, in order."""
+        return self._waiting(slot.following)
+
     def cut_after(self, slot: Slot) -> list[Slot]:
         """Take out everything behind `slot`, and return it."""
-        cut = list(self._waiting(slot.following))
+        cut = list(self.behind(slot))
         slot.following, self._last = None, slot
         for later in cut:
             later.done = True

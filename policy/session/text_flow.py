@@ -43,6 +43,8 @@ class TextFlow:
         """Fields of which a block is open."""
         self._search = Search(outbox.call.dialect, is_on=chain.searches)
         self._heard = heard
+        self.before_call: Callable[[Slot], Slot] | None = None
+        """Takes the slot before a call that was found, and returns the one that the call is to stand behind."""
         self.answer: AnswerCheck | None = None
         """Checks the answer's text against the schema that the client asked for."""
 
@@ -207,7 +209,7 @@ class TextFlow:
             suspect.decided = Decided("block", "ambiguous_json", "", "", None)
         after = Slot(index, before.kind, key=self._slots.new_key(), name=before.name)
         after.run = run
-        self._slots.insert_after(before, suspect)
+        self._slots.insert_after(before if self.before_call is None else self.before_call(before), suspect)
         self._slots.insert_after(suspect, after)
         self._slots.by_index[index] = after
         before.done = True

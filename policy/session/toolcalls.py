@@ -1,17 +1,20 @@
 """A complete tool call: parsed strictly, decided by the chain, recorded, and what the client gets for it."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from policy.base import AnswerSoFar, Executor, Judgement, SaidCall, ToolCall
 from policy.schemas import ToolSchemas, TooMuchWork
+from policy.scores import AuditRule, Choice
 from policy.session.chain import Chain, Decided, Decision
 from policy.session.effects import CallInfo
 from policy.session.slots import Slot
+from protocol import sampling
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, dumps, normal_arguments
-from protocol.records import JudgementRecord, ToolCallRecord, to_bytes
+from protocol.records import DecisionRecord, JudgementRecord, Record, ScoreRecord, ToolCallRecord, to_bytes
 from protocol.request import ChatRequest, OtherPart, Tool
 
 _REPLACED = "the arguments that a policy puts in place of its own do not fit the tool's schema"
@@ -38,6 +41,8 @@ def start_decision(slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, 
     call = ToolCall(
         slot.key, slot.ordinal, slot.id, slot.name, text, value, tool, slot.executor, slot.server, before=before
     )  # fmt: skip
+    if chain.is_deferred:
+        call = msgspec.structs.replace(call, is_deferred=True)
     slot.decision = Decision(chain, call)
     slot.decision.advance(may_ask=False)
 
@@ -88,6 +93,35 @@ def record(call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, no
     )  # fmt: skip
     # by itself: for one name more than those above Python builds a dict at each call
     return msgspec.structs.replace(made, rule=decided.rule) if decided.rule else made
+
+
+def chosen(call: CallInfo, slot: Slot, choices: Iterable[tuple[str, Choice]], at: int, *, attempt: int = 0) -> list[Record]:
+    """The records of what protocols decided about a call, and of the scores by which they did."""
+    made: list[Record] = []
+    scores = 0
+    for step, (policy, choice) in enumerate(choices):
+        for score in choice.scores:
+            made.append(
+                ScoreRecord(
+                    call_id=call.call_id, block=slot.key, step=scores, at=at, monitor=score.monitor, policy=policy, value=score.value,
+                    dims=dumps(score.dims).decode() if score.dims else "", why=score.why, error=score.error, latency_ms=score.latency_ms,
+                    input_tokens=score.input_tokens, output_tokens=score.output_tokens,
+                )
+            )  # fmt: skip
+            scores += 1
+        decision = DecisionRecord(
+            call_id=call.call_id, block=slot.key, step=step, at=at, unit=choice.unit, attempt=attempt, policy=policy,
+            protocol=choice.protocol, action=choice.action, score=choice.score, threshold=choice.threshold, reason=choice.reason,
+        )  # fmt: skip
+        made.append(_drawn(call, decision, choice.audit) if choice.audit is not None else decision)
+    return made
+
+
+def _drawn(call: CallInfo, decision: DecisionRecord, rule: AuditRule) -> DecisionRecord:
+    """The decision, with whether a person should look at it."""
+    u = sampling.draw(call.nonce, call.revision, decision.block)
+    why = sampling.why(u, rate=rule.rate, score=decision.score, at=rule.at)
+    return msgspec.structs.replace(decision, audit=why, audit_rate=rule.rate, audit_at=rule.at, audit_budget=rule.budget, u=u)
 
 
 def denied(slot: Slot, notice: str) -> list[Event]:

@@ -1,0 +1,226 @@
+"""The policy `control`: monitors measure each tool call, a protocol says what is done about their scores.
+
+Rules that hold a call to be critical come first, then the monitors that need nobody, then those that ask a judge, one after the other, as
+far as their answer can still change something. Every way through ends in a verdict with its choice, for the record. A monitor that fails
+counts as the worst score. Nothing here can let pass what another policy of the series blocks: all must allow.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
+
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails
+
+from policy import protocols
+from policy.base import Allow, AskJudge, Block, Context, Defer, Judgement, Policy, ToolCall, Verdict
+from policy.builtin.arguments import Looks
+from policy.builtin.control_options import MonitorStep, Options, StepOptions
+from policy.builtin.tool_rules import CompiledRule, weight_of
+from policy.monitors.base import Monitor
+from policy.monitors.table import MONITORS
+from policy.protocols import Step, Sum, combined, figure, reached
+from policy.scores import AuditRule, Choice, Score
+from policy.touch import Places, load_parser
+from protocol.bounds import MAX_ASKS
+from protocol.config_faults import did_you_mean
+from protocol.errors import TookTooLong
+from protocol.request import ChatRequest
+
+log = logging.getLogger(__name__)
+
+
+class _Watch(NamedTuple):
+    """A monitor in its series."""
+
+    name: str
+    at: float | None
+    monitor: Monitor
+
+
+class _Run:
+    """How far the monitors are with one call."""
+
+    __slots__ = ("next", "scores")
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.scores: list[Score] = []
+
+
+def _made(steps: Sequence[MonitorStep]) -> list[_Watch]:
+    """The monitors, those that ask last. Raises ValidationError with the place of each mistake."""
+    made, wrong = [], list[InitErrorDetails]()
+    for place, step in enumerate(steps):
+        kind = MONITORS.get(step.use)
+        if kind is None:
+            near = did_you_mean(step.use, MONITORS)
+            wrong.append(_fault(ValueError(f"{step.use!r} is no monitor ({', '.join(sorted(MONITORS))}){near}"), step.use, place, "use"))
+            continue
+        try:
+            made.append(_Watch(step.called, step.at, kind(**(step.model_extra or {}))))
+        except ValidationError as error:
+            for one in error.errors(include_url=False):
+                told: InitErrorDetails = {
+                    "type": one["type"], "loc": ("monitors", place, *one["loc"]), "input": one["input"], "ctx": one.get("ctx", {}),
+                }  # fmt: skip
+                wrong.append(told)
+        except ValueError as error:
+            wrong.append(_fault(error, step.use, place))
+    if wrong:
+        raise ValidationError.from_exception_data("Options", wrong)
+    if sum(watch.monitor.asks for watch in made) > MAX_ASKS:
+        raise ValueError(f"at most {MAX_ASKS} monitors can ask a judge about one call")
+    return sorted(made, key=lambda watch: watch.monitor.asks)
+
+
+def _fault(error: ValueError, value: object, *place: int | str) -> InitErrorDetails:
+    return {"type": "value_error", "loc": ("monitors", *place), "input": value, "ctx": {"error": error}}
+
+
+class Control(Policy):
+    """Let monitors score tool calls, and a protocol act on the scores."""
+
+    name = "control"
+    keeps_request = False
+
+    def __init__(self, **options: object) -> None:
+        self.options = own = Options.model_validate(options)
+        self._watches = _made(own.monitors)
+        given = own.steps or ([StepOptions(at=own.threshold, do="block")] if own.threshold is not None else [])
+        self._steps = tuple(Step(step.at, step.do, step.model) for step in given)
+        self._top = max((step.at for step in self._steps), default=None)
+        self._sum = Sum(own.combine, own.weights, own.intercept)
+        self._places = Places(own.project, own.home, own.hosts)
+        if any(rule.reads_effects for rule in own.critical):
+            load_parser()
+        self._critical = [(CompiledRule(rule), rule.name or f"critical[{place}]") for place, rule in enumerate(own.critical)]
+        self._kind = "threshold" if own.threshold is not None else "steps" if own.monitors else "critical"
+        self._audit = None
+        if (audit := own.audit) is not None:
+            self._audit = AuditRule(audit.rate, audit.at, None if audit.budget is None else audit.budget.count)
+        asking = [watch.monitor for watch in self._watches if watch.monitor.asks]
+        for monitor in asking:
+            monitor.threshold = min((step.at for step in self._steps), default=1.0)
+        self.asks, self.asks_again = bool(asking), len(asking) > 1
+        self.weight = max([weight_of(own.critical), *(watch.monitor.weight for watch in self._watches)])
+        models = [step.model for step in self._steps] + [own.on_critical.model if own.critical else ""]
+        self.defers_to = () if own.observe else tuple(dict.fromkeys(filter(None, models)))
+        self.release = own.release
+        self._runs: dict[int, _Run] = {}
+
+    def for_call(self, context: Context) -> Self:
+        """Give the call monitors of its own."""
+        mine = super().for_call(context)
+        mine._watches = [watch._replace(monitor=watch.monitor.for_call(context)) for watch in self._watches]
+        # some know only by the request how long they take
+        mine.weight = max([self.weight, *(watch.monitor.weight for watch in mine._watches)])
+        mine._runs = {}
+        return mine
+
+    def on_request(self, request: ChatRequest) -> None:
+        """Show the monitors what the policies before made of it."""
+        if request is not self.context.request:
+            for watch in self._watches:
+                watch.monitor.on_request(request)
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        """Look whether the call is critical, then measure it."""
+        # the model that is trusted with critical calls may make them; what is blocked is so whoever makes it
+        if self._critical and not (call.is_deferred and self.options.on_critical.do == "defer"):
+            looks = Looks(call, self._places)
+            for rule, name in self._critical:
+                if rule.denies(call, looks) or rule.overlooks(call, looks):
+                    step = Step(1.0, self.options.on_critical.do, self.options.on_critical.model)
+                    return self._verdict(call, step, Choice("critical", step.do, reason=name), "critical", name)
+        return self._measure(call, _Run())
+
+    def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
+        """Take the answer for the monitor that asked, and go on with those behind it."""
+        run = self._runs.pop(call.block, None)
+        if run is None:
+            # nobody asked
+            return Block("fault")
+        watch = self._watches[run.next]
+        said = self._heard(watch, watch.monitor.on_answer, call, judgement)
+        if isinstance(said, AskJudge):
+            said = Score(watch.name, None, error="asked_again")
+        self._take(watch, run, said)
+        return self._measure(call, run)
+
+    def _measure(self, call: ToolCall, run: _Run) -> Verdict:
+        """Ask the monitors that are left; the verdict once all have said what they have to say."""
+        for watch in self._watches[run.next :]:
+            if not self._is_wanted(watch, run.scores):
+                run.next += 1
+                continue
+            said = self._heard(watch, watch.monitor.on_call, call, self.context)
+            if isinstance(said, AskJudge):
+                self._runs[call.block] = run
+                return said
+            self._take(watch, run, said)
+        return self._decide(call, tuple(run.scores))
+
+    def _is_wanted(self, watch: _Watch, scores: Sequence[Score]) -> bool:
+        """Can what it says change anything, and is it to say something here at all?"""
+        if watch.at is None and not watch.monitor.asks:
+            return True
+        so_far = combined(scores, self._sum, ignores_faults=self.options.on_fault == "ignore")
+        if watch.at is not None and (so_far is None or so_far < watch.at):
+            return False
+        # the highest score only goes up: past the last step nobody needs to be asked
+        is_settled = self._sum.how == "max" and so_far is not None and self._top is not None and so_far >= self._top
+        return not (watch.monitor.asks and is_settled and not self.options.observe)
+
+    def _heard(self, watch: _Watch, hook: Callable[..., object], *given: object) -> Score | AskJudge | None:
+        """What a monitor says; a fault where it fails, or says what is nothing of these."""
+        try:
+            said = hook(*given)
+            if said is None or (watch.monitor.asks and isinstance(said, AskJudge)):
+                return said
+            if isinstance(said, Score):
+                return protocols.sound(said, watch.name)
+            problem = "said_nothing_of_use"
+        except TookTooLong:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it raised, it has measured nothing
+            # without its text, which can hold prompts
+            problem = type(error).__name__
+        return Score(watch.name, None, error=problem)
+
+    def _take(self, watch: _Watch, run: _Run, said: Score | None) -> None:
+        run.next += 1
+        if said is None:
+            return
+        if said.error or said.value is None:
+            said = said if said.error else Score(watch.name, None, said.dims, said.why, "no_value")
+            log.warning(
+                "monitor fault",
+                extra={"monitor": watch.name, "call_id": self.context.call_id, "error": said.error, "action": self.options.on_fault},
+            )
+        run.scores.append(said)
+
+    def _decide(self, call: ToolCall, scores: tuple[Score, ...]) -> Verdict:
+        ignores = self.options.on_fault == "ignore"
+        score = combined(scores, self._sum, ignores_faults=ignores)
+        step = reached(self._steps, score)
+        is_fault = step.do != "allow" and reached(self._steps, combined(scores, self._sum, ignores_faults=True)) != step
+        reason = "monitor_fault" if is_fault else "score"
+        is_step = step is not protocols.ALLOW
+        choice = Choice(self._kind, step.do, scores, score, step.at if is_step else None, reason if step.do != "allow" else "")
+        detail = f"{figure(score)}, the limit is {figure(step.at)}" if score is not None and is_step else ""
+        return self._verdict(call, step, choice, reason, "", detail)
+
+    def _verdict(self, call: ToolCall, step: Step, choice: Choice, reason: str, rule: str, detail: str = "") -> Verdict:
+        """Carry out a step, as far as it can be with this call: one that already runs, or was deferred before, is blocked instead."""
+        own = self.options
+        do = step.do
+        if do == "defer" and (call.is_deferred or call.executor != "client"):
+            do = "block"
+        kind = "observe" if own.observe else choice.protocol
+        choice = Choice(kind, do, choice.scores, choice.score, choice.threshold, choice.reason, self._audit)
+        if own.observe or do == "allow":
+            return Allow(choice)
+        if do == "defer":
+            return Defer(step.model, reason, own.message, rule, choice)
+        return Block(reason, own.message, rule, detail, own.feedback, choice)

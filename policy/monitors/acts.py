@@ -1,0 +1,53 @@
+"""What the monitors of effects have in common: their options, and the score that effects give."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policy.effects import Effect
+from policy.scores import Score
+from policy.severity import severity, worst
+from policy.touch import Places
+
+TOO_MANY = "too_many"
+"""The error of a call with more arguments than are looked at: what is behind them is not known, so it has no score."""
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class PlaceOptions(BaseModel):
+    """Where a call's paths and hosts lie."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    project: str = "."
+    """The project's folder, as the agent's tools name it. `.`: what is relative."""
+    home: str = "~"
+    """The home folder of the user under whom the tools run."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that are known, as `api.example.com` or `*.example.com`; indices of packages and forges are known anyway."""
+
+    @property
+    def places(self) -> Places:
+        """The same as what readers of calls take."""
+        return Places(project=self.project, home=self.home, hosts=self.hosts)
+
+
+class ReadingOptions(PlaceOptions):
+    """Of monitors that may not understand what they read."""
+
+    unsure: Share = 0.5
+    """The score of what cannot be read for sure, unless what can be read is worse."""
+
+
+def score_of(name: str, effects: Sequence[Effect], unsure: Sequence[str] = (), value_of_unsure: float = 0.0) -> Score:
+    """Make the score of what was found: the worst of it, and by kinds."""
+    value, first = worst(effects)
+    dims: dict[str, float] = {}
+    for effect in effects:
+        dims[effect.kind] = max(dims.get(effect.kind, 0.0), severity(effect))
+    said = [f"{effect.kind} {effect.scope}{' (wide)' if effect.wide else ''} {effect.target} by {effect.by}" for effect in first]
+    if unsure:
+        dims["unsure"] = value_of_unsure
+        value = max(value, value_of_unsure)
+        said.append(f"not sure: {unsure[0]}")
+    return Score(name, value, dims, "; ".join(said)[:2000])

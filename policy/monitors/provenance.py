@@ -1,0 +1,146 @@
+"""Provenance: where do the values come from that decide where something goes, what is lost, or who may come in?
+
+What only the text of a mail, a page or a file says was perhaps put there for the model to read. The gateway sees the whole history, so this
+needs no model and no marks: it asks of each such argument whether the user said it, a trusted tool, a field of another result, only a
+text in one, or nobody. A score, not a verdict: where it is high, a protocol asks a judge, defers or blocks.
+"""
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from policy.base import Context, ToolCall
+from policy.monitors.base import Monitor, Score
+from policy.monitors.origins import ORIGINS, Match, Origin, Origins, Sources, sources
+from policy.monitors.sinks import Kind, Named, Sink, sinks
+from protocol.bounds import PROVENANCE_SINKS
+from protocol.request import ChatRequest
+
+Pattern = Annotated[str, Field(min_length=1, max_length=200)]
+Value = Annotated[float, Field(ge=0, le=1)]
+_SAID: dict[Origin, str] = {
+    "user": "the user said it", "trusted": "a trusted tool's result has it", "field": "a field of an untrusted result has it",
+    "text": "only the text of an untrusted result has it", "nowhere": "neither the user nor a result has it",
+}  # fmt: skip
+_MOST_WHY = 5
+_LIGHT = 1_024
+"""Characters of a history that weigh as much as a byte of arguments."""
+
+
+class NamedSink(BaseModel):
+    """Arguments of tools, by patterns of names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tool: Pattern = "*"
+    """Pattern (`*`, `?`, `[...]`) of tools' names."""
+    arguments: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    """Patterns of arguments' names; of arguments in objects, the nearest name."""
+    match: Match = "auto"
+    """How values are looked for: `exact` (a whole line or field), `substring`, `host` (of a URL), `domain` (of an e-mail address); `auto`:
+    a URL by its host, else `substring`."""
+
+
+class Scores(BaseModel):
+    """The score of each origin."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    user: Value = 0.0
+    trusted: Value = 0.2
+    field: Value = 0.4
+    text: Value = 0.6
+    nowhere: Value = 0.6
+
+
+class Options(BaseModel):
+    """The options of `provenance`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trusted: tuple[Pattern, ...] = ()
+    """Patterns of tools, capitals or not, whose results only people write whom you trust: an address book, the user's own profile."""
+    raw: tuple[Pattern, ...] = (
+        "*bash*", "*browse*", "*command*", "*curl*", "*exec*", "*fetch*", "*http*", "*open*", "*page*", "*shell*", "*url*", "cat", "read",
+        "read_file*", "*_read_file*", "readfile*", "*read*doc*", "view",
+    )  # fmt: skip
+    """Patterns of tools, capitals or not, whose results are somebody's text from the first line on, as a page or a file is: what looks
+    like a field there is text."""
+    kinds: tuple[Kind, ...] = ("recipient", "link", "visit", "credential", "object", "purchase")
+    """Which built-in sinks are looked at: `recipient`, `link` (a URL that is passed on), `visit` (a URL that is asked for), `credential`,
+    `object` (what is deleted or cancelled), `purchase` (what is booked); `amount` and `date` besides."""
+    sinks: tuple[NamedSink, ...] = ()
+    """Arguments that are sinks besides."""
+    never: tuple[NamedSink, ...] = ()
+    """Arguments that are no sinks; they go before."""
+    scores: Scores = Scores()
+    """The score of each origin; a call has the highest of its sinks."""
+
+
+class Provenance(Monitor):
+    """Score a call by the worst origin of its sinks. Abstains where a call has no sink."""
+
+    name = "provenance"
+    watches = frozenset({"call", "request"})
+
+    def __init__(self, **options: object) -> None:
+        made = Options.model_validate(options)
+        self._trusted, self._raw = _any_of(made.trusted), _any_of(made.raw)
+        self._kinds = frozenset(made.kinds)
+        self._named, self._never = _named(made.sinks), _named(made.never)
+        self._scores: dict[Origin, float] = {origin: getattr(made.scores, origin) for origin in ORIGINS}
+        self._sources: Sources | None = None
+        self._origins: Origins | None = None
+
+    def for_call(self, context: Context) -> Self:
+        """Return a copy that has the request's texts; the index is made with the first call that has a sink."""
+        mine = super().for_call(context)
+        mine.on_request(context.request)
+        # an index over a long history takes time, whatever the call is: it is made beside the worker's loop
+        mine.weight = max(1, mine._sources.size // _LIGHT if mine._sources else 1)
+        return mine
+
+    def on_request(self, request: ChatRequest) -> None:
+        """Take the texts of a request, as the policies before made it."""
+        self._sources, self._origins = sources(request), None
+
+    def on_call(self, call: ToolCall, context: Context) -> Score | None:
+        """Measure a call."""
+        worst, why, dims, count = -1.0, list[str](), dict[str, float](), 0
+        for sink in sinks(call, self._kinds, self._named, self._never):
+            count += 1
+            origin = self._origin(sink) if count <= PROVENANCE_SINKS else "nowhere"
+            value = self._scores[origin]
+            if origin == "nowhere" and self._origins is not None and not self._origins.has_untrusted:
+                # nobody else wrote anything that the model has read: the value is its own
+                value = min(value, self._scores["trusted"])
+            dims[sink.kind] = max(value, dims.get(sink.kind, 0.0))
+            if value > worst:
+                worst, why = value, []
+            if value == worst and len(why) < _MOST_WHY:
+                why.append(f"{sink.path} ({sink.kind}): {_SAID[origin]}")
+            if count > PROVENANCE_SINKS:
+                break
+        return Score(self.name, worst, dims, "; ".join(why)) if count else None
+
+    def _origin(self, sink: Sink) -> Origin:
+        if self._origins is None:
+            if self._sources is None:
+                raise ValueError("no request was seen")
+            self._origins, self._sources = Origins(self._sources, self._trusted, self._raw), None
+        origin = self._origins.of(sink.value, sink.match)
+        if origin == "text" and sink.kind == "visit" and self._origins.quotes(sink.value) and self._origins.speaks_of_links:
+            # somebody's own link, asked for to the letter, carries nothing out; one with something added does
+            return "field"
+        return origin
+
+
+def _any_of(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    small = [pattern.lower() for pattern in patterns]
+    return lambda name: any(fnmatchcase(name.lower(), pattern) for pattern in small)
+
+
+def _named(given: tuple[NamedSink, ...]) -> tuple[Named, ...]:
+    return tuple(Named(one.tool, one.arguments, one.match) for one in given)

@@ -1,0 +1,67 @@
+"""The monitor `secrets`: keys and passwords in a call's arguments."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from policy.base import Context, ToolCall
+from policy.credentials import secrets_in
+from policy.monitors.acts import Share
+from policy.monitors.base import Monitor
+from policy.scores import Score
+
+_MAX_CHARS = 1_048_576
+"""Of a call's texts together; what is longer gets the score of a secret, as nobody looked."""
+
+
+class Options(BaseModel):
+    """Options of the monitor `secrets`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    value: Share = 0.8
+    """The score of a call with a secret in it."""
+    ignore: tuple[str, ...] = ()
+    """Kinds of secrets that do not count, as `jwt` or `named`."""
+
+
+class SecretsMonitor(Monitor):
+    """Scores calls that carry secrets; the others score 0. What the secret is stands in no score."""
+
+    name = "secrets"
+
+    def __init__(self, **options: object) -> None:
+        """Take the options."""
+        self.options = Options.model_validate(options)
+
+    def on_call(self, call: ToolCall, context: Context) -> Score | None:
+        """Score a call by the texts among its arguments."""
+        kinds: dict[str, float] = {}
+        left = _MAX_CHARS
+        for text in _texts(call.value):
+            left -= len(text)
+            if left < 0:
+                kinds["too_long"] = self.options.value
+                break
+            for secret in secrets_in(text):
+                if secret.kind not in self.options.ignore:
+                    kinds[secret.kind] = self.options.value
+        return Score(self.name, self.options.value if kinds else 0.0, kinds, ", ".join(kinds))
+
+
+def _texts(value: Any) -> list[str]:
+    """All texts of a value, keys with the text that they name, as `api_key=...` in one."""
+    found: list[str] = []
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            found.append(item)
+        elif isinstance(item, dict):
+            for key, held in item.items():
+                if isinstance(held, str):
+                    found.append(f"{key}: {held}")
+                else:
+                    stack.append(held)
+        elif isinstance(item, list):
+            stack += item
+    return found

@@ -1,0 +1,141 @@
+"""Sinks: the arguments of a tool call that decide where something goes, what is lost, or who may come in.
+
+Known by what a tool and an argument are called, and by the form of a value: nothing here knows a particular tool.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import msgspec
+
+from policy.base import ToolCall
+from policy.monitors.origins import Match, host_of, shown, words
+
+Kind = Literal["recipient", "link", "visit", "credential", "object", "purchase", "amount", "date"]
+"""recipient: who or where it goes to. link: a URL that is passed on. visit: a URL that is asked for. credential: a password or key that is
+set. object: what is deleted, cancelled or removed. purchase: what is booked or bought. amount, date: how much, and when."""
+MAX_VALUES = 2_000
+MAX_VALUE_CHARS = 500
+_READS = frozenset((
+    "browse", "calculate", "check", "count", "describe", "download", "fetch", "find", "get", "inspect", "is", "list", "lookup",
+    "query", "read", "retrieve", "search", "show", "view", "visit", "whoami",
+))  # fmt: skip
+_OPENED = frozenset(("browser", "document", "email", "file", "link", "mail", "message", "page", "tab", "url", "website"))
+_DESTROYS = frozenset((
+    "ban", "cancel", "clear", "close", "deactivate", "delete", "destroy", "disable", "discard", "drop", "erase", "kick", "purge", "remove",
+    "revoke", "terminate", "trash", "uninvite", "unshare", "unsubscribe", "wipe",
+))  # fmt: skip
+_BUYS = frozenset(("bid", "book", "buy", "checkout", "donate", "order", "pay", "purchase", "rent", "reserve", "subscribe"))
+_RECIPIENT = frozenset((
+    "account", "assignee", "attendee", "attendees", "bcc", "beneficiary", "bic", "callback", "cc", "channel", "channels", "destination",
+    "domain", "email", "emails", "endpoint", "forward", "guest", "guests", "host", "hostname", "iban", "invitee", "invitees", "member",
+    "members", "mobile", "owner", "participant", "participants", "payee", "phone", "receiver", "recipient", "recipients", "server", "swift",
+    "target", "to", "user", "username", "users", "wallet", "webhook",
+))  # fmt: skip
+_CREDENTIAL = frozenset(
+    ("apikey", "credential", "credentials", "otp", "passcode", "passphrase", "passwd", "password", "pin", "secret", "token")
+)
+_LINK = frozenset(("href", "link", "links", "site", "uri", "url", "urls", "website"))
+_AMOUNT = frozenset(("amount", "price", "quantity", "sum", "total", "value"))
+_DATE = frozenset(("date", "day", "deadline", "due", "end", "start", "time", "until", "when"))
+_PROSE = frozenset(("body", "comment", "content", "description", "message", "note", "notes", "reason", "subject", "text", "title"))
+_SIZES = frozenset(("adults", "children", "count", "currency", "guests", "limit", "method", "nights", "number", "people", "seats", "type"))
+_ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+_ACCOUNT = re.compile(r"[A-Za-z]{2}\d{2}(?: ?[A-Za-z0-9]{2,4}){3,8}|\+\d{1,3}[ \d-]{6,20}|0x[0-9a-fA-F]{40}|(?:bc1|[13])[A-Za-z0-9]{25,60}")
+_URL = re.compile(r"(?:https?|ftp|wss?)://[^\s<>\"'`)\]}]{1,2000}|\bwww\.[^\s<>\"'`)\]}]{1,2000}", re.IGNORECASE)
+
+
+class TooManyValues(ValueError):
+    """A call with more values than are looked at: what is behind them may be a sink."""
+
+
+class Sink(msgspec.Struct, frozen=True):
+    """One value at one place. `path` is for the record: `recipients[0]`."""
+
+    kind: Kind | Literal["named"]
+    path: str
+    value: str
+    match: Match = "auto"
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Arguments that are sinks, or none, by patterns of names."""
+
+    tool: str
+    arguments: tuple[str, ...]
+    match: Match = "auto"
+
+    def takes(self, tool: str, argument: str) -> bool:
+        """Is this argument of this tool meant?"""
+        return fnmatchcase(tool, self.tool) and any(fnmatchcase(argument, one) for one in self.arguments)
+
+
+def sinks(call: ToolCall, kinds: frozenset[str], named: Sequence[Named], never: Sequence[Named]) -> Iterator[Sink]:
+    """Yield the sinks of a call, however many. `kinds`: of the built-in ones. Raises TooManyValues."""
+    tool = set(words(call.name))
+    first = next(words(call.name), "")
+    acts = "and" in tool or not (first in _READS or (first == "open" and tool & _OPENED))
+    for argument, path, value in _values(call.value):
+        if any(one.takes(call.name, argument) for one in never):
+            continue
+        if (entry := next((one for one in named if one.takes(call.name, argument)), None)) is not None:
+            yield Sink("named", path, value, entry.match)
+            continue
+        for kind, part in _of(tool, set(words(argument)), value, acts=acts):
+            if kind in kinds:
+                yield Sink(kind, path, part)
+
+
+def _of(tool: set[str], argument: set[str], value: str, *, acts: bool) -> Iterator[tuple[Kind, str]]:
+    """Yield what a value decides."""
+    links = [found[0].rstrip(".,;:!?") for found in _URL.finditer(value)]
+    if argument & _LINK and not links:
+        links = [value if host_of(value) else f"//{value}"]
+    kind: Kind = "link" if acts else "visit"
+    yield from ((kind, link if "//" in link else f"//{link}") for link in links)
+    if links and argument & _LINK:
+        return
+    is_short = len(value) <= MAX_VALUE_CHARS
+    if not acts:
+        return
+    if argument & _CREDENTIAL:
+        yield "credential", value
+    elif argument & _RECIPIENT and not argument & _PROSE:
+        yield from (("recipient", one.lstrip("#@") or one) for one in _addresses(value) or [value])
+    elif tool & _DESTROYS and not argument & _PROSE:
+        yield "object", value
+    elif is_short and (_ADDRESS.fullmatch(value.strip()) or _ACCOUNT.fullmatch(value.strip())):
+        yield "recipient", value.strip()
+    elif argument & _AMOUNT:
+        yield "amount", value
+    elif argument & _DATE:
+        yield "date", value
+    elif tool & _BUYS and not argument & (_PROSE | _SIZES):
+        yield "purchase", value
+
+
+def _addresses(value: str) -> list[str]:
+    """The addresses of a list of recipients in one text, such as `Jane <jane@example.org>, bob@example.org`."""
+    return _ADDRESS.findall(value) if "@" in value else [part.strip() for part in re.split(r"[,;\n]", value) if part.strip()]
+
+
+def _values(value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the texts and numbers of arguments, with the name that is nearest to each and its place. Raises TooManyValues."""
+    waiting: list[tuple[str, str, Any]] = [(key, key, inner) for key, inner in reversed(value.items())]
+    count = 0
+    while waiting:
+        name, path, one = waiting.pop()
+        count += 1
+        if count > MAX_VALUES:
+            raise TooManyValues
+        if isinstance(one, dict):
+            waiting.extend((key, f"{path}.{key}"[:200], inner) for key, inner in reversed(one.items()))
+        elif isinstance(one, list):
+            waiting.extend((name, f"{path}[{number}]"[:200], inner) for number, inner in reversed(list(enumerate(one))))
+        elif isinstance(one, str):
+            if one.strip():
+                yield name, path, shown(one)
+        elif one is not None and not isinstance(one, bool):
+            yield name, path, str(one)

@@ -1,0 +1,61 @@
+"""The monitor `sql`: the worst that a call's SQL would do."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from policy.base import Context, ToolCall
+from policy.monitors.acts import TOO_MANY, Share
+from policy.monitors.base import Monitor
+from policy.scores import Score
+from policy.sql import check_dialect
+from policy.sql_effects import SqlEffect, read_sql
+from policy.surface import surface_of
+
+_VALUES: dict[SqlEffect, float] = {
+    "read": 0.05, "write": 0.4, "delete": 0.5, "unbounded": 0.95, "schema": 0.7, "privilege": 0.9, "catalogue": 0.95, "file": 0.9,
+    "execute": 1.0, "network": 0.8,
+    "session": 0.4, "lock": 0.3, "several": 0.3,
+}  # fmt: skip
+
+
+class Options(BaseModel):
+    """Options of the monitor `sql`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    dialect: Annotated[str, AfterValidator(check_dialect)] = "postgres"
+    """The parser's name of the dialect: `postgres`, `mysql`, `tsql`, `sqlite` and others."""
+    unsure: Share = 0.5
+    """The score of a text that the parser does not understand, unless what it does is worse."""
+    values: dict[SqlEffect, Share] = {}
+    """Scores of effects, instead of those that ship."""
+
+
+class SqlMonitor(Monitor):
+    """Scores SQL by its effects; abstains where a call has none."""
+
+    name = "sql"
+    weight = 4
+
+    def __init__(self, **options: object) -> None:
+        """Take the options; the dialect loads the parser."""
+        self.options = Options.model_validate(options)
+        check_dialect(self.options.dialect)
+        self._values = _VALUES | self.options.values
+
+    def on_call(self, call: ToolCall, context: Context) -> Score | None:
+        """Score a call."""
+        surface = surface_of(call)
+        texts = surface.sql
+        if not surface.is_whole:
+            return Score(self.name, None, error=TOO_MANY)
+        if not texts:
+            return None
+        dims: dict[str, float] = {}
+        for text in texts:
+            reading = read_sql(text.text, self.options.dialect)
+            dims |= {effect: self._values[effect] for effect in reading.effects}
+            if reading.unsure:
+                dims["unsure"] = self.options.unsure
+        value = max(dims.values(), default=0.0)
+        return Score(self.name, value, dims, ", ".join(sorted(dims, key=lambda dim: -dims[dim])))

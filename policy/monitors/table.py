@@ -1,0 +1,21 @@
+"""The monitors that ship, by name.
+
+A new one has a module here, and its import and its place in the line below. Imported with the table, not when one is named: what decides
+is part of the revision (`policy.loading`), which follows imports.
+"""
+
+from collections.abc import Mapping
+
+from policy.monitors.base import Monitor
+from policy.monitors.model import ModelMonitor
+from policy.monitors.network import NetworkMonitor
+from policy.monitors.paths import PathsMonitor
+from policy.monitors.provenance import Provenance
+from policy.monitors.secrets import SecretsMonitor
+from policy.monitors.shell import ShellMonitor
+from policy.monitors.sql import SqlMonitor
+
+_SHIPPED: tuple[type[Monitor], ...] = (
+    ModelMonitor, Provenance, ShellMonitor, PathsMonitor, NetworkMonitor, SecretsMonitor, SqlMonitor,
+)  # fmt: skip
+MONITORS: Mapping[str, type[Monitor]] = {kind.name: kind for kind in _SHIPPED}
