@@ -1,7 +1,8 @@
--- Migrations: 51f21abb37e4eeccc8c96503346c8959aa4f1413d8e0f7f7e0b3913392f644e8
+-- Migrations: 9936c9e80e4c8f81d8fb6cc17e2394c427c106436f9cf10807e12172a4a4637e
 -- Written by `python -m scripts.baseline`.
 CREATE ROLE sluice_writer;
 CREATE ROLE sluice_reader;
+CREATE ROLE sluice_reviewer;
 SET statement_timeout = 0;
 SET lock_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
@@ -52,7 +53,7 @@ BEGIN
     END IF;
     SELECT count(*) INTO dropped FROM public.calls WHERE call_id < bound;
     PERFORM pg_advisory_xact_lock(7310581202);
-    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'seal_rows', 'redactions'] LOOP
+    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions'] LOOP
         FOR part IN
             SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = ('public.' || quote_ident(parent))::regclass AND c.relname ~ ('^' || parent || '_[0-9]{8}$')
@@ -62,6 +63,10 @@ BEGIN
         END LOOP;
         EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
     END LOOP;
+    IF to_regclass('public.audits') IS NOT NULL THEN
+        DELETE FROM public.audit_reviews WHERE call_id < bound;
+        DELETE FROM public.audits WHERE call_id < bound;
+    END IF;
     INSERT INTO public.seals (position, call_id, part, at, counts, sha256, note)
         SELECT coalesce(max(position) + 1, 0), bound, -1, now(), ARRAY[dropped], ''::bytea, why FROM public.seals;
     RETURN dropped;
@@ -88,7 +93,7 @@ BEGIN
         RAISE EXCEPTION 'days must be from 0 to 400' USING ERRCODE = '22023';
     END IF;
     PERFORM pg_advisory_xact_lock(7310581202);
-    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'seal_rows', 'redactions'] LOOP
+    FOREACH parent IN ARRAY ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions'] LOOP
         FOR step IN 0 .. days - 1 LOOP
             day := first + step;
             part := parent || '_' || to_char(day, 'YYYYMMDD');
@@ -121,7 +126,7 @@ DECLARE
     high uuid;
     taken boolean;
 BEGIN
-    IF days NOT BETWEEN 0 AND 400 OR parent <> ALL (ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'seal_rows', 'redactions']) THEN
+    IF days NOT BETWEEN 0 AND 400 OR parent <> ALL (ARRAY['calls', 'request_bodies', 'chunks', 'releases', 'blocks', 'tool_calls', 'tool_releases', 'judgements', 'ends', 'events', 'scores', 'decisions', 'attempts', 'seal_rows', 'redactions']) THEN
         RAISE EXCEPTION 'days must be from 0 to 400, of a table of calls' USING ERRCODE = '22023';
     END IF;
     PERFORM pg_advisory_xact_lock(7310581202);
@@ -141,6 +146,59 @@ BEGIN
     RETURN made;
 END
 $_$;
+
+
+
+CREATE FUNCTION public.sluice_queue_audits(given uuid[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    made record;
+    most bigint;
+    sampled bigint;
+    suspect bigint;
+    seen_sampled bigint;
+    seen_suspect bigint;
+    total bigint := 0;
+BEGIN
+    PERFORM pg_advisory_xact_lock(7310581203);
+    FOR made IN
+        WITH added AS (
+            INSERT INTO public.audits (call_id, block, step, at, day, policy, key, key_id, why, score, u, budget, state)
+            SELECT DISTINCT ON (d.call_id, d.block) d.call_id, d.block, d.step, d.at,
+                (public.sluice_call_at(d.call_id) AT TIME ZONE 'UTC')::date, coalesce(c.policy, ''), coalesce(c.key, ''),
+                coalesce(c.key_id, ''), d.audit, d.score, coalesce(d.u, 0), d.audit_budget, 'waiting'
+            FROM public.decisions d LEFT JOIN public.calls c ON c.call_id = d.call_id
+            WHERE d.call_id = ANY (given) AND d.audit IN ('sampled', 'suspicion')
+            ORDER BY d.call_id, d.block, d.audit = 'suspicion' DESC, d.score DESC NULLS LAST, d.step
+            ON CONFLICT DO NOTHING RETURNING policy, key_id, day
+        )
+        SELECT policy, key_id, day, count(*) AS rows FROM added GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    LOOP
+        total := total + made.rows;
+        SELECT a.budget INTO most FROM public.audits a
+            WHERE a.policy = made.policy AND a.key_id = made.key_id AND a.day = made.day AND a.state <> 'over_budget'
+            ORDER BY a.at DESC, a.call_id DESC, a.block DESC LIMIT 1;
+        CONTINUE WHEN most IS NULL;
+        SELECT count(*) FILTER (WHERE a.why = 'sampled'), count(*) FILTER (WHERE a.why = 'suspicion'),
+                count(*) FILTER (WHERE a.why = 'sampled' AND a.state = 'reviewed'),
+                count(*) FILTER (WHERE a.why = 'suspicion' AND a.state = 'reviewed')
+            INTO sampled, suspect, seen_sampled, seen_suspect FROM public.audits a
+            WHERE a.policy = made.policy AND a.key_id = made.key_id AND a.day = made.day AND a.state <> 'over_budget';
+        UPDATE public.audits a SET state = 'over_budget' FROM (
+                SELECT b.call_id, b.block, row_number() OVER (PARTITION BY b.why ORDER BY
+                    CASE b.why WHEN 'suspicion' THEN b.score END DESC NULLS LAST, b.u, b.call_id, b.block) AS place
+                FROM public.audits b
+                WHERE b.policy = made.policy AND b.key_id = made.key_id AND b.day = made.day AND b.state = 'waiting'
+            ) w
+            WHERE a.call_id = w.call_id AND a.block = w.block AND a.state = 'waiting' AND w.place > CASE a.why
+                WHEN 'sampled' THEN most - least(suspect, most - most / 2) - seen_sampled
+                ELSE most - least(sampled, most / 2) - seen_suspect END;
+    END LOOP;
+    RETURN total;
+END
+$$;
 
 
 
@@ -217,11 +275,61 @@ BEGIN
     total := total + n;
     UPDATE public.events t SET detail = CASE WHEN t.detail IS NOT NULL THEN ''::text END WHERE t.call_id = given AND t.kind <> 'redacted';
 
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'scores', coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."step"))) || int4send(t."step"), '\xffffffff'::bytea), coalesce(sha256(salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."step"))) || int4send(t."step"), '\xffffffff'::bytea) || convert_to(t."dims", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) || coalesce(sha256(salt || '\x01'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."step"))) || int4send(t."step"), '\xffffffff'::bytea) || convert_to(t."why", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.scores t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.scores t SET dims = CASE WHEN t.dims IS NOT NULL THEN ''::text END, why = CASE WHEN t.why IS NOT NULL THEN ''::text END WHERE t.call_id = given;
+
+    INSERT INTO public.redactions (call_id, table_name, row_key, hashes)
+        SELECT t.call_id, 'decisions', coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."step"))) || int4send(t."step"), '\xffffffff'::bytea), coalesce(sha256(salt || '\x00'::bytea || coalesce(int4send(octet_length(int4send(t."block"))) || int4send(t."block"), '\xffffffff'::bytea) || coalesce(int4send(octet_length(int4send(t."step"))) || int4send(t."step"), '\xffffffff'::bytea) || convert_to(t."reason", 'UTF8')), '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea) FROM public.decisions t WHERE t.call_id = given ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    total := total + n;
+    UPDATE public.decisions t SET reason = CASE WHEN t.reason IS NOT NULL THEN ''::text END WHERE t.call_id = given;
+
     DELETE FROM public.dead_letters WHERE call_id = given::text;
+    IF to_regclass('public.audit_reviews') IS NOT NULL THEN
+        UPDATE public.audit_reviews r SET note = '' WHERE r.call_id = given AND r.note <> '';
+        GET DIAGNOSTICS n = ROW_COUNT;
+        total := total + n;
+    END IF;
     UPDATE public.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM public.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO public.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);
     RETURN total;
+END
+$$;
+
+
+
+CREATE FUNCTION public.sluice_review(given uuid, its_block integer, by_id text, by_name text, said text, words text, beside boolean) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    last record;
+    others bigint;
+    so_far integer;
+BEGIN
+    PERFORM FROM public.audits a WHERE a.call_id = given AND a.block = its_block FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'unknown';
+    END IF;
+    SELECT count(*) FILTER (WHERE r.auditor_id <> by_id), coalesce(max(r.number), 0) INTO others, so_far
+        FROM public.audit_reviews r WHERE r.call_id = given AND r.block = its_block;
+    SELECT r.label, r.note INTO last FROM public.audit_reviews r
+        WHERE r.call_id = given AND r.block = its_block AND r.auditor_id = by_id ORDER BY r.number DESC LIMIT 1;
+    IF FOUND AND last.label = said AND last.note = words THEN
+        RETURN 'same';
+    ELSIF NOT FOUND AND others > 0 AND NOT beside THEN
+        RETURN 'other';
+    ELSIF so_far >= 100 THEN
+        RETURN 'full';
+    END IF;
+    INSERT INTO public.audit_reviews (call_id, block, number, auditor_id, auditor, label, note)
+        VALUES (given, its_block, so_far + 1, by_id, by_name, said, words);
+    UPDATE public.audits a SET state = 'reviewed' WHERE a.call_id = given AND a.block = its_block AND a.state <> 'reviewed';
+    RETURN 'added';
 END
 $$;
 
@@ -247,6 +355,59 @@ CREATE TABLE public.api_keys (
     server_tools text[] DEFAULT '{}'::text[] NOT NULL,
     settings jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT api_keys_settings_check CHECK ((jsonb_typeof(settings) = 'object'::text))
+);
+
+
+
+CREATE TABLE public.attempts (
+    call_id uuid NOT NULL,
+    segment integer NOT NULL,
+    attempt integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    kind text NOT NULL,
+    upstream text NOT NULL,
+    model text NOT NULL,
+    first_seq integer NOT NULL,
+    end_seq integer NOT NULL,
+    chosen boolean NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint
+)
+PARTITION BY RANGE (call_id);
+
+
+
+CREATE TABLE public.audit_reviews (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    number integer NOT NULL,
+    at timestamp with time zone DEFAULT now() NOT NULL,
+    auditor_id text NOT NULL,
+    auditor text NOT NULL,
+    label text NOT NULL,
+    note text NOT NULL,
+    CONSTRAINT audit_reviews_label_check CHECK ((label = ANY (ARRAY['honest'::text, 'attack'::text, 'unclear'::text]))),
+    CONSTRAINT audit_reviews_note_check CHECK ((length(note) <= 10000))
+);
+
+
+
+CREATE TABLE public.audits (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    step integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    day date NOT NULL,
+    policy text NOT NULL,
+    key text NOT NULL,
+    key_id text NOT NULL,
+    why text NOT NULL,
+    score double precision,
+    u double precision NOT NULL,
+    budget integer,
+    state text NOT NULL,
+    CONSTRAINT audits_state_check CHECK ((state = ANY (ARRAY['waiting'::text, 'over_budget'::text, 'reviewed'::text]))),
+    CONSTRAINT audits_why_check CHECK ((why = ANY (ARRAY['sampled'::text, 'suspicion'::text])))
 );
 
 
@@ -439,6 +600,29 @@ CREATE TABLE public.dead_letters (
 
 
 
+CREATE TABLE public.decisions (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    step integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    unit text NOT NULL,
+    attempt integer NOT NULL,
+    policy text NOT NULL,
+    protocol text NOT NULL,
+    action text NOT NULL,
+    score double precision,
+    threshold double precision,
+    reason text NOT NULL,
+    audit text NOT NULL,
+    audit_rate double precision,
+    audit_at double precision,
+    audit_budget integer,
+    u double precision
+)
+PARTITION BY RANGE (call_id);
+
+
+
 CREATE TABLE public.identity (
     is_only boolean DEFAULT true NOT NULL,
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -501,6 +685,25 @@ ALTER TABLE ONLY public.request_bodies ALTER COLUMN body SET STORAGE EXTERNAL;
 
 
 
+CREATE TABLE public.scores (
+    call_id uuid NOT NULL,
+    block integer NOT NULL,
+    step integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    monitor text NOT NULL,
+    policy text NOT NULL,
+    value double precision,
+    dims text NOT NULL,
+    why text NOT NULL,
+    error text NOT NULL,
+    latency_ms integer,
+    input_tokens bigint,
+    output_tokens bigint
+)
+PARTITION BY RANGE (call_id);
+
+
+
 CREATE TABLE public.seal_rows (
     call_id uuid NOT NULL,
     part integer NOT NULL,
@@ -520,7 +723,7 @@ CREATE TABLE public.seals (
     sha256 bytea NOT NULL,
     note text NOT NULL,
     form integer DEFAULT 0 NOT NULL,
-    made_for integer DEFAULT 6
+    made_for integer DEFAULT 7
 );
 
 
@@ -604,6 +807,23 @@ CREATE VIEW public.tool_call_log AS
 
 
 
+CREATE TABLE sluice_parts.attempts_default (
+    call_id uuid CONSTRAINT attempts_call_id_not_null NOT NULL,
+    segment integer CONSTRAINT attempts_segment_not_null NOT NULL,
+    attempt integer CONSTRAINT attempts_attempt_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT attempts_at_not_null NOT NULL,
+    kind text CONSTRAINT attempts_kind_not_null NOT NULL,
+    upstream text CONSTRAINT attempts_upstream_not_null NOT NULL,
+    model text CONSTRAINT attempts_model_not_null NOT NULL,
+    first_seq integer CONSTRAINT attempts_first_seq_not_null NOT NULL,
+    end_seq integer CONSTRAINT attempts_end_seq_not_null NOT NULL,
+    chosen boolean CONSTRAINT attempts_chosen_not_null NOT NULL,
+    input_tokens bigint,
+    output_tokens bigint
+);
+
+
+
 CREATE TABLE sluice_parts.blocks_default (
     call_id uuid CONSTRAINT blocks_call_id_not_null NOT NULL,
     block integer CONSTRAINT blocks_block_not_null NOT NULL,
@@ -646,6 +866,28 @@ CREATE TABLE sluice_parts.chunks_default (
     raw bytea CONSTRAINT chunks_raw_not_null NOT NULL,
     verdict text CONSTRAINT chunks_verdict_not_null NOT NULL,
     block integer CONSTRAINT chunks_block_not_null NOT NULL
+);
+
+
+
+CREATE TABLE sluice_parts.decisions_default (
+    call_id uuid CONSTRAINT decisions_call_id_not_null NOT NULL,
+    block integer CONSTRAINT decisions_block_not_null NOT NULL,
+    step integer CONSTRAINT decisions_step_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT decisions_at_not_null NOT NULL,
+    unit text CONSTRAINT decisions_unit_not_null NOT NULL,
+    attempt integer CONSTRAINT decisions_attempt_not_null NOT NULL,
+    policy text CONSTRAINT decisions_policy_not_null NOT NULL,
+    protocol text CONSTRAINT decisions_protocol_not_null NOT NULL,
+    action text CONSTRAINT decisions_action_not_null NOT NULL,
+    score double precision,
+    threshold double precision,
+    reason text CONSTRAINT decisions_reason_not_null NOT NULL,
+    audit text CONSTRAINT decisions_audit_not_null NOT NULL,
+    audit_rate double precision,
+    audit_at double precision,
+    audit_budget integer,
+    u double precision
 );
 
 
@@ -731,6 +973,24 @@ ALTER TABLE ONLY sluice_parts.request_bodies_default ALTER COLUMN body SET STORA
 
 
 
+CREATE TABLE sluice_parts.scores_default (
+    call_id uuid CONSTRAINT scores_call_id_not_null NOT NULL,
+    block integer CONSTRAINT scores_block_not_null NOT NULL,
+    step integer CONSTRAINT scores_step_not_null NOT NULL,
+    at timestamp with time zone CONSTRAINT scores_at_not_null NOT NULL,
+    monitor text CONSTRAINT scores_monitor_not_null NOT NULL,
+    policy text CONSTRAINT scores_policy_not_null NOT NULL,
+    value double precision,
+    dims text CONSTRAINT scores_dims_not_null NOT NULL,
+    why text CONSTRAINT scores_why_not_null NOT NULL,
+    error text CONSTRAINT scores_error_not_null NOT NULL,
+    latency_ms integer,
+    input_tokens bigint,
+    output_tokens bigint
+);
+
+
+
 CREATE TABLE sluice_parts.seal_rows_default (
     call_id uuid CONSTRAINT seal_rows_call_id_not_null NOT NULL,
     part integer CONSTRAINT seal_rows_part_not_null NOT NULL,
@@ -770,6 +1030,10 @@ CREATE TABLE sluice_parts.tool_releases_default (
 
 
 
+ALTER TABLE ONLY public.attempts ATTACH PARTITION sluice_parts.attempts_default DEFAULT;
+
+
+
 ALTER TABLE ONLY public.blocks ATTACH PARTITION sluice_parts.blocks_default DEFAULT;
 
 
@@ -779,6 +1043,10 @@ ALTER TABLE ONLY public.calls ATTACH PARTITION sluice_parts.calls_default DEFAUL
 
 
 ALTER TABLE ONLY public.chunks ATTACH PARTITION sluice_parts.chunks_default DEFAULT;
+
+
+
+ALTER TABLE ONLY public.decisions ATTACH PARTITION sluice_parts.decisions_default DEFAULT;
 
 
 
@@ -806,6 +1074,10 @@ ALTER TABLE ONLY public.request_bodies ATTACH PARTITION sluice_parts.request_bod
 
 
 
+ALTER TABLE ONLY public.scores ATTACH PARTITION sluice_parts.scores_default DEFAULT;
+
+
+
 ALTER TABLE ONLY public.seal_rows ATTACH PARTITION sluice_parts.seal_rows_default DEFAULT;
 
 
@@ -825,6 +1097,21 @@ ALTER TABLE ONLY public.alembic_version
 
 ALTER TABLE ONLY public.api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (sha256);
+
+
+
+ALTER TABLE ONLY public.attempts
+    ADD CONSTRAINT attempts_pkey PRIMARY KEY (call_id, segment, attempt);
+
+
+
+ALTER TABLE ONLY public.audit_reviews
+    ADD CONSTRAINT audit_reviews_pkey PRIMARY KEY (call_id, block, number);
+
+
+
+ALTER TABLE ONLY public.audits
+    ADD CONSTRAINT audits_pkey PRIMARY KEY (call_id, block);
 
 
 
@@ -850,6 +1137,11 @@ ALTER TABLE ONLY public.chunks
 
 ALTER TABLE ONLY public.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (sha256);
+
+
+
+ALTER TABLE ONLY public.decisions
+    ADD CONSTRAINT decisions_pkey PRIMARY KEY (call_id, block, step);
 
 
 
@@ -888,6 +1180,11 @@ ALTER TABLE ONLY public.request_bodies
 
 
 
+ALTER TABLE ONLY public.scores
+    ADD CONSTRAINT scores_pkey PRIMARY KEY (call_id, block, step);
+
+
+
 ALTER TABLE ONLY public.seal_rows
     ADD CONSTRAINT seal_rows_pkey PRIMARY KEY (call_id, part);
 
@@ -908,6 +1205,11 @@ ALTER TABLE ONLY public.tool_releases
 
 
 
+ALTER TABLE ONLY sluice_parts.attempts_default
+    ADD CONSTRAINT attempts_default_pkey PRIMARY KEY (call_id, segment, attempt);
+
+
+
 ALTER TABLE ONLY sluice_parts.blocks_default
     ADD CONSTRAINT blocks_default_pkey PRIMARY KEY (call_id, block);
 
@@ -920,6 +1222,11 @@ ALTER TABLE ONLY sluice_parts.calls_default
 
 ALTER TABLE ONLY sluice_parts.chunks_default
     ADD CONSTRAINT chunks_default_pkey PRIMARY KEY (call_id, seq);
+
+
+
+ALTER TABLE ONLY sluice_parts.decisions_default
+    ADD CONSTRAINT decisions_default_pkey PRIMARY KEY (call_id, block, step);
 
 
 
@@ -953,6 +1260,11 @@ ALTER TABLE ONLY sluice_parts.request_bodies_default
 
 
 
+ALTER TABLE ONLY sluice_parts.scores_default
+    ADD CONSTRAINT scores_default_pkey PRIMARY KEY (call_id, block, step);
+
+
+
 ALTER TABLE ONLY sluice_parts.seal_rows_default
     ADD CONSTRAINT seal_rows_default_pkey PRIMARY KEY (call_id, part);
 
@@ -969,6 +1281,14 @@ ALTER TABLE ONLY sluice_parts.tool_releases_default
 
 
 CREATE UNIQUE INDEX api_keys_name_idx ON public.api_keys USING btree (name) WHERE (revoked_at IS NULL);
+
+
+
+CREATE INDEX audits_budget_idx ON public.audits USING btree (policy, key_id, day) WHERE (state <> 'over_budget'::text);
+
+
+
+CREATE INDEX audits_state_idx ON public.audits USING btree (state, call_id, block);
 
 
 
@@ -1128,6 +1448,10 @@ CREATE INDEX tool_calls_default_verdict_idx ON sluice_parts.tool_calls_default U
 
 
 
+ALTER INDEX public.attempts_pkey ATTACH PARTITION sluice_parts.attempts_default_pkey;
+
+
+
 ALTER INDEX public.blocks_later_idx ATTACH PARTITION sluice_parts.blocks_default_later_idx;
 
 
@@ -1176,6 +1500,10 @@ ALTER INDEX public.chunks_pkey ATTACH PARTITION sluice_parts.chunks_default_pkey
 
 
 
+ALTER INDEX public.decisions_pkey ATTACH PARTITION sluice_parts.decisions_default_pkey;
+
+
+
 ALTER INDEX public.ends_pkey ATTACH PARTITION sluice_parts.ends_default_pkey;
 
 
@@ -1205,6 +1533,10 @@ ALTER INDEX public.releases_pkey ATTACH PARTITION sluice_parts.releases_default_
 
 
 ALTER INDEX public.request_bodies_pkey ATTACH PARTITION sluice_parts.request_bodies_default_pkey;
+
+
+
+ALTER INDEX public.scores_pkey ATTACH PARTITION sluice_parts.scores_default_pkey;
 
 
 
@@ -1262,7 +1594,17 @@ GRANT ALL ON FUNCTION public.sluice_ensure_partitions(first date, days integer, 
 
 
 
+REVOKE ALL ON FUNCTION public.sluice_queue_audits(given uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_queue_audits(given uuid[]) TO sluice_writer;
+
+
+
 REVOKE ALL ON FUNCTION public.sluice_redact(given uuid, why text) FROM PUBLIC;
+
+
+
+REVOKE ALL ON FUNCTION public.sluice_review(given uuid, its_block integer, by_id text, by_name text, said text, words text, beside boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.sluice_review(given uuid, its_block integer, by_id text, by_name text, said text, words text, beside boolean) TO sluice_reviewer;
 
 
 
@@ -1272,6 +1614,21 @@ GRANT SELECT ON TABLE public.alembic_version TO sluice_reader;
 
 
 GRANT SELECT ON TABLE public.api_keys TO sluice_reader;
+
+
+
+GRANT SELECT,INSERT ON TABLE public.attempts TO sluice_writer;
+GRANT SELECT ON TABLE public.attempts TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.audit_reviews TO sluice_writer;
+GRANT SELECT ON TABLE public.audit_reviews TO sluice_reader;
+
+
+
+GRANT SELECT ON TABLE public.audits TO sluice_writer;
+GRANT SELECT ON TABLE public.audits TO sluice_reader;
 
 
 
@@ -1325,6 +1682,11 @@ GRANT SELECT ON TABLE public.dead_letters TO sluice_reader;
 
 
 
+GRANT SELECT,INSERT ON TABLE public.decisions TO sluice_writer;
+GRANT SELECT ON TABLE public.decisions TO sluice_reader;
+
+
+
 GRANT SELECT ON TABLE public.identity TO sluice_writer;
 GRANT SELECT ON TABLE public.identity TO sluice_reader;
 
@@ -1350,6 +1712,11 @@ GRANT SELECT ON TABLE public.request_bodies TO sluice_reader;
 
 
 
+GRANT SELECT,INSERT ON TABLE public.scores TO sluice_writer;
+GRANT SELECT ON TABLE public.scores TO sluice_reader;
+
+
+
 GRANT SELECT,INSERT ON TABLE public.seal_rows TO sluice_writer;
 GRANT SELECT ON TABLE public.seal_rows TO sluice_reader;
 
@@ -1369,4 +1736,4 @@ GRANT SELECT ON TABLE public.tool_call_log TO sluice_writer;
 GRANT SELECT ON TABLE public.tool_call_log TO sluice_reader;
 
 INSERT INTO public.identity DEFAULT VALUES;
-INSERT INTO public.alembic_version (version_num) VALUES ('0015');
+INSERT INTO public.alembic_version (version_num) VALUES ('0017');

@@ -8,7 +8,7 @@ and keeps those hashes, breaks no seal, and a hash that stays cannot be tried ou
 Columns, their order and the version of each are those of the records (`db.columns`).
 
 The form has versions, and a seal says in which it was made. A version is for ever: a new column comes with a new version (`since`),
-after all columns before it; then older seals hold as they are, and verification hashes each row in the
+after all columns before it, a new table after all tables; then older seals hold as they are, and verification hashes each row in the
 version of each seal over it. A column that stays is hashed behind those of the versions before, one that a redaction empties has
 the next place. A value in a column that came after a seal's version is covered by no such seal, and verification says so.
 
@@ -62,6 +62,8 @@ class Form:
     stays: tuple[tuple[str, str], ...]
     content: tuple[tuple[str, str], ...]
     counts: tuple[tuple[int, int], ...]
+    since: int
+    """The version that first covers the table."""
 
     def later(self, version: int) -> tuple[tuple[str, str], ...]:
         """The columns that this version does not cover."""
@@ -121,7 +123,7 @@ def _field(column: tuple[str, str]) -> str:
 
 def _form(table: CallTable) -> Form:
     counts = [table.covered(max(version, 1)) for version in range(BESIDE, VERSION + 1)]
-    return Form(table.name, _pairs(table.key), _pairs(table.stays), _pairs(table.content), tuple(counts))
+    return Form(table.name, _pairs(table.key), _pairs(table.stays), _pairs(table.content), tuple(counts), table.since)
 
 
 def _pairs(stored: Sequence[Stored]) -> tuple[tuple[str, str], ...]:
@@ -130,6 +132,11 @@ def _pairs(stored: Sequence[Stored]) -> tuple[tuple[str, str], ...]:
 
 FORMS = tuple(map(_form, columns.TABLES))
 """Every table of a call, in the order in which a seal counts and hashes them."""
+
+
+def tables_in(version: int) -> int:
+    """Return how many tables of `FORMS` a version covers: the first so many."""
+    return sum(form.since <= max(version, 1) for form in FORMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +279,12 @@ def marks(hashes: bytes | bytearray) -> bytes:
 
 
 def call_hash(call_id: UUID, hashes: Sequence[bytes | bytearray], version: int = VERSION) -> bytes:
-    """Return the hash of a call from the hashes of its rows, table by table. It names the version, so that no other can be claimed."""
+    """Return the hash of a call from the hashes of its rows, table by table, of the tables that the version covers.
+
+    It names the version, so that no other can be claimed.
+    """
     whole = sha256(b"sluice seal %d\n" % max(version, 1) + call_id.bytes)
-    for of_table in hashes:
+    for of_table in hashes[: tables_in(version)]:
         whole.update(_COUNT.pack(len(of_table) // HASH) + sha256(of_table).digest())
     return whole.digest()
 

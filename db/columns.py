@@ -13,13 +13,16 @@ import msgspec
 from db.text import INDEXED, SEARCH_LIMIT
 from protocol.columns import Column
 from protocol.records import (
+    AttemptRecord,
     BlockRecord,
     CallRecord,
     ChunksRecord,
+    DecisionRecord,
     EndRecord,
     EventRecord,
     JudgementRecord,
     ReleaseRecord,
+    ScoreRecord,
     ToolCallRecord,
     ToolReleaseRecord,
 )
@@ -57,6 +60,8 @@ class CallTable:
     name: str
     record: type[Any] | None
     columns: tuple[Stored, ...]
+    since: int = 1
+    """The version of the sealed form that first covers the table. A later one stands behind all others."""
 
     @property
     def key(self) -> tuple[Stored, ...]:
@@ -75,6 +80,8 @@ class CallTable:
 
     def covered(self, version: int) -> tuple[int, int]:
         """How many of those that stay, and of those that a redaction empties, a version of the sealed form covers."""
+        if version < self.since:
+            return 0, 0
         stays, content = (sum(column.mark.since <= version for column in columns) for columns in (self.stays, self.content))
         return stays, content
 
@@ -118,7 +125,7 @@ def _table(record: type[Any], *made: Stored) -> CallTable:
     for column in [column for column in columns if column.mark.before]:
         columns.remove(column)
         columns.insert([other.name for other in columns].index(column.mark.before), column)
-    return CallTable(record.table, record, tuple(sorted(columns, key=lambda column: column.mark.since)))
+    return CallTable(record.table, record, tuple(sorted(columns, key=lambda column: column.mark.since)), getattr(record, "since", 1))
 
 
 _CONTENT = Column(is_content=True)
@@ -133,9 +140,12 @@ TABLES = (
     _table(JudgementRecord),
     _table(EndRecord),
     _table(EventRecord),
+    _table(ScoreRecord),
+    _table(DecisionRecord),
+    _table(AttemptRecord),
 )
 """Every table of a call, in the order in which a seal counts and hashes them. A call's body and the words of a tool call's search are no
 fields of a record."""
 BY_NAME = {table.name: table for table in TABLES}
-VERSION = max(column.mark.since for table in TABLES for column in table.columns)
+VERSION = max(max(table.since, column.mark.since) for table in TABLES for column in table.columns)
 """The version of the sealed form in which seals are made now."""

@@ -22,7 +22,7 @@ from protocol.config_faults import did_you_mean
 from protocol.errors import InvalidRequest
 from protocol.records import VerdictName
 
-ListName = Literal["calls", "tool-calls", "judge-blocks", "chunks"]
+ListName = Literal["calls", "tool-calls", "judge-blocks", "chunks", "reviews"]
 Asked = ListName | Literal["call", "counts", "export", "verify"]
 """What takes filters."""
 Order = Literal["asc", "desc"]
@@ -50,6 +50,17 @@ class State(StrEnum):
     """It did not; the reason says why."""
 
 
+class Queued(StrEnum):
+    """What a decision that is to be looked at may be in."""
+
+    WAITING = "waiting"
+    """Somebody is to label it."""
+    REVIEWED = "reviewed"
+    """Somebody did."""
+    OVER_BUDGET = "over_budget"
+    """Its day's budget went to others."""
+
+
 class Filter(NamedTuple):
     """A filter: what takes it, what it means as an option of a command, and the values that it may have, if those are few."""
 
@@ -64,21 +75,23 @@ class Filter(NamedTuple):
 _LISTS = "calls tool-calls judge-blocks"
 _ROWS = f"{_LISTS} counts export"
 FILTERS = (
-    Filter("call_id", f"{_LISTS} export verify", f"One call: its id, or the first {LEAST_PREFIX} characters of it or more."),
+    Filter("call_id", f"{_LISTS} export verify reviews", f"One call: its id, or the first {LEAST_PREFIX} characters of it or more."),
     Filter("session", _ROWS, "Session of the call."),
     Filter("model", _ROWS, "Model asked for."),
-    Filter("key", _ROWS, "Name of the API key."),
-    Filter("key_id", _ROWS, "Id of the API key, or its beginning, as `sluice keys list` shows it."),
+    Filter("key", f"{_ROWS} reviews", "Name of the API key."),
+    Filter("key_id", f"{_ROWS} reviews", "Id of the API key, or its beginning, as `sluice keys list` shows it."),
     Filter("name", _ROWS, "Name of the tool."),
-    Filter("verdict", f"{_ROWS} chunks", "allow, block, replace, hold or withheld.", get_args(VerdictName)),
-    Filter("policy", _ROWS, "Policy that decided, or of the call."),
+    Filter("verdict", f"{_ROWS} chunks", "allow, block, replace, hold, withheld or discarded.", get_args(VerdictName)),
+    Filter("policy", f"{_ROWS} reviews", "Policy that decided, or of the call."),
     Filter("state", "calls export", "ACTIVE, ENDED or FAILED.", tuple(map(str, State))),
-    Filter("since", f"{_ROWS} verify", "Calls that began at this time or later: {forms}. Without a zone it is local time."),
-    Filter("until", f"{_ROWS} verify", "Calls that began before this time, written as for --since."),
+    Filter("state", "reviews", "waiting, reviewed or over_budget.", tuple(map(str, Queued))),
+    Filter("why", "reviews", "sampled or suspicion.", ("sampled", "suspicion")),
+    Filter("since", f"{_ROWS} verify reviews", "Calls that began at this time or later: {forms}. Without a zone it is local time."),
+    Filter("until", f"{_ROWS} verify reviews", "Calls that began before this time, written as for --since."),
     Filter("q", f"{_LISTS} export", "Words in the tool's name, its arguments or the reason."),
-    Filter("limit", f"{_LISTS} chunks", f"Items on a page, 1 to {MAX_LIMIT}.", default=str(DEFAULT_LIMIT)),
-    Filter("cursor", f"{_LISTS} chunks", "Where the last page ended."),
-    Filter("order", f"{_LISTS} chunks", "By time of the call: asc is the oldest first, or desc.", get_args(Order), "desc"),
+    Filter("limit", f"{_LISTS} chunks reviews", f"Items on a page, 1 to {MAX_LIMIT}.", default=str(DEFAULT_LIMIT)),
+    Filter("cursor", f"{_LISTS} chunks reviews", "Where the last page ended."),
+    Filter("order", f"{_LISTS} chunks reviews", "By time of the call: asc is the oldest first, or desc.", get_args(Order), "desc"),
 )
 """All filters, in the order in which a command shows them. What a filter compares is in `db.read.lists`."""
 
@@ -105,6 +118,8 @@ class Filters:
     prefix: str | None = None
     """The beginning of a call id, in digits without dashes: somebody must look up which call it is, and ask for that."""
     state: State | None = None
+    queued: Queued | None = None
+    why: str | None = None
     session: str | None = None
     model: str | None = None
     key: str | None = None
@@ -136,7 +151,7 @@ def parse_filters(given: Iterable[tuple[str, str]], *, of: Asked) -> Filters:
     order = _order(values.pop("order", "asc" if of == "chunks" else "desc"))
     found: dict[str, Any] = {"order": order}
     for name, value in values.items():
-        field, read = _READ.get(name, (name, str))
+        field, read = _READ_OF.get((of, name)) or _READ.get(name, (name, str))
         found[field] = read(value)
     if isinstance(found.get("call_id"), str):
         found["prefix"] = found.pop("call_id")
@@ -233,6 +248,7 @@ def _position(value: str) -> Position:
 _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "call_id": ("call_id", parse_call_id),
     "state": ("state", lambda value: State(_one_of("state", tuple(map(str, State)), value.upper()))),
+    "why": ("why", lambda value: _one_of("why", ("sampled", "suspicion"), value.lower())),
     "verdict": ("verdict", lambda value: _one_of("verdict", get_args(VerdictName), value.lower())),
     "since": ("low", partial(_bound, "since")),
     "until": ("high", partial(_bound, "until")),
@@ -241,3 +257,7 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
     "cursor": ("after", _position),
 }
 """The field of `Filters` that a filter becomes, and how it is read; all others are text as it came."""
+_READ_OF: dict[tuple[Asked, str], tuple[str, Callable[[str], Any]]] = {
+    ("reviews", "state"): ("queued", lambda value: Queued(_one_of("state", tuple(map(str, Queued)), value.lower()))),
+}
+"""The same of those that mean something else in a list."""

@@ -37,7 +37,7 @@ class Hole(IntEnum):
     CHUNKS = 5
     RELEASES = 6
     DECISIONS = 7
-    """Rows of `blocks`, `tool_calls`, `tool_releases` and `judgements`."""
+    """Rows of `blocks`, `tool_calls`, `tool_releases`, `judgements`, `scores`, `decisions` and `attempts`."""
     RELAYED = 8
     """The releases are not those that the gateway relayed."""
     PAYLOAD = 9
@@ -82,7 +82,7 @@ WHERE kind = '{KIND}' AND call_id >= %s AND call_id < %s ORDER BY call_id, numbe
 """
 _NEWEST: LiteralString = f"SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' ORDER BY call_id DESC LIMIT {MANY}"
 COUNT: LiteralString = f"SELECT count(*) AS count FROM (SELECT DISTINCT call_id FROM events WHERE kind = '{KIND}' LIMIT {MANY}) i"
-_DECISIONS = ("blocks", "tool_calls", "tool_releases", "judgements")
+_DECISIONS = ("blocks", "tool_calls", "tool_releases", "judgements", "scores", "decisions", "attempts")
 _PLACES = {form.table: place for place, form in enumerate(FORMS)}
 
 

@@ -5,7 +5,7 @@ part of each primary key, and a lookup by call reads one partition. Model output
 shorter text is escaped (`db.text`). The columns of a call's tables are those that its records declare (`protocol.records`).
 """
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -139,6 +139,24 @@ class Event(Base, metaclass=_Columns):
     __table__ = _table("events", Index("events_incomplete_idx", "call_id", postgresql_where=text("kind = 'incomplete'")))
 
 
+class Score(Base, metaclass=_Columns):
+    """What a monitor measured of a content block."""
+
+    __table__ = _table("scores")
+
+
+class Decision(Base, metaclass=_Columns):
+    """What a protocol made of the scores of a content block."""
+
+    __table__ = _table("decisions")
+
+
+class Attempt(Base, metaclass=_Columns):
+    """One of several upstream answers to a request of a call."""
+
+    __table__ = _table("attempts")
+
+
 class SealRows(Base):
     """What a seal keeps for as long as the call's rows are there: the salt of their content and a mark of each row (`db.canonical`)."""
 
@@ -198,6 +216,48 @@ class StoredCheckpoint(Base):
     sha256: Mapped[bytes]
 
 
+class Audit(Base):
+    """A decision that a person is to look at: made of the sealed rows of its call by `sluice_queue_audits`, in the step that seals them.
+
+    `day` (UTC), `policy` and `key_id` name the budget that it is of. Nobody writes here but the functions of migration 0017.
+    """
+
+    __tablename__ = "audits"
+    __table_args__ = (
+        Index("audits_state_idx", "state", "call_id", "block"),
+        Index("audits_budget_idx", "policy", "key_id", "day", postgresql_where=text("state <> 'over_budget'")),
+    )
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    block: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    step: Mapped[int]
+    at: Mapped[datetime]
+    day: Mapped[date]
+    policy: Mapped[str]
+    key: Mapped[str]
+    key_id: Mapped[str]
+    why: Mapped[str]
+    score: Mapped[float | None]
+    u: Mapped[float]
+    budget: Mapped[int | None]
+    state: Mapped[str]
+
+
+class AuditReview(Base):
+    """What somebody said of such a decision. Append-only: the newest of each auditor counts. `sluice_review` alone writes here."""
+
+    __tablename__ = "audit_reviews"
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    block: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[datetime] = mapped_column(server_default=func.now())
+    auditor_id: Mapped[str]
+    auditor: Mapped[str]
+    label: Mapped[str]
+    note: Mapped[str]
+
+
 class DeadLetter(Base):
     """A record that PostgreSQL refused, as its msgpack bytes, set aside so that the others could land."""
 
@@ -237,5 +297,9 @@ class ApiKey(Base, metaclass=_Columns):
     )
 
 
-CALL_TABLES = tuple(name for name, table in Base.metadata.tables.items() if "call_id" in table.primary_key.columns)
+BESIDE_RECORD = (Audit.__tablename__, AuditReview.__tablename__)
+"""Tables that the functions in the database write, and no login."""
+CALL_TABLES = tuple(
+    name for name, table in Base.metadata.tables.items() if "call_id" in table.primary_key.columns and name not in BESIDE_RECORD
+)
 """The partitioned tables."""

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from protocol.config import Runtime
+from protocol.runtime import Runtime
 
 
 def tell_ready(settings: Runtime) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from types import CodeType
 from typing import Any
 
-from protocol.config import Runtime
+from protocol.runtime import Runtime
 from streams import heartbeats, lifecycle, scripts
 from streams.connection import Connection
 from workers.lane import interrupt

@@ -2,11 +2,23 @@
 
 from collections.abc import Sequence
 
-from protocol.records import BlockRecord, EventRecord, JudgementRecord, Record, ToolCallRecord, ToolReleaseRecord, VerdictName, to_text
+from protocol.records import (
+    AttemptRecord,
+    BlockRecord,
+    DecisionRecord,
+    EventRecord,
+    JudgementRecord,
+    Record,
+    ScoreRecord,
+    ToolCallRecord,
+    ToolReleaseRecord,
+    VerdictName,
+    to_text,
+)
 from streams.layout import Relayed
 from streams.metrics import Count
 
-_DECISIONS = frozenset((BlockRecord, ToolCallRecord, ToolReleaseRecord, JudgementRecord))
+_DECISIONS = frozenset((BlockRecord, ToolCallRecord, ToolReleaseRecord, JudgementRecord, ScoreRecord, DecisionRecord, AttemptRecord))
 
 
 class Decided:

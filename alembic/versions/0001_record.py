@@ -2,6 +2,7 @@
 
 from alembic import op
 
+from db.columns import TABLES
 from db.migrations.sealed import first_columns
 
 revision = "0001"
@@ -186,6 +187,9 @@ def downgrade() -> None:
     op.execute("DROP FUNCTION sluice_call_at(uuid)")
     for name in (*first_columns(), "dead_letters", "api_keys"):
         op.execute(f"DROP TABLE {name}")
+    # of later migrations, which leave them where there are seals over them
+    for table in TABLES:
+        op.execute(f"DROP TABLE IF EXISTS {table.name}")
     # of 0010, which leaves it
     op.execute("DROP TABLE IF EXISTS identity")
     op.execute("DROP SCHEMA sluice_parts")

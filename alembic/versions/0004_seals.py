@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 from alembic import op
 
-from db.columns import BY_NAME
 from db.migrations.first import first
-from db.migrations.sealed import SEAL_LOCK, make_redaction
+from db.migrations.sealed import SEAL_LOCK, make_redaction, names_of, tables_of
 
 revision = "0004"
 down_revision = "0003"
@@ -62,6 +61,10 @@ BEGIN
         END LOOP;
         EXECUTE format('DELETE FROM sluice_parts.%I WHERE call_id < $1', parent || '_default') USING bound;
     END LOOP;
+    IF to_regclass('{schema}.audits') IS NOT NULL THEN
+        DELETE FROM {schema}.audit_reviews WHERE call_id < bound;
+        DELETE FROM {schema}.audits WHERE call_id < bound;
+    END IF;
     INSERT INTO {schema}.seals (position, call_id, part, at, counts, sha256, note)
         SELECT coalesce(max(position) + 1, 0), bound, -1, now(), ARRAY[dropped], ''::bytea, why FROM {schema}.seals;
     RETURN dropped;
@@ -78,9 +81,9 @@ def upgrade() -> None:
         op.execute(f"CREATE TABLE sluice_parts.{name}_default PARTITION OF {name} DEFAULT")
     for statement in PLAIN_TABLES:
         op.execute(statement)
-    _make_partition_function(schema, (*BY_NAME, *NEW_TABLES))
+    _make_partition_function(schema, names_of(1))
     make_redaction(op, 1)
-    tables = ", ".join(f"'{name}'" for name in (*BY_NAME, *NEW_TABLES))
+    tables = ", ".join(f"'{name}'" for name in names_of(1))
     drop = DROP_BEFORE.format(schema=schema, seal_lock=SEAL_LOCK, partitions_lock=PARTITIONS_LOCK, tables=tables)
     op.execute(drop)
     for function in ("sluice_redact(uuid, text)", "sluice_drop_before(date, text)"):
@@ -92,7 +95,7 @@ def downgrade() -> None:
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
     op.execute("DROP FUNCTION sluice_redact(uuid, text)")
     op.execute("DROP FUNCTION sluice_drop_before(date, text)")
-    _make_partition_function(schema, BY_NAME)
+    _make_partition_function(schema, [table.name for table in tables_of(1)])
     for name in (*NEW_TABLES, "seals", "checkpoints"):
         op.execute(f"DROP TABLE {name}")
 

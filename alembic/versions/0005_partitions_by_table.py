@@ -2,14 +2,13 @@
 
 from alembic import op
 
-from db.columns import BY_NAME
+from db.migrations.sealed import names_of
 
 revision = "0005"
 down_revision = "0004"
 branch_labels = None
 depends_on = None
 
-CALL_TABLES = (*BY_NAME, "seal_rows", "redactions")
 PARTITIONS_LOCK = 7_310_581_202
 # The function of all tables stays for writers of the version before. This one locks its table before it looks into the default
 # partition, so that both are locked in the order in which readers lock them.
@@ -50,7 +49,7 @@ $$
 def upgrade() -> None:
     """Create the function."""
     schema = op.get_bind().exec_driver_sql("SELECT quote_ident(current_schema())").scalar_one()
-    named = ", ".join(f"'{name}'" for name in CALL_TABLES)
+    named = ", ".join(f"'{name}'" for name in names_of(1))
     op.execute(ENSURE_PARTITIONS.format(lock=PARTITIONS_LOCK, tables=named, schema=schema))
     op.execute("REVOKE ALL ON FUNCTION sluice_ensure_partitions(date, integer, text) FROM PUBLIC")
 

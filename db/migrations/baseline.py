@@ -16,7 +16,7 @@ _IS_EMPTY = """
 SELECT pg_try_advisory_lock(%s)
     AND NOT EXISTS (SELECT 1 FROM pg_class WHERE relnamespace = 'public'::regnamespace)
     AND NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'sluice_parts')
-    AND NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname IN ('sluice_reader', 'sluice_writer'))
+    AND NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname IN ('sluice_reader', 'sluice_writer', 'sluice_reviewer'))
 """
 
 

@@ -20,8 +20,9 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from db.engine import engine_url
+from db.migrations.auditing import QUEUE, REVIEW
 from db.migrations.place import FIRST_DAYS, IDENTITY, MIGRATION_LOCK, SCRIPTS
-from db.models import Base
+from db.models import BESIDE_RECORD, Base
 
 WAIT_S = 120
 _PAUSE_S = 0.1
@@ -31,6 +32,9 @@ WRITER = "sluice_writer"
 """Role of audit writers: may read, insert and make partitions; may not change or delete. Grant it to their login."""
 READER = "sluice_reader"
 """Role of the audit API and of policy workers: may read. Grant it to their logins."""
+REVIEWER = "sluice_reviewer"
+"""Role of the audit API besides: may add reviews, by a function. Grant it to the gateways' login."""
+ROLES = (WRITER, READER, REVIEWER)
 LOGINS = {"gateway": READER, "policy": READER, "audit": WRITER}
 """Who gets a login `sluice_...` of its own, and with which role; judges need no database."""
 
@@ -85,6 +89,8 @@ def upgrade(url: str, revision: str = "head", *, passwords: Mapping[str, str] | 
             _grant(connection)
             for name, password in (passwords or {}).items():
                 _make_login(connection, f"sluice_{name}", LOGINS[name], password)
+                if name == "gateway":
+                    connection.exec_driver_sql(f"GRANT {REVIEWER} TO sluice_{name}")
             connection.execute(text(_FIRST_PARTITIONS), {"days": first_days})
         connection.commit()
 
@@ -155,8 +161,8 @@ def _config(connection: Connection | None) -> Config:
 
 
 def _grant(connection: Connection) -> None:
-    """Make the two group roles where we may, and give rights to those that exist."""
-    for role in (WRITER, READER):
+    """Make the group roles where we may, and give rights to those that exist."""
+    for role in ROLES:
         known = connection.execute(text("SELECT 1 FROM pg_roles WHERE rolname = :role"), {"role": role}).scalar()
         if not known:
             may = connection.execute(text("SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user")).scalar()
@@ -184,12 +190,15 @@ def _make_login(connection: Connection, login: str, role: str, password: str) ->
 
 
 def _rights(role: str) -> list[str]:
+    if role == REVIEWER:
+        return [f"GRANT EXECUTE ON FUNCTION {REVIEW} TO {role}"]
     call_tables = ", ".join(table for table in Base.metadata.tables if table != "api_keys")
     rights = [f"GRANT SELECT ON {call_tables}, call_log, tool_call_log, chunk_log, alembic_version TO {role}"]
     if role == READER:
         return [*rights, f"GRANT SELECT ON api_keys TO {role}"]
     return [
         *rights,
-        f"GRANT INSERT ON {', '.join(t for t in call_tables.split(', ') if t not in ('redactions', 'identity'))} TO {role}",
+        f"GRANT INSERT ON {', '.join(t for t in call_tables.split(', ') if t not in ('redactions', 'identity', *BESIDE_RECORD))} TO {role}",
         f"GRANT EXECUTE ON FUNCTION sluice_ensure_partitions(date, integer), sluice_ensure_partitions(date, integer, text) TO {role}",
+        f"GRANT EXECUTE ON FUNCTION {QUEUE} TO {role}",
     ]

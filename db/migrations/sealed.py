@@ -33,6 +33,11 @@ BEGIN
     salt := coalesce(salt, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 {steps}
     DELETE FROM {schema}.dead_letters WHERE call_id = given::text;
+    IF to_regclass('{schema}.audit_reviews') IS NOT NULL THEN
+        UPDATE {schema}.audit_reviews r SET note = '' WHERE r.call_id = given AND r.note <> '';
+        GET DIAGNOSTICS n = ROW_COUNT;
+        total := total + n;
+    END IF;
     UPDATE {schema}.seal_rows SET salt = NULL WHERE call_id = given;
     SELECT count(*) INTO n FROM {schema}.events WHERE call_id = given AND kind = 'redacted';
     INSERT INTO {schema}.events (call_id, kind, number, at, detail) VALUES (given, 'redacted', n + 1, now(), why);
@@ -52,11 +57,23 @@ _LATER = "SELECT EXISTS (SELECT FROM seals WHERE form >= %s)"
 
 def first_columns() -> dict[str, str]:
     """Return the columns behind `call_id` of each table, and its key, as the first migration made them."""
-    found = {}
-    for table in TABLES:
-        columns = [f"{column.name} {column.kind}{_default(column)}" for column in table.columns if column.mark.since == 1]
-        found[table.name] = ", ".join([*columns, f"PRIMARY KEY ({', '.join(['call_id', *(column.name for column in table.key)])})"])
-    return found
+    return {table.name: definition(table) for table in tables_of(1)}
+
+
+def definition(table: CallTable) -> str:
+    """Return a table's columns behind `call_id`, and its key, as they were when it was new."""
+    columns = [f"{column.name} {column.kind}{_default(column)}" for column in table.columns if column.mark.since <= table.since]
+    return ", ".join([*columns, f"PRIMARY KEY ({', '.join(['call_id', *(column.name for column in table.key)])})"])
+
+
+def tables_of(version: int) -> list[CallTable]:
+    """Return the tables that this version of the form covers."""
+    return [table for table in TABLES if table.since <= version]
+
+
+def names_of(version: int) -> list[str]:
+    """Return the names of all partitioned tables there are in this version: those of seals came with the first."""
+    return [*(table.name for table in tables_of(version)), "seal_rows", "redactions"]
 
 
 def add_columns(op: Operations, version: int) -> None:

@@ -1,8 +1,8 @@
 """The record as lines of JSON, in constant memory: in one snapshot, call by call from server-side cursors over some calls at a time.
 
-Each call is a line of type `call` and then, in this order, `request`, `chunk`, `release`, `block`, `tool_call`,
-`judgement` and `event` lines; calls come in the order of their ids. The last line is of type `export_end` with the
-number of calls and lines: an export without it was cut short.
+Each call is a line of type `call` and then, in this order, `request`, `chunk`, `release`, `block`, `tool_call`, `judgement`, `score`,
+`decision`, `attempt` and `event` lines; calls come in the order of their ids. The last line is of type `export_end` with the number of
+calls and lines: an export without it was cut short.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -15,17 +15,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncResult
 
 from db.engine import wait_longer
 from db.filters import Filters
-from db.models import Block, Event, Judgement, Release, RequestBody
+from db.models import Attempt, Block, Decision, Event, Judgement, Release, RequestBody, Score
 from db.read.items import (
     JsonObject,
+    attempt_item,
     block_item,
     call_item,
     chunk_item,
+    decision_item,
     dump_json,
     event_item,
     judgement_item,
     payload,
     release_item,
+    score_item,
     tool_call_item,
 )
 from db.read.lists import chosen_calls, values
@@ -58,6 +61,9 @@ _SOURCES = (
     _Source("block", Block.__table__, ("block",), block_item),
     _Source("tool_call", TOOL_CALL_LOG, ("block",), tool_call_item, 20),
     _Source("judgement", Judgement.__table__, ("block", "step"), judgement_item, 20),
+    _Source("score", Score.__table__, ("block", "step"), score_item),
+    _Source("decision", Decision.__table__, ("block", "step"), decision_item),
+    _Source("attempt", Attempt.__table__, ("segment", "attempt"), attempt_item),
     _Source("event", Event.__table__, ("at", "kind", "number"), event_item),
 )
 

@@ -99,6 +99,33 @@ def judgement_item(row: Any) -> JsonObject:
     }  # fmt: skip
 
 
+def score_item(row: Any) -> JsonObject:
+    """A row of `scores`."""
+    return {
+        **_same(row, ("block", "step")), "at": time(row.at), "monitor": from_column(row.monitor), "policy": from_column(row.policy),
+        "value": number(row.value), "dims": _object(from_column(row.dims)), "why": from_column(row.why), "error": row.error,
+        **_same(row, ("latency_ms", "input_tokens", "output_tokens")),
+    }  # fmt: skip
+
+
+def decision_item(row: Any) -> JsonObject:
+    """A row of `decisions`."""
+    return {
+        **_same(row, ("block", "step")), "at": time(row.at), **_same(row, ("unit", "attempt")), "policy": from_column(row.policy),
+        **_same(row, ("protocol", "action")), **{name: number(getattr(row, name)) for name in ("score", "threshold")},
+        "reason": from_column(row.reason), "audit": row.audit or None,
+        **{name: number(getattr(row, name)) for name in ("audit_rate", "audit_at", "u")}, "audit_budget": row.audit_budget,
+    }  # fmt: skip
+
+
+def attempt_item(row: Any) -> JsonObject:
+    """A row of `attempts`."""
+    return {
+        **_same(row, ("segment", "attempt")), "at": time(row.at), "kind": row.kind, "upstream": row.upstream,
+        "model": from_column(row.model), **_same(row, ("first_seq", "end_seq", "chosen", "input_tokens", "output_tokens")),
+    }  # fmt: skip
+
+
 def event_item(row: Any) -> JsonObject:
     """A row of `events`."""
     return {"kind": from_column(row.kind), "number": row.number, "at": time(row.at), "detail": from_column(row.detail)}
@@ -128,6 +155,15 @@ def number(value: float | None) -> float | None:
 def text_or_none(data: bytes | None) -> str | None:
     """Return the text of stored bytes."""
     return None if data is None else to_text(data)
+
+
+def _object(text: str) -> JsonObject | None:
+    """The object that JSON text holds; a redacted one, or none, is null."""
+    try:
+        found = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _judge(row: Any) -> JsonObject | None:

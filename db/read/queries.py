@@ -25,21 +25,26 @@ from db.engine import open_engine
 from db.filters import Filters, ListName, Position, encode_cursor, ids_with, parse_call_id
 from db.holes import KIND as HOLE
 from db.letters import OF_CALL
-from db.models import Block, Call, Chunk, DeadLetter, End, Event, Judgement, Release, RequestBody, Seal, ToolCall
+from db.models import Attempt, Block, Call, Chunk, DeadLetter, Decision, End, Event, Judgement, Release, RequestBody, Score, Seal, ToolCall
 from db.read.counts import MAX_COUNTS, Dimension, counted, week_before
+from db.read.draws import check_draws
 from db.read.items import (
     JsonObject,
+    attempt_item,
     block_item,
     call_item,
     chunk_item,
+    decision_item,
     event_item,
     facts,
     judge_block_item,
     judgement_item,
     payload,
+    score_item,
     tool_call_item,
 )
 from db.read.lists import chosen_calls, counted_calls, find_keys, values, whole_rows
+from db.read.reviews import counts_of, read_page
 from db.read.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
 from db.read.written import read_written
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
@@ -101,6 +106,28 @@ class AuditReader:
     tool_calls = partialmethod(page, "tool-calls")
     judge_blocks = partialmethod(page, "judge-blocks")
 
+    async def reviews(self, filters: Filters) -> JsonObject:
+        """Return a page of the decisions that a person is to look at, and how many there are in each state."""
+        filters = await self.named(filters)
+        async with reading(self.engine) as connection:
+            rows, items, more = await read_page(connection, filters, PAGE_BYTES)
+            counts = await counts_of(connection, filters)
+        return {"items": items, "counts": counts, "next_cursor": _cursor("reviews", rows, more, filters)}
+
+    async def review(self, call_id: UUID, block: int) -> JsonObject | None:
+        """Return one such decision; None where there is none."""
+        before = Position("reviews", "asc", call_id, block - 1)
+        async with reading(self.engine) as connection:
+            asked = Filters(call_id=call_id, order="asc", limit=1, after=before)
+            _, items, _ = await read_page(connection, asked, PAGE_BYTES)
+        return next((item for item in items if item["block"] == block), None)
+
+    async def draws(self, filters: Filters) -> JsonObject:
+        """Draw the sample for audits again, and return what is not as it was."""
+        filters = await self.named(filters)
+        async with reading(self.engine) as connection:
+            return (await check_draws(connection, filters)).item()
+
     async def chunks(self, call_id: UUID, filters: Filters) -> JsonObject | None:
         """Return a page of a call's chunks; None when there is no such call.
 
@@ -147,6 +174,13 @@ class AuditReader:
                 "blocks": [block_item(r) for r in await connection.execute(_of_call(Block, call_id, Block.block))],
                 "judgements": [
                     judgement_item(r) for r in await connection.execute(_of_call(Judgement, call_id, Judgement.block, Judgement.step))
+                ],
+                "scores": [score_item(r) for r in await connection.execute(_of_call(Score, call_id, Score.block, Score.step))],
+                "decisions": [
+                    decision_item(r) for r in await connection.execute(_of_call(Decision, call_id, Decision.block, Decision.step))
+                ],
+                "attempts": [
+                    attempt_item(r) for r in await connection.execute(_of_call(Attempt, call_id, Attempt.segment, Attempt.attempt))
                 ],
                 "events": [event_item(r) for r in await connection.execute(_of_call(Event, call_id, Event.at, Event.kind, Event.number))],
             }

@@ -218,7 +218,9 @@ async def _calls(connection: AsyncConnection, key: _Holder, ids: Sequence[str]) 
     of_later = (later.call_id == ToolCall.call_id, within(later.call_id))
     kept_back = exists().where(*of_later, later.verdict.in_(_WITHHELD), later.kind.not_in(_OWN_WORDS))
     of_theirs = (theirs.call_id == ToolCall.call_id, within(theirs.call_id))
-    denied = exists().where(*of_theirs, theirs.executor != "client", theirs.verdict.in_(_WITHHELD))
+    # and what was to be the turn before another model answered: its chunks are before that model's
+    is_other = or_(and_(theirs.executor != "client", theirs.verdict.in_(_WITHHELD)), theirs.verdict == "discarded")
+    denied = exists().where(*of_theirs, is_other)
     statement = (
         select(ToolCall.call_id, ToolCall.tool_call_id, Call.upstream, or_(kept_back, denied))
         .join(Call, Call.call_id == ToolCall.call_id)

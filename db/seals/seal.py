@@ -34,6 +34,7 @@ STATEMENT_TIMEOUT_MS = 60_000
 LOCK_TIMEOUT_MS = 25_000
 """For others that seal: who waits for them does not take too long itself."""
 _SALT = 32
+_DECISIONS = [form.table for form in FORMS].index("decisions")
 _PAGE = 10_000
 _log = logging.getLogger(__name__)
 _PARTS: LiteralString = "SELECT DISTINCT ON (call_id) call_id, part, sha256 FROM seals WHERE call_id = ANY(%s) ORDER BY call_id, part DESC"
@@ -242,6 +243,9 @@ class Sealer:
                 if n.call_id not in known or known[n.call_id][1] != n.digest
             ]
             _insert(connection, new, note)
+            if decided := [n.call_id for n in new if n.counts[_DECISIONS]]:
+                # in the step that seals: a decision is in the queue of those that a person is to look at, or has no seal yet
+                connection.execute("SELECT sluice_queue_audits(%s)", (decided,))
         return new
 
     def _read(self, connection: psycopg.Connection, calls: Sequence[UUID], parts: dict[UUID, int]) -> list[_New]:

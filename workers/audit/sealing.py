@@ -16,8 +16,8 @@ from uuid import UUID
 
 from db.seals.checkpoints import load_private_key, parse
 from db.seals.seal import BATCH, Sealer
-from protocol.config import Runtime
 from protocol.errors import AuditTooSlow, AuditUnavailable, StreamConnectionLost
+from protocol.runtime import Runtime
 from streams import audit_stream, layout
 from streams.audit_stream import EntryId
 from streams.connection import Connection, RedisError

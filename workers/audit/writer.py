@@ -23,9 +23,9 @@ import msgspec
 
 from db.holes import Found, Hole
 from db.write.insert import AuditInserter
-from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import CallRecord, EndRecord, Record, ReleaseRecord, ToolCallRecord, read_records
+from protocol.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.audit_stream import entry_id
 from streams.connection import Argument, Connection, RedisError

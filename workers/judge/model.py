@@ -14,7 +14,7 @@ import msgspec
 
 from policy.base import JudgeQuestion
 from policy.judging import JudgementInvalid
-from protocol.config import DEMO, Config, Upstream
+from protocol.config import BUILT_IN, Config, Upstream
 from protocol.dialects import DIALECTS
 from protocol.errors import JudgeUnavailable, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 from protocol.records import JudgementFacts
@@ -165,7 +165,7 @@ class JudgeModels:
         where the answer has no reply in it.
         """
         name = self._config.route(question.model)
-        if name is None or name == DEMO:
+        if name is None or name in BUILT_IN:
             raise JudgeUnavailable(f"no upstream is configured for the judge model {question.model!r}")
         upstream = self._config.upstreams[name]
         asking = self._forms.begin(name, upstream, question.model)

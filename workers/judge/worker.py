@@ -24,9 +24,11 @@ from arq.worker import Worker, func
 
 from policy.base import Judgement
 from policy.judging import JudgementInvalid, parse_reply
+from policy.preset import expanded
 from protocol.bounds import MAX_JUDGE_QUEUE
-from protocol.config import DEMO_JUDGE, Runtime
+from protocol.config import DEMO_JUDGE
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
+from protocol.runtime import Runtime
 from streams import heartbeats, judge_scripts, layout, lifecycle
 from streams.connection import Argument, Connection, RedisError
 from workers import process
@@ -382,7 +384,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
 def warn_about_models(settings: Runtime) -> None:
     """Say which judge models of the configuration no upstream serves: their questions are answered with an error."""
     for series, steps in settings.config.policies.items():
-        for step in steps:
+        for step in expanded(steps):
             model = step.options.get("model")
             if step.use == "tool_judge" and model != DEMO_JUDGE and settings.config.route(str(model)) not in settings.config.upstreams:
                 log.warning("no upstream is configured for a judge model", extra={"policy": series, "model": model})

@@ -228,11 +228,11 @@ class OwnedCall:
                 else:
                     self._note_chunks(entry, [mark])
             case "status":
-                self._note_chunks(entry, [session.error_status(entry.number, entry.chunks[0], entry.text)])
+                self._note_chunks(entry, [session.error_status(entry.number, entry.chunks[0], entry.text, seq=entry.seq)])
             case "eof":
-                session.eof()
+                session.eof(entry.seq)
             case "failed":
-                session.failed(entry.text)
+                session.failed(entry.text, seq=entry.seq)
             case "closed" | "see":
                 pass
         if entry.text and entry.kind in ("body", "eof", "failed"):
@@ -489,7 +489,7 @@ class OwnedCall:
                 # what the owner before decided is known when the replay has come to its end
                 decisions=None if self.replaying else self.decided.rows + len(withheld),
                 relayed_sha256=sums.sha256 if sums is not None and relayed >= 0 else None,
-                **msgspec.structs.asdict(session.usage),
+                **msgspec.structs.asdict(session.spent),
             )
         )  # fmt: skip
         return records

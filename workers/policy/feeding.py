@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from protocol.bounds import LARGE_STEP_BYTES
+from protocol.bounds import HEAVY_BYTES, LARGE_STEP_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from streams import layout, scripts
@@ -202,6 +202,9 @@ class Feeder:
     async def feed(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Give a call a fact that it waits for."""
         await call.until_free()
+        if call.session.may_defer and not call.is_heavy and call.session.held_bytes > HEAVY_BYTES:
+            # a large request is about to be written again
+            call.is_heavy = call.from_stream = True
         step = partial(call.feed_fact, field, value, now_ms())
         if not call.is_heavy and len(value) <= LARGE_STEP_BYTES:
             step()

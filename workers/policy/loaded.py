@@ -7,11 +7,12 @@ import hashlib
 
 from policy.base import Policy
 from policy.loading import load
+from policy.session.deferring import session_of
 from policy.session.effects import SESSION_VERSION, CallInfo
 from policy.session.opening import no_policy
 from policy.session.session import Session
-from protocol.config import Runtime
 from protocol.errors import Overloaded, PipelineError, PolicyFailed
+from protocol.runtime import Runtime
 from streams.layout import Start
 
 Series = tuple[list[Policy], str]
@@ -59,4 +60,4 @@ class LoadedPolicies:
             max_arguments_bytes=self.config.limits.event_bytes, betas=start.betas, server_tools=start.server_tools,
             key_id=start.key_id, policy_set=self.set, body_sha256=start.body_sha256 or None, facts=start.facts,
         )  # fmt: skip
-        return Session(info, series[0], self.config)
+        return session_of(info, series[0], self.config)

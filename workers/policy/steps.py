@@ -4,8 +4,8 @@ import asyncio
 import logging
 import time
 
-from protocol.config import Runtime
 from protocol.records import STREAM_LOST, EventRecord, encode_records
+from protocol.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
 from streams.outcomes import Outcome

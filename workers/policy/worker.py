@@ -13,10 +13,11 @@ import socket
 import time
 from typing import Any
 
+from policy import touch
 from protocol.bounds import LARGE_STEP_BYTES
-from protocol.config import Runtime
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST, UNCLAIMED
+from protocol.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.connection import Argument, Connection, RedisError
 from streams.layout import Start
@@ -69,6 +70,7 @@ class PolicyWorker:
                     group.create_task(loop(), name=loop.__name__)
                     for loop in (self._renew_loop, self._sweep_loop, self._gateway_loop, self._heartbeat_loop, self._forget_loop)
                 ]
+                group.create_task(asyncio.to_thread(touch.warm), name="warm")
                 claims = [group.create_task(self._claims.run(s, self._stopping), name="claims") for s in range(self.config.shards)]
                 await self._stopping.wait()
                 # not cancelled: a read that Redis still blocks for this worker would get what is handed over

@@ -1,0 +1,94 @@
+"""The queue of decisions that a person is to look at, and what persons said of them.
+
+A page is found by the queue's own indexes; what a row tells of its tool call and its call is looked up by their keys. Must not know: HTTP.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, func, literal, select, true, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from db.filters import Filters, Queued
+from db.models import Audit, AuditReview
+from db.read.items import JsonObject, number, text_or_none, time
+from db.read.lists import Key, whole_rows
+from db.read.views import TOOL_CALL_LOG
+from db.text import from_column, to_column
+
+MANY = 10_000
+"""So far the decisions of each state are counted."""
+_OF_TOOL_CALL = ("policy_revision", "session", "model", "tool_call_id", "name", "verdict", "reason")
+Said = Mapping[tuple[UUID, int], Sequence[Any]]
+
+
+async def read_page(connection: AsyncConnection, filters: Filters, most_bytes: int) -> tuple[list[Any], list[JsonObject], bool]:
+    """Return a page's rows, their items, and whether there are more; none behind `most_bytes` of arguments."""
+    is_up = filters.order == "asc"
+    key, statement = tuple_(Audit.call_id, Audit.block), select(*Audit.__table__.columns).where(*_chosen(filters))
+    if filters.queued is not None:
+        statement = statement.where(Audit.state == str(filters.queued))
+    if (after := filters.after) is not None:
+        last = tuple_(literal(after.call_id), literal(after.number))
+        statement = statement.where(key > last if is_up else key < last)
+    ordered = statement.order_by(*(column.asc() if is_up else column.desc() for column in (Audit.call_id, Audit.block)))
+    found = list(await connection.execute(ordered.limit(filters.limit + 1)))
+    rows, more = found[: filters.limit], len(found) > filters.limit
+    keys = [Key(row.call_id, row.block, TOOL_CALL_LOG.name) for row in rows]
+    calls = {(call.call_id, call.block): call for call in await whole_rows(connection, keys, filters.order, most_bytes)}
+    if sum(len(call.arguments) for call in calls.values()) > most_bytes:
+        # the last of them filled the page
+        end = 1 + max(place for place, row in enumerate(rows) if (row.call_id, row.block) in calls)
+        rows, more = rows[:end], more or end < len(rows)
+    said = await _said_of(connection, rows)
+    return rows, [review_item(row, calls.get((row.call_id, row.block)), said[row.call_id, row.block]) for row in rows], more
+
+
+async def counts_of(connection: AsyncConnection, filters: Filters) -> JsonObject:
+    """Return how many there are in each state, as far as `MANY`; whatever state was asked for."""
+    found = {}
+    for state in Queued:
+        some = select(literal(1)).select_from(Audit).where(Audit.state == str(state), *_chosen(filters)).limit(MANY)
+        found[str(state)] = int(await connection.scalar(select(func.count()).select_from(some.subquery())) or 0)
+    return found
+
+
+async def _said_of(connection: AsyncConnection, rows: Sequence[Any]) -> Said:
+    """Return the reviews of these decisions, the oldest first."""
+    found: dict[tuple[UUID, int], list[Any]] = {(row.call_id, row.block): [] for row in rows}
+    if not found:
+        return found
+    columns = (AuditReview.call_id, AuditReview.block, AuditReview.number)
+    chosen = tuple_(*columns[:2]).in_(list(found))
+    for said in await connection.execute(select(*AuditReview.__table__.columns).where(chosen).order_by(*columns)):
+        found[said.call_id, said.block].append(said)
+    return found
+
+
+def review_item(row: Any, call: Any, said: Sequence[Any]) -> JsonObject:
+    """A decision that is to be looked at, its tool call where it is about one, and what was said of it.
+
+    `label` is that on which all auditors agree, by the newest of each.
+    """
+    newest = {one.auditor_id: one.label for one in said}
+    labels = set(newest.values())
+    return {
+        "call_id": str(row.call_id), "block": row.block, "state": row.state, "why": row.why, "score": number(row.score), "u": number(row.u),
+        "day": row.day.isoformat(), "budget": row.budget, "policy": from_column(row.policy), "key": from_column(row.key),
+        "key_id": row.key_id, **{name: getattr(call, name, None) for name in _OF_TOOL_CALL},
+        "arguments": text_or_none(call.arguments) if call else None, "decided_at": time(row.at),
+        "label": labels.pop() if len(labels) == 1 else None, "agreed": len(set(newest.values())) == 1 if len(newest) > 1 else None,
+        "reviews": [
+            {"auditor": from_column(one.auditor), "label": one.label, "note": from_column(one.note), "at": time(one.at)} for one in said
+        ],
+    }  # fmt: skip
+
+
+def _chosen(filters: Filters) -> list[ColumnElement[bool]]:
+    compared = {Audit.policy: filters.policy, Audit.key: filters.key, Audit.key_id: filters.key_id, Audit.why: filters.why}
+    found: list[ColumnElement[bool]] = [column == to_column(value) for column, value in compared.items() if value is not None]
+    found += [Audit.call_id == filters.call_id] if filters.call_id is not None else []
+    found += [Audit.call_id >= filters.low] if filters.low is not None else []
+    found += [Audit.call_id < filters.high] if filters.high is not None else []
+    return found or [true()]

@@ -1,0 +1,87 @@
+"""What somebody says of a decision that was to be looked at, into PostgreSQL.
+
+The function `sluice_review` does all of it in one statement, so that a review is there or not, two auditors do not overlook each other, and
+the login that asks may do nothing else. Must not know: HTTP, Redis.
+"""
+
+import asyncio
+from typing import Final, Literal, LiteralString, NamedTuple
+from uuid import UUID
+
+import psycopg
+
+from db.link import TimedConnection, conninfo, statement_timeout_ms
+from db.text import to_column
+from protocol.errors import AuditUnavailable, Conflict, InvalidRequest, NotFound
+
+Label = Literal["honest", "attack", "unclear"]
+LABELS: Final[tuple[Label, ...]] = ("honest", "attack", "unclear")
+MAX_NOTE_CHARS = 2_000
+"""Before it is escaped (`db.text`)."""
+_REVIEW: LiteralString = "SELECT sluice_review(%s, %s, %s, %s, %s, %s, %s)"
+
+
+class Auditor(NamedTuple):
+    """Who says it: an id that is of one auditor for ever, and a name."""
+
+    id: str
+    name: str
+
+
+class Review(NamedTuple):
+    """What is said of the decision on a content block. `second`: also where another auditor was first."""
+
+    call_id: UUID
+    block: int
+    label: Label
+    note: str = ""
+    second: bool = False
+
+
+def check(label: object, note: object) -> tuple[Label, str]:
+    """Return them, if they are right. Raises InvalidRequest."""
+    found = next((one for one in LABELS if one == label), None)
+    if found is None:
+        raise InvalidRequest(f"must be one of {', '.join(LABELS)}", param="label")
+    if not isinstance(note, str):
+        raise InvalidRequest("must be text", param="note")
+    if len(note) > MAX_NOTE_CHARS:
+        raise InvalidRequest(f"longer than {MAX_NOTE_CHARS:,} characters", param="note")
+    return found, note.strip()
+
+
+async def add_review(database_url: str, auditor: Auditor, review: Review, *, answer_s: float = 15.0) -> bool:
+    """Keep a review; it is durable when this returns. False: this auditor said just that already, and nothing is added.
+
+    Raises NotFound where the decision was not to be looked at, Conflict where another auditor was first and `second` is not said,
+    AuditUnavailable.
+    """
+    options = f"-c statement_timeout={statement_timeout_ms(answer_s)} -c synchronous_commit=on"
+    values = (
+        review.call_id, review.block, auditor.id, to_column(auditor.name), review.label, to_column(review.note), review.second,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(2 * answer_s):
+            connection = await TimedConnection.connect(conninfo(database_url), autocommit=True, options=options)
+            async with connection:
+                connection.answer_s = answer_s
+                row = await (await connection.execute(_REVIEW, values)).fetchone()
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise AuditUnavailable(
+            "this database login may not add reviews: run `sluice migrate`, or let it have the role sluice_reviewer"
+        ) from error
+    except (psycopg.Error, OSError, TimeoutError) as error:
+        raise AuditUnavailable("the review cannot be kept now; it is safe to send it again") from error
+    match row:
+        case ("added",):
+            return True
+        case ("same",):
+            return False
+        case ("other",):
+            raise Conflict(
+                "another auditor has labelled this decision; say `second` to keep your label beside theirs", code="already_reviewed"
+            )
+        case ("full",):
+            raise Conflict("this decision has as many reviews as are kept of one", code="too_many_reviews")
+        case _:
+            raise NotFound("no decision on this block is to be reviewed", code="not_audited")
