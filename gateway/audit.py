@@ -1,4 +1,5 @@
-"""The read-only audit API under /audit: lists, one call, its chunks, export and verification, for keys with the role `auditor`.
+"""The audit API under /audit: lists, one call, its chunks, export, verification and reviews, for keys with the role `auditor`. It writes
+nothing but what an auditor says of a decision.
 
 Authentication is a dependency of the application, so that no route can forget it, and never a look at the path. No documentation
 pages, no schema page.
@@ -7,6 +8,7 @@ Must not know: Redis, SQL.
 
 import asyncio
 import inspect
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Annotated
 from uuid import UUID
@@ -22,10 +24,13 @@ from db.read.export import export_lines
 from db.read.items import JsonObject, dump_json
 from db.read.lists import LISTS
 from db.read.queries import AuditReader
+from db.write.reviews import add_review
 from gateway import unknown_paths
 from gateway.keyring import refusal
-from protocol.config import Key, Runtime
+from gateway.reviews import auditor_of, read_review
+from protocol.config import Key
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
+from protocol.runtime import Runtime
 
 Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] | Key | None]
 """Says whose key the raw headers carry."""
@@ -33,6 +38,9 @@ ROLE = "auditor"
 RETRY_AFTER_S = 5
 EXPORT_FETCH_S = 60.0
 """How long an export waits for the next rows; one that chooses few calls out of millions is for the command line."""
+MOST_REVIEWING = 4
+"""Reviews kept at once, each over a connection of its own."""
+_PARAMETER = re.compile(r"\{(\w+)\}")
 _SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'"}
 
 
@@ -43,6 +51,7 @@ class Audit:
         self.reader, self.within_s = reader, within_s
         self.authenticate: Authenticate = authenticate or (lambda _: None)
         self.verifying = asyncio.Lock()
+        self.reviewing = asyncio.Semaphore(MOST_REVIEWING)
         self.app = _make_app(self)
 
     async def close(self) -> None:
@@ -74,6 +83,7 @@ def _reader(request: Request) -> AuditReader:
 
 
 Reader = Annotated[AuditReader, Depends(_reader)]
+Caller = Annotated[Key, Depends(require_auditor)]
 
 
 async def _call_id(call_id: str, reader: Reader) -> UUID:
@@ -104,6 +114,8 @@ def _make_router() -> APIRouter:
         router.add_api_route(f"/{of}", _list(of), methods=["GET"])
     router.add_api_route("/calls/{call_id}", _call, methods=["GET"])
     router.add_api_route("/calls/{call_id}/chunks", _chunks, methods=["GET"])
+    router.add_api_route("/reviews", _reviews, methods=["GET"])
+    router.add_api_route("/reviews/{call_id}/{block}", _review, methods=["POST"])
     router.add_api_route("/counts", _counts, methods=["GET"])
     router.add_api_route("/export", _export, methods=["GET"])
     router.add_api_route("/verify", _verify, methods=["GET"])
@@ -111,8 +123,13 @@ def _make_router() -> APIRouter:
 
 
 def served() -> list[str]:
-    """The paths of this API, as errors and docs/api.md name them."""
-    return [route.path.replace("{call_id}", "ID") for route in _make_router().routes if isinstance(route, APIRoute)]
+    """The methods and paths of this API, as errors and docs/api.md name them."""
+    routes = [route for route in _make_router().routes if isinstance(route, APIRoute)]
+    return [f"{min(route.methods or ())} {_PARAMETER.sub(_named, route.path)}" for route in routes]
+
+
+def _named(found: re.Match[str]) -> str:
+    return found[1].removeprefix("call_").upper()
 
 
 def _list(of: ListName) -> Callable[..., Awaitable[Response]]:
@@ -124,6 +141,22 @@ def _list(of: ListName) -> Callable[..., Awaitable[Response]]:
 
 def _filters(request: Request, of: Asked) -> Filters:
     return parse_filters(request.query_params.multi_items(), of=of)
+
+
+async def _reviews(request: Request, reader: Reader) -> Response:
+    return _json(await reader.reviews(_filters(request, "reviews")))
+
+
+async def _review(request: Request, call_id: CallId, block: str, caller: Caller, reader: Reader) -> Response:
+    """Keep what the auditor says, and answer with the decision as it is listed."""
+    audit: Audit = request.app.state.audit
+    review = await read_review(request, call_id, block, audit.within_s)
+    async with audit.reviewing:
+        is_new = await add_review(reader.url, auditor_of(caller), review, answer_s=audit.within_s)
+    found = await reader.review(call_id, review.block)
+    if found is None:
+        raise NotFound("the decision was dropped meanwhile", code="not_audited")
+    return _json(found, 201 if is_new else 200)
 
 
 async def _counts(request: Request, reader: Reader) -> Response:
@@ -212,7 +245,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
                 method, path, request.headers.raw, served() if path.startswith("/audit") else ()
             )
         case 405:
-            own = unknown_paths.wrong_method(method, path, "GET")
+            own = unknown_paths.wrong_method(method, path, (error.headers or {}).get("Allow", "GET"))
         case _:
             own = InvalidRequest(str(error.detail), code="http_error")
     return _error(error.status_code, own.message, "invalid_request_error", own.error_code)

@@ -1,7 +1,7 @@
 """The demo model's answers: events, written by the dialects' own encoders as a provider would send them, arguments in fragments."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any
@@ -73,26 +73,42 @@ def error_body(dialect: DialectName, status: int, message: str) -> bytes:
 def steps(dialect: DialectName, answer: Answer, *, stream: bool, include_usage: bool) -> Steps:
     """The body in pieces with their delays, each made when it is asked for. What fails in the middle ends a body that is not streamed."""
     request = ChatRequest(dialect=dialect, model=answer.model, stream=stream, include_usage=include_usage)
-    encoder = DIALECTS[dialect].encoder(request, call_id=answer.id, created=_CREATED)
-    if not stream:
-        data = encoder.encode(list(_events(answer)))
-        yield answer.wait_s, data[: len(data) // 2] if answer.ending else data
+    pace = Pace(answer.wait_s, answer.gap_s, answer.ending, "the demo model fails as asked")
+    return paced(request, lambda: _events(answer), pace, call_id=answer.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When an answer comes, and how it ends: "" whole, "error" half-way with an error of the words `failure`, "cut" half-way without."""
+
+    wait_s: float = 0.0
+    gap_s: float = 0.0
+    ending: str = ""
+    failure: str = ""
+
+
+def paced(request: ChatRequest, events: Callable[[], Iterator[e.Event]], pace: Pace, *, call_id: str) -> Steps:
+    """Write events for a client of the request's dialect, in pieces with their delays. `events` gives the same ones each time."""
+    encoder = DIALECTS[request.dialect].encoder(request, call_id=call_id, created=_CREATED)
+    if not request.stream:
+        data = encoder.encode(list(events()))
+        yield pace.wait_s, data[: len(data) // 2] if pace.ending else data
         return
-    delay_s, splitter = answer.wait_s, EventSplitter(MAX_BODY_BYTES)
-    for event in _ended(answer):
+    delay_s, splitter = pace.wait_s, EventSplitter(MAX_BODY_BYTES)
+    for event in _ended(events, pace):
         for frame in splitter.feed(encoder.encode([event])):
             yield delay_s, frame
-            delay_s = answer.gap_s
+            delay_s = pace.gap_s
 
 
-def _ended(answer: Answer) -> Iterator[e.Event]:
+def _ended(events: Callable[[], Iterator[e.Event]], pace: Pace) -> Iterator[e.Event]:
     """The events, as far as they come."""
-    if not answer.ending:
-        yield from _events(answer)
+    if not pace.ending:
+        yield from events()
         return
-    yield from islice(_events(answer), 1 + sum(1 for _ in _events(answer)) // 2)
-    if answer.ending == "error":
-        yield e.UpstreamFailed("overloaded_error", "the demo model fails as asked")
+    yield from islice(events(), 1 + sum(1 for _ in events()) // 2)
+    if pace.ending == "error":
+        yield e.UpstreamFailed("overloaded_error", pace.failure)
 
 
 def _events(answer: Answer) -> Iterator[e.Event]:

@@ -1,8 +1,8 @@
-"""The demo model as an upstream: a process that the gateway starts with the first request for it and stops when the gateway ends. Scripts
-of the demo model so take no time from other calls.
+"""The built-in models as upstreams: a process for each, that the gateway starts with the first request for it and stops when the gateway
+ends. What they play so takes no time from other calls.
 
-`python -m gateway.demo_server` is that process. It serves HTTP/1.1 to its gateway only, on a loopback port that it prints to standard
-output, and ends when standard input ends.
+`python -m gateway.demo_server` is that process: the demo model, or with a folder behind it the scripted model. It serves HTTP/1.1 to its
+gateway only, on a loopback port that it prints to standard output, and ends when standard input ends.
 """
 
 import asyncio
@@ -11,11 +11,13 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gateway import demo
+from gateway.demo import Script
 from gateway.demo_answer import CLOCK
-from protocol.bounds import DEMO_BODY_BYTES
+from protocol.bounds import DEMO_BODY_BYTES, SCRIPT_BODY_BYTES
 from protocol.dialects import check_name
 from protocol.errors import UpstreamUnreachable
 from protocol.request import DialectName
@@ -25,12 +27,15 @@ _HERE = str(Path(__file__).resolve().parent.parent)
 _HEAD_BYTES = 16 * 1024
 _TOGETHER_BYTES = 64 * 1024
 """Pieces without a pause between them go out together."""
+Answers = Callable[[DialectName, str, bytes], Awaitable[Script]]
 
 
 class DemoServer:
-    """The gateway's side: where the process is. It is started when it is first asked for, and again when it died."""
+    """The gateway's side: where the process is. It is started when it is first asked for, and again when it died. `what` names the model,
+    `arguments` are the process's."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "the demo model", *arguments: str) -> None:
+        self._what, self._arguments = what, arguments
         self._process: Process | None = None
         self._url = ""
         self._starting = asyncio.Lock()
@@ -52,7 +57,7 @@ class DemoServer:
         path = os.pathsep.join(filter(None, [_HERE, os.environ.get("PYTHONPATH")]))
         # a session of its own: Ctrl-C in a terminal is for the gateway, whose calls go on while it drains
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, stdin=PIPE, stdout=PIPE, start_new_session=True, env={"PYTHONPATH": path}
+            sys.executable, "-m", __name__, *self._arguments, stdin=PIPE, stdout=PIPE, start_new_session=True, env={"PYTHONPATH": path}
         )
         assert self._process.stdout is not None
         try:
@@ -62,14 +67,15 @@ class DemoServer:
             line = b""
         if not line:
             await self.close()
-            raise UpstreamUnreachable("the demo model does not start")
+            raise UpstreamUnreachable(f"{self._what} does not start")
         self._url = line.decode().strip()
 
 
 class _Connection(asyncio.Protocol):
     """One connection of the gateway: a request, its answer, the next request. What is no such request ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers: Answers, most_bytes: int) -> None:
+        self._answers, self._most = answers, _HEAD_BYTES + most_bytes
         self._data = b""
         self._task: asyncio.Task[None] | None = None
         self._writable = asyncio.Event()
@@ -90,7 +96,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._data += data
-        if len(self._data) > _HEAD_BYTES + DEMO_BODY_BYTES:
+        if len(self._data) > self._most:
             self._transport.abort()
         elif self._task is None:
             self._begin()
@@ -112,7 +118,7 @@ class _Connection(asyncio.Protocol):
             self._task = asyncio.get_running_loop().create_task(self._answer(dialect, endpoint, rest[:length]), name="demo answer")
 
     async def _answer(self, dialect: DialectName, endpoint: str, body: bytes) -> None:
-        script = demo.script(dialect, endpoint, body)
+        script = await self._answers(dialect, endpoint, body)
         head = [f"HTTP/1.1 {script.status} Demo", f"content-type: {script.content_type}", "transfer-encoding: chunked"]
         if script.retry_after:
             head.append(f"retry-after: {script.retry_after}")
@@ -137,9 +143,18 @@ class _Connection(asyncio.Protocol):
             self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
-async def _serve() -> None:
+async def _demo(dialect: DialectName, endpoint: str, body: bytes) -> Script:
+    return demo.script(dialect, endpoint, body)
+
+
+async def _serve(folder: str) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(_Connection, "127.0.0.1", 0, backlog=1024)
+    answers, most = _demo, DEMO_BODY_BYTES
+    if folder:
+        from gateway.script_model import ScriptModel
+
+        answers, most = ScriptModel(folder).answer, SCRIPT_BODY_BYTES
+    server = await loop.create_server(lambda: _Connection(answers, most), "127.0.0.1", 0, backlog=1024)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)  # noqa: T201
     over = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), over.set)
@@ -148,4 +163,4 @@ async def _serve() -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve())
+        asyncio.run(_serve("".join(sys.argv[1:2])))

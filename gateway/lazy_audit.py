@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.keyring import KeyRing
 from gateway.relay import Receive, Scope, Send
-from protocol.config import Runtime
+from protocol.runtime import Runtime
 
 if TYPE_CHECKING:
     from gateway.audit import Audit

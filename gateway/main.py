@@ -22,8 +22,8 @@ from gateway.routes import Gateway
 from gateway.server import Server
 from gateway.sets import PolicySets
 from gateway.upstream import Upstreams
-from protocol.config import Runtime
 from protocol.errors import AuditUnavailable, StreamConnectionLost
+from protocol.runtime import Runtime
 from streams import lifecycle
 from streams.connection import NOT_AN_ANSWER, RedisError
 from streams.identity import Identity
@@ -56,7 +56,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
     async def schema_is_behind() -> bool:
         return await watch.revision() < newest()
 
-    upstreams, status = Upstreams(config, bus), Status(bus)
+    upstreams, status = Upstreams(config, bus, settings.scripts_dir), Status(bus)
     identity, sets = Identity(bus.redis, watch.identity), PolicySets(bus.redis, name, settings.policy_sets)
     status.faults = [lambda: identity.fault, lambda: sets.fault]
     app = Gateway(config, bus, keys, upstreams, status, audit, identity, sets)

@@ -26,7 +26,7 @@ def unknown_path(method: str, path: str, headers: Iterable[tuple[bytes, bytes]],
     """Return the error for a path that is not served: what to change where that is known, and what is served. `record`: the paths of the
     audit API, where that was asked."""
     if record:
-        hint, served = "", f"The record is at GET {', '.join(record)}"
+        hint, served = "", f"The record is at {', '.join(record)}"
     else:
         hint, served = _hint(path, _address(headers)), f"This gateway serves {', '.join(SERVED)}"
     problem = f"{method[:16]} {path[:_MOST_CHARS]} is not served here"

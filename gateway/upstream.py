@@ -14,11 +14,11 @@ from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.calls import OpenCall
 from gateway.demo_server import DemoServer
-from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS
-from protocol.config import DEMO, Config, Upstream
+from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS, SCRIPT_BODY_BYTES
+from protocol.config import DEMO, SCRIPTS, Config, Upstream
 from protocol.dialect import Framing
 from protocol.dialects import DIALECTS
-from protocol.errors import PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge, UpstreamUnreachable
+from protocol.errors import NotFound, PipelineError, RateLimited, RemoteProtocolError, RequestError, TooLarge, UpstreamUnreachable
 from protocol.sse import EventSplitter
 from providers import endpoints
 from providers.endpoints import provider_key
@@ -50,15 +50,19 @@ def _secrets(upstream: Upstream, headers: Mapping[str, str]) -> tuple[bytes, ...
 
 
 class Upstreams:
-    """The configured providers and the built-in `demo`, with one connection pool."""
+    """The configured providers and the built-in models, with one connection pool. `scripts_dir`: where the scripted model's files are."""
 
-    def __init__(self, config: Config, bus: Bus) -> None:
+    def __init__(self, config: Config, bus: Bus, scripts_dir: str = "") -> None:
         self._config, self._limits, self._bus = config, config.limits, bus
         self._headers = {name: endpoints.headers(u) for name, u in config.upstreams.items()}
-        self._secrets = {name: _secrets(u, self._headers[name]) for name, u in config.upstreams.items()} | {DEMO: ()}
+        self._secrets = {name: _secrets(u, self._headers[name]) for name, u in config.upstreams.items()} | dict.fromkeys(
+            (DEMO, *SCRIPTS), ()
+        )
         self._shares = {name: Shares(u.calls) for name, u in config.upstreams.items() if u.calls is not None}
-        self._places = {name: _place_of(u.base_url) for name, u in config.upstreams.items()} | {DEMO: "the demo model"}
-        self._demo = DemoServer()
+        self._places = {DEMO: "the demo model"} | dict.fromkeys(SCRIPTS, "the scripted model")
+        self._places |= {name: _place_of(u.base_url) for name, u in config.upstreams.items()}
+        self._demo, self._scripts_dir = DemoServer(), scripts_dir
+        self._scripts = DemoServer("the scripted model", scripts_dir)
         self._heads = dict[tuple[str, ...], tuple[Origin, bytes]]()
         self._pool = Pool(connect_s=self._limits.connect_s, first_byte_s=self._limits.first_byte_s, idle_s=self._limits.idle_s)
 
@@ -71,6 +75,7 @@ class Upstreams:
         """Close the pool and what is open in it."""
         await self._pool.close()
         await self._demo.close()
+        await self._scripts.close()
 
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises but cancellation."""
@@ -104,7 +109,7 @@ class Upstreams:
             raise RateLimited(f"this key is at its share, {most}; try again in 1 second", retry_after_s=1)
         answer = _Answer(call, self._bus, self._secrets[name], DIALECTS[dispatch.dialect].framing)
         try:
-            origin, head = await self._demo_head(call, dispatch) if name == DEMO else self._head(dispatch)
+            origin, head = await self._built_in_head(call, dispatch) if name == DEMO or name in SCRIPTS else self._head(dispatch)
             await self._pool.post(origin, head, call.take_body(), answer, when_again=answer.on_again if call.repeats else None)
             if answer.status == 401:
                 self._log_refusal(call, name)
@@ -122,10 +127,15 @@ class Upstreams:
             found = {"key_from": upstream.key_place, "key_is_set": bool(provider_key(upstream))}
             log.warning("upstream refused the key", extra={"call_id": call.id, "upstream": name, **found})
 
-    async def _demo_head(self, call: OpenCall, dispatch: Dispatch) -> tuple[Origin, bytes]:
-        if len(call.body) > DEMO_BODY_BYTES:
-            raise TooLarge(f"the demo model takes request bodies up to {DEMO_BODY_BYTES} bytes")
-        origin = Origin(await self._demo.url())
+    async def _built_in_head(self, call: OpenCall, dispatch: Dispatch) -> tuple[Origin, bytes]:
+        is_demo = dispatch.upstream == DEMO
+        if len(call.body) > (most := DEMO_BODY_BYTES if is_demo else SCRIPT_BODY_BYTES):
+            raise TooLarge(f"{self._places[dispatch.upstream]} takes request bodies up to {most} bytes")
+        if not is_demo and not self._scripts_dir:
+            raise NotFound(
+                "there are no scripts here: SLUICE_SCRIPTS_DIR of this gateway is not set", code="model_not_found", param="model"
+            )
+        origin = Origin(await (self._demo if is_demo else self._scripts).url())
         return origin, origin.head(f"/{dispatch.dialect}/{dispatch.endpoint.partition(' ')[0]}", {"content-type": "application/json"})
 
     def _head(self, dispatch: Dispatch) -> tuple[Origin, bytes]:
