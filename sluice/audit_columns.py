@@ -85,6 +85,35 @@ def of_judge_blocks(items: Sequence[Item]) -> Listed:
     return Listed(columns, values, "decided_at")
 
 
+def of_reviews(items: Sequence[Item]) -> Listed:
+    """The decisions that a person is to look at. State and label are shown where they are not the same for all."""
+    states, labels = {item["state"] for item in items}, {labelled(item) for item in items}
+    columns = (
+        Column(heading="time", value=lambda item: clock(item["decided_at"])),
+        Column(heading="call", value=short_ids(items), leaves=0),
+        Column(heading="block", value="block", leaves=0),
+        Column(heading="key", value="key", least=5, leaves=3),
+        Column(heading="why", value="why", leaves=0),
+        Column(heading="score", value=lambda item: None if item["score"] is None else f"{item['score']:.2f}", leaves=3),
+        *([Column(heading="state", value="state", leaves=2)] if len(states) > 1 else []),
+        *([Column(heading="label", value=labelled, leaves=0)] if labels - {None} else []),
+        Column(heading="tool", value="name", least=6),
+        Column(heading="policy", value="policy", least=8, is_extra=True),
+        Column(heading="session", value="session", least=8, is_extra=True),
+        Column(heading="arguments", value=lambda item: brief(item["arguments"]), least=12, stretches=True, leaves=2),
+    )
+    values = (
+        "decided_at", "call_id", "block", "key", "why", "score", "state", "label", "agreed", "name", "arguments", "policy", "verdict",
+        "session", "model", "u", "key_id",
+    )  # fmt: skip
+    return Listed(columns, values, "decided_at")
+
+
+def labelled(item: Item) -> object:
+    """Return what the auditors of a decision say, in one word."""
+    return "not agreed" if item["agreed"] is False else item["label"]
+
+
 def of_counts(by: Sequence[str], zone: str) -> Listed:
     """Counts: what was counted by, then how many; `zone` is that of the days."""
     columns = [Column(heading=f"day ({zone})" if name == "day" else name, value=name, least=6) for name in by]
@@ -100,7 +129,7 @@ _OF_CALL = (
 
 
 LISTS: dict[ListName, Callable[[Sequence[Item]], Listed]] = {
-    "calls": of_calls, "tool-calls": of_tool_calls, "judge-blocks": of_judge_blocks,
+    "calls": of_calls, "tool-calls": of_tool_calls, "judge-blocks": of_judge_blocks, "reviews": of_reviews,
 }  # fmt: skip
 
 

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
-from protocol.config import DEMO_JUDGE, Config, Key, PolicyStep
+from protocol.config import DEMO_JUDGE, SCRIPTS, Config, Key, PolicyStep
+from protocol.config_faults import Place
 from protocol.dialects import DIALECTS
 from protocol.errors import PolicyFailed
 from protocol.policy_set import module_of
@@ -22,8 +23,15 @@ from sluice.config_file import Document
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes, findings, locate
 
+if TYPE_CHECKING:
+    from policy.base import Policy
+
 JUDGES = ("tool_judge", "policy.builtin.tool_judge:ToolJudge", "policy.builtin.tool_judge.ToolJudge")
+PRESET = "preset"
+CONTROLS = ("control", "policy.builtin.control:Control", "policy.builtin.control.Control")
 NOOPS = ("noop", "policy.builtin.noop:Noop", "policy.builtin.noop.Noop")
+_DECIDE = ("deny", "validate_schema")
+"""Options of `tool_rules` without which it blocks nothing, beside `allow`."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
@@ -62,8 +70,10 @@ def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Find
 def _load(document: Document, place: tuple[str | int, ...], step: PolicyStep, search_path: Sequence[str]) -> list[Finding]:
     from policy.loading import make
 
+    if step.use == PRESET:
+        return _load_preset(document, place, step)
     try:
-        make(step, search_path=search_path)
+        return list(_unrouted(document, place, step, make(step, search_path=search_path)))
     except PolicyFailed as error:
         cause = error.__cause__
         if isinstance(cause, ValidationError):
@@ -77,7 +87,63 @@ def _load(document: Document, place: tuple[str | int, ...], step: PolicyStep, se
         # it would end this process as if all were well
         said = "its module calls for the end of the process when it is loaded (SystemExit)"
         return [Finding("error", place, said, locate(document.root, place)[1])]
+
+
+def _unrouted(document: Document, place: tuple[str | int, ...], step: PolicyStep, policy: "Policy") -> Iterator[Finding]:
+    """Yield models that a policy defers to and no route takes, at the option that names them."""
+    from policy.loading import unrouted
+
+    for model, said in unrouted(policy, document.config).items() if document.config is not None else ():
+        at, line = locate(document.root, (*place, *(_place_of(model, step.options) or ())))
+        yield Finding("error", at, said, line)
+
+
+def _place_of(model: str, options: object) -> tuple[str | int, ...] | None:
+    """Where options name a model, None where they do not."""
+    if isinstance(options, Mapping):
+        if options.get("model") == model:
+            return ("model",)
+        items: Iterable[tuple[str | int, object]] = options.items()
+    else:
+        items = enumerate(options) if isinstance(options, list | tuple) else ()
+    return next(((key, *found) for key, value in items if (found := _place_of(model, value)) is not None), None)
+
+
+def _load_preset(document: Document, place: tuple[str | int, ...], step: PolicyStep) -> list[Finding]:
+    """Expand a preset and load what it stands for; what is wrong is said of its options."""
+    from policy import preset
+    from policy.loading import make
+
+    try:
+        found, _ = preset.preset_of(step)
+    except PolicyFailed as error:
+        name, line = locate(document.root, (*place, "name"))
+        return [Finding("error", name, error.message, line)]
+    try:
+        series = list(preset.expanded([step]))
+    except ValidationError as error:
+        return findings(error, found.options_model(), document.root, place)
+    for inner in series:
+        try:
+            make(inner)
+        except PolicyFailed as error:
+            # an option of the preset is an option of one of its policies, which looks at its value
+            said = error.message.removeprefix(f"the policy {inner.use!r} cannot be loaded: ")
+            at, line = locate(document.root, (*place, said.split(".")[0].split(":")[0]))
+            return [Finding("error", at, " ".join(said.split()), line)]
     return []
+
+
+def expanded(steps: Sequence[PolicyStep]) -> Sequence[PolicyStep]:
+    """Return a series with what presets stand for in their place; one with mistakes in its presets as it is."""
+    if not any(step.use == PRESET for step in steps):
+        return steps
+    from policy.preset import expanded as in_full
+
+    try:
+        return list(in_full(steps))
+    except (PolicyFailed, ValidationError):
+        return steps
 
 
 def _options_of(use: str, title: str) -> type[BaseModel] | None:
@@ -124,6 +190,7 @@ def warnings(config: Config, environment: Mapping[str, str] | None = None) -> It
     yield from address_warnings(config)
     yield from key_warnings(config, environment)
     yield from _shared_names(config)
+    yield from script_warnings(config, environment)
 
 
 def start_warnings(config: Config, role: str) -> list[Finding]:
@@ -142,7 +209,7 @@ def start_warnings(config: Config, role: str) -> list[Finding]:
 def policy_warnings(config: Config) -> Iterator[Finding]:
     """Yield whether anything decides at all, and what holds where the file does not say."""
     if "policies" not in config.model_fields_set:
-        said = "none are given, so the shipped ones hold: `default` (rules against destructive commands, then the demo judge) and `noop`"
+        said = "none are given, so the shipped ones hold: `default` (the preset coding-agent), `demo` (patterns, the demo judge) and `noop`"
         yield Finding("note", ("policies",), said)
     if passes_everything(config.policies.get("default")):
         said = "EVERYTHING PASSES: no rule and no judge decides about anything that a model says (add `tool_rules` or `tool_judge`)"
@@ -152,8 +219,8 @@ def policy_warnings(config: Config) -> Iterator[Finding]:
 def passes_everything(steps: Sequence[PolicyStep] | None) -> bool:
     """Does a series decide about nothing: is it empty, or `noop` and rules without a rule alone?"""
     return steps is not None and all(
-        step.use in NOOPS or ((step.use == "tool_rules" and not any(step.options.values())) and step.options.get("allow") is None)
-        for step in steps
+        step.use in NOOPS or (step.use == "tool_rules" and not any(map(step.options.get, _DECIDE)) and step.options.get("allow") is None)
+        for step in expanded(steps)
     )
 
 
@@ -165,14 +232,26 @@ def can_judge(config: Config, model: str) -> bool:
 def route_warnings(config: Config) -> Iterator[Finding]:
     """Yield judges that cannot be asked: every call about which they would be is blocked."""
     for series, steps in config.policies.items():
-        for number, step in enumerate(steps):
-            model = step.options.get("model")
-            if step.use in JUDGES and isinstance(model, str) and not can_judge(config, model):
-                said = (
-                    f"no route under models leads the judge model {model!r} to an upstream: each tool call that it is asked about is "
-                    "blocked (judge_unavailable)"
-                )
-                yield Finding("warning", ("policies", series, number, "model"), said)
+        for number, written in enumerate(steps):
+            for place, model in ((place, model) for step in expanded([written]) for place, model in _judges_of(step)):
+                if isinstance(model, str) and not can_judge(config, model):
+                    said = (
+                        f"no route under models leads the judge model {model!r} to an upstream: each tool call that it is asked about is "
+                        "blocked (judge_unavailable)"
+                    )
+                    at = ("judge",) if written.use == PRESET else place
+                    yield Finding("warning", ("policies", series, number, *at), said)
+
+
+def _judges_of(step: PolicyStep) -> Iterator[tuple[Place, object]]:
+    """Yield the judge models that a step names, and where."""
+    if step.use in JUDGES:
+        yield ("model",), step.options.get("model")
+    monitors = step.options.get("monitors")
+    if step.use in CONTROLS and isinstance(monitors, Sequence):
+        for number, monitor in enumerate(monitors):
+            if isinstance(monitor, Mapping) and monitor.get("use") == "model":
+                yield ("monitors", number, "model"), monitor.get("model")
 
 
 def address_warnings(config: Config) -> Iterator[Finding]:
@@ -201,6 +280,32 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
         if is_name and not upstream.api_key_file and not known.get(upstream.api_key_env or ""):
             said = f"{upstream.key_variable} is not set here; a gateway without it sends requests to this upstream without a key"
             yield Finding("warning", ("upstreams", name, "api_key_env"), said)
+
+
+def script_warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
+    """Yield routes to the scripted model: that it is one, or that it has no folder of scripts."""
+    known = os.environ if environment is None else environment
+    for number, route in enumerate(config.models):
+        if route.upstream in SCRIPTS:
+            place, models = ("models", number, "upstream"), " and ".join(map(repr, filter(None, [route.match, *route.names[:3]])))
+            folder = known.get("SLUICE_SCRIPTS_DIR")
+            if not folder:
+                yield Finding("warning", place, f"SLUICE_SCRIPTS_DIR is not set here; a gateway without it has no scripts for {models}")
+            elif not Path(folder).is_dir():
+                yield Finding("warning", place, f"SLUICE_SCRIPTS_DIR names {folder}, which is no folder; there are no scripts for {models}")
+            else:
+                yield Finding("note", place, f"{models} is no language model: it plays the scripts of {folder}")
+
+
+def script_mistakes(document: Document, folder: Path | None) -> Iterator[Finding]:
+    """Yield what is wrong with the scripts that a configuration's scripted model would play."""
+    from gateway.scripts import faults
+
+    routes = document.config.models if document.config is not None else ()
+    if folder is not None and (number := next((n for n, route in enumerate(routes) if route.upstream in SCRIPTS), None)) is not None:
+        place = ("models", number, "upstream")
+        for _, said in faults(folder):
+            yield Finding("error", place, f"the script {said}", document.line(place))
 
 
 def _unused(config: Config) -> Iterator[Finding]:
@@ -234,10 +339,14 @@ def unknown_policies(config: Config, keys: Iterable[Key]) -> list[str]:
 
 def counts(config: Config) -> str:
     """Return what is in a configuration, in one line."""
-    series = ", ".join(f"{name} ({', '.join(step.use for step in steps) or 'empty'})" for name, steps in config.policies.items())
+    series = ", ".join(f"{name} ({', '.join(map(_shown_step, steps)) or 'empty'})" for name, steps in config.policies.items())
     numbers = {"upstream": len(config.upstreams), "route": len(config.models), "key": len(config.keys)}
     listed = ", ".join(f"{count} {what}{'s' if count != 1 else ''}" for what, count in numbers.items())
     return f"{listed}; policies: {series}"
+
+
+def _shown_step(step: PolicyStep) -> str:
+    return f"preset {step.options.get('name')}" if step.use == PRESET else step.use
 
 
 def as_object(found: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ def run(file: Path | None, *, call: tuple[str, str] | None, text: str | None, po
         document = Document(NO_FILE, config=Config()) if settings.config is None else read(settings.config)
         with contextlib.redirect_stdout(sys.stderr):
             found = check.examine(document, settings.search_path)
+            found += check.script_mistakes(document, settings.scripts_dir)
         if settings.config is None:
             found = [one for one in found if one.level != "note"]
     except SettingsError as error:
@@ -108,6 +109,7 @@ def _shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can
     asked = "No rule blocks it, so the judge decides" if can_judge else "No route leads it to an upstream, so the call is blocked"
     said = {
         "allow": "allowed", "block": f"blocked{by}", "replace": f"{changed}{by}",
+        "defer": f"another model would be asked for the rest of the turn{by}",
         "ask": f"a judge would be asked: {tried.judge}. {asked}",
     }[tried.outcome]  # fmt: skip
     lines = [f"the policy {policy!r} on {what}: {said}"]

@@ -24,7 +24,8 @@ from sluice.errors import Busy, StartError, Unavailable
 from sluice.sentences import wrapped
 
 if TYPE_CHECKING:
-    from protocol.config import Config, Runtime
+    from protocol.config import Config
+    from protocol.runtime import Runtime
 
 DATABASE_VARIABLES = ("PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO")
 """Of somebody's shell, they would set on each of our connections what Sluice does not expect there; addresses say what is meant for it."""
@@ -211,6 +212,20 @@ def check_configuration(
 
 
 @app.command()
+def presets(
+    name: Annotated[str | None, typer.Argument(help="Show what this one stands for.", metavar="NAME")] = None,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="An option of the preset; may be repeated.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the series of policies that ship as presets; with NAME, print one as configuration that can be copied."""
+    from sluice import presets_cli
+
+    presets_cli.run(name, given or (), as_json=as_json)
+
+
+@app.command()
 def bench(
     url: Annotated[str, typer.Option("--url", help="A running gateway on this machine, instead of one of its own.")] = "",
     key: Annotated[str, typer.Option("--key", help="Its API key, with the roles client and auditor.", envvar="SLUICE_KEY")] = "",
@@ -328,11 +343,15 @@ def _add_groups(arguments: list[str]) -> None:
     others = [*(c.name or c.callback.__name__ for c in app.registered_commands if c.callback), *(g.name for g in app.registered_groups)]
     # for a word that is no command all are needed: one may be what was meant
     is_unknown = named not in others
-    if named == "keys" or (is_unknown and named != "audit"):
+    if named == "eval" or (is_unknown and named not in ("audit", "keys")):
+        from sluice.eval.cli import app as evaluation
+
+        app.add_typer(evaluation, name="eval")
+    if named == "keys" or (is_unknown and named not in ("audit", "eval")):
         from sluice.keys_cli import app as keys
 
         app.add_typer(keys, name="keys")
-    if named == "audit" or (is_unknown and named != "keys"):
+    if named == "audit" or (is_unknown and named not in ("keys", "eval")):
         from sluice.audit_cli import app as audit
         from sluice.seal_cli import app as seals
 

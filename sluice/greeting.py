@@ -76,6 +76,8 @@ def _says(tried: Any, series: str) -> str:
             return f"the policy {series!r} lets it through"
         case "block":
             return "the policy stops it"
+        case "defer":
+            return f"the policy {series!r} lets another model make the rest of the turn"
         case "replace":
             return f"the policy {series!r} changes what it asks for"
         case _:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import redis
 
 from protocol.config import Config
+from sluice.check import expanded
 from sluice.gateways import gateway_faults, live_gateways
 from sluice.rights import FORBIDDEN, OPS, USERS
 from streams import fitness, heartbeats, layout
@@ -96,7 +97,7 @@ class Live:
             return [("failed", "no process can write heartbeats while Redis refuses writes: what to do about that is said above")]
         present = self._present()
         found: Found = []
-        judged = any(step.use == "tool_judge" for steps in self.config.policies.values() for step in steps)
+        judged = any(step.use == "tool_judge" for steps in self.config.policies.values() for step in expanded(steps))
         for who, needed, what in (
             ("policy worker", True, "calls get 503"), ("audit writer", True, "the record stays in Redis and tool calls are blocked"),
             ("judge worker", judged, "judged tool calls are blocked at their deadline"),

@@ -89,6 +89,14 @@ def incomplete_calls(url: str) -> Found:
     return [("warning", say_incomplete(len(found), found, most=5))] if found else []
 
 
+def reviews(url: str) -> Found:
+    """Does somebody have to look at decisions?"""
+    from db.audits import say_waiting, waiting_at
+
+    count, since = waiting_at(url)
+    return [("ok", say_waiting(count, since))] if count else []
+
+
 CHECKS: dict[str, Callable[[str], Found]] = {
     "database clock": clock,
     "database rights": rights,
@@ -96,6 +104,7 @@ CHECKS: dict[str, Callable[[str], Found]] = {
     "database standbys": standbys,
     "incomplete calls": incomplete_calls,
     "dead letters": dead_letters,
+    "reviews": reviews,
     "upstream failures": failed_upstreams,
     "judge failures": failed_judges,
 }

@@ -27,7 +27,7 @@ def policy_set(config: Config, search_path: Sequence[str]) -> str:
 def _shipped() -> tuple[bytes, ...]:
     """The source and data of our own packages: those that this process came with."""
     root = Path(__file__).resolve().parent.parent
-    paths = [path for name in PACKAGES for end in ("*.py", "*.json") for path in sorted((root / name).rglob(end))]
+    paths = [path for name in PACKAGES for end in ("*.py", "*.json", "*.yaml") for path in sorted((root / name).rglob(end))]
     return tuple(path.read_bytes() for path in paths)
 
 

@@ -14,7 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from protocol.config import Config, Runtime
+from protocol.config import Config
+from protocol.runtime import Runtime
 from sluice.config_file import load_config as load_config
 from sluice.config_file import parse_config as parse_config
 from sluice.errors import SettingsError
@@ -96,6 +97,10 @@ class Settings(BaseSettings):
         default=None,
         description="File in which a worker notes each second that Redis took its heartbeat, for `deploy/health`; compose.yaml sets it.",
     )
+    scripts_dir: Path | None = Field(
+        default=None,
+        description="Folder of the scripted model's files, NAME.jsonl for the model script-NAME (docs/scripts.md); for gateways.",
+    )
     policy_path: Path | None = Field(
         default=None, description="Folder of your own policies' Python files; without it, that of the configuration file."
     )
@@ -138,7 +143,9 @@ class Settings(BaseSettings):
         return Runtime(
             config=config, redis_url=redis_url, database_url=found_database_url, host=self.host, port=self.port, name=name,
             concurrency=concurrency, search_path=self.search_path, seal_key=self.seal_key, ready_fd=ready_fd,
-            alive_file=str(self.alive_file or ""), policy_set=policy_set(config, self.search_path) if names_set else "",
+            alive_file=str(self.alive_file or ""),
+            scripts_dir=str(self.scripts_dir.resolve()) if self.scripts_dir else "",
+            policy_set=policy_set(config, self.search_path) if names_set else "",
         )  # fmt: skip
 
     @property

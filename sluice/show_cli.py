@@ -40,6 +40,13 @@ _FACT_COLUMNS = (
     Column(heading="field", value="field"), Column(heading="value", value="value", least=12, stretches=True, wraps=True),
 )  # fmt: skip
 
+_TABLES = {
+    "scores": ("block", "step", "monitor", "policy", "value", "why", "error"),
+    "decisions": ("block", "step", "unit", "attempt", "protocol", "action", "score", "threshold", "audit", "reason"),
+    "attempts": ("segment", "attempt", "kind", "upstream", "model", "first_seq", "end_seq", "chosen"),
+}
+"""What a terminal shows of these rows; a pipe gets all."""
+
 
 def show_call(
     call: Annotated[str, typer.Argument(help="The call id (response header x-sluice-call-id), or its first 8 characters or more.")],
@@ -68,10 +75,20 @@ def show_call(
         elif raw or chunks:
             _show_raw(found, chunks=chunks)
         else:
-            _show_words(found, full=full)
+            show_words(found, full=full)
 
 
-def _show_words(found: Item, *, full: bool) -> None:
+async def whole_call(reader: AuditReader, call_id: UUID) -> Item:
+    """Return a call with what upstream sent and the client got. Raises NotFound."""
+    found = await reader.call(call_id)
+    if found is None:
+        raise NotFound(f"no call {call_id} in the record")
+    found["released"], found["chunk_items"] = await _all_chunks(reader, call_id)
+    return found
+
+
+def show_words(found: Item, *, full: bool) -> None:
+    """Show a call with its chunks as a conversation."""
     pieces = [*found["released"], *(piece for chunk in found["chunk_items"] for piece in chunk["released"])]
     out = _Out(full=full)
     out.title(f"call {found['call_id']}")
@@ -96,7 +113,7 @@ def _show_words(found: Item, *, full: bool) -> None:
     out.title("what the client got")
     out.said(got(found, pieces))
     others = [item for item in found["blocks"] if item["verdict"] != "allow" and item["kind"] in ("text", "thinking")]
-    if found["tool_calls"] or found["judgements"] or others:
+    if found["tool_calls"] or found["judgements"] or found["decisions"] or others:
         out.title("what was decided")
         for item in found["tool_calls"]:
             # apart and in one line: of what is long the end is not shown, and what the model wrote must not look like a verdict
@@ -106,6 +123,9 @@ def _show_words(found: Item, *, full: bool) -> None:
         series = {"policy": f"the series {found['policy']}"} if found["policy"] else {}
         out.said([Said(item["kind"], _decided(item if item["policy"] else item | series)) for item in others])
         out.said([Said("judge", _judged(item)) for item in found["judgements"]])
+        out.said([Said("score", f"block {item['block']}: {_scored(item)}") for item in found["scores"]])
+        out.said([Said("protocol", f"block {item['block']}: {_chosen(item)}") for item in found["decisions"]])
+        out.said([Said("attempt", _attempted(item)) for item in found["attempts"]])
 
 
 def _event(item: Item) -> str:
@@ -121,10 +141,32 @@ def _decided(item: Item) -> str:
     return ": ".join(filter(None, [item["verdict"], ", ".join(filter(None, words))]))
 
 
+def _scored(item: Item) -> str:
+    value = "no score" if item["value"] is None else f"{item['value']:.2f}"
+    return ": ".join(filter(None, [f"{item['monitor']} {value}", item["error"] or item["why"]]))
+
+
+def _chosen(item: Item) -> str:
+    why = f" ({item['reason']})" if item["reason"] else ""
+    numbers = " of ".join(f"{item[name]:.2f}" for name in ("score", "threshold") if item[name] is not None)
+    looked_at = f"a person is to look at it: {item['audit']}" if item["audit"] else ""
+    return ", ".join(filter(None, [f"{item['protocol']}: {item['action']}{why}", numbers, looked_at]))
+
+
+def _attempted(item: Item) -> str:
+    became = "went out" if item["chosen"] else "was discarded"
+    chunks = f"chunks {item['first_seq']} to {item['end_seq']}"
+    return f"{item['attempt']} ({item['kind']}) by {item['model']} at {item['upstream']}, {chunks}, {became}"
+
+
 def _judged(item: Item) -> str:
     said = item["explanation"] or ("" if item["error"] is None else f"no answer: {item['error']}")
     how_sure = f" {audit_columns.judged(item)}" if item["probability"] is not None else ""
-    return f"{item['model']}{how_sure}{': ' if said else ''}{printable(said)}"
+    used = [
+        f"{item[name]:,} tokens {way}" for name, way in (("input_tokens", "in"), ("output_tokens", "out")) if item.get(name) is not None
+    ]
+    counted = f" ({', '.join(used)})" if used else ""
+    return f"{item['model']}{how_sure}{counted}{': ' if said else ''}{printable(said)}"
 
 
 class _Out:
@@ -175,6 +217,10 @@ def _show_raw(found: Item, *, chunks: bool) -> None:
         show(found["blocks"], [Column(heading=name, value=name, wraps=name == "reason") for name in names], (*names, "decided_at"))
     for judgement in found["judgements"]:
         _facts(f"judgement of block {judgement['block']}, step {judgement['step']}", judgement)
+    for name, columns in _TABLES.items():
+        if found[name]:
+            _titled(name)
+            show(found[name], [Column(heading=one, value=one, wraps=one in ("why", "reason")) for one in columns], tuple(found[name][0]))
     if found["events"]:
         _titled("events")
         show(found["events"], _EVENT_COLUMNS, ("at", "kind", "number", "detail"))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from policy.base import Judgement, JudgeQuestion, Policy
 from policy.loading import load
+from policy.session.deferring import session_of
 from policy.session.effects import SESSION_VERSION, CallInfo, Effects, Respond
 from policy.session.session import Session
 from protocol.config import DEMO_JUDGE, Config
@@ -19,7 +20,7 @@ from protocol.records import BlockRecord, Record, ToolCallRecord
 
 Ask = Callable[[JudgeQuestion], Judgement | None]
 """Answers for a judge; None: it cannot be asked here."""
-Outcome = Literal["allow", "replace", "block", "ask"]
+Outcome = Literal["allow", "replace", "block", "defer", "ask"]
 _MESSAGES = ({"role": "user", "content": "(a trial of the policies)"},)
 _MOST_STEPS = 100
 """More than a session with one tool call and sixteen questions about it takes."""
@@ -29,7 +30,8 @@ _MOST_STEPS = 100
 class Tried:
     """What came of it. `text` is what the client reads; `arguments` what the tool would be called with (empty: it is not called).
 
-    `policy`, `rule` and `reason` say who decided, as far as that is known; `judge` is the model that was or would be asked.
+    `policy`, `rule` and `reason` say who decided, as far as that is known; `judge` is the model that was or would be asked. `defer`:
+    another model would be asked for the turn, which is not tried.
     """
 
     outcome: Outcome
@@ -90,7 +92,6 @@ def _try(config: Config, series: str, message: dict[str, Any], request: dict[str
     trial.settle()
     if not trial.refused:
         trial.session.body(1, json.dumps(answer).encode())
-        trial.session.eof()
         trial.settle()
     return trial.tried(message.get("content") or "")
 
@@ -102,7 +103,7 @@ def _session(config: Config, series: str, policies: Sequence[Policy], revision: 
         call_id, 0, DEFAULT.name, DEFAULT.answers, "trial", "", nonce, "trial", series, revision, durable=False,
         max_arguments_bytes=config.limits.event_bytes,
     )  # fmt: skip
-    return Session(info, policies, config)
+    return session_of(info, policies, config)
 
 
 class _Trial:
@@ -152,7 +153,7 @@ class _Trial:
         call = next((r for r in self._records if isinstance(r, ToolCallRecord)), None)
         if call is not None and not said:
             released = (call.released_arguments or b"").decode()
-            outcome: Outcome = call.verdict if call.verdict in ("allow", "replace") else "block"
+            outcome: Outcome = call.verdict if call.verdict in ("allow", "replace") else "defer" if call.verdict == "discarded" else "block"
             return Tried(outcome, text, released, call.policy, call.rule or "", call.reason, self._asked)
         block = next((r for r in self._records if isinstance(r, BlockRecord | ToolCallRecord) and r.verdict != "allow"), None)
         if block is None:

@@ -1,0 +1,375 @@
+"""Reads labelled tool calls: a JSON list, or an object on each line; what is wrong is an error with file and line.
+
+Two forms. A call: `id`, `tool`, `arguments`, `label`, and what `_CALL` lists besides. A transcript: `id`, `messages`, `tools`, `steps`,
+`label`; each of its steps becomes a case whose conversation is what stands before its turn.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from json.decoder import WHITESPACE  # type: ignore[attr-defined]
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from protocol.config_faults import did_you_mean
+from sluice.errors import SettingsError
+
+Label = Literal["harmful", "benign"]
+LABELS: tuple[Label, ...] = ("harmful", "benign")
+TRAJECTORIES = ("attack", "honest")
+"""Labels of a whole transcript."""
+MAX_CALL_BYTES = 524_288
+"""Of a call's arguments. No model writes more, and a policy that reads all of it would only be measured by its time."""
+MAX_ID_CHARS = 200
+_MOST_SAID = 20
+"""Mistakes that an error lists."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A tool call as a model writes it: `arguments` is its exact JSON text."""
+
+    tool: str
+    arguments: str
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One labelled call with its surroundings. `calls` are those of the same answer, and `at` which of them is judged by its label.
+
+    `parent` names the case that this is a form of; intervals count forms of one case as one. `place` is its file and line.
+    """
+
+    id: str
+    label: Label
+    calls: tuple[Call, ...]
+    at: int = 0
+    category: str = ""
+    why: str = ""
+    messages: tuple[dict[str, Any], ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
+    parent: str = ""
+    disguise: str = ""
+    source: str = ""
+    weight: float = 1.0
+    trajectory: str = ""
+    """The transcript that it is a step of, and that one's label in `trajectory_label`."""
+    trajectory_label: str = ""
+    split: str = ""
+    wire: str = ""
+    """How the answer is put on the wire, where a disguise asks for it (`sluice.eval.wire`)."""
+    said: tuple[str, str] = ("", "")
+    """Text of the model's before and after the call."""
+    place: str = ""
+
+    @property
+    def call(self) -> Call:
+        """The call that the label is about."""
+        return self.calls[self.at]
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file that was read: its hash is in every result."""
+
+    path: str
+    sha256: str
+    cases: int
+
+
+class Dataset(msgspec.Struct, frozen=True):
+    """All cases, in the order of the files. `sha256` is of the files' hashes, or of the one file."""
+
+    files: tuple[File, ...]
+    cases: tuple[Case, ...]
+    sha256: str
+
+
+class DatasetError(SettingsError):
+    """The data is not in the form that this page describes; names files and lines."""
+
+
+class _Wrong(Exception):
+    """One thing that is wrong with an item."""
+
+
+def read(paths: Sequence[Path]) -> Dataset:
+    """Read files. Raises DatasetError with what is wrong, each with file and line."""
+    files, cases = list[File](), list[Case]()
+    seen: dict[str, str] = {}
+    said: list[str] = []
+    for path in paths:
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
+        before = len(cases)
+        for line, item in _items(path, raw, said):
+            place = f"{path} line {line}"
+            try:
+                made = _cases(item, place)
+            except _Wrong as wrong:
+                said.append(f"{place}: {wrong}")
+                continue
+            for case in made:
+                if case.id in seen:
+                    said.append(f"{place}: the id {case.id!r} is there twice: it is that of {seen[case.id]} too")
+                seen.setdefault(case.id, place)
+            cases += made
+        if len(cases) == before and not said:
+            said.append(f"{path} line 1: there is no case in this file")
+        files.append(File(str(path), hashlib.sha256(raw).hexdigest(), len(cases) - before))
+    if said:
+        _refuse(said)
+    whole = files[0].sha256 if len(files) == 1 else hashlib.sha256("".join(f.sha256 for f in files).encode()).hexdigest()
+    return Dataset(tuple(files), tuple(cases), whole)
+
+
+def _refuse(said: list[str]) -> NoReturn:
+    if len(said) == 1:
+        raise DatasetError(said[0])
+    more = [f"  and {len(said) - _MOST_SAID} more"] if len(said) > _MOST_SAID else []
+    raise DatasetError("\n".join([f"{len(said)} mistakes in the data", *(f"  {one}" for one in said[:_MOST_SAID]), *more]))
+
+
+# --- JSON with lines ---
+
+
+def _items(path: Path, raw: bytes, said: list[str]) -> Iterator[tuple[int, Any]]:
+    """Yield each item with its line; what is no JSON goes to `said`."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        said.append(f"{path} line {raw[: error.start].count(bytes([10])) + 1}: it is not UTF-8")
+        return
+    is_list = text.lstrip()[:1] == "["
+    for line, item in _listed(text) if is_list else _lines(text):
+        if isinstance(item, str) and line:
+            said.append(f"{path} line {line}: {item}")
+            if is_list:
+                return
+        else:
+            yield line, item
+
+
+def _lines(text: str) -> Iterator[tuple[int, Any]]:
+    # not splitlines: that also splits at characters that may stand in JSON text
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            item, end = _decoder.raw_decode(line, WHITESPACE.match(line, 0).end())
+            if line[end:].strip():
+                yield number, "there is more than one JSON value in this line"
+            else:
+                yield number, item if not isinstance(item, str) else [item]
+        except (ValueError, RecursionError) as error:
+            yield number, _not_json(error, "one JSON object a line, or a JSON list")
+
+
+def _listed(text: str) -> Iterator[tuple[int, Any]]:
+    """Items of a list, each parsed by itself, so that its line is known."""
+    at, line, counted = text.index("[") + 1, 1, 0
+    while True:
+        at = WHITESPACE.match(text, at).end()
+        # the lines since the last item, so that the whole is linear
+        line, counted = line + text.count("\n", counted, at), at
+        if text[at : at + 1] == "]":
+            behind = WHITESPACE.match(text, at + 1).end()
+            if behind < len(text):
+                yield line + text.count("\n", at, behind), "something stands behind the end of the list"
+            return
+        try:
+            item, at = _decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            here = line + text.count("\n", counted, getattr(error, "pos", counted))
+            yield here, _not_json(error, "a JSON list")
+            return
+        yield line, item if not isinstance(item, str) else [item]
+        at = WHITESPACE.match(text, at).end()
+        if text[at : at + 1] == ",":
+            at += 1
+        elif text[at : at + 1] != "]":
+            yield line + text.count("\n", counted, at), "it is not JSON: a comma or the end of the list is missing"
+            return
+
+
+def _not_json(error: Exception, wanted: str) -> str:
+    why = (
+        error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply" if isinstance(error, RecursionError) else error
+    )
+    return f"it is not JSON ({why}): the data is {wanted}"
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:number]))
+        raise ValueError(f"the key {twice!r} is there twice; a call with such arguments is given as `arguments_text`")
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant)
+
+
+# --- the two forms ---
+
+
+def _cases(item: Any, place: str) -> list[Case]:
+    if not isinstance(item, dict):
+        raise _Wrong("an object is expected: one case")
+    if "steps" in item:
+        return _transcript(item, place)
+    given = _checked(item, _CALL, ("id", "tool", "label"))
+    if given["label"] not in LABELS:
+        raise _Wrong(f"`label` is harmful or benign, not {_short(given['label'])}{did_you_mean(given['label'], LABELS)}")
+    call = Call(given.pop("tool"), _arguments(given))
+    return [Case(calls=(call,), place=place, **{name: value for name, value in given.items() if name not in _IGNORED})]
+
+
+def _arguments(given: dict[str, Any]) -> str:
+    if ("arguments" in given) == ("arguments_text" in given):
+        raise _Wrong("a call has either `arguments` (an object) or `arguments_text` (their exact text)")
+    text = given.pop("arguments_text", None)
+    text = json.dumps(given.pop("arguments"), ensure_ascii=False) if text is None else text
+    return _bounded(text)
+
+
+def _bounded(text: str) -> str:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_CALL_BYTES:
+        raise _Wrong(f"its arguments have {size:,} bytes: at most {MAX_CALL_BYTES:,} are taken")
+    return text
+
+
+def _transcript(item: dict[str, Any], place: str) -> list[Case]:
+    given = _checked(item, _TRANSCRIPT, ("id", "messages", "steps", "label"))
+    if given["label"] not in TRAJECTORIES:
+        raise _Wrong(f"`label` of a transcript is honest or attack, not {_short(given['label'])}")
+    messages, found = given["messages"], list[Case]()
+    for number, step in enumerate(given["steps"]):
+        if not isinstance(step, dict):
+            raise _Wrong(f"steps.{number} is no object")
+        try:
+            found.append(_step(given, messages, _checked(step, _STEP, ("turn", "label")), place))
+        except _Wrong as wrong:
+            raise _Wrong(f"steps.{number}: {wrong}") from None
+    if not found:
+        raise _Wrong("`steps` is empty: a transcript is judged by its labelled calls")
+    return found
+
+
+def _step(given: Mapping[str, Any], messages: Sequence[dict[str, Any]], step: Mapping[str, Any], place: str) -> Case:
+    turn, at = step["turn"], step.get("call", 0)
+    if not 0 <= turn < len(messages) or messages[turn].get("role") != "assistant":
+        raise _Wrong(f"`turn` is the place of an assistant message among the {len(messages)}, counted from 0, not {turn}")
+    written = messages[turn].get("tool_calls")
+    if not isinstance(written, list) or not 0 <= at < len(written):
+        raise _Wrong(f"`call` is the place of a tool call of that message, counted from 0, not {at}")
+    if step["label"] not in LABELS:
+        raise _Wrong(f"`label` of a step is harmful or benign, not {_short(step['label'])}")
+    content = messages[turn].get("content")
+    return Case(
+        id=f"{given['id']}#{turn}.{at}", label=step["label"], category=step.get("category", ""), why=step.get("why", ""),
+        calls=tuple(_written(call) for call in written), at=at, messages=tuple(messages[:turn]), tools=given.get("tools", ()),
+        parent=given.get("parent", "") or given["id"], source=given.get("source", ""), weight=given.get("weight", 1.0),
+        split=given.get("split", ""), trajectory=given["id"], trajectory_label=given["label"], place=place,
+        said=(content if isinstance(content, str) else "", ""),
+    )  # fmt: skip
+
+
+def _written(call: Any) -> Call:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), str):
+        raise _Wrong("a tool call of a message is no {id, type, function: {name, arguments}}")
+    return Call(function["name"], _bounded(function["arguments"]))
+
+
+# --- what each key may hold ---
+
+Check = Callable[[Any], Any]
+
+
+def _checked(item: Mapping[str, Any], known: Mapping[str, Check], needed: Sequence[str]) -> dict[str, Any]:
+    for name in item:
+        if name not in known:
+            raise _Wrong(f"the key {_short(name)} is not known{did_you_mean(name, known)} (known: {', '.join(known)})")
+    for name in needed:
+        if name not in item:
+            raise _Wrong(f"the key {name!r} is missing")
+    found = {}
+    for name, value in item.items():
+        try:
+            found[name] = known[name](value)
+        except _Wrong as wrong:
+            raise _Wrong(f"`{name}` {wrong}, not {_short(value)}") from None
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Wrong("is text")
+    return value
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable() or len(value) > MAX_ID_CHARS:
+        raise _Wrong(f"is a name of 1 to {MAX_ID_CHARS} characters that can be printed")
+    return value
+
+
+def _object(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise _Wrong("is an object")
+    return value
+
+
+def _objects(value: Any) -> tuple[dict[str, Any], ...]:
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise _Wrong("is a list of objects")
+    return tuple(value)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1_000_000:
+        raise _Wrong("is a whole number from 0")
+    return value
+
+
+def _weight(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 < value <= 1_000_000:
+        raise _Wrong("is a number above 0")
+    return float(value)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise _Wrong("is a list")
+    return value
+
+
+def _executor(value: Any) -> str:
+    if value != "client":
+        raise _Wrong("is `client`: calls that the provider runs itself cannot be evaluated yet")
+    return "client"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_COMMON: dict[str, Check] = {
+    "id": _name, "label": _text, "category": _text, "why": _text, "messages": _objects, "tools": _objects, "parent": _text,
+    "source": _text, "licence": _text, "weight": _weight, "split": _text,
+}  # fmt: skip
+_CALL: dict[str, Check] = {
+    **_COMMON, "tool": _name, "arguments": _object, "arguments_text": _text, "executor": _executor, "disguise": _text,
+}  # fmt: skip
+_TRANSCRIPT: dict[str, Check] = {**{n: c for n, c in _COMMON.items() if n != "category"}, "steps": _list}
+_STEP: dict[str, Check] = {"turn": _number, "call": _number, "label": _text, "category": _text, "why": _text}
+_IGNORED = ("executor", "licence")
+"""Known, and of no use to the run."""

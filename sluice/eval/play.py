@@ -1,0 +1,226 @@
+"""Plays a case: the session that decides about real calls, its chain, codecs and encoders, in this process, with a made-up upstream.
+
+Nothing is sent and nothing stored. A judge is asked by yielding its question, so that the same code serves judges that answer at once and
+judges that are waited for.
+"""
+
+import time
+from collections.abc import Generator, Sequence
+
+import msgspec
+
+from policy.base import Judgement, JudgeQuestion, Policy
+from policy.session.deferring import session_of
+from policy.session.effects import CallInfo, Dispatch, Effects, Output, Respond
+from policy.session.session import Session
+from protocol.config import DEMO_MODELS, Config
+from protocol.dialects import DIALECTS
+from protocol.events import ArgumentsDelta, TextDelta
+from protocol.records import DecisionRecord, JudgementRecord, Record, ScoreRecord, ToolCallRecord
+from protocol.request import DialectName
+from sluice.eval import wire as wires
+from sluice.eval.dataset import Case, DatasetError
+from workers.policy.rendered import join
+
+CALL_ID, _NONCE = "00000000-0000-7000-8000-000000000000", "0" * 32
+_MOST_STEPS = 1_000
+"""More than a session with a hundred calls and sixteen questions about each takes."""
+UNSURE = "unsure"
+"""The reason of rules that cannot tell what a call does."""
+AWAY = ("unavailable", "deadline", "fault", "not_recorded")
+"""Errors of judgements that say nothing of the call: no judge answered, so a case that was blocked for it has no result."""
+Verdict = str
+"""allow, replace, block; unsure: withheld because nobody could tell what the call does; ask: a judge would be asked; defer: a trusted model
+is asked for the turn instead; error: no result."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One judgement that a case took."""
+
+    name: str
+    probability: float | None
+    latency_ms: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    error: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a case. `decide_us`: microseconds of CPU from the answer's first byte to the verdict, without those of judges."""
+
+    id: str
+    verdict: Verdict
+    reason: str = ""
+    policy: str = ""
+    rule: str = ""
+    decide_us: float = 0.0
+    asked: tuple[Asked, ...] = ()
+    scores: dict[str, float] = {}
+    """Suspicion by the name of the monitor or judge, 0 to 1; that of all monitors together by the name of their policy."""
+    action: str = ""
+    """What a protocol wanted, which may be more than the verdict: one that only observes allows all the same."""
+    audit: str = ""
+    """Why a person should look at it, where the series chooses calls for that."""
+    repeat: int = 0
+
+
+Playing = Generator[JudgeQuestion, Judgement | None, Outcome]
+"""Yields questions, is sent their answers (None: nobody can be asked), returns what came of it."""
+
+
+class Series:
+    """The policies of one series, loaded once, and the session's surroundings."""
+
+    def __init__(self, name: str, policies: Sequence[Policy], revision: str, config: Config) -> None:
+        self.name, self.policies, self.revision = name, policies, revision
+        # the built-in models' names, which are routed whatever upstreams there are
+        self.config = config.model_copy(update={"demo": True})
+        self._info: dict[str, CallInfo] = {}
+
+    def info(self, dialect: DialectName) -> CallInfo:
+        """What a session is told of its call."""
+        if (known := self._info.get(dialect)) is not None:
+            return known
+        made = CallInfo(
+            CALL_ID, 0, dialect, DIALECTS[dialect].answers, "eval", "", _NONCE, "eval", self.name, self.revision, durable=False,
+            max_arguments_bytes=self.config.limits.event_bytes,
+        )  # fmt: skip
+        return self._info.setdefault(dialect, made)
+
+
+def model_of(upstream: DialectName) -> str:
+    """The built-in model that answers in a dialect whoever asks."""
+    return next(name for name, dialect in DEMO_MODELS.items() if dialect == upstream)
+
+
+def play(series: Series, case: Case, *, client: DialectName, upstream: DialectName, wire: str, repeat: int = 0) -> Playing:
+    """Play one case. Raises DatasetError where its request is none."""
+    sent = wires.made(case, client, upstream, model_of(upstream), wire=case.wire or wire)
+    session = session_of(series.info(client), series.policies, series.config)
+    one = _One(session)
+    session.begin(sent.request)
+    yield from one.settle()
+    if one.refused is None:
+        began = time.thread_time_ns()
+        if sent.is_streamed:
+            session.chunks(1, sent.answer)
+        else:
+            session.body(1, sent.answer[0])
+        session.eof()
+        yield from one.settle()
+        one.decide_us = (time.thread_time_ns() - began - one.waited_ns) / 1000
+        one.encode(client)
+    return one.outcome(case, repeat)
+
+
+class _One:
+    """One session, fed until nothing more comes of it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.refused: Respond | None = None
+        self.decide_us, self.waited_ns = 0.0, 0
+        self._outputs: list[Output] = []
+        self._records: list[Record] = []
+        self._is_open = self._is_sent = self._is_deferred = False
+
+    def settle(self) -> Generator[JudgeQuestion, Judgement | None, None]:
+        """Do what the session wants done: commits are there at once, judges are asked."""
+        session = self.session
+        for _ in range(_MOST_STEPS):
+            if not session.has_effects:
+                return
+            taken = session.drain()
+            if taken.lookup:
+                session.turns(())
+            self._keep(taken)
+            for wanted in taken.asks:
+                began = time.thread_time_ns()
+                judgement = yield wanted.question
+                self.waited_ns += time.thread_time_ns() - began
+                if judgement is None:
+                    self._is_open = True
+                    continue
+                session.judgement(wanted.block, wanted.step, judgement, 0)
+            for block in taken.waits:
+                session.committed(block, True, 0)
+
+    def _keep(self, taken: Effects) -> None:
+        self._records += taken.records
+        for output in taken.outputs:
+            if type(output) is Respond:
+                self.refused = output
+            elif type(output) is Dispatch:
+                # a second one asks another model for the turn: what that says is not known here
+                self._is_deferred, self._is_sent = self._is_sent, True
+            else:
+                self._outputs.append(output)
+
+    def encode(self, client: DialectName) -> None:
+        """Write what goes out, as the client would get it: what cannot be written is not released."""
+        request = self.session.request
+        if request is not None and self._outputs and self.refused is None:
+            events = [output for output in self._outputs if not isinstance(output, Dispatch | Respond)]
+            DIALECTS[client].encoder(request, call_id=CALL_ID, created=0).encode(join(events))
+
+    def outcome(self, case: Case, repeat: int) -> Outcome:
+        """What came of the call that the case is about."""
+        block = next((r.block for r in self._records if isinstance(r, ToolCallRecord) and r.index == case.at), None)
+        asked, scores, action, audit = list[Asked](), dict[str, float](), "", ""
+        for record in self._records:
+            if not isinstance(record, JudgementRecord | ScoreRecord | DecisionRecord) or block not in (None, record.block):
+                continue
+            name, value = _measured(record)
+            if isinstance(record, JudgementRecord):
+                asked.append(_asked(record))
+            elif isinstance(record, DecisionRecord):
+                action, audit = record.action, record.audit
+            if value is not None:
+                scores[name] = max(value, scores.get(name, 0.0))
+        verdict, reason, policy, rule = self._verdict(case)
+        if verdict in ("block", "unsure") and any(one.error in AWAY for one in asked):
+            verdict = "error"
+        return Outcome(
+            id=case.id, verdict=verdict, reason=reason, policy=policy, rule=rule, decide_us=round(self.decide_us, 1), asked=tuple(asked),
+            scores=scores, action=action, audit=audit, repeat=repeat,
+        )  # fmt: skip
+
+    def _verdict(self, case: Case) -> tuple[Verdict, str, str, str]:
+        if self.refused is not None and self.refused.status != 403:
+            said = msgspec.json.decode(self.refused.body)["error"]["message"]
+            raise DatasetError(f"{case.place}: a gateway refuses the request of the case {case.id!r}: {said}")
+        if self.refused is not None:
+            return "block", "request", "", ""
+        calls = [r for r in self._records if isinstance(r, ToolCallRecord)]
+        record = next((r for r in calls if r.index == case.at), None)
+        if self._is_deferred and (record is None or record.verdict not in ("allow", "replace")):
+            return "defer", record.reason if record is not None else "", record.policy if record is not None else "", ""
+        if record is None:
+            if self._is_open:
+                return "ask", "", "", ""
+            # what is no call to a session must not reach the client as one
+            return ("block", "withheld", "", "") if not self._is_out(case) else ("allow", "no_call", "", "")
+        if record.verdict in ("allow", "replace"):
+            return record.verdict, record.reason, record.policy, record.rule or ""
+        return "unsure" if record.reason == UNSURE else "block", record.reason, record.policy, record.rule or ""
+
+    def _is_out(self, case: Case) -> bool:
+        """Does anything of the call's arguments stand in what the client gets?"""
+        said = "".join(o.text for o in self._outputs if isinstance(o, TextDelta))
+        return any(isinstance(o, ArgumentsDelta) for o in self._outputs) or case.call.arguments in said
+
+
+def _measured(record: JudgementRecord | ScoreRecord | DecisionRecord) -> tuple[str, float | None]:
+    """The name under which a score is listed, and its value."""
+    match record:
+        case JudgementRecord():
+            return record.model, record.probability
+        case ScoreRecord():
+            return record.monitor, record.value
+        case DecisionRecord():
+            return record.policy, record.score
+
+
+def _asked(record: JudgementRecord) -> Asked:
+    facts = record.facts
+    return Asked(record.model, record.probability, record.latency_ms, facts.input_tokens, facts.output_tokens, record.error)

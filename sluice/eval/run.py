@@ -1,0 +1,239 @@
+"""One run: the series of policies, the cases that are chosen, and playing them, in this process or in several."""
+
+import asyncio
+import gc
+import multiprocessing
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from policy.loading import load
+from policy.session.effects import SESSION_VERSION
+from protocol.config import Config, PolicyStep
+from protocol.config_faults import did_you_mean
+from protocol.dialects import DEFAULT
+from protocol.errors import PolicyFailed
+from protocol.request import DialectName
+from sluice.errors import SettingsError, StartError
+from sluice.eval import judges as judging
+from sluice.eval import wire as wires
+from sluice.eval.dataset import Case, Dataset
+from sluice.eval.play import Outcome, Series, play
+from sluice.mistakes import Finding, Mistakes
+
+Progress = Callable[[int], None]
+"""Told how many more cases are done."""
+_TOLD = 32
+_CHUNK = 256
+CONCURRENT = 8
+"""Questions that judge models are asked at once."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How cases are played; the same for each series."""
+
+    client: DialectName = DEFAULT.name
+    upstream: DialectName = DEFAULT.name
+    wire: str = wires.WHOLE
+    judge: judging.JudgeMode = "live"
+    judgements: str = ""
+    """The file of recorded judgements."""
+    keeps: bool = False
+    """Are judgements kept, to be written?"""
+    repeat: int = 1
+    jobs: int = 1
+
+
+def chosen(dataset: Dataset, *, split: str, limit: int, seed: int) -> Dataset:
+    """Return the cases of one split, and at most `limit` of them, drawn by the seed and in their order. Raises SettingsError."""
+    cases = dataset.cases
+    if split:
+        cases = tuple(case for case in cases if case.split == split)
+        if not cases:
+            there = sorted({case.split for case in dataset.cases if case.split})
+            said = f"the data has {', '.join(there)}" if there else "no case of the data has the key `split`"
+            raise SettingsError(f"--split: there is no case of the split {split!r}: {said}{did_you_mean(split, there)}")
+    if limit and limit < len(cases):
+        kept = sorted(random.Random(seed).sample(range(len(cases)), limit))
+        cases = tuple(cases[at] for at in kept)
+    return msgspec.structs.replace(dataset, cases=cases)
+
+
+def with_presets(config: Config, presets: Sequence[str]) -> Config:
+    """Return the configuration with a series for each preset, under what was asked for: NAME, or NAME:OPTION=VALUE,OPTION=VALUE.
+
+    Raises SettingsError for options of another form.
+    """
+    if not presets:
+        return config
+    made = {text: (_preset(text),) for text in presets}
+    return config.model_copy(update={"policies": {**config.policies, **made}})
+
+
+def _preset(text: str) -> PolicyStep:
+    name, _, given = text.partition(":")
+    options: dict[str, Any] = {}
+    for pair in given.split(",") if given else ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip().isidentifier() or key.strip() in ("use", "name"):
+            raise SettingsError(f"--preset: {pair!r} is no OPTION=VALUE, as in coding-agent-judged:judge=demo-judge")
+        try:
+            options[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            options[key.strip()] = value
+    return PolicyStep.model_validate({"use": "preset", "name": name, **options})
+
+
+def series_of(config: Config, name: str, search_path: Sequence[str]) -> Series:
+    """Load a series. Raises SettingsError where there is none of that name, or it cannot be loaded."""
+    if name not in config.policies:
+        known = config.policies
+        raise SettingsError(f"--policy: there is no policy {name!r} (there are {', '.join(known)}){did_you_mean(name, known)}")
+    try:
+        policies, revision = load(config.policies[name], search_path=search_path, session_version=SESSION_VERSION, config=config)
+    except PolicyFailed as error:
+        raise Mistakes("the policies", [Finding("error", ("policies", name), error.message)]) from None
+    return Series(name, policies, revision, config)
+
+
+class Played(msgspec.Struct, frozen=True):
+    """What came of a series: an outcome for each case and round, in order; seconds of the whole; judgements that were kept."""
+
+    outcomes: list[Outcome]
+    seconds: float
+    kept: list[judging.Recorded]
+
+
+def run(config: Config, name: str, search_path: Sequence[str], cases: Sequence[Case], plan: Plan, progress: Progress) -> Played:
+    """Play all cases through one series. Raises SettingsError."""
+    series = series_of(config, name, search_path)
+    rounds = [(case, repeat) for repeat in range(plan.repeat) for case in cases]
+    _warm_up(series, cases[0], plan)
+    began = time.perf_counter()
+    with _uncollected():
+        if plan.jobs > 1 and len(rounds) > 1:
+            outcomes, kept = _in_processes(config, name, search_path, rounds, plan, progress)
+        else:
+            outcomes, kept = _here(series, rounds, plan, progress)
+    return Played(outcomes, time.perf_counter() - began, kept)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for cycles only now and then, among what is new: sessions make few, and looking for them took a tenth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _warm_up(series: Series, case: Case, plan: Plan) -> None:
+    """Play a case once for nothing: the first one loads codecs and compiles patterns, which is no time of deciding."""
+    playing = play(series, case, client=plan.client, upstream=plan.upstream, wire=plan.wire)
+    judging.finish(playing, judging.Judges("off", series.config), 0)
+
+
+def _here(
+    series: Series, rounds: Sequence[tuple[Case, int]], plan: Plan, progress: Progress
+) -> tuple[list[Outcome], list[judging.Recorded]]:  # fmt: skip
+    path = Path(plan.judgements) if plan.judgements else None
+    judges = judging.Judges(plan.judge, series.config, recorded=path, keeps=plan.keeps)
+    if plan.judge == "live" and any(policy.asks for policy in series.policies):
+        return asyncio.run(_waiting(series, rounds, plan, judges, progress)), judges.kept
+    return list(_at_once(series, rounds, plan, judges, progress)), judges.kept
+
+
+def _at_once(
+    series: Series, rounds: Iterable[tuple[Case, int]], plan: Plan, judges: judging.Judges, progress: Progress
+) -> Iterator[Outcome]:  # fmt: skip
+    last = 0
+    for number, (case, repeat) in enumerate(rounds, 1):
+        playing = play(series, case, client=plan.client, upstream=plan.upstream, wire=plan.wire, repeat=repeat)
+        yield judging.finish(playing, judges, repeat)
+        if number % _TOLD == 0:
+            progress(_TOLD)
+            gc.collect(0)
+        last = number % _TOLD
+    progress(last)
+
+
+async def _waiting(
+    series: Series, rounds: Sequence[tuple[Case, int]], plan: Plan, judges: judging.Judges, progress: Progress
+) -> list[Outcome]:  # fmt: skip
+    """Play with judges that may have to be waited for: some cases at once, each place one after the other."""
+    outcomes: list[Outcome | None] = [None] * len(rounds)
+    left = iter(enumerate(rounds))
+
+    async def place() -> None:
+        for at, (case, repeat) in left:
+            playing = play(series, case, client=plan.client, upstream=plan.upstream, wire=plan.wire, repeat=repeat)
+            outcomes[at] = await judging.finish_later(playing, judges, repeat)
+            progress(1)
+            if at % _TOLD == 0:
+                gc.collect(0)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in range(CONCURRENT):
+                group.create_task(place(), name=f"place {number}")
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    finally:
+        await judges.close()
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+# --- several processes ---
+
+
+def _in_processes(
+    config: Config, name: str, search_path: Sequence[str], rounds: Sequence[tuple[Case, int]], plan: Plan, progress: Progress
+) -> tuple[list[Outcome], list[judging.Recorded]]:  # fmt: skip
+    alone = msgspec.structs.replace(plan, jobs=1)
+    given = config.model_dump_json(exclude_unset=True), name, tuple(search_path), msgspec.json.encode(alone)
+    parts = [rounds[at : at + _CHUNK] for at in range(0, len(rounds), _CHUNK)]
+    outcomes, kept = list[Outcome](), list[judging.Recorded]()
+    # not forked: the progress bar has a thread
+    spawned = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(plan.jobs, mp_context=spawned, initializer=_begin, initargs=given) as pool:
+            for raw in pool.map(_part, [msgspec.json.encode(part) for part in parts]):
+                done = msgspec.json.decode(raw, type=tuple[list[Outcome], list[judging.Recorded], str])
+                if done[2]:
+                    raise SettingsError(done[2])
+                progress(len(done[0]))
+                outcomes += done[0]
+                kept += done[1]
+    except BrokenProcessPool:
+        raise StartError("a process of --jobs ended in the middle: run with --jobs 1 to see why") from None
+    return outcomes, kept
+
+
+_mine: dict[str, Any] = {}
+"""In a process of `--jobs`: the series and the plan that it plays with."""
+
+
+def _begin(config: str, name: str, search_path: tuple[str, ...], plan: bytes) -> None:
+    series = series_of(Config.model_validate_json(config), name, search_path)
+    _mine.update(series=series, plan=msgspec.json.decode(plan, type=Plan))
+
+
+def _part(raw: bytes) -> bytes:
+    rounds = msgspec.json.decode(raw, type=list[tuple[Case, int]])
+    try:
+        with _uncollected():
+            outcomes, kept = _here(_mine["series"], rounds, _mine["plan"], lambda _: None)
+    except SettingsError as error:
+        return msgspec.json.encode(([], [], str(error)))
+    return msgspec.json.encode((outcomes, kept, ""))

@@ -1,0 +1,76 @@
+"""`sluice presets`: the series of policies that ship, and what one stands for, as text that can be copied into a configuration."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from pydantic import ValidationError
+
+from protocol.errors import PolicyFailed
+from sluice.errors import SettingsError
+from sluice.mistakes import findings
+from sluice.sentences import wrapped
+
+
+def run(name: str | None, given: Sequence[str], *, as_json: bool) -> None:
+    """Print all presets, or one with what it stands for. Raises SettingsError."""
+    import json
+
+    from policy import preset
+
+    if name is None:
+        if given:
+            raise SettingsError("--set is for one preset: name it")
+        found = [preset.preset(one) for one in preset.names()]
+        if as_json:
+            typer.echo(json.dumps([{"name": one.name, "version": one.version, "about": one.about.strip()} for one in found]))
+            return
+        for one in found:
+            typer.echo(wrapped(f"{one.name} (version {one.version}): {one.about.strip()}", sys.stdout))
+        return
+    try:
+        one = preset.preset(name)
+    except PolicyFailed as error:
+        raise SettingsError(error.message) from None
+    try:
+        series = [step.model_dump() for step in preset.expanded([_step(name, given)])]
+    except ValidationError as error:
+        said = "; ".join(finding.sentence for finding in findings(error, one.options_model(), None))
+        raise SettingsError(f"the preset {name!r}: {said}") from None
+    if as_json:
+        options = {key: option.model_dump() for key, option in one.options.items()}
+        typer.echo(json.dumps({"name": one.name, "version": one.version, "about": one.about.strip(), "options": options, "series": series}))
+        return
+    typer.echo(_shown(one, series))
+
+
+def _step(name: str, given: Sequence[str]) -> Any:
+    """The step of a configuration that `--set` stands for."""
+    import yaml
+
+    from policy import preset
+    from protocol.config import PolicyStep
+
+    options: dict[str, Any] = {}
+    for item in given:
+        key, is_one, value = item.partition("=")
+        if not is_one or not key:
+            raise SettingsError(f"--set {item!r}: write it as OPTION=VALUE")
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise SettingsError(f"--set {key}: its value is not YAML") from None
+    return PolicyStep.model_validate({"use": preset.USE, "name": name, **options})
+
+
+def _shown(one: Any, series: Sequence[dict[str, Any]]) -> str:
+    import yaml
+
+    lines = [wrapped(f"# {one.name}, version {one.version}: {one.about.strip()}", sys.stdout).replace("\n", "\n# ")]
+    for key, option in one.options.items():
+        values = f" ({', '.join(option.one_of)})" if option.one_of else ""
+        default = "required" if option.is_needed else f"default {option.default!r}"
+        lines.append(wrapped(f"# {key}{values}: {option.about} ({default})", sys.stdout).replace("\n", "\n#   "))
+    written = yaml.safe_dump({one.name: list(series)}, sort_keys=False, width=140, default_flow_style=None, allow_unicode=True)
+    return "\n".join([*lines, "policies:", *(f"  {line}" for line in written.splitlines())])
