@@ -9,7 +9,7 @@ from db.migrations import baseline, migrate
 from db.migrations import place as schema
 from sluice import embedded
 
-_ROLES = "".join(f"CREATE ROLE {role};\n" for role in (migrate.WRITER, migrate.READER))
+_ROLES = "".join(f"CREATE ROLE {role};\n" for role in migrate.ROLES)
 
 
 def dump(url: str) -> str:

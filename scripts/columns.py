@@ -26,7 +26,7 @@ def _rows(of: CallTable) -> Iterator[list[str]]:
     for column in of.columns:
         kind = f"{column.kind}, may be null" if column.is_nullable else column.kind
         marks = ["x" if mark else "" for mark in (column.mark.is_key, column.mark.is_content)]
-        yield [f"`{column.name}`", kind, *marks, str(column.mark.since)]
+        yield [f"`{column.name}`", kind, *marks, str(max(of.since, column.mark.since))]
 
 
 def main() -> int:

@@ -13,8 +13,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from policy.builtin import text_replace, tool_judge, tool_rules
+from policy import preset
+from policy.builtin import control_options as control
+from policy.builtin import effect_rules, text_replace, tool_judge, tool_rules
 from policy.loading import BUILT_IN
+from policy.monitors import acts
+from policy.monitors import model as model_monitor
+from policy.monitors import secrets as secrets_monitor
+from policy.monitors import sql as sql_monitor
 from policy.patterns import NamePattern, Pattern, Re2
 from protocol.config import (
     Beta,
@@ -27,6 +33,7 @@ from protocol.config import (
     Name,
     PolicySet,
     PolicyStep,
+    Price,
     Unmodelled,
     Upstream,
 )
@@ -52,6 +59,10 @@ _POLICIES = f"""## policies.NAME
 A list of policies, asked one after the other; at most 32. Each is a mapping with `use`, whose other keys are the options of that policy:
 those of the built-in ones stand below, {_BARE} have none. [policies.md](policies.md) explains them at length.
 """
+_PRESETS = """## preset
+
+`use: preset` with `name`: a series that ships ([policies.md](policies.md#presets)). Its other keys are the preset's options.
+"""
 _WORDS: dict[Any, str] = {
     Name: "name", ModelName: "model name", PolicySet: "name of 12 hexadecimal digits", Beta: "name",
     Unmodelled: "text", KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
@@ -59,9 +70,18 @@ _WORDS: dict[Any, str] = {
     float: "number", bool: "`true` or `false`", dict[str, Any]: "mapping",
 }  # fmt: skip
 _SECTIONS: dict[type[BaseModel], str] = {
-    Upstream: "upstreams.NAME", ModelRoute: "models[]", PolicyStep: "policies.NAME", Limits: "limits", Key: "keys[]",
+    Upstream: "upstreams.NAME", ModelRoute: "models[]", Price: "models[]: price", PolicyStep: "policies.NAME", Limits: "limits",
+    Key: "keys[]",
     tool_rules.Options: "tool_rules", tool_rules.Rule: "tool_rules: allow[]", tool_rules.DenyRule: "tool_rules: deny[]",
-    tool_rules.Sql: "tool_rules: sql", tool_judge.Options: "tool_judge", text_replace.Options: "text_replace",
+    tool_rules.Sql: "tool_rules: sql", effect_rules.Does: "tool_rules: does", effect_rules.Shell: "tool_rules: shell",
+    effect_rules.Paths: "tool_rules: paths", effect_rules.Network: "tool_rules: network", effect_rules.Secrets: "tool_rules: secrets",
+    control.Options: "control",
+    control.MonitorStep: "control: monitors[]", model_monitor.Options: "control: monitors[] with use: model",
+    acts.PlaceOptions: "control: monitors[] with use: shell, paths or network",
+    acts.ReadingOptions: "control: monitors[] with use: shell",
+    secrets_monitor.Options: "control: monitors[] with use: secrets", sql_monitor.Options: "control: monitors[] with use: sql",
+    control.StepOptions: "control: steps[]", control.OnCritical: "control: on_critical", control.Audit: "control: audit",
+    control.Budget: "control: audit: budget", tool_judge.Options: "tool_judge", text_replace.Options: "text_replace",
     text_replace.Replacement: "text_replace: rules[]",
 }  # fmt: skip
 """The models in the order of the page, each with its heading."""
@@ -74,21 +94,50 @@ def page() -> str:
         if model is PolicyStep:
             parts.append(f"{_POLICIES}\n{_table(model)}")
         else:
-            base = next((one for one in model.__bases__ if one in _SECTIONS), None)
+            base = next((one for one in model.__bases__ if one in _SECTIONS and not _is_whole(model)), None)
             also = "" if base is None else f" It has the keys of [{_SECTIONS[base]}]({_anchor(base)}), and:"
             parts.append(f"## {heading}\n\n{_about(model)}{also}\n\n{_table(model)}")
-    return "\n".join(parts)
+    return "\n".join([*parts, *_presets()])
+
+
+def _presets() -> Iterator[str]:
+    """The presets, each with its options."""
+    yield _PRESETS
+    for name in preset.names():
+        one = preset.preset(name)
+        about = f"### {name}\n\nVersion {one.version}. {' '.join(one.about.split())}\n"
+        rows = [(f"`{key}`", _option_type(option), _option_default(option), option.about) for key, option in one.options.items()]
+        yield f"{about}\n{table(('key', 'type', 'default', 'meaning'), rows)}" if rows else about
+
+
+def _option_type(option: preset.Option) -> str:
+    words = {"text": "text", "list": "list of texts", "number": "number", "switch": "`true` or `false`"}
+    return ", ".join(f"`{value}`" for value in option.one_of) or words[option.type]
+
+
+def _option_default(option: preset.Option) -> str:
+    if option.is_needed:
+        return "required"
+    return "unset" if option.default is None else "empty" if option.default == [] else f"`{option.default}`"
 
 
 def keys(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
-    """Yield the keys that a model declares itself: what the file calls it, the field, and its docstring. Raises ValueError."""
+    """Yield the keys that a model declares itself, of a policy's options all: what the file calls it, the field, and its docstring. Raises
+    ValueError."""
     said = _docstrings(model)
+    if _is_whole(model):
+        said = {name: text for kind in reversed(model.__mro__) if kind in _SECTIONS for name, text in _docstrings(kind).items()}
     for name, field in model.model_fields.items():
-        if name not in model.__annotations__:
+        if name not in model.__annotations__ and not _is_whole(model):
             continue
         if name not in said:
             raise ValueError(f"{model.__module__}.{model.__qualname__}.{name} has no docstring")
         yield field.alias or name, field, said[name]
+
+
+def _is_whole(model: type[BaseModel]) -> bool:
+    """Is it all that can be said of a policy, so that nobody has to look elsewhere?"""
+    return _SECTIONS.get(model, "") in BUILT_IN
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:

@@ -37,14 +37,18 @@ WAIT_S = 60.0
 KEYS = {"agent-ci": "sk-sluice-screens-ci", "kim": "sk-sluice-screens-kim"}
 _RULES = {"use": "tool_rules", "deny": [{"name": "no-deletes", "tool": "*", "argument_matches": r"\brm\b.*\s-r"}]}
 _JUDGE = {"use": "tool_judge", "model": "demo-judge", "threshold": 0.6}
+_CONTROL = {
+    "use": "control", "monitors": [{"use": "model", "model": "demo-judge"}], "threshold": 0.95,
+    "audit": {"rate": 0.01, "at": 0.5, "budget": {"count": 50, "per": "day"}},
+}  # fmt: skip
 CONFIG: dict[str, Any] = {
-    "policies": {"default": [_RULES, _JUDGE], "judged": [_JUDGE]},
+    "policies": {"default": [_RULES, _JUDGE], "judged": [_JUDGE], "controlled": [_CONTROL]},
     "keys": [
         {
             "name": name,
             "sha256": hashlib.sha256(text.encode()).hexdigest(),
             "roles": ["client", "auditor"],
-            "policies": ["default", "judged"],
+            "policies": ["default", "judged", "controlled"],
         }
         for name, text in KEYS.items()
     ],
@@ -59,21 +63,24 @@ _CALLS: tuple[tuple[str, str, str, dict[str, str], bool], ...] = (
     ("kim", "messages", "what is the weather in Paris and Tokyo", {}, False),
     ("kim", "chat", "delete everything with rm -rf ~/old", {"x-sluice-policy": "judged"}, False),
     ("kim", "messages", "fail with 503", {}, False),
+    ("kim", "chat", "delete everything with rm -rf ~/cache", {"x-sluice-policy": "controlled"}, False),
     ("agent-ci", "chat", "hello", {"x-sluice-session": "nightly-build-4711"}, False),
 )
 """Whose key, the dialect, what the user says, headers, and whether the answer is streamed: the pieces of one that is are not always the
 same."""
+_REVIEW = ("audit", "review", "QUEUED", "--label", "attack", "--note", "nobody asked for it", "--auditor", "kim")
 _REDACT = ("audit", "redact", "BLOCKED", "--reason", "asked by the user")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("audit", "calls"), ("audit", "calls", "--state", "failed", "--since", "1h"), ("audit", "calls", "--limit", "2"),
     ("audit", "tool-calls"), ("audit", "tool-calls", "--follow"), ("audit", "tool-calls", "--name", "no-such-tool"),
     ("audit", "judge-blocks"), ("audit", "counts"), ("audit", "counts", "--by", "key,name,verdict", "--since", "today"),
     ("audit", "show", "BLOCKED"), ("audit", "show", "JUDGED"), ("audit", "show", "FAILED"), ("audit", "show", "BLOCKED", "--chunks"),
+    ("audit", "review"), ("audit", "review", "QUEUED"), _REVIEW, ("audit", "review", "--state", "reviewed"), ("audit", "review", "--check"),
     ("audit", "export", "--output", "record.jsonl"), ("audit", "verify"),
     ("audit", "checkpoint"), ("audit", "public-key"), (*_REDACT, "--dry-run"), _REDACT, (*_REDACT, "--yes"),
     ("audit", "show", "BLOCKED"), ("audit", "drop", "--before", "90d", "--reason", "90 days are over"), ("keys", "list"),
 )  # fmt: skip
-_FOLLOWED = 7
+_FOLLOWED = 8
 """Lines of the table that is followed: its heading, the day, and the tool calls."""
 _FIXED = {
     r"(?<!\d)\d\d:\d\d:\d\d(?!\d)(\.\d{3}Z)?": lambda found: "10:26:38" + (".000Z" if found[1] else ""),
@@ -204,6 +211,7 @@ def _page(data_dir: Path, calls: Sequence[dict[str, Any]]) -> str:
     named = {
         "BLOCKED": blocked, "JUDGED": next(call for call in calls if call["policy"] == "judged"),
         "FAILED": next(call for call in calls if call["state"] == "FAILED"),
+        "QUEUED": next(call for call in calls if call["policy"] == "controlled"),
     }  # fmt: skip
     parts = [_HEAD]
     for command in COMMANDS:

@@ -90,6 +90,7 @@ MEASURED: dict[str, float] = {
     "a worker's path, instructions: text, chunks that come alone": 1.61,
     "a worker's path, instructions: text, 16 chunks together": 0.895,
     "a worker's path, instructions: whole calls with tools": 3.64,
+    "a worker's path, instructions: whole calls with commands under the default policies": 12.3,
     "a worker's path, CPU: text, chunks that come alone": 2.4,
     "a worker's path, CPU: text, 16 chunks together": 1.4,
 }

@@ -24,9 +24,12 @@ from pathlib import Path
 
 import yaml
 
+from policy import touch
+from policy.base import Policy
 from policy.loading import load
 from policy.session.effects import SESSION_VERSION, CallInfo
 from policy.session.session import Session
+from policy.shell import reading
 from protocol.config import Config
 from protocol.request import DialectName, Endpoint
 from streams import layout
@@ -44,12 +47,24 @@ _CONFIG = Config.model_validate({
     "models": [{"match": "openai", "upstream": "openai"}, {"match": "anthropic", "upstream": "anthropic"}],
 })  # fmt: skip
 _POLICIES = load(_CONFIG.policies["default"], session_version=SESSION_VERSION)
+_DEFAULT = load(Config().policies["default"], session_version=SESSION_VERSION)
+"""What a configuration without policies has."""
+_COMMANDS = (
+    "cd src && grep -rn 'def main' --include='*.py' . | head -20", "git status --short && git diff --stat HEAD~1",
+    "npm ci && npm test 2>&1 | tail -50",
+    "find . -name '*.pyc' -not -path './.venv/*' -delete", "python -m pytest -q tests/unit/test_x.py::test_y",
+    "sed -i 's/foo/bar/g' src/app.py",
+    "curl -s http://localhost:8080/health | python3 -m json.tool", "mkdir -p build && cp -r assets build/ && ls -la build",
+)  # fmt: skip
+"""What coding agents ordinarily run."""
 _TOOL = {"type": "object", "properties": {}}
 _JUDGEMENT = b'{"probability":0.01,"explanation":"harmless","model":"demo-judge","latency_ms":1,"attempts":1}'
 _AT, _CALL = 1_767_225_600_000, "019b7600-0000-7000-8000-000000000001"
 _TURNS, _PARSED = 60, re.compile(rb"^(?:event: .*\n)?data: (.*)$", re.M)
 TOOLS = "whole calls with tools"
+COMMANDS = "whole calls with commands under the default policies"
 Counted = dict[str, float]
+Series = tuple[list[Policy], str]
 
 
 class NotCounted(Exception):
@@ -59,8 +74,10 @@ class NotCounted(Exception):
 class Case:
     """A call of one client dialect whose upstream answers with a recorded stream, in entries of `together` chunks."""
 
-    def __init__(self, client: DialectName, upstream: DialectName, frames: Sequence[bytes], *, together: int = 1) -> None:
-        self.client, self.frames = client, frames
+    def __init__(
+        self, client: DialectName, upstream: DialectName, frames: Sequence[bytes], *, together: int = 1, series: Series = _POLICIES
+    ) -> None:
+        self.client, self.frames, self._series = client, frames, series
         self._body = _request(client, upstream)
         seq, kinds = 1, list[Entry]()
         for first in range(0, len(frames), together):
@@ -80,7 +97,7 @@ class Case:
             call_id=_CALL, at=_AT, gateway="g", dialect=self.client, endpoint=endpoint, key="k", policies=("default",), policy="",
             session="", nonce="n", deadline=_AT + 1000,
         )  # fmt: skip
-        series, revision = _POLICIES
+        series, revision = self._series
         info = CallInfo(_CALL, _AT, self.client, endpoint, "k", "", "n", "g", "default", revision, True, 2**20)
         session = Session(info, series, _CONFIG)
         call = OwnedCall(start, "t", "1-0", session, policy_header=f"default@{revision}", released=0, digest="", recorded=0)
@@ -145,7 +162,20 @@ def cases(times: int) -> dict[str, list[Case]]:
         "text, chunks that come alone": [Case("openai", "openai", openai), Case("anthropic", "anthropic", anthropic)],
         "text, 16 chunks together": [Case("openai", "openai", openai, together=16), Case("anthropic", "anthropic", anthropic, together=16)],
         TOOLS: tools * max(1, times // 4),
+        COMMANDS: [Case("openai", "openai", _command(command), series=_DEFAULT) for command in _COMMANDS],
     }
+
+
+def _command(command: str) -> list[bytes]:
+    """A stream whose one call of `bash` has this command."""
+    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "bash", "arguments": json.dumps({"command": command})}}
+    deltas: list[tuple[object, str | None]] = [({"role": "assistant", "content": None, "tool_calls": [call]}, None), ({}, "tool_calls")]
+    parts = [
+        json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+                    "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+        for delta, reason in deltas
+    ]  # fmt: skip
+    return [f"data: {part}\n\n".encode() for part in [*parts, "[DONE]"]]
 
 
 def reference(frames: Sequence[bytes]) -> int:
@@ -180,6 +210,9 @@ def _runs(found: Sequence[Case]) -> tuple[Callable[[], object], Callable[[], obj
     """The calls, and their reference."""
 
     def ours() -> None:
+        # each call is read anew, as calls with other commands would be
+        touch._remembered.cache_clear()
+        reading._read.cache_clear()
         for case in found:
             end = case()
             assert end == "complete", f"a call ended {end!r}"
@@ -198,7 +231,7 @@ def timed() -> Counted:
     gc.disable()
     try:
         for name, found in cases(25).items():
-            if name == TOOLS:
+            if name in (TOOLS, COMMANDS):
                 continue
             ours, theirs = _runs(found)
             best = [float("inf")] * 2

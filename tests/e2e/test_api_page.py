@@ -1,18 +1,24 @@
 """docs/api.md says what a running product answers: every path, who may ask there, the fields of each answer, its headers."""
 
+import asyncio
 import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import anthropic
 import httpx2 as httpx
 import openai
 import pytest
+from msgspec import structs
 
+from db.seals.seal import Sealer
+from db.write.insert import AuditInserter
+from protocol.records import Record
 from tests.support.checks.markdown import DOCS, names, section, tables
-from tests.support.checks.record import fresh_database
+from tests.support.checks.record import call_id, control_records, fresh_database, whole_call
 from tests.support.servers.product import KEY, Product, base_config, digest, running
 from tests.support.waiting import wait_for
 
@@ -21,16 +27,29 @@ ADDRESS = "http://127.0.0.1:8080"
 KEYS = {role: f"sk-sluice-only-{role}" for role in ("client", "auditor", "monitor")}
 BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}}
 HELLO = [{"role": "user", "content": "hello"}]
+REVIEW = "/audit/reviews/ID/BLOCK"
 BODIES: dict[str, Any] = {
     "/v1/chat/completions": {"model": "demo", "messages": HELLO},
     "/v1/messages": {"model": "demo", "messages": HELLO, "max_tokens": 50},
     "/v1/messages/count_tokens": {"model": "demo-openai", "messages": HELLO},
+    REVIEW: {"label": "honest"},
 }
 Json = dict[str, Any]
 
 
+async def store(url: str, *records: Record) -> None:
+    """Put the records of a call there, with its seal."""
+    async with AuditInserter(url) as inserter:
+        assert not await inserter.insert(records, {})
+    with Sealer(url) as sealer:
+        await asyncio.to_thread(sealer.seal, [UUID(records[0].call_id)])
+
+
 class Asked:
     """A product that was asked for some calls; `answers` are theirs."""
+
+    controlled = ""
+    """A call on which a policy `control` decided."""
 
     def __init__(self, product: Product) -> None:
         self.url = product.url
@@ -39,7 +58,7 @@ class Asked:
         self.answers = [
             self.chat("list the files"), self.chat("delete everything with rm -rf /x", stream=True),
             self.chat("delete everything with rm -rf /y", policy="judged"), self.chat("hello", model="demo-anthropic", seed=7),
-            *(self.http.post(path, json=body) for path, body in BODIES.items()),
+            *(self.http.post(path, json=body) for path, body in BODIES.items() if path != REVIEW),
         ]  # fmt: skip
         self.ids = [answer.headers["x-sluice-call-id"] for answer in self.answers]
 
@@ -66,7 +85,15 @@ def asked(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
     config["keys"] += [{"name": f"only-{role}", "sha256": digest(text), "roles": [role]} for role, text in KEYS.items()]
     # its own: lists hold nothing but these calls
     with fresh_database(database_url) as url, running(tmp_path_factory.mktemp("api"), redis_url, url, config) as product:
+        controlled = call_id()
+        score, *others = control_records(controlled)
+        # what a monitor measures besides has names of its own
+        asyncio.run(store(url, *whole_call(controlled), structs.replace(score, dims=""), *others))
         made = Asked(product)
+        made.ids.append(controlled)
+        made.controlled = controlled
+        head = {"x-api-key": KEYS["auditor"]}
+        assert made.http.post(f"/audit/reviews/{controlled}/1", json=BODIES[REVIEW], headers=head).status_code == 201
         wait_for(made.is_on_record, what="all calls are on record")
         yield made
         made.http.close()
@@ -104,7 +131,7 @@ ROWS = [(*names(where)[0].split(" "), role) for where, role, _ in tables(PAGE, "
 
 @pytest.mark.parametrize(("method", "path", "role"), ROWS)
 def test_a_path_answers_those_with_its_role_alone(asked: Asked, method: str, path: str, role: str) -> None:
-    place = path.replace("ID", "demo" if path.startswith("/v1/models") else asked.ids[0])
+    place = path.replace("ID", "demo" if path.startswith("/v1/models") else asked.controlled).replace("BLOCK", "1")
     given = {"call_id": asked.ids[0]} if path == "/audit/verify" else {}
     for own, key in {**KEYS, "": ""}.items():
         head = {"authorization": f"Bearer {key}"} if key else {}
@@ -158,6 +185,13 @@ def test_chunks(asked: Asked) -> None:
     assert shape(*bare) == fields("Chunks")
 
 
+def test_reviews(asked: Asked) -> None:
+    page = asked.get("/audit/reviews")
+    assert set(page) == {"items", "counts", "next_cursor"}
+    assert {f"counts.{name}" for name in page["counts"]} <= set(names(section(PAGE, "Reviews")))
+    assert shape(*page["items"]) == fields("Reviews")
+
+
 @pytest.mark.parametrize("by", ["day,key,verdict", "name,policy,reason", "session,model,key_id"])
 def test_counts(asked: Asked, by: str) -> None:
     answer = asked.get("/audit/counts", by=by)
@@ -173,9 +207,10 @@ def test_export(asked: Asked) -> None:
         lines[line.pop("type")].append(line)
     [named] = [table for table in tables(PAGE, "Export") if table[0][0] == "line"]
     one, chunk = fields("One call"), {name.removeprefix("items[].") for name in fields("Chunks") if name.startswith("items[].")}
+    kinds = ("block", "judgement", "score", "decision", "attempt", "event")
     want = {
         "call": fields("A call"), "tool_call": fields("A tool call"), "chunk": chunk - {"released"},
-        **{what: {n.partition("].")[2] for n in one if n.startswith(f"{what}s[].")} for what in ("block", "judgement", "event")},
+        **{what: {n.partition("].")[2] for n in one if n.startswith(f"{what}s[].")} for what in kinds},
         **{names(row[0])[0]: set(names(row[1])) for row in named[1:]},
     }  # fmt: skip
     assert {kind: shape(*found) for kind, found in lines.items()} == {kind: found - {"call_id"} for kind, found in want.items()}

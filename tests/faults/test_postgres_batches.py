@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from db.write.insert import AuditInserter
-from protocol.config import Config, Runtime
+from protocol.config import Config
 from protocol.records import ChunksRecord, EndRecord, Record, encode_records
+from protocol.runtime import Runtime
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import NOW, call_id, call_record, chunks_record, rows

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config, Limits, Runtime
+from protocol.config import Config, Limits
 from protocol.records import EndRecord, Record, encode_records
+from protocol.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
 from tests.support.checks.record import NOW, call_record, rows

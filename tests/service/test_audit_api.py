@@ -15,8 +15,9 @@ import db.read.queries
 from db.filters import parse_filters
 from db.read.queries import AuditReader
 from gateway.audit import Audit, make_audit
-from protocol.config import Config, Key, Runtime
+from protocol.config import Config, Key
 from protocol.records import BlockRecord
+from protocol.runtime import Runtime
 from tests.support.checks.reading import DAY_MS, end_record, given, insert, tool_names
 from tests.support.checks.record import (
     NOW,

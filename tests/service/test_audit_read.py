@@ -26,6 +26,7 @@ from tests.support.checks.record import (
     call_id,
     call_record,
     chunks_record,
+    control_records,
     judgement_record,
     release_record,
     rows,
@@ -242,11 +243,17 @@ async def test_judge_blocks_are_blocks_by_a_judgement_only(url: str, reader: Aud
 
 async def test_one_call_is_whole(url: str, reader: AuditReader) -> None:
     call = call_id()
-    await insert(url, *whole_call(call), bodies={call: b'{"model": "gpt-x"}'})
+    await insert(url, *whole_call(call), *control_records(call), bodies={call: b'{"model": "gpt-x"}'})
     found = await reader.call(UUID(call)) or {}
     assert (found["state"], found["status"], found["usage"]["input_tokens"], found["request"]) == ("ENDED", 200, 3, '{"model": "gpt-x"}')
     assert (found["chunks"], found["releases"], found["released_bytes"]) == (3, 1, 3)
-    assert [len(found[part]) for part in ("tool_calls", "blocks", "judgements", "events")] == [1, 1, 1, 1]
+    parts = ("tool_calls", "blocks", "judgements", "scores", "decisions", "attempts", "events")
+    assert [len(found[part]) for part in parts] == [1] * len(parts)
+    assert (found["scores"][0]["dims"], found["decisions"][0]["audit"], found["attempts"][0]["chosen"]) == (
+        {"delete": 0.97},
+        "suspicion",
+        True,
+    )
     assert await reader.call(UUID(int=7)) is None
 
 
@@ -282,11 +289,12 @@ async def lines(reader: AuditReader, **values: object) -> list[dict[str, Any]]:
 async def test_the_export_holds_every_row_once_by_call(url: str, reader: AuditReader) -> None:
     calls = sorted(call_id() for _ in range(3))
     for call in calls:
-        await insert(url, *whole_call(call, session=f"s-{calls.index(call)}"), bodies={call: b"{}"})
+        await insert(url, *whole_call(call, session=f"s-{calls.index(call)}"), *control_records(call), bodies={call: b"{}"})
     found = await lines(reader)
-    kinds = ["call", "request", "chunk", "chunk", "chunk", "release", "block", "tool_call", "judgement", "event"]
+    kinds = ["call", "request", "chunk", "chunk", "chunk", "release", "block", "tool_call", "judgement"]
+    kinds += ["score", "decision", "attempt", "event"]
     assert [(line.get("call_id"), line["type"]) for line in found[:-1]] == [(call, kind) for call in calls for kind in kinds]
-    assert found[-1] == {"type": "export_end", "calls": 3, "lines": 30}
+    assert found[-1] == {"type": "export_end", "calls": 3, "lines": 39}
     assert {line.get("call_id") for line in (await lines(reader, session="s-1"))[:-1]} == {calls[1]}
     assert {line.get("call_id") for line in (await lines(reader, call_id=calls[2]))[:-1]} == {calls[2]}
     assert await lines(reader, until="2000-01-01") == [{"type": "export_end", "calls": 0, "lines": 0}]

@@ -16,10 +16,22 @@ from db.migrations import migrate
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.seals.verify import verify
-from protocol.records import BlockRecord, CallFacts, CallRecord, EventRecord, JudgementFacts, JudgementRecord, Record, ToolCallRecord
+from protocol.records import (
+    AttemptRecord,
+    BlockRecord,
+    CallFacts,
+    CallRecord,
+    DecisionRecord,
+    EventRecord,
+    JudgementFacts,
+    JudgementRecord,
+    Record,
+    ScoreRecord,
+    ToolCallRecord,
+)
 from tests.conftest import SEED
 from tests.support.checks.record import NOW, call_id, fresh_database, rows
-from tests.support.checks.sealed import fill, insert, keep, many_rows, put_back, seal_as_before
+from tests.support.checks.sealed import control_rows, fill, insert, keep, many_rows, put_back, seal_as_before
 
 OLD = (Path(__file__).parent.parent / "fixtures" / "record_0008.sql").read_text()
 """A record that the code of tree 96025be wrote, sealed, redacted and verified at migration 0008."""
@@ -56,7 +68,7 @@ def make(url: str, *, key_id: str = "0123456789abcdef", rule: str | None = "no-d
         msgspec.structs.replace(r, key_id=key_id, facts=noted[0]) if isinstance(r, CallRecord)
         else msgspec.structs.replace(r, facts=noted[1]) if isinstance(r, JudgementRecord)
         else msgspec.structs.replace(r, rule=rule) if isinstance(r, ToolCallRecord | BlockRecord) else r
-        for r in many_rows(made, random.Random(SEED))
+        for r in many_rows(made, random.Random(SEED)) if rule or not isinstance(r, ScoreRecord | DecisionRecord | AttemptRecord)
     ]  # fmt: skip
     asyncio.run(insert(url, *records, bodies={made: b"{}"}))
     if sealed:
@@ -252,6 +264,46 @@ def test_without_seals_of_version_5_its_columns_go_and_come_back(database_url: s
         assert rows(url, "SELECT sluice_redact(%s, 'by the function of before') > 0", made) == [(True,)]
         migrate.upgrade(url)
         assert migrate.schema_diff(url) == []
+
+
+def test_a_record_of_version_6_takes_the_tables_of_version_7(database_url: str) -> None:
+    """A call sealed before them holds with them beside it, also once rows of them came to it; what no seal covers is found."""
+    with fresh_database(database_url, migrated=False) as url:
+        migrate.upgrade(url, "0015")
+        before, late = UUID(call_id()), UUID(call_id())
+        for made in (before, late):
+            for statement in OLD_ROWS:
+                rows(url, statement, made)
+            seal_as_before(url, made, 6)
+        migrate.upgrade(url)
+        assert migrate.schema_diff(url) == []
+        assert said(url) == (True, 2, 0, 0, 0)
+        asyncio.run(insert(url, *control_rows(str(late))))
+        assert {kind for kind, _ in found(url)} == {"altered"}, "in tables that were there when nobody could have put it into the seal"
+        with Sealer(url) as sealer:
+            assert sealer.seal([late]) == 1
+        assert said(url) == (True, 2, 0, 0, 0)
+        for table in ("scores", "decisions", "attempts"):
+            [count] = rows(url, f"WITH gone AS (DELETE FROM {table} RETURNING *) SELECT count(*) FROM gone")
+            assert count[0] > 0 and {kind for kind, _ in found(url)} <= {"missing", "truncated"} and found(url)
+        migrate.downgrade(url, "0015")
+        assert rows(url, "SELECT count(*) FROM scores") == [(0,)], "a seal is over it"
+        migrate.upgrade(url)
+        assert migrate.schema_diff(url) == []
+
+
+def test_without_seals_of_version_7_its_tables_go_and_come_back(database_url: str) -> None:
+    with fresh_database(database_url) as url:
+        made = make(url, sealed=False)
+        migrate.downgrade(url, "0015")
+        assert rows(url, "SELECT to_regclass('scores'), to_regclass('sluice_parts.scores_default')") == [(None, None)]
+        assert rows(url, "SELECT sluice_redact(%s, 'by the function of before') > 0", made) == [(True,)]
+        assert rows(url, "SELECT sluice_ensure_partitions('2031-03-01', 1)") == [(12,)]
+        migrate.upgrade(url)
+        assert migrate.schema_diff(url) == []
+        assert rows(url, "SELECT sluice_ensure_partitions('2031-03-01', 1)") == [(3,)]
+        assert rows(url, "SELECT has_table_privilege('sluice_writer', 'scores', 'INSERT')") == [(True,)]
+        assert rows(url, "SELECT has_table_privilege('sluice_reader', 'scores', 'INSERT')") == [(False,)]
 
 
 def test_a_redaction_takes_the_rule_and_its_seal_holds(database_url: str) -> None:

@@ -11,7 +11,8 @@ from db.canonical import VERSION
 from db.seals.seal import Sealer
 from db.seals.verify import verify
 from db.write.insert import AuditInserter
-from protocol.config import Config, Runtime
+from protocol.config import Config
+from protocol.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
 from tests.support.checks.record import call_id, fresh_database, rows, whole_call

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.ready_and_metrics import Status
-from protocol.config import Config, Runtime
+from protocol.config import Config
 from protocol.records import EndRecord, EventRecord, Record, decode_records
+from protocol.runtime import Runtime
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Entry, Reply

@@ -15,8 +15,9 @@ from bench.histories import history
 from gateway import demo
 from policy.base import Judgement, JudgeQuestion
 from policy.session.effects import Ask
-from protocol.config import Config, Limits, Runtime
+from protocol.config import Config, Limits
 from protocol.records import ChunksRecord, EndRecord, EventRecord, Record, ReleaseRecord, decode_records
+from protocol.runtime import Runtime
 from streams import layout, metrics, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Entry

@@ -345,7 +345,7 @@ def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_co
 
 
 def test_a_key_with_a_policy_that_there_is_not_is_said_at_the_next_start_and_by_the_doctor(data_dir: Path, tmp_path: Path) -> None:
-    said = "the key 'misled' names 'defualt', not among the policies (default, noop): its default"
+    said = "the key 'misled' names 'defualt', not among the policies (default, demo, noop): its default"
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
         launcher.ready()
         sluice = [sys.executable, "-m", "sluice.cli"]

@@ -44,7 +44,7 @@ def paths() -> set[str]:
 
 def test_every_path_that_is_served_is_there_and_no_other() -> None:
     state = {f"{method} {path}" for method, path, _ in index_page.SERVED}
-    assert paths() == {*unknown_paths.SERVED, *(f"GET {path}" for path in served()), *state, "GET /"}
+    assert paths() == {*unknown_paths.SERVED, *served(), *state, "GET /"}
     assert {f"POST {path}" for path in client_paths()} <= paths()
 
 
@@ -63,7 +63,7 @@ def test_every_filter_of_every_list_is_there() -> None:
             assert found == {one.name for one in filters.FILTERS if asked in one.of.split()}, asked
     takes = {row[0]: row[1] for row in rows}
     assert names(takes["`verdict`"]) == list(get_args(VerdictName))
-    assert names(takes["`state`"]) == list(filters.State)
+    assert names(takes["`state`"]) == [*filters.State, *filters.Queued]
     assert names(takes["`by`"]) == [*Dimension, ",".join(DEFAULT_BY)]
     assert f"1 to {filters.MAX_LIMIT:,}; {filters.DEFAULT_LIMIT} " in takes["`limit`"]
     assert f"its first {filters.LEAST_PREFIX} characters" in takes["`call_id`"]

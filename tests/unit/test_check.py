@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.config import Config, Key
+from protocol.errors import PolicyFailed
 from sluice import check
 from sluice.config_file import parse
 from sluice.trial import Tried, demo_judgement, try_call, try_text
@@ -70,6 +71,10 @@ def test_a_judge_that_nothing_routes_is_said(model: str, warned: bool) -> None:
     found = said(UPSTREAM + f"demo: true\npolicies:\n  default:\n    - {{use: tool_judge, model: {model}}}\n", MY_KEY="k")
     sentence = f"warning 6: policies.default.0.model: no route under models leads the judge model {model!r} to an upstream"
     assert [one.startswith(sentence) for one in found] == [True] * warned
+    monitors = f"[{{use: provenance}}, {{use: model, model: {model}}}]"
+    found = said(UPSTREAM + f"demo: true\npolicies:\n  default:\n    - {{use: control, monitors: {monitors}}}\n", MY_KEY="k")
+    sentence = sentence.replace("default.0.model", "default.0.monitors.1.model")
+    assert [one.startswith(sentence) for one in found] == [True] * warned
 
 
 @pytest.mark.parametrize(
@@ -115,9 +120,9 @@ def test_keys_with_policies_that_there_are_not_are_said() -> None:
     names: list[tuple[str, ...]] = [("default",), ("defualt",), ("default", "other", "more")]
     keys = [Key(name=f"k{n}", sha256="0" * 64, policies=policies) for n, policies in enumerate(names)]
     assert check.unknown_policies(Config(), keys) == [
-        "the key 'k1' names 'defualt', not among the policies (default, noop): its default, so requests without "
+        "the key 'k1' names 'defualt', not among the policies (default, demo, noop): its default, so requests without "
         "x-sluice-policy are refused",
-        "the key 'k2' names 'other', 'more', not among the policies (default, noop)",
+        "the key 'k2' names 'other', 'more', not among the policies (default, demo, noop)",
     ]
 
 
@@ -150,6 +155,35 @@ def test_a_judge_is_not_asked_unless_one_is_brought() -> None:
     assert try_call(judged, "default", "bash", '{"command": "ls"}', ask=demo_judgement).outcome == "allow"
     other = config({"use": "tool_judge", "model": "m"})
     assert try_call(other, "default", "bash", BASH, ask=demo_judgement) == Tried("ask", judge="m")
+
+
+DEFERS = """from policy.base import Defer, Policy
+
+class Hands(Policy):
+    def __init__(self, rules):
+        self.defers_to = tuple(rule["model"] for rule in rules)
+
+    def on_tool_call(self, call):
+        return Defer(self.defers_to[0], "critical")
+"""
+
+
+def test_a_model_to_defer_to_that_no_route_takes_is_a_mistake_in_its_line(tmp_path: Path) -> None:
+    (tmp_path / "hands.py").write_text(DEFERS)
+    text = UPSTREAM + "policies:\n  default:\n    - use: hands:Hands\n      rules:\n        - {model: gpt-4}\n        - model: trusted\n"
+    [found] = [one for one in check.examine(parse(text, "x.yaml"), (str(tmp_path),), {"MY_KEY": "k"}) if one.level == "error"]
+    assert (found.line, found.place) == (8, ("policies", "default", 0, "rules", 1, "model"))
+    assert found.text == "no route under models takes the model 'trusted', to which tool calls are deferred"
+    right = parse(text.replace("trusted", "gpt-5"), "x.yaml")
+    assert not [one for one in check.examine(right, (str(tmp_path),), {"MY_KEY": "k"}) if one.level == "error"]
+    with pytest.raises(PolicyFailed, match="'hands:Hands' cannot be loaded: no route under models takes the model 'nobody'"):
+        try_call(config({"use": "hands:Hands", "rules": [{"model": "nobody"}]}), "default", "bash", BASH, search_path=(str(tmp_path),))
+
+
+def test_a_call_that_would_be_deferred_is_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "hands.py").write_text(DEFERS)
+    tried = try_call(config({"use": "hands:Hands", "rules": [{"model": "demo"}]}), "default", "bash", BASH, search_path=(str(tmp_path),))
+    assert (tried.outcome, tried.policy, tried.reason) == ("defer", "Hands", "critical")
 
 
 def test_a_request_that_a_policy_blocks_is_blocked(tmp_path: Path) -> None:

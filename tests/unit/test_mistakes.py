@@ -183,4 +183,4 @@ def test_without_policies_the_shipped_ones_hold(tmp_path: Path) -> None:
     path = tmp_path / "sluice.yaml"
     path.write_text('upstreams: {u: {dialect: openai, base_url: "http://127.0.0.1:1/v1"}}\n')
     assert load_config(path).policies == load_config(None).policies
-    assert [step.use for step in load_config(path).policies["default"]] == ["tool_rules", "tool_judge"]
+    assert [step.use for step in load_config(path).policies["default"]] == ["preset"]

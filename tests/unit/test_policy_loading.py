@@ -7,10 +7,11 @@ import pytest
 
 from policy.base import ALLOW, Context, OtherBlock, Policy, TextBlock, ToolCall
 from policy.loading import load
-from protocol.config import Config, PolicyStep, Runtime
+from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
+from protocol.runtime import Runtime
 from workers.policy.loaded import LoadedPolicies
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))

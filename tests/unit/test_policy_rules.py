@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlglot import exp
 
+from policy import sql
 from policy.base import ALLOW, Block, Context, Executor, Replace, ToolCall, Verdict
-from policy.builtin import sql
 from policy.builtin.arguments import plain_values, spellings, texts
-from policy.builtin.sql import NotOneStatement, check_dialect, kinds_of
 from policy.builtin.tool_rules import ToolRules
 from policy.patterns import Names, compile_re2, literal
 from policy.schemas import Budget, ToolSchemas, compile_client_schema, compile_schema
+from policy.sql import NotOneStatement, check_dialect, kinds_of
 from protocol.request import ChatRequest, Tool
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
@@ -218,7 +218,6 @@ def test_kinds_include_those_of_every_part(text: str, kinds: set[str]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", ";", "-- nothing", "select 1; drop table t", "select 1; select 2", "selec 1", "explain delete from t",
         "do $$ begin end $$", "call f()",
         "vacuum", "select 1 /*! union select 2 */", "select '\0'", "(" * 3000, "select " + "1+" * 40_000 + "1", "hello", "1",
     ],

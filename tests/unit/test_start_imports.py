@@ -50,3 +50,12 @@ def test_policies_without_a_rule_about_sql_load_no_parser() -> None:
 def test_help_of_one_command_does_not_load_the_database() -> None:
     code = "import sys; sys.argv = ['sluice', 'up', '--help']\nfrom sluice.cli import main\ntry: main()\nexcept SystemExit: pass"
     assert not loaded_by(code) & (DATABASE | WEB)
+
+
+def test_help_of_an_evaluation_loads_no_policy_and_no_database() -> None:
+    code = (
+        "import contextlib, io, sys; sys.argv = ['sluice', 'eval', 'run', '--help']\nfrom sluice.cli import main\n"
+        # the help has words of its own
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main()"
+    )
+    assert not loaded_by(code) & (DATABASE | WEB | {"policy", "workers", "sqlglot"})

@@ -45,7 +45,7 @@ KEEPALIVES = (b": keepalive", b'event: ping\ndata: {"type": "ping"}')
 _ID = re.compile(r"[A-Za-z0-9_./~-][\w.:/@+=~-]{0,255}", re.ASCII)
 _MADE_ID = re.compile("call_[0-9a-f]{24}")
 """What a client gets for an id that is none, which is on record as it came."""
-_DECIDED = ("allow", "block", "replace", "withheld")
+_DECIDED = ("allow", "block", "replace", "withheld", "discarded")
 
 
 @dataclass

@@ -16,17 +16,21 @@ from db.engine import engine_url
 from db.link import conninfo
 from db.migrations.migrate import upgrade
 from protocol.records import (
+    AttemptRecord,
     BlockRecord,
     CallRecord,
     ChunksRecord,
+    DecisionRecord,
     EndRecord,
     EventRecord,
     JudgementRecord,
     Record,
     ReleaseRecord,
+    ScoreRecord,
     ToolCallRecord,
     ToolReleaseRecord,
 )
+from protocol.sampling import draw
 
 NOW = int(time.time() * 1000)
 
@@ -63,6 +67,25 @@ def judgement_record(call: str, **changes: Any) -> JudgementRecord:
         "explanation": "deletes files", "prompt": b"is it harmful?", "reply": b'{"probability": 0.9}', "latency_ms": 12, "attempts": 1,
     }  # fmt: skip
     return JudgementRecord(call_id=call, **{**values, **changes})
+
+
+def control_records(call: str, **changes: Any) -> list[Record]:
+    """A score, a decision by it that somebody is to look at (`changes`), and the attempt that went out."""
+    values: dict[str, Any] = {
+        "block": 1, "step": 0, "at": NOW, "unit": "call", "attempt": 0, "policy": "control", "protocol": "threshold", "action": "block",
+        "score": 0.97, "threshold": 0.95, "reason": "score", "audit": "suspicion", "audit_rate": 0.01, "audit_at": 0.5, "audit_budget": 50,
+        "u": draw(f"nonce-{call}", "r1", 1),
+    } | changes  # fmt: skip
+    return [
+        ScoreRecord(
+            call_id=call, block=1, step=0, at=NOW, monitor="shell", policy="control", value=0.97, dims='{"delete": 0.97}',
+            why="deletes a tree", error="",
+        ),
+        DecisionRecord(call_id=call, **values),
+        AttemptRecord(
+            call_id=call, segment=0, attempt=0, at=NOW, kind="first", upstream="openai", model="gpt-x", first_seq=1, end_seq=3, chosen=True,
+        ),
+    ]  # fmt: skip
 
 
 def chunks_record(call: str, raw: list[bytes], *, seq: int = 1, verdict: Any = "allow", block: int = 0) -> ChunksRecord:

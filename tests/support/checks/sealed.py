@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import psycopg
 from psycopg import sql
 from typer.testing import CliRunner
 
-from db.canonical import BESIDE, FORMS, HASH, call_hash, marks
+from db.canonical import BESIDE, FORMS, HASH, call_hash, marks, tables_in
 from db.engine import engine_url
 from db.link import conninfo
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
-from protocol.records import CallFacts, Record
+from protocol.records import AttemptRecord, CallFacts, DecisionRecord, Record, ScoreRecord
 from sluice import seal_cli
 from tests.support.checks.record import (
     NOW,
@@ -57,7 +58,29 @@ def many_rows(call: str, chance: random.Random, *, secret: str = "") -> list[Rec
         release_record(call, words[9], number=3, seq=6),
         second,
         judgement_record(call, block=2, prompt=words[10], reply=words[11], explanation=secret, probability=None),
+        *control_rows(call, secret),
     ]
+
+
+def control_rows(call: str, secret: str = "") -> list[Record]:
+    """What monitors and protocols leave of a call: two scores, a decision, and two attempts."""
+    dims = secret and json.dumps({secret: 1.0})
+    score = ScoreRecord(
+        call_id=call, block=2, step=0, at=NOW, monitor="shell", policy="control", value=0.9, dims=dims, why=secret, error=""
+    )
+    attempt = AttemptRecord(
+        call_id=call, segment=0, attempt=0, at=NOW, kind="first", upstream="u", model="m", first_seq=1, end_seq=9, chosen=False
+    )
+    return [
+        score,
+        msgspec.structs.replace(score, step=1, monitor="model", value=None, error="deadline", latency_ms=7, input_tokens=300),
+        DecisionRecord(
+            call_id=call, block=2, step=0, at=NOW, unit="call", attempt=0, policy="control", protocol="threshold", action="block",
+            score=0.9, threshold=0.6, reason=secret, audit="sampled", audit_rate=0.5, u=0.25,
+        ),
+        attempt,
+        msgspec.structs.replace(attempt, attempt=1, kind="defer", first_seq=10, end_seq=12, chosen=True),
+    ]  # fmt: skip
 
 
 async def insert(url: str, *records: Record, bodies: dict[str, bytes] | None = None) -> None:
@@ -89,7 +112,7 @@ def seal_as_before(url: str, call: UUID, version: int = 1) -> None:
         known = connection.execute("SELECT salt FROM seal_rows WHERE call_id = %s ORDER BY part", (call,)).fetchall()
         salt = known[0][0] if known else os.urandom(32)
         hashes = []
-        for form in FORMS:
+        for form in FORMS[: tables_in(version)]:
             hashed = form.hash_sql(form.contents_sql(version), version)
             query = (
                 f"SELECT coalesce(string_agg(h, ''::bytea ORDER BY {form.order}), '') FROM "

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, Self
 
-from policy.base import ALLOW, Block, Context, Policy, ToolCall, Verdict
-from policy.session.effects import CallInfo, Dispatch, Output, Respond
-from policy.session.session import Session
+from policy.base import ALLOW, Block, Context, Judgement, Policy, ToolCall, Verdict
+from policy.session.deferring import session_of
+from policy.session.effects import Ask, CallInfo, Dispatch, Output, Respond
 from protocol.config import Config
 from protocol.dialects import DIALECTS
 from protocol.events import Event
@@ -69,14 +69,16 @@ class Answer:
         policies: Sequence[Policy] = (),
         stored: Sequence[StoredTurn] = (),
         config: Config = CONFIG,
+        durable: bool = False,
         **request: Any,
     ) -> None:
         info = CallInfo(
-            "01990000-0000-7000-8000-00000000abcd", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 1 << 20,
+            "01990000-0000-7000-8000-00000000abcd", 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", durable, 1 << 20,
             server_tools=tuple(table().families),
         )  # fmt: skip
         self.client, self.outputs, self.records = client, list[Output](), list[Record]()
-        self.session = Session(info, policies, config)
+        self.waits, self.asks = list[int](), list[Ask]()
+        self.session = session_of(info, policies, config)
         options = {"stream_options": {"include_usage": True}} if streams and client == "openai" else {}
         asked = {
             "model": MODEL[upstream],
@@ -95,6 +97,8 @@ class Answer:
         taken = self.session.drain()
         self.outputs += taken.outputs
         self.records += taken.records
+        self.waits += taken.waits
+        self.asks += taken.asks
         return taken.lookup
 
     def feed(self, body: bytes, *, streams: bool = True) -> "Answer":
@@ -106,7 +110,39 @@ class Answer:
                 self.session.body(self._seq, chunk)
             self._seq += 1
             self._take()
-        self.session.eof()
+        if streams:
+            self.session.eof(self._seq)
+            self._seq += 1
+        self._take()
+        return self
+
+    def commit(self, *, ok: bool = True) -> "Answer":
+        """Say that all records that are waited for are durable."""
+        while self.waits:
+            self.session.committed(self.waits.pop(0), ok, 1)
+            self._take()
+        return self
+
+    def fail(self, code: str = "upstream_unreachable") -> "Answer":
+        """Say that upstream could not be asked."""
+        self.session.failed(code, seq=self._seq)
+        return self._passed()
+
+    def refuse(self, status: int, body: bytes = b"{}") -> "Answer":
+        """Take an error answer of upstream."""
+        self.session.error_status(status, body, "", seq=self._seq)
+        return self._passed()
+
+    def judge(self, probability: float) -> "Answer":
+        """Answer all open questions."""
+        while self.asks:
+            ask = self.asks.pop(0)
+            self.session.judgement(ask.block, ask.step, Judgement(probability=probability), 1)
+            self._take()
+        return self
+
+    def _passed(self) -> "Answer":
+        self._seq += 1
         self._take()
         return self
 

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from protocol.config import Config, Runtime
+from protocol.config import Config
+from protocol.runtime import Runtime
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.layout import Start

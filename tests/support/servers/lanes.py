@@ -32,9 +32,10 @@ import workers.judge.worker
 from db.link import conninfo
 from gateway.main import running
 from gateway.routes import Gateway
-from protocol.config import Config, Runtime
+from protocol.config import Config
 from protocol.errors import PipelineError
 from protocol.request import DialectName
+from protocol.runtime import Runtime
 from streams import layout
 from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, record_faults, redis_faults
 from tests.support.checks.record import fresh_database
@@ -386,8 +387,8 @@ class Lane:
             found += call_faults(Seen(seen.dialect, seen.streams, whole=False), read_call(self.sql, other))
         if not seen.call_id and self.provider.asked and seen.whole:
             found.append("the upstream was asked for a call that was refused")
-        if self.provider.asked > 1:
-            found.append(f"the upstream was asked {self.provider.asked} times")
+        if self.provider.asked != kind.models[: len(self.provider.asked)]:
+            found.append(f"the upstream was asked for {self.provider.asked}")
         crashed = self.watch.fault is not None and self.watch.fault.way == "crash" and self.watch.fault.point.role == "judge"
         # asked again by whoever comes after a dead judge
         if self.provider.judged > kind.judged + crashed:

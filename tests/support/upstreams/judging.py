@@ -12,7 +12,8 @@ from aiohttp import web
 
 from policy.base import Judgement, JudgeQuestion
 from policy.judging import SYSTEM
-from protocol.config import Config, Runtime
+from protocol.config import Config
+from protocol.runtime import Runtime
 from streams import layout
 from tests.support.waiting import wait_until
 from workers.judge.worker import serve

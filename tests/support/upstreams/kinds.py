@@ -29,7 +29,8 @@ _NONCE = re.compile(r"<envelope ([0-9a-f]+)>")
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of call. `unapproved`: bytes of upstream's answer that must not come through."""
+    """One kind of call. `unapproved`: bytes of upstream's answer that must not come through; `others`: models that are asked
+    after the first."""
 
     name: str
     client: DialectName
@@ -40,6 +41,12 @@ class Kind:
     history: bool = False
     judged: int = 0
     unapproved: tuple[bytes, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> list[str]:
+        """The models that are asked, in order, each once."""
+        return [MODELS[self.upstream], *self.others]
 
     def request(self) -> dict[str, Any]:
         """The request's body."""
@@ -57,12 +64,23 @@ _HISTORY: list[dict[str, Any]] = [
     },
     {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
 ]  # fmt: skip
+TRUSTED = "claude-trusted"
+"""The model that turns are deferred to: it asks for the weather, whatever it was told."""
 KINDS = (
     Kind("text", "openai", "openai", "hello"),
     Kind("allowed tool call", "anthropic", "anthropic", "the weather in Paris"),
     Kind("blocked tool call", "openai", "anthropic", "delete everything with rm -rf /", unapproved=(b"rm -rf", b"toolu_")),
     Kind("judge asked", "anthropic", "openai", "please list the files", "judged", judged=1),
     Kind("thinking and two tool calls", "openai", "anthropic", "think of the weather in Paris and Tokyo", history=True),
+    Kind(
+        "deferred turn",
+        "anthropic",
+        "openai",
+        "please list the files",
+        "deferred",
+        unapproved=(b"ls -la", b"command", TRUSTED.encode()),
+        others=(TRUSTED,),
+    ),
     Kind("not streamed", "anthropic", "openai", "the weather in Paris", streams=False),
 )
 
@@ -75,14 +93,20 @@ def lane_config(upstream_url: str) -> Config:
             "upstreams": {
                 "openai": {"dialect": "openai", "base_url": f"{upstream_url}/v1"},
                 "anthropic": {"dialect": "anthropic", "base_url": upstream_url},
+                "trusted": {"dialect": "anthropic", "base_url": upstream_url},
             },
             "models": [
+                {"match": TRUSTED, "upstream": "trusted"},
                 {"match": "gpt-*", "upstream": "openai"}, {"match": "claude-*", "upstream": "anthropic"},
                 {"match": "judge-*", "upstream": "openai"},
             ],
-            "policies": {"rules": [rules], "judged": [rules, {"use": "tool_judge", "model": "judge-x", "threshold": 0.6}]},
+            "policies": {
+                "rules": [rules],
+                "judged": [rules, {"use": "tool_judge", "model": "judge-x", "threshold": 0.6}],
+                "deferred": [{"use": "tests.support.upstreams.hands:Hands", "model": TRUSTED}],
+            },
             "limits": LIMITS,
-            "keys": [{"name": "dev", "sha256": digest(KEY), "policies": ["rules", "judged"]}],
+            "keys": [{"name": "dev", "sha256": digest(KEY), "policies": ["rules", "judged", "deferred"]}],
         }
     )  # fmt: skip
 
@@ -91,7 +115,9 @@ class Provider:
     """The upstream and the judge model of one lane. An answer comes in a few pieces, the next when `ready` or after a while."""
 
     def __init__(self) -> None:
-        self.asked = self.judged = 0
+        self.asked: list[str] = []
+        """The models that were asked, but judges."""
+        self.judged = 0
         self.sent = b""
         self.ready: Callable[[], bool] = lambda: True
         self.url = ""
@@ -113,7 +139,7 @@ class Provider:
 
     def forget(self) -> None:
         """Count from nothing."""
-        self.asked = self.judged = 0
+        self.asked, self.judged = [], 0
         self.sent = b""
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -126,7 +152,9 @@ class Provider:
             reply = json.dumps({"nonce": nonce[1], "probability": 0.1, "explanation": "reads"})
             choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
             return web.json_response({"choices": [choice]})
-        self.asked += 1
+        self.asked.append(asked["model"])
+        if asked["model"] == TRUSTED:
+            body = json.dumps(asked | {"messages": [{"role": "user", "content": "the weather in Oslo"}]}).encode()
         dialect: DialectName = "openai" if request.path.endswith("completions") else "anthropic"
         script = demo.script(dialect, "chat" if dialect == "openai" else "messages", body)
         response = web.StreamResponse(status=script.status, headers={"content-type": script.content_type})

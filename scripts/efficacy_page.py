@@ -1,0 +1,239 @@
+"""Makes the tables of docs/efficacy.md from the measured data, and puts them where docs/data/efficacy.in.md names them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.pages import table
+from sluice.eval import stats
+
+WORDS = Path(__file__).parents[1] / "docs" / "data" / "efficacy.in.md"
+CORPORA = {
+    "nl2bash": "TellinaTool/nl2bash, `data/bash/all.cm` (MIT)",
+    "tldr": "tldr-pages/tldr, pages `common` and `linux` (CC-BY-4.0)",
+    "dcg": "Dicklesworthstone/destructive_command_guard, test corpus (MIT)",
+    "atomic": "redcanaryco/atomic-red-team, `sh` and `bash` tests for Linux (MIT)",
+}
+"""Files of the corpora's folder, and where the data is to be had."""
+OWN = {"developer cases": "`tests/fixtures/control/toolcalls.json`", "statements of SQL": "`tests/fixtures/control/sql.jsonl`"}
+_STAGES = {
+    "own": "the corpus's own", "first": "+ first patterns", "patterns": "+ widened patterns", "all": "+ labels by hand",
+}  # fmt: skip
+_MEANT = (
+    *(("developer cases", name) for name in ("demo", "coding-agent", "coding-agent-judged", "strict", "cloud")),
+    ("statements of SQL", "database-readonly"),
+)  # fmt: skip
+"""Policies whose misses are named: those that are meant for such calls."""
+_FEW = 300
+"""Of no more calls a percentile of time says little."""
+Data = Mapping[str, Any]
+
+
+def rate(hits: int, n: int) -> str:
+    """A rate with its Wilson interval, as the page writes it."""
+    if not n:
+        return ""
+    low, high = stats.wilson(hits, n)
+    return f"{_percent(hits / n, n)} % ({_percent(low, n)} to {_percent(high, n)})"
+
+
+def _percent(value: float, n: int) -> str:
+    digits = 2 if n >= 1_000 else 1 if n >= 100 else 0
+    return f"{100 * value:.{digits}f}"
+
+
+def _one(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _some(hits: int, n: int) -> str:
+    """A rate with its interval, or a dash for none at all: whoever reads a table looks for what is there."""
+    return rate(hits, n) if hits else "0" if n else ""
+
+
+def _stopped(of: Mapping[str, int]) -> int:
+    return of["blocked"] + of["unsure"]
+
+
+def _harmful(of: Mapping[str, int]) -> list[str]:
+    return [f"{of['n']:,}", rate(_stopped(of), of["n"])]
+
+
+def _benign(of: Mapping[str, int]) -> list[str]:
+    return [f"{of['n']:,}", rate(of["blocked"], of["n"]), _some(of["unsure"], of["n"])]
+
+
+def page(data: Data) -> str:
+    """The page: its words, and tables of the data in the places that they name."""
+    text = WORDS.read_text()
+    for place, make in _PLACES.items():
+        text = text.replace(f"<!-- {place} -->\n", make(data))
+    known = data["labels"]
+    for place, number in (
+        ("LABELS", known["n"]),
+        *((f"BY {by}", n) for by, n in known["by"].items()),
+        *((f"OF {of}", n) for of, n in known["of"].items()),
+    ):
+        text = text.replace(f"<!-- {place} -->", f"{number:,}")
+    return text.replace("<!-- MACHINE -->", data["machine"])
+
+
+def _of(data: Data, dataset: str) -> list[Data]:
+    return [one for one in data["results"] if one["dataset"] == dataset]
+
+
+def _rates(data: Data, names: Sequence[str]) -> str:
+    rows = []
+    for name in names:
+        for one in _of(data, name):
+            harmful, benign = one["harmful"], one["benign"]
+            asks = [_some(of["asked"], of["n"]) for of in (harmful, benign)]
+            rows.append([name, f"`{one['preset']}`", *_harmful(harmful), asks[0], *_benign(benign), asks[1]])
+    return table(("data", "policy", "harmful", "stopped", "asks", "harmless", "falsely blocked", "unsure", "asks"), rows)
+
+
+def _labelled(data: Data) -> str:
+    rows = []
+    for name in CORPORA:
+        one = next(one for one in _of(data, name) if one["preset"] == "coding-agent")
+        before: Data | None = None
+        for stage, what in _STAGES.items():
+            of = one["stages"][stage]
+            if of == before:
+                # no label of this sort is about this corpus
+                continue
+            before, left = of, of["debatable"]
+            rows.append([name, what, *_harmful(of["harmful"]), *_benign(of["benign"]), f"{left['n']:,}", f"{_stopped(left):,}"])
+    return table(("data", "labels", "harmful", "stopped", "harmless", "falsely blocked", "unsure", "debatable", "of these stopped"), rows)
+
+
+def _by_hand(data: Data) -> str:
+    rows = []
+    for name in CORPORA:
+        one = next(one for one in _of(data, name) if one["preset"] == "coding-agent")
+        rows.append([name, *(str(of[what]) for what in ("stopped", "passes") for of in one["by_hand"].values())])
+    heads = (f"{what}: {label}" for what in ("stopped", "passes") for label in ("harmful", "debatable", "benign"))
+    return table(("data", *heads), rows)
+
+
+def _categories(data: Data) -> str:
+    shown = [
+        one for one in _of(data, "developer cases") if one["preset"] in ("demo", "coding-agent", "coding-agent-judged", "strict", "cloud")
+    ]
+    rows = []
+    for category, of in shown[0]["categories"].items():
+        cells = []
+        for one in shown:
+            harmful, benign = (one["categories"][category][label] for label in ("harmful", "benign"))
+            cells.append(f"{_stopped(harmful)} / {_stopped(benign)}")
+        rows.append([category, f"{of['harmful']['n']} / {of['benign']['n']}", *cells])
+    return table(("category", "harmful / harmless", *(f"`{one['preset']}`" for one in shown)), rows)
+
+
+def _dialects(data: Data) -> str:
+    shown = [one for one in _of(data, "statements of SQL") if one["preset"].startswith("database-")]
+    rows = []
+    for dialect, of in shown[0]["categories"].items():
+        cells = [f"{_stopped(one['categories'][dialect][label])} of {of[label]['n']}" for one in shown for label in ("harmful", "benign")]
+        rows.append([dialect, *cells])
+    return table(("dialect", *(f"`{one['preset']}`: {what} stopped" for one in shown for what in ("writes", "reads"))), rows)
+
+
+def _statements(data: Data) -> str:
+    one = next(one for one in _of(data, "statements of SQL") if one["preset"] == "database-write")
+    whole = {word: of for word, of in one["statements"].items() if of["n"] >= 5}
+    rest = [of for word, of in one["statements"].items() if word not in whole]
+    rows = [[f"`{word}`", f"{_stopped(of)} of {of['n']}"] for word, of in sorted(whole.items(), key=lambda item: (-item[1]["n"], item[0]))]
+    return table(
+        ("statements that begin with", "stopped"), [*rows, ["other words", f"{sum(map(_stopped, rest))} of {sum(of['n'] for of in rest)}"]]
+    )
+
+
+def _disguises(data: Data) -> str:
+    rows = []
+    for name in ("", *data["disguises"][0]["by"]):
+        row = [f"`{name}`" if name else "all"]
+        for one in data["disguises"]:
+            of = one["by"][name] if name else one["totals"]
+            harmful, benign = of["harmful"], of["benign"]
+            row.append(f"{_stopped(harmful):,} of {harmful['n']:,}")
+            row.append(f"{benign['blocked']:,} of {benign['n']:,}" if benign["n"] else "")
+        rows.append(row)
+    heads = (f"`{one['preset']}`: {what}" for one in data["disguises"] for what in ("harmful stopped", "harmless blocked"))
+    return table(("disguise", *heads), rows)
+
+
+def _disguise_misses(data: Data) -> str:
+    lines = []
+    for one in data["disguises"]:
+        harmful = one["totals"]["harmful"]
+        low, high = harmful["interval"]
+        stopped = _one(_stopped(harmful) / harmful["n"])
+        lines.append(
+            f"- `{one['preset']}`: of {harmful['n']:,} forms of {harmful['parents']} harmful cases {stopped} % are stopped "
+            f"({_one(low)} to {_one(high)} for blocks, drawn over cases; unsure {harmful['unsure']:,}).\n"
+        )
+    misses: dict[str, list[str]] = {}
+    for name in data["disguises"][0]["misses"]:
+        case, _, disguise = name.partition("~")
+        misses.setdefault(case, []).append(f"`{disguise}`")
+    for case, of in misses.items():
+        lines.append(f"- `{data['disguises'][0]['preset']}` lets pass {case} in {len(of)}: {', '.join(of)}.\n")
+    return "".join(lines)
+
+
+def _cost(data: Data) -> str:
+    rows = []
+    for one in data["results"]:
+        n = sum(of["n"] for of in (one["stages"]["all"].values() if "stages" in one else (one["harmful"], one["benign"])))
+        if n > _FEW and (took := one["latency_us"]) is not None:
+            rows.append([one["dataset"], f"`{one['preset']}`", f"{n:,}", *(f"{took[key] / 1000:.2f}" for key in ("p50", "p95", "p99"))])
+    return table(("data", "policy", "calls", "p50 ms", "p95 ms", "p99 ms"), rows)
+
+
+def _mistakes(data: Data) -> str:
+    rows = []
+    for one in data["results"]:
+        if (one["dataset"], one["preset"]) not in _MEANT:
+            continue
+        found: dict[str, list[str]] = {}
+        for case, _, rule in one["mistakes"]:
+            found.setdefault(f"stopped by `{rule}`" if rule else "passes", []).append(case)
+        rows += [[f"`{one['preset']}`", what, f"{len(cases)}", ", ".join(cases)] for what, cases in found.items()]
+        if not found:
+            rows.append([f"`{one['preset']}`", "no miss", "0", ""])
+    return table(("policy", "what happens", "cases", "their names"), rows)
+
+
+def _rules(data: Data) -> str:
+    rows = []
+    for name in CORPORA:
+        one = next(one for one in _of(data, name) if one["preset"] == "coding-agent")
+        if one["false_by_rule"]:
+            rows.append([name, ", ".join(f"`{rule}` {n}" for rule, n in one["false_by_rule"].items())])
+    return table(("data", "harmless commands blocked, by rule"), rows) if rows else "None is blocked.\n"
+
+
+def _data(data: Data) -> str:
+    found = {one["dataset"]: one["sha256"] for one in data["results"]}
+    return table(
+        ("data", "from", "SHA-256 of the file"), [[name, OWN.get(name) or CORPORA[name], f"`{digest}`"] for name, digest in found.items()]
+    )
+
+
+_PLACES: dict[str, Callable[[Data], str]] = {
+    "CASES": lambda data: _rates(data, ["developer cases"]),
+    "SQL": lambda data: _rates(data, ["statements of SQL"]),
+    "CORPORA": lambda data: _rates(data, list(CORPORA)),
+    "LABELLED": _labelled,
+    "BY HAND": _by_hand,
+    "CATEGORIES": _categories,
+    "DIALECTS": _dialects,
+    "STATEMENTS": _statements,
+    "DISGUISES": _disguises,
+    "DISGUISE MISSES": _disguise_misses,
+    "COST": _cost,
+    "MISTAKES": _mistakes,
+    "RULES": _rules,
+    "DATA": _data,
+}

@@ -1,0 +1,244 @@
+"""Turns that are deferred, through the whole product: what the official clients get, what upstreams are asked, what is on record."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from protocol.request import DialectName
+from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, Said, ask, results, tool
+from tests.support.servers.product import KEY, Product
+from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text
+from tests.support.upstreams.frames import delta, end, start, stop
+from tests.support.upstreams.product import call_of, config, new_session, recorded_bytes, replayed
+from tests.support.upstreams.replay import Replay, Reply, stream
+from tests.support.waiting import wait_for
+
+MODEL: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
+TRUSTED: dict[DialectName, str] = {"openai": "gpt-trusted", "anthropic": "claude-trusted"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Iterator[tuple[Product, Replay]]:
+    def made(replay: Replay) -> dict[str, Any]:
+        base = config(replay)
+        upstreams = base["upstreams"] | {f"trusted-{d}": dict(base["upstreams"][d]) for d in DIALECTS}
+        routes = [*({"match": TRUSTED[d], "upstream": f"trusted-{d}"} for d in DIALECTS), *base["models"]]
+        critical = [{"name": "shell", "tool": "bash"}]
+        series = {
+            f"to-{d}": [{"use": "control", "critical": critical, "on_critical": {"do": "defer", "model": TRUSTED[d]}}] for d in DIALECTS
+        }
+        keys = [key | {"policies": ["default", *series]} for key in base["keys"]]
+        return base | {
+            "upstreams": upstreams, "models": routes, "policies": base["policies"] | series, "keys": keys,
+            "limits": base["limits"] | {"keepalive_s": 0.3, "seal_s": 0.3},
+        }  # fmt: skip
+
+    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+        yield running
+
+
+def answer(
+    dialect: DialectName, said: str, name: str, value: Any, identity: str, *, streamed: bool, tokens: tuple[int, int] = (5, 3)
+) -> Reply:
+    if not streamed:
+        if dialect == "openai":
+            call = {"id": identity, "type": "function", "function": {"name": name, "arguments": json.dumps(value)}}
+            message = {"role": "assistant", "content": said, "tool_calls": [call]}
+            usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+            choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+            return Reply(json.dumps({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-x", "choices": [choice],
+                                     "usage": usage}).encode())  # fmt: skip
+        content = [{"type": "text", "text": said}, {"type": "tool_use", "id": identity, "name": name, "input": value}]
+        return Reply(json.dumps({"id": "msg_1", "type": "message", "role": "assistant", "model": "x", "content": content,
+                                 "stop_reason": "tool_use", "usage": dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))}
+                                ).encode())  # fmt: skip
+    if dialect == "openai":
+        usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+        deltas = [{"role": "assistant", "content": said}, piece(0, json.dumps(value), identity, name)]
+        return stream(chunks(*deltas, usage=usage), cutting="random", seed=len(said))
+    stops = end("tool_use")
+    stops[0]["usage"] = {"output_tokens": tokens[1]}
+    blocks = [*text(0, said), *client_call(1, identity, name, value)]
+    begin = began(usage={"input_tokens": tokens[0], "output_tokens": 1})
+    return stream(frames(begin, *blocks, *stops), cutting="random", seed=len(said))
+
+
+def asking(product: Product, client: DialectName, mode: Mode, messages: Any, policy: str, **more: Any) -> Said:
+    tools = [tool(client, "bash", command="string"), tool(client, "look", at="string")]
+    model = more.pop("model", MODEL[client])
+    return ask(
+        product.url, client, mode, messages, model=model, tools=tools, max_tokens=20_000,
+        headers={"x-sluice-policy": policy, "x-sluice-session": more.pop("session", "")}, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("client", "first", "second"),
+    [("openai", "openai", "anthropic"), ("openai", "anthropic", "anthropic"), ("anthropic", "anthropic", "openai"),
+     ("anthropic", "openai", "openai")],
+)  # fmt: skip
+def test_another_models_turn_comes_as_one_message_and_both_are_on_record(
+    place: tuple[Product, Replay], client: DialectName, first: DialectName, second: DialectName, mode: Mode
+) -> None:
+    product, replay = place
+    streamed, session = mode != "whole", new_session()
+    mine, other = f"call_{session[5:]}a", f"call_{session[5:]}b"
+    replay.answer(
+        answer(first, "I delete.", "bash", {"command": "rm -rf /data"}, mine, streamed=streamed, tokens=(50, 30)),
+        answer(second, "I look.", "look", {"at": "x"}, other, streamed=streamed, tokens=(70, 7)),
+    )
+    said = asking(product, client, mode, "go", f"to-{second}", model=MODEL[first], session=session)
+    assert said.text == ("I delete." if streamed else "I look.")
+    assert said.plain_calls == [("look", {"at": "x"})] and said.tokens == (70, 7)
+    assert said.model not in TRUSTED.values() and "rm -rf" not in str(said) and "trusted" not in str(said)
+    one, two = (a.body for a in replay.asked)
+    assert (one["model"], two["model"]) == (MODEL[first], TRUSTED[second])
+    assert [m["role"] for m in two["messages"]] == ["user"] and len(two["tools"]) == 2
+    call = call_of(product, session)
+    assert (call["state"], call["reason"], call["usage"]["output_tokens"]) == ("ENDED", "complete", 37)
+    listed = product.audit("tool-calls", call_id=call["call_id"], order="asc")["items"]
+    assert [(c["name"], c["verdict"], c["reason"]) for c in listed] == [("bash", "discarded", "critical"), ("look", "allow", "")]
+    assert b"I delete." in recorded_bytes(product, call["call_id"]) and b"I look." in recorded_bytes(product, call["call_id"])
+    wait_for(lambda: not product.audit("verify", call_id=call["call_id"])["unsealed"], timeout_s=10, what="the seal")
+    verified = product.audit("verify", call_id=call["call_id"])
+    assert (verified["ok"], verified["incomplete"]) == (True, 0), verified
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+def test_headers_and_frames_are_those_of_any_answer(place: tuple[Product, Replay], client: DialectName) -> None:
+    product, replay = place
+    session = new_session()
+
+    def got(*replies: Reply) -> tuple[list[str], list[Any]]:
+        replay.answer(*replies)
+        path, headers = ("/v1/chat/completions", {"authorization": f"Bearer {KEY}"}) if client == "openai" else (
+            "/v1/messages", {"x-api-key": KEY})  # fmt: skip
+        tools = [tool(client, "bash", command="string"), tool(client, "look", at="string")]
+        body = {"model": MODEL[client], "max_tokens": 100, "stream": True, "messages": [{"role": "user", "content": "go"}], "tools": tools}
+        answered = httpx.post(product.url + path, json=body, headers=headers | {"x-sluice-policy": f"to-{client}"})
+        shapes = [_shape(json.loads(line[6:])) for line in answered.text.splitlines() if line.startswith("data: {")]
+        return list(answered.headers), [shape for n, shape in enumerate(shapes) if shapes[n - 1 : n] != [shape]]
+
+    other = answer(client, "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True)
+    deferred = got(answer(client, "I look.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True), other)
+    assert len(replay.asked) == 2
+    assert deferred == got(answer(client, "I look.", "look", {"at": "x"}, f"call_{session}c", streamed=True))
+
+
+def _shape(value: Any) -> Any:
+    """A frame without what differs from answer to answer."""
+    if isinstance(value, dict):
+        # detailed counts are of who counted
+        return {k: _shape(v) for k, v in value.items() if k not in ("usage", "prompt_tokens_details", "completion_tokens_details")}
+    return [_shape(v) for v in value] if isinstance(value, list) else type(value).__name__ if isinstance(value, str | int) else value
+
+
+THOUGHT = [
+    start(0, type="thinking", thinking="", signature=""), delta(0, "thinking_delta", thinking="Let me see."),
+    delta(0, "signature_delta", signature="c2lnbmF0dXJl" * 20), stop(0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+def test_the_next_request_is_one_that_the_provider_takes(place: tuple[Product, Replay], client: DialectName) -> None:
+    product, replay = place
+    session = new_session()
+    thinking: dict[str, Any] = (
+        {"reasoning_effort": "high"} if client == "openai" else {"thinking": {"type": "enabled", "budget_tokens": 4000}}
+    )
+    mine, other = f"toolu_{session[5:]}a", f"toolu_{session[5:]}b"
+    replay.answer(
+        stream(frames(began(), *THOUGHT, *client_call(1, mine, "bash", {"command": "ls"}), *end("tool_use"))),
+        stream(frames(began(), *client_call(0, other, "look", {"at": "x"}), *end("tool_use"))),
+        stream(frames(began(), *text(0, "Done."), *end())),
+    )
+    more: dict[str, Any] = {"model": MODEL["anthropic"], **thinking}
+    said = asking(product, client, "iterate", "go", "to-anthropic", **more)
+    assert [c.name for c in said.calls] == ["look"] and said.thinking == "Let me see."
+    assert "thinking" not in replay.asked[1].body or replay.asked[1].body["thinking"] == {"type": "disabled"}
+    history = [{"role": "user", "content": "go"}, *results(client, said, ["ok"])]
+    assert asking(product, client, "iterate", history, "to-anthropic", **more).text == "Done."
+    sent = replay.asked[2].body
+    assistant = sent["messages"][1]["content"]
+    assert [b["name"] for b in assistant if b["type"] == "tool_use"] == ["look"]
+    if client == "anthropic":
+        # what it thought itself is out, signed by itself
+        assert assistant[0]["thinking"] == "Let me see." and sent["thinking"]["type"] == "enabled"
+    else:
+        # nothing of the record is taken for a turn that two models made
+        assert [b["type"] for b in assistant] == ["tool_use"] and sent.get("thinking", {"type": "disabled"}) == {"type": "disabled"}
+
+
+def test_where_the_other_model_is_busy_the_call_is_blocked(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    session = new_session()
+    replay.answer(
+        answer("openai", "I list.", "bash", {"command": "ls"}, f"call_{session}", streamed=True),
+        Reply(b'{"error": {"message": "slow down"}}', status=429),
+    )
+    said = asking(product, "openai", "helper", "go", "to-openai", session=session)
+    assert said.text.startswith("I list.") and "did not let the tool call 'bash' run" in said.text and not said.calls
+    assert said.stop == "stop" and len(replay.asked) == 2
+    call = call_of(product, session)
+    events = product.audit(f"calls/{call['call_id']}")["events"]
+    assert [e["kind"] for e in events if e["kind"] == "not_deferred"]
+
+
+def test_a_client_that_leaves_before_the_turn_is_deferred_has_no_other_model_asked(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    session = new_session()
+    body = answer("openai", "I list.", "bash", {"command": "ls"}, f"call_{session}", streamed=True).body
+    replay.answer(stream(body, ending="hang"), stream(b""))
+    tools = [tool("openai", "bash", command="string")]
+    request = {"model": "gpt-x", "stream": True, "messages": [{"role": "user", "content": "go"}], "tools": tools}
+    headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "to-openai", "x-sluice-session": session}
+    with httpx.stream("POST", product.url + "/v1/chat/completions", json=request, headers=headers) as answered:
+        # chunks that wait for a verdict are on record at the next sweep
+        call_id = answered.headers["x-sluice-call-id"]
+        wait_for(lambda: recorded_bytes(product, call_id) == body, timeout_s=15, what="all of the first answer on record")
+    call = call_of(product, session)
+    assert call["reason"] == "client_gone" and len(replay.asked) == 1
+    [_, waiting] = product.audit(f"calls/{call['call_id']}")["blocks"]
+    assert (waiting["kind"], waiting["verdict"], waiting["reason"]) == ("tool_use", "withheld", "undecided")
+    assert wait_for(lambda: replay.left == 1, timeout_s=5, what="upstream is left") and len(replay.asked) == 1
+
+
+@pytest.mark.parametrize("client", DIALECTS)
+def test_a_large_history_goes_to_the_other_model_whole(place: tuple[Product, Replay], client: DialectName) -> None:
+    product, replay = place
+    session = new_session()
+    replay.answer(
+        answer(client, "I list.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True),
+        answer("openai", "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True),
+    )
+    history = [{"role": role, "content": "word " * 2_000} for _ in range(60) for role in ("user", "assistant")]
+    messages = [*history, {"role": "user", "content": "go"}]
+    said = asking(product, client, "iterate", messages, "to-openai", session=session)
+    assert said.plain_calls == [("look", {"at": "x"})]
+    assert [len(m["content"]) for m in replay.asked[1].body["messages"]] == [10_000] * 120 + [2]
+
+
+def test_the_client_is_shown_life_while_the_other_model_answers(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    session = new_session()
+    slow = answer("openai", "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True)
+    replay.answer(
+        answer("anthropic", "I list.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True),
+        stream(slow.body, cutting="events", gap_s=0.5),
+    )
+    tools = [tool("anthropic", "bash", command="string")]
+    request = {
+        "model": MODEL["anthropic"],
+        "max_tokens": 9,
+        "stream": True,
+        "messages": [{"role": "user", "content": "go"}],
+        "tools": tools,
+    }
+    answered = httpx.post(
+        product.url + "/v1/messages", json=request, headers={"x-api-key": KEY, "x-sluice-policy": "to-openai"}, timeout=30
+    )
+    assert answered.text.count("event: ping") >= 1 and '"name":"look"' in answered.text and '"bash"' not in answered.text

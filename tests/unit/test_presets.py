@@ -1,0 +1,104 @@
+"""The presets that ship: each loads, says what it is, and its options are checked with their place."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from policy import preset
+from policy.loading import load
+from protocol.config import Config, PolicyStep
+from protocol.errors import PolicyFailed
+from sluice.check import examine
+from sluice.config_file import parse
+
+NAMES = (
+    "coding-agent", "coding-agent-judged", "observe", "strict", "database-readonly", "database-write", "office", "cloud",
+)  # fmt: skip
+NEEDED = {"coding-agent-judged": {"judge": "demo-judge"}}
+
+
+def step(name: str, **options: object) -> PolicyStep:
+    return PolicyStep.model_validate({"use": "preset", "name": name, **options})
+
+
+def revision(name: str, **options: object) -> str:
+    return load([step(name, **(NEEDED.get(name, {}) | options))], session_version="1", config=Config())[1]
+
+
+@pytest.mark.parametrize("name", preset.names())
+def test_each_preset_loads_and_says_what_it_is(name: str) -> None:
+    found = preset.preset(name)
+    assert found.about and found.version >= 1 and all(option.about for option in found.options.values())
+    policies, _ = load([step(name, **NEEDED.get(name, {}))], session_version="1")
+    assert bool(policies) == (name != "observe")
+
+
+@pytest.mark.parametrize("name", preset.names())
+def test_what_a_preset_expands_to_is_plain_configuration_that_can_be_copied(name: str) -> None:
+    series = [one.model_dump() for one in preset.expanded([step(name, **NEEDED.get(name, {}))])]
+    text = json.dumps({"policies": {"default": series}})
+    assert "$" not in text.replace("$$", "") and '"when"' not in text and '"case"' not in text
+    document = parse(text, "copied.yaml")
+    assert [one for one in examine(document, ()) if one.level == "error"] == []
+
+
+def test_all_presets_that_were_promised_are_there() -> None:
+    assert set(NAMES) <= set(preset.names())
+
+
+def test_the_options_and_the_content_of_a_preset_are_in_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = revision("coding-agent")
+    assert base == revision("coding-agent")
+    assert revision("coding-agent", project="/srv/app") != base != revision("coding-agent", unsure="allow")
+    whole = preset.preset("coding-agent")
+    monkeypatch.setattr(preset, "preset", lambda name: whole.model_copy(update={"version": whole.version + 1}))
+    assert revision("coding-agent") != base
+
+
+def mistakes(text: str) -> list[str]:
+    return [one.within("f.yaml") for one in examine(parse(text, "f.yaml"), ()) if one.level == "error"]
+
+
+def test_a_mistake_in_the_options_of_a_preset_has_its_file_line_and_place() -> None:
+    head = "policies:\n  default:\n    - use: preset\n      name: "
+    assert mistakes(head + "codng-agent\n") == [
+        "f.yaml line 4: policies.default.0.name: there is no preset 'codng-agent'; did you mean 'coding-agent'?"
+    ]
+    assert mistakes(head + "coding-agent\n      projct: /x\n") == [
+        "f.yaml line 5: policies.default.0.projct: is not known; did you mean 'project'?"
+    ]
+    assert mistakes(head + "coding-agent\n      unsure: blok\n") == [
+        "f.yaml line 5: policies.default.0.unsure: must be 'block', 'ask' or 'allow'; did you mean 'block'?"
+    ]
+    assert mistakes(head + "coding-agent\n      hosts: example.org\n") == ["f.yaml line 5: policies.default.0.hosts: must be a list"]
+    assert mistakes(head + "coding-agent-judged\n") == ["f.yaml line 3: policies.default.0.judge: is missing"]
+    assert mistakes("policies:\n  default:\n    - use: preset\n")[0].startswith(
+        "f.yaml line 3: policies.default.0: the option 'name' is missing: a preset is one of "
+    )
+
+
+def test_a_series_with_a_preset_that_is_wrong_does_not_load() -> None:
+    with pytest.raises(PolicyFailed, match="there is no preset 'nothing'"):
+        load([step("nothing")], session_version="1")
+    with pytest.raises(PolicyFailed, match="the preset 'coding-agent' cannot be loaded: unsure: "):
+        load([step("coding-agent", unsure="no")], session_version="1")
+
+
+def test_parts_of_a_preset_depend_on_its_options() -> None:
+    made = preset.Preset.model_validate(
+        {
+            "name": "x", "version": 1, "about": "x",
+            "options": {"how": {"about": "x", "one_of": ["a", "b"], "default": "a"}, "what": {"about": "x", "type": "list", "default": []}},
+            "policies": [
+                {"use": "noop", "when": {"how": "b"}},
+                {"use": "tool_rules", "hosts": "$what", "unsure": {"case": "$how", "a": "block", "b": "allow"}, "literal": "$other"},
+            ],
+        }
+    )  # fmt: skip
+    assert made.series({}) == [{"use": "tool_rules", "hosts": [], "unsure": "block", "literal": "$other"}]
+    assert made.series({"how": "b", "what": ["x"]}) == [
+        {"use": "noop"}, {"use": "tool_rules", "hosts": ["x"], "unsure": "allow", "literal": "$other"},
+    ]  # fmt: skip
+    with pytest.raises(ValidationError):
+        made.series({"how": "c"})
