@@ -53,7 +53,8 @@ class SqlMonitor(Monitor):
             return Score(self.name, None, error=TOO_MANY)
         if not texts:
             return None
-        dialect = dialect_of_tool(call.name) if self.options.dialect == ANY else self.options.dialect
+        said = self.options.dialect
+        dialect = dialect_of_tool(call.name) if said == ANY else said
         dims: dict[str, float] = {}
         for text in texts:
             reading = read_sql(text.text, dialect)
