@@ -94,7 +94,8 @@ class Command(msgspec.Struct, frozen=True):
     """Names of the commands around it, outermost first: `sudo`, `timeout`, `xargs`, `bash`."""
     cwd: Word | None = None
     """Where it runs, if a `cd` before it says so."""
-    place: Literal["here", "container", "remote"] = "here"
+    place: Literal["here", "container", "remote", "image"] = "here"
+    """`image`: a container that is made for it and sees no folder, process or device of this machine."""
     host: str = ""
     """Of a `remote` command."""
     programs: tuple[Program, ...] = ()

@@ -147,7 +147,9 @@ def _loaded(name: str, value: Word, found: Found) -> None:
         and re.search(r"-M\w|-r|--require|--import|-javaagent|-e\b", text)
         and re.search(r"/", text)
     ):
-        found.add("execute", "unknown", f"{name}={text}")
+        files = re.findall(r"\S*/[^\s=]+", text)
+        is_own = files and all(found.place(Word(file.rpartition("=")[2])).scope == "project" for file in files)
+        found.add("execute", "project" if is_own else "unknown", f"{name}={text}")
 
 
 def _prints_environment(command: Command, args: Args, found: Found) -> None:

@@ -14,7 +14,7 @@ from policy.shell.many import fd, find, parallel, xargs
 from policy.shell.programs import LANGUAGES, SHELLS, after
 from policy.shell.state import Call, Out, base_name, texts
 from policy.shell.values import HOME, UNKNOWN, Field, glob_text, is_known
-from policy.shell.wrapping import CONTAINERS, Wrap, after_options, behind, in_container, wrap_of
+from policy.shell.wrapping import CONTAINERS, Wrap, after_options, behind, in_container, is_alone, wrap_of
 
 MAX_WRAPPERS = 24
 _MAX_ITEMS = 16
@@ -418,7 +418,7 @@ def container(machine: Machine, call: Call) -> Out:
     """`docker exec`, `docker run`: what runs there runs in a container."""
     place = machine.emit(call)
     fields, entry = in_container(call)
-    inside = replace(call, place="container")
+    inside = replace(call, place="image" if is_alone(call) else "container")
     if entry:
         fields = [Field(entry), *fields]
     if not fields:

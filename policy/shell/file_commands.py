@@ -250,7 +250,8 @@ def _rsync(command: Command, args: Args, found: Found) -> None:
             found.add("delete", scope, target.known, wide=scope != "unknown" or any("empty" in word.known for word in sources))
     else:
         for word in remote:
-            found.reach(word)
+            name = word.known.rpartition("/")[2]
+            found.downloads += [(found.place(Word(path)).path, found.reach(word)) for path in (target.known, f"{target.known}/{name}")]
         if sources:
             found.write(target)
             if any(flag.startswith("--del") for flag in args.flags):

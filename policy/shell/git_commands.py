@@ -60,11 +60,20 @@ def _git(command: Command, args: Args, found: Found) -> None:
     if handler is not None:
         handler(rest, [word.known for word in words[1:]], found)
     for name, value in rest.values:
-        if name in ("--upload-pack", "--receive-pack", "--exec") and value.known not in ("git-upload-pack", "git-receive-pack"):
+        # of `rebase` it is a command for this machine, which stands in the list by itself
+        if (
+            verb != "rebase"
+            and name in ("--upload-pack", "--receive-pack", "--exec")
+            and value.known not in ("git-upload-pack", "git-receive-pack")
+        ):
             found.add("execute", "unknown", value.known)
 
 
 def _setting(name: str, value: str, found: Found) -> None:
+    if name.lower() == "core.hookspath" and found.place(Word(value)).scope == "project" and not value.startswith(("/", ".git/")):
+        # the project's own, as its makefile is
+        found.add("execute", "project", value)
+        return
     if _NO_TLS.fullmatch(name):
         if value.lower() in ("false", "0", "no", "off"):
             found.add("defence", "unknown", f"{name}={value}")
@@ -312,4 +321,10 @@ def _hub(command: Command, args: Args, found: Found) -> None:
         found.add("execute", "listed", " ".join(args.texts[2:]))
 
 
-HANDLERS: dict[str, Handler] = {"git": _git, "gh": _hub, "glab": _hub, "hub": _git}
+def _copy(command: Command, args: Args, found: Found) -> None:
+    """`hg clone URL`, `svn checkout URL FOLDER`."""
+    if args.operands and args.texts[0] in ("clone", "checkout", "co", "export", "branch"):
+        _clone(Args(args.flags, args.values, args.operands[1:]), args.texts[1:], found)
+
+
+HANDLERS: dict[str, Handler] = {**dict.fromkeys("hg svn bzr jj fossil".split(), _copy), "git": _git, "gh": _hub, "glab": _hub, "hub": _git}

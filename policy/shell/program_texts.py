@@ -78,8 +78,11 @@ _DECODED = re.compile(
 )
 _REMOTE_CODE = re.compile(
     r"\b(?:exec|eval|compile|Function|instance_eval|load|loadstring|include|require|do)\s*\(?[^\n;]{0,160}(?:urlopen|urllib|requests\.get|"
-    r"httpx\.get|fetch\s*\(|http\.get|Net::HTTP|URI\.open|open\(\s*[\"']https?|file_get_contents\(\s*[\"']https?|LWP|https?://)"
+    r"httpx\.get|fetch\s*\(|http\.get|Net::HTTP|URI\.open|open\(\s*[\"']https?|file_get_contents\(\s*[\"']https?|LWP|https?://)|"
+    r"(?:\bfetch\s*\(|\bhttps?['\")]*\.get|urlopen)[^\n]{0,200}(?<![.\w])(?:eval|exec|Function)\s*[(,)]|"
+    r"\bimport\b[^\n;]{0,80}[\"']https?://"
 )
+_EVALUATES = re.compile(r"(?<![.\w])(?:exec|eval|compile|Function|instance_eval|loadstring)\s*\(?\s*\$?(\w{1,40})")
 _READS = re.compile(
     r"(?:\bopen|\bFile\.(?:read|open|readlines|binread)|\bIO\.read|\breadFile(?:Sync)?|\bcreateReadStream|"
     r"\bfile_get_contents|\bfopen|\breadfile|\bio\.open|\bio\.lines|\bFile\.foreach|\bDeno\.read\w+|\bread_text|\bshow_source|"
@@ -222,7 +225,8 @@ def effects_of_code(
         code.add("process", "system", "all processes", wide=True)
     if _DECODED.search(code.text):
         code.add("execute", "unknown", "decoded text")
-    if (remote := _REMOTE_CODE.search(code.text)) is not None:
+    fetched = (found for found in code.some(_EVALUATES) if "://" in (value := code.variables.get(found[1], "")) or _FETCHES.search(value))
+    if (remote := _REMOTE_CODE.search(code.text) or next(fetched, None)) is not None:
         scopes = [host.scope for host in hosts_in(code.text, listed)] or ["unknown"]
         code.add("execute", "other" if "other" in scopes else scopes[0], remote[0])
     return CodeReading(tuple(code.effects), tuple(code.unsure))

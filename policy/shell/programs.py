@@ -32,6 +32,8 @@ _OPTION_VALUES = {
     "python": "WXmQ", "perl": "ImMCDx", "ruby": "IrCEKWFT", "node": "r", "php": "dcztS", "lua": "l", "awk": "FvfilE", "sed": "fl",
     "sql": "hUdpPutDSF", "vim": "TuUirwWS",
 }  # fmt: skip
+_MODULES = frozenset("pip uv pipx poetry pdm pytest tox nox twine ansible awscli httpie".split())
+"""Modules of Python that are programs of the same name."""
 _MAX_RUNS = 32
 _FIRST_IS_TEXT = ("awk", "sed")
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
@@ -157,6 +159,8 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
                 at += 1 if is_attached else 2
                 continue
             if taking and taking == len(text) - 1:
+                if language == "python" and text[taking] == "m" and call.at(at + 1) in _MODULES:
+                    return machine.dispatch(machine, call.inner([Field(call.at(at + 1)), *words[at + 2 :]], name))
                 if (text[taking] == "f" and language in _FIRST_IS_TEXT) or (text[taking] == "m" and language == "python"):
                     has_text = True
                     found += files(machine, language, [call.at(at + 1)]) if text[taking] == "f" else []

@@ -41,7 +41,7 @@ class Call:
     """The file that it reads, if its input is one."""
     is_root: bool = False
     wrappers: tuple[str, ...] = ()
-    place: Literal["here", "container", "remote"] = "here"
+    place: Literal["here", "container", "remote", "image"] = "here"
     host: str = ""
 
     def at(self, place: int) -> str:
