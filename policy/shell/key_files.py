@@ -29,7 +29,7 @@ _LOGINS = frozenset("ssh scp sftp autossh mosh sshfs rsync age rage ansible ansi
 """Who takes such a key behind `-i`."""
 _TEXTS = frozenset("jq gojq jaq yq".split())
 """Whose first operand is no path, besides those whose table says so."""
-MAX_WORDS = 400
+MAX_WORDS = 300
 """Words that are looked at in all commands of one text: some 10 milliseconds."""
 _MAX_CHARS = 4_096
 _OPENED = re.compile(r"(?:^|[\s'\"(<=,@])((?:~|/)[^\s'\"\\;)}]{2,400})")
@@ -53,7 +53,7 @@ def add_given(command: Command, found: Found, left: list[int]) -> None:
             pass
         elif has_text and not text.startswith("-"):
             has_text = False
-        elif _may_be_path(word, text):
+        elif _may_be_path(word, text, command.cwd is not None):
             left[0] -= 1
             if left[0] < 0:
                 found.unsure.append("size: more paths than are looked at")
@@ -66,12 +66,13 @@ def add_given(command: Command, found: Found, left: list[int]) -> None:
     _add_listed(command, found)
 
 
-def _may_be_path(word: Word, text: str) -> bool:
+def _may_be_path(word: Word, text: str, is_elsewhere: bool) -> bool:
     if len(text) > _MAX_CHARS or "\n" in text or (word.text is None and not (text or word.outputs)):
         return False
     if "://" in text:
         return text[:6].lower() in ("file:/", "fileb:")
-    return "." in text or "/" in text or text.startswith("~") or word.outputs != () or not text.startswith("-")
+    # looking at a path takes its time, and most words that are none look like this
+    return any(sign in text for sign in "./~_") or word.outputs != () or (is_elsewhere and not text.startswith("-"))
 
 
 def _add(word: Word, text: str, found: Found) -> None:
