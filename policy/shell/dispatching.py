@@ -80,7 +80,8 @@ def dispatch(machine: Machine, call: Call) -> Out:
     if first.is_glob and text not in ("[", "[["):
         return globbed(machine, call)
     if text in machine.functions:
-        out = machine.function(text, call)
+        out = machine.function(text, replace(call, stdin=machine.read_around(call.redirs, call.stdin)))
+        machine.write_around(call.redirs, out)
         if not machine.is_child and not call.wrappers:
             return out
         # A wrapper or a child may not know the function: then the program of that name runs.
