@@ -13,6 +13,7 @@ from policy.shell.machine import Machine
 from policy.shell.many import fd, find, parallel, xargs
 from policy.shell.programs import LANGUAGES, SHELLS, after
 from policy.shell.state import Call, Out, base_name, texts
+from policy.shell.told import cmake, told
 from policy.shell.values import HOME, UNKNOWN, Field, glob_text, is_known
 from policy.shell.wrapping import CONTAINERS, Wrap, after_options, behind, in_container, is_alone, wrap_of
 
@@ -105,6 +106,7 @@ def dispatch(machine: Machine, call: Call) -> Out:
 
 def plain_or_more(machine: Machine, call: Call, name: str) -> Out:
     """Run a command by its name."""
+    call = told(machine, call, name)
     if call.assigns:
         run_variables(machine, call, call.assigns)
     builtin = BUILTINS.get(name)
@@ -317,6 +319,8 @@ def wrapped(machine: Machine, call: Call, name: str, wrap: Wrap) -> Out:
             return machine.unknown_output(place)
     if (wrap.is_joined and "-x" not in options and "--exec" not in options) or is_shell:
         return run_joined(machine, around, inner, name)
+    if name in ("strace", "ltrace"):
+        run_values(machine, call, [text[1:] for text in after(texts(call.fields[1:]), "-o") if text.startswith("|")], name)
     if name == "capsh":
         return programs.shell(machine, around.inner([Field("sh"), *inner], name))
     return dispatch(machine, around.inner(inner, name))
@@ -478,7 +482,7 @@ SPECIAL: dict[str, Callable[[Machine, Call], Out]] = {
     "env": env, "genv": env, "busybox": busybox, "toybox": busybox, "su": su, "runuser": su, "flock": flock, "ssh": ssh,
     "autossh": ssh, "mosh": ssh, "dbclient": ssh, "sshpass": behind_dashes, "watchexec": behind_dashes,
     "gnome-terminal": behind_dashes, "xargs": xargs, "gxargs": xargs, "find": find, "gfind": find, "fd": fd, "fdfind": fd,
-    "parallel": parallel, "git": git, "script": script, "gdb": programs.debugger, "tar": programs.tar, "gtar": programs.tar,
+    "parallel": parallel, "git": git, "script": script, "gdb": programs.debugger, "cmake": cmake, "tar": programs.tar, "gtar": programs.tar,
     "bsdtar": programs.tar, "make": programs.make, "gmake": programs.make, "at": programs.later, "batch": programs.later,
     "crontab": programs.later, "tmux": programs.terminal, "screen": programs.terminal,
     "npx": programs.package_runner, "npm": programs.package_runner,

@@ -138,6 +138,7 @@ class _Text:
             key_files.add_given(command, found, self.words_left)
         self._by_path(command, found)
         self._unpacked(command, found)
+        file_commands.in_place(command, found)
         built(command, found, self._source_scopes)
         if comes_from_elsewhere(command):
             copied(command, found)
