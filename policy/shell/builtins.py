@@ -58,7 +58,13 @@ def declare(machine: Machine, call: Call) -> Out:
             variables.exported.add(name)
     place = machine.emit(replace(call, assigns=assigns))
     run_environment(machine, call, assigns[len(call.assigns) :])
-    return Out("", [place])
+    return _printed(machine, call, place)
+
+
+def _printed(machine: Machine, call: Call, place: int) -> Out:
+    """Without a name, or with `-p`, they print the variables that there are."""
+    words = texts(call.fields[1:])
+    return machine.unknown_output(place) if "-p" in words or all(word.startswith("-") for word in words) else Out("", [place])
 
 
 def unset(machine: Machine, call: Call) -> Out:
@@ -78,7 +84,8 @@ def set_arguments(machine: Machine, call: Call) -> Out:
     at = next((place for place, word in enumerate(words) if word == "--" or not word.startswith(("-", "+"))), None)
     if at is not None and not (at and words[at - 1] in ("-o", "+o")):
         machine.variables.arguments = words[at + (words[at] == "--") :]
-    return Out("", [machine.emit(call)])
+    place = machine.emit(call)
+    return Out("", [place]) if words else machine.unknown_output(place)
 
 
 def shift(machine: Machine, call: Call) -> Out:
@@ -223,7 +230,7 @@ def call_back(machine: Machine, call: Call) -> Out:
     """`mapfile -C`, `compgen -C`: commands that they call."""
     words = texts(call.fields[1:])
     at = words.index("-C") + 1 if "-C" in words else len(words)
-    return run_text(machine, call, words[at], "argument", is_child=False) if at < len(words) else Out("", [machine.emit(call)])
+    return run_text(machine, call, words[at], "argument", is_child=False) if at < len(words) else machine.unknown_output(machine.emit(call))
 
 
 def read_lines(machine: Machine, call: Call) -> Out:

@@ -241,6 +241,12 @@ _CLOUD_VALUED = tuple("--profile --region --output --query --project --format --
 """Options of clouds' commands that take a value."""
 
 
+_KEEPS = re.compile(
+    r"secrets?|env|envs|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam|vars?|variables?|parameters?|credentials?"
+)
+"""Words of commands that are for keys and settings of what runs there."""
+
+
 def _cloud(command: Command, args: Args, found: Found) -> None:
     """`aws`, `gcloud`, `az` and their like: verbs say what is done."""
     texts = [word.known for word in args_of(command, _CLOUD_VALUED).operands]
@@ -251,6 +257,8 @@ def _cloud(command: Command, args: Args, found: Found) -> None:
     # the last words are names of things, the first ones nouns and verbs
     verbs = texts[:5]
     found.add("network", "listed", " ".join(texts[:2]))
+    if not any(_KEEPS.fullmatch(part) for text in (*texts[:2], *flags) for part in re.split(r"[-:=]", text)[:5]):
+        found.sends.append(("unknown", joined, True))
     if command.name not in ("aws", "gcloud", "az"):
         service(command, found)
     if texts[:1] in (["s3"], ["storage"], ["cp"], ["rsync"], ["mv"], ["rm"]) or command.name in (

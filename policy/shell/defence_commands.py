@@ -4,7 +4,7 @@ import re
 
 from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
-from policy.shell.found import Found, Handler
+from policy.shell.found import SECRET_NAME, Found, Handler
 
 
 def _iptables(command: Command, args: Args, found: Found) -> None:
@@ -173,11 +173,9 @@ def _loaded(name: str, value: Word, found: Found) -> None:
 def _prints_environment(command: Command, args: Args, found: Found) -> None:
     """`env`, `printenv`: all variables, or those named."""
     texts = [word.known for word in command.words[1:]]
-    if not texts or all(t.startswith("-") for t in texts):
+    if not texts or all(t.startswith("-") or "=" in t for t in texts):
         found.is_secret = True
     elif command.name == "printenv":
-        from policy.shell.found import SECRET_NAME
-
         found.is_secret = any(SECRET_NAME.search(t) for t in texts)
 
 
@@ -188,6 +186,8 @@ def _export(command: Command, args: Args, found: Found) -> None:
         and not args.operands
     ):
         found.is_secret = True
+    elif args.has("-p"):
+        found.is_secret = any(map(SECRET_NAME.search, args.texts))
 
 
 def _attributes(command: Command, args: Args, found: Found) -> None:

@@ -18,6 +18,7 @@ from policy.shell import (
     key_files,
     net_commands,
     package_commands,
+    sending,
     system_commands,
 )
 from policy.shell.args import args_of
@@ -136,6 +137,9 @@ class _Text:
             self._started(command, found)
         if not is_asked:
             key_files.add_given(command, found, self.words_left)
+            found.is_secret |= sending.prints_environment(command)
+            if command.name in database_commands.HANDLERS:
+                sending.add_hosts(command, found)
         self._by_path(command, found)
         self._unpacked(command, found)
         file_commands.in_place(command, found)
@@ -204,10 +208,7 @@ class _Text:
         if not command.words:
             return
         cloud_commands.service(command, found)
-        for word in command.words[1:]:
-            text = word.known
-            if ("/" in text and not text.startswith("-") and "://" not in text) or text.startswith("~"):
-                found.reads.append(found.place(word))
+        sending.add_hosts(command, found)
 
     # -- programs
 
@@ -237,6 +238,8 @@ class _Text:
             )
             for effect in reading.effects:
                 found.effects.append(effect)
+                if effect.kind == "network" and reading.is_sending:
+                    found.sends.append((effect.scope, effect.target, True))
             found.unsure += reading.unsure
 
     def _file_program(self, command: Command, found: Found) -> None:

@@ -417,38 +417,20 @@ def _shred(command: Command, args: Args, found: Found) -> None:
     found.delete(*args.operands, wide=args.has("-r", "-R", "--recursive"))
 
 
+_OPENSSL = tuple(
+    "-in -out -inkey -key -keyout -connect -subj -days -newkey -pass -passin -passout -CAfile -cert -accept -k -K -iv -port".split()
+)
+
+
 def _openssl(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-in",
-            "-out",
-            "-inkey",
-            "-key",
-            "-keyout",
-            "-connect",
-            "-subj",
-            "-days",
-            "-newkey",
-            "-pass",
-            "-passin",
-            "-passout",
-            "-CAfile",
-            "-cert",
-            "-accept",
-            "-k",
-            "-K",
-            "-iv",
-            "-port",
-        ),
-        single=True,
-    )
+    args = args_of(command, _OPENSSL, single=True)
     found.read(*args.all("-in", "-inkey"))
     found.write(*args.all("-out", "-keyout"))
-    for host in args.all("-connect"):
-        found.reach(host, sends=found.command.stdin.kind in ("command", "file"))
+    for host in [*args.all("-connect"), *(args.operands[1:2] if args.starts("s_client") else ())]:
+        found.reach(host, sends=found.command.stdin.kind != "none")
     if args.starts("s_server"):
         found.add("network", "unknown", "listens")
+        found.sends.append(("unknown", "whoever connects", True))
 
 
 def _crypt(command: Command, args: Args, found: Found) -> None:

@@ -5,13 +5,14 @@ more than
 a count or a hash. A file that a command before has written holds what that command printed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from policy.paths import Place
 from policy.shell.commands import Command, Word
-from policy.shell.found import Found
+from policy.shell.found import SECRET_NAME, Found
 from policy.shell.habits import SHELLS, SOCKET, feeders
 from policy.shell.net_commands import has_secret_variable
+from policy.shell.sending import ONE_KEY, is_astray, keys_in
 
 
 def follow(commands: Sequence[Command], found: Sequence[Found]) -> None:
@@ -48,10 +49,18 @@ class _Flow:
             self._connected(index, found)
 
     def _reads_secret(
-        self, command: Command, found: Found, secret: list[bool], bulk: list[bool], holds: dict[str, tuple[bool, bool]]
+        self,
+        command: Command,
+        found: Found,
+        secret: list[bool],
+        bulk: list[bool],
+        holds: dict[str, tuple[bool, bool]],
+        used: Collection[int] = (),
     ) -> tuple[bool, bool]:
+        """Is what a command has secret, and is it much? `used`: commands whose output is a key that it uses."""
         sources = [*feeders(command), *(other for word in command.words for other in word.outputs)]
         sources += [other for _, word in command.assignments for other in word.outputs]
+        sources = [i for i in sources if i not in used]
         is_secret = found.is_secret or any(secret[i] for i in sources if 0 <= i < len(secret))
         is_bulk = found.is_bulk or any(bulk[i] for i in sources if 0 <= i < len(bulk))
         for place in found.reads:
@@ -69,22 +78,38 @@ class _Flow:
     def _sent(self, command: Command, found: Found, secret: list[bool], bulk: list[bool], holds: dict[str, tuple[bool, bool]]) -> None:
         if not found.sends:
             return
-        is_secret, is_bulk = self._reads_secret(command, found, secret, bulk, holds)
-        if any(has_secret_variable(word) for word in found.sent) or (found.tells and self._encodes(found)):
+        keys = keys_in(command)
+        used = {i for word in keys for i in word.outputs} - {i for word in found.sent if word not in keys for i in word.outputs}
+        used = {i for i in used if not self._is_whole(i)}
+        is_secret, is_bulk = self._reads_secret(command, found, secret, bulk, holds, used)
+        if any(has_secret_variable(word) and word not in keys for word in found.sent) or (found.tells and self._encodes(found.sent)):
             is_secret = True
+        if command.stdin.variables and not all(account for _, _, account in found.sends):
+            is_secret |= any(map(SECRET_NAME.search, command.stdin.variables))
         is_whole = any(
             place.whole and place.scope in ("root", "home", "system") and place.path not in (".", "..")
             for place in self._all_reads(command, found)
         )
         for scope, host, account in found.sends:
+            if scope == "other" and is_astray(keys, host):
+                found.add("secret", scope, host)
             if scope in ("loopback",) or not (is_secret or is_bulk):
                 continue
             if is_secret or (scope in ("other", "metadata", "unknown") and (not account or (is_whole and scope == "other"))):
                 found.add("secret", scope, host, wide=is_bulk)
 
-    def _encodes(self, found: Found) -> bool:
+    def _is_whole(self, index: int) -> bool:
+        """Does a command print a whole file of settings, or pack one? One that chooses a line of it prints the key that is asked for."""
+        if not 0 <= index < len(self.found) or self._encodes([Word(None, outputs=(index,))]):
+            return True
+        held = any(place.secret and not ONE_KEY.search(place.path) for place in self.found[index].reads)
+        return self.found[index].is_secret or (
+            held and self.commands[index].name in ("", "cat", "tac", "nl", "head", "tail", "strings", "tr")
+        )
+
+    def _encodes(self, words: Sequence[Word]) -> bool:
         """Is what is sent the output of an encoder, as a name must be?"""
-        indices = [i for word in found.sent for i in word.outputs]
+        indices = [i for word in words for i in word.outputs]
         indices += [i for index in indices if index < len(self.commands) for i in feeders(self.commands[index])]
         return any(
             self.commands[i].name in ("base64", "base32", "xxd", "od", "hexdump", "basenc", "openssl", "gzip")

@@ -143,8 +143,9 @@ class Found:
         """Open a connection to the host of a URL or address; `sends`: with data, `account`: with a login of the user's there."""
         scope = self.scope_of_host(word)
         self.add("network", scope, word.known)
-        if sends:
-            self.sends.append((scope, word.known, account))
+        if sends or (word.text is None and word.outputs and "." in word.bare):
+            # what stands in an address is told to its host
+            self.sends.append((scope, word.known, account or not sends))
         return scope
 
 

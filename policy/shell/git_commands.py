@@ -50,6 +50,8 @@ def _git(command: Command, args: Args, found: Found) -> None:
             # for this run alone; what it runs stands in the list by itself
             if name in ("-c", "--config-env") and _NO_TLS.fullmatch(setting):
                 _setting(setting, chosen, found)
+            elif name == "-c":
+                _leads(setting, chosen, found)
             elif (
                 re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", setting)
                 and chosen != "/dev/null"
@@ -75,6 +77,14 @@ def _git(command: Command, args: Args, found: Found) -> None:
             found.add("execute", "unknown", value.known)
 
 
+def _leads(name: str, value: str, found: Found) -> None:
+    """A setting that says where a remote lies, or what stands for the beginning of its address."""
+    if (remote := re.fullmatch(r"(?i)remote\.([^\s]{1,200})\.(?:push)?url", name)) is not None and is_remote(Word(value)):
+        found.downloads.append((f"remote:{remote[1]}", found.reach(Word(value))))
+    elif (base := re.fullmatch(r"(?i)url\.(\S{1,500})\.(?:push)?insteadof", name)) is not None and is_remote(Word(base[1])):
+        found.downloads.append(("remote:*", found.reach(Word(base[1]))))
+
+
 def _setting(name: str, value: str, found: Found) -> None:
     if name.lower() == "core.hookspath" and found.place(Word(value)).scope == "project" and not value.startswith(("/", ".git/")):
         # the project's own, as its makefile is
@@ -94,6 +104,7 @@ def _config(args: Args, texts: list[str], found: Found) -> None:
             found.is_secret = True
         return
     _setting(operands[0], operands[1], found)
+    _leads(operands[0], operands[1], found)
 
 
 def _clean(args: Args, texts: list[str], found: Found) -> None:
@@ -168,7 +179,8 @@ def _push(args: Args, texts: list[str], found: Found) -> None:
         if scope == "other":
             found.add("secret", "other", f"the project to {host_of(remote.known)}", wide=True)
     else:
-        added = found.downloaded(f"remote:{remote.known}")
+        named = (f"remote:{remote.known}", "remote:*")
+        added = found.downloaded(named[0]) or next((scope for path, scope in found.downloads if path in named), None)
         found.add("network", "unknown" if remote.text is None else added or "listed", remote.known)
         if added == "other":
             found.add("secret", "other", f"the project to {remote.known}", wide=True)
@@ -256,6 +268,10 @@ def _apply(args: Args, texts: list[str], found: Found) -> None:
     found.write(*args.all("--directory"), wide=True)
 
 
+def _mailed(args: Args, texts: list[str], found: Found) -> None:
+    found.sends.append(("unknown", "whom it is mailed to", True))
+
+
 def _credential(args: Args, texts: list[str], found: Found) -> None:
     if args.starts("fill") or args.starts("get"):
         found.is_secret = True
@@ -269,8 +285,12 @@ _VERBS = {
     "push": _push,
     "remote": _remote, "clone": _clone, "fetch": _fetch, "pull": _fetch, "ls-remote": _fetch, "submodule": _submodule, "rm": _rm,
     "worktree": _worktree, "apply": _apply, "am": _apply,
-    "archive": _archive, "bundle": _archive, "credential": _credential,
+    "archive": _archive, "bundle": _archive, "credential": _credential, "send-email": _mailed,
 }  # fmt: skip
+
+
+_PUBLISHED = tuple([noun] for noun in "issue pr mr gist snippet release repo api discussion project label milestone".split())
+_PUBLISHING = tuple([verb] for verb in "create new comment note edit update review upload close reopen merge".split())
 
 
 def _hub(command: Command, args: Args, found: Found) -> None:
@@ -298,9 +318,14 @@ def _hub(command: Command, args: Args, found: Found) -> None:
             "-q",
             "--jq",
             "-L",
+            "-n",
+            "--notes",
+            "--notes-file",
         ),
     )
     found.add("network", "listed", "github.com" if command.name != "glab" else "gitlab.com")
+    if args.texts[:1] in _PUBLISHED and (args.texts[1:2] in _PUBLISHING or args.starts("api")):
+        found.sends.append(("listed", "a page that others read", True))
     if args.starts("gist", "create") or args.starts("snippet", "create") or args.starts("gist", "edit") or args.starts("release", "upload"):
         found.read(*args.operands[2:])
         found.sends.append(("other", "a public page", False))

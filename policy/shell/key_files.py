@@ -21,7 +21,7 @@ _NAMES = frozenset(
 """Who prints or changes no more than names, rights and times, or is described with all that its options do."""
 _USED = re.compile(
     r"--?(?:[\w-]*-)?(?:key|cert|ca|cacert|capath|pem|identity|kubeconfig|defaults(?:-extra)?-file|keyring|keystore|passfile|homedir|"
-    r"vault-password|credentials?)(?:-?(?:file|path|bundle))?|-?o?identityfile",
+    r"vault-password|credentials?|token|password|secret|auth)(?:-?(?:file|path|bundle))?|-?o?identityfile",
     re.IGNORECASE,
 )
 """An option whose value is a key to be used, by its name."""
@@ -97,7 +97,8 @@ def _add(word: Word, text: str, found: Found) -> None:
 def _read(place: Place, found: Found) -> None:
     if place.scope == "credentials":
         found.add("read", "credentials", place.path)
-    if place.secret and place not in found.reads:
+    # a program that nobody knows may open whatever it is given
+    if (place.secret or not found.known) and place not in found.reads:
         found.reads.append(place)
 
 

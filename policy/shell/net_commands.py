@@ -36,6 +36,13 @@ _CURL_DATA = (
 )
 
 
+_CURL_SAID = (
+    "-H", "--header", "--proxy-header", "-A", "--user-agent", "-e", "--referer", "-b", "--cookie", "-u", "--user", "--oauth2-bearer", "-X",
+    "--request",
+)  # fmt: skip
+"""What it says of itself besides data."""
+
+
 def _curl(command: Command, args: Args, found: Found) -> None:
     args = args_of(command, _CURL)
     data = args.all(*_CURL_DATA)
@@ -46,11 +53,17 @@ def _curl(command: Command, args: Args, found: Found) -> None:
         if word.text not in ("-", "."):
             found.read(word)
     found.read(*args.all("-K", "--config", "--netrc-file"))
+    found.sent += [word for word in args.all(*_CURL_SAID) if word.text is None]
+    found.read(*(tail(word, 1) for word in args.all("-H", "--header") if word.known.startswith("@")))
+    found.read(*(tail(word, word.known.index("@") + 1) for word in args.all("--variable") if "@" in word.known))
+    found.read(*(word for word in args.all("-b", "--cookie") if word.text is not None and "=" not in word.known))
     method = args.first("-X", "--request")
-    sends = bool(data or uploads) or (method is not None and method.known.upper() in ("POST", "PUT", "PATCH"))
+    sends = bool(data or uploads or found.sent or found.reads) or (method is not None and method.known.upper() in ("POST", "PUT", "PATCH"))
     if any("docker.sock" in word.known or "containerd.sock" in word.known for word in args.all("--unix-socket")):
         found.add("privilege", "system", "the container engine's socket")
-    urls = [*args.operands, *args.all("--url")]
+    urls = [*args.operands, *args.all("--url", "--expand-url")]
+    for proxy in args.all("-x", "--proxy", "--preproxy", "--socks5", "--socks5-hostname"):
+        found.reach(proxy, sends=sends)
     for url in urls:
         if url.known.lower().startswith("file:"):
             found.read(url)
@@ -77,7 +90,7 @@ def _curl(command: Command, args: Args, found: Found) -> None:
 
 
 def _curl_data(word: Word, found: Found) -> None:
-    at = re.match(r"(?:[^=@]*=)?[@<]", word.text if word.text is not None else word.prefix)
+    at = re.match(r"(?:[^=@]*=)?[@<]|[\w.-]{1,80}@(?=[^@\s]+\Z)", word.text if word.text is not None else word.prefix)
     if at is not None:
         path = tail(word, at.end())
         name = path.known.partition(";")[0]
@@ -89,7 +102,8 @@ def _curl_data(word: Word, found: Found) -> None:
 
 def _carries(url: Word, found: Found) -> bool:
     """Does the URL carry what is known only when it runs: another command's output, or a variable?"""
-    if url.text is None and (url.outputs or url.variables):
+    # an address that is wholly unknown is what somebody wrote down, and no host for data
+    if url.text is None and (url.outputs or url.variables) and ("." in url.bare or not url.outputs or has_secret_variable(url)):
         found.sent.append(url)
         return True
     return False
@@ -117,7 +131,7 @@ _WGET = tuple(
     --body-data --body-file --method --user --password --load-cookies --save-cookies --timeout --tries --wait --limit-rate --level --accept
     --reject --domains
     --use-askpass --execute --ca-certificate --cut-dirs --include-directories --exclude-directories --base --config --referer
-    --default-page""".split()
+    --default-page --http-user --http-password""".split()
 )
 
 
@@ -126,7 +140,12 @@ def _wget(command: Command, args: Args, found: Found) -> None:
     found.read(*args.all("--post-file", "--body-file", "-i", "--input-file"))
     data = args.all("--post-data", "--body-data")
     found.sent += data
-    sends = bool(data or args.all("--post-file", "--body-file"))
+    said = args.all(
+        "--header", "-U", "--user-agent", "--referer", "--user", "--password", "--load-cookies", "--http-user", "--http-password"
+    )
+    found.sent += [word for word in said if word.text is None]
+    found.read(*args.all("--load-cookies"))
+    sends = bool(found.sent or found.reads)
     for word in args.all("--use-askpass"):
         found.add("execute", found.place(word).scope, word.known)
     urls = list(args.operands)
@@ -148,7 +167,14 @@ def _httpie(command: Command, args: Args, found: Found) -> None:
         else:
             found.sent.append(word)
     for url in operands[:1]:
-        found.reach(url, sends=bool(items) or command.stdin.kind != "none" or _carries(url, found))
+        found.reach(
+            url,
+            sends=bool(items)
+            or any(word.text is None for word in args.all("-a", "--auth"))
+            or command.stdin.kind != "none"
+            or _carries(url, found),
+        )
+    found.sent += [word for word in args.all("-a", "--auth") if word.text is None]
     found.write(*args.all("-o", "--output"))
 
 
@@ -191,6 +217,7 @@ def _netcat(command: Command, args: Args, found: Found) -> None:
         scope = found.reach(args.operands[0], sends=not scans and command.stdin.kind in ("command", "file", "text", "unknown"))
     elif listens:
         found.add("network", "unknown", "listens")
+        found.sends.append(("unknown", "whoever connects", True))
     for word in programs:
         if re.match(r"(?:.*/)?(?:echo|printf|date|hostname|uptime|true|yes|fortune|cat [^;|&]*)(?:\s[^;|&`$]*)?$", word.known):
             continue
@@ -215,6 +242,7 @@ def _socat(command: Command, args: Args, found: Found) -> None:
                 found.add("execute", "other" if scope != "loopback" else scope, text)
         elif re.match(r"(?i)(?:tcp|udp|openssl|ssl|sctp)\d?-(?:l|listen|recv\w*):", text):
             found.add("network", "unknown", "listens")
+            found.sends.append(("unknown", "whoever connects", True))
             if runs:
                 found.add("execute", "other", text)
         elif (path := re.match(r"(?i)(?:file|open|gopen|create):([^,]+)", text)) is not None:
@@ -269,11 +297,12 @@ def _ftp(command: Command, args: Args, found: Found) -> None:
         for word in files[1:]:
             if not word.known.startswith("-"):
                 found.reads.append(found.place(word))
-    for word in args.all("-c", "-e"):
-        for path in re.findall(r"(?:^|[;\s])m?put\s+(?:-\S+\s+)*(\S+)", word.known):
+    given = command.stdin.text if command.stdin.kind == "text" else ""
+    for text in (given, *(word.known for word in args.all("-c", "-e"))):
+        for path in re.findall(r"(?:^|[;\s])(?:m?put|mirror\s+-R|reput|append|send)\s+(?:-\S+\s+)*([^\s;]+)", text[:4_096]):
             found.read(Word(path))
     for word in files[:1]:
-        found.reach(word, sends=True)
+        found.reach(word, sends=True, account=command.name == "sftp")
 
 
 def _lookup(command: Command, args: Args, found: Found) -> None:
@@ -311,10 +340,10 @@ def _lookup(command: Command, args: Args, found: Found) -> None:
             found.sends.append(("other", " ".join(args.texts), False))
     for word in args.operands:
         text = word.known
-        if word.text is None and word.outputs:
+        if word.text is None and (word.outputs or has_secret_variable(word)):
             found.sent.append(word)
             found.sends.append(("other" if "." in word.bare.strip(".") else "unknown", text, False))
-            found.tells = True
+            found.tells = bool(word.outputs)
         elif "." in text or ":" in text:
             found.add("network", found.scope_of_host(Word(text.lstrip("@"))), text)
 
@@ -349,6 +378,17 @@ def _mail(command: Command, args: Args, found: Found) -> None:
         if "@" in word.known or word.text is None:
             found.sends.append((found.scope_of_host(word) if word.text is not None else "unknown", word.known, False))
             found.add("network", found.scope_of_host(word), word.known)
+    if not found.sends and command.name in ("sendmail", "msmtp"):
+        # the addresses stand in what it reads
+        found.sends.append(("unknown", command.name, False))
+
+
+def _log(command: Command, args: Args, found: Found) -> None:
+    """`logger`, which with `-n` tells another host."""
+    args = args_of(command, ("-n", "--server", "-P", "--port", "-f", "--file", "-p", "-t", "-i!", "--priority", "--tag"))
+    found.read(*args.all("-f", "--file"))
+    for host in args.all("-n", "--server"):
+        found.reach(host, sends=True)
 
 
 def _tunnel(command: Command, args: Args, found: Found) -> None:
@@ -382,7 +422,9 @@ def _rclone(command: Command, args: Args, found: Found) -> None:
         return
     verb, *paths = args.operands
     remote = [w for w in paths if re.match(r"[\w-]*:|:[a-z]+[,:]", w.known)]
-    if verb.known in ("copy", "sync", "move", "copyto", "moveto", "bisync") and len(paths) == 2:
+    if verb.known == "rcat":
+        found.sends.append(("unknown", " ".join(word.known for word in remote), True))
+    elif verb.known in ("copy", "sync", "move", "copyto", "moveto", "bisync") and len(paths) == 2:
         source, target = paths
         if source not in remote:
             found.read(source, wide=True)
@@ -411,7 +453,7 @@ HANDLERS: dict[str, Handler] = {
     "https": _httpie,
     "xh": _httpie, "xhs": _httpie, "nc": _netcat, "ncat": _netcat, "netcat": _netcat, "nc.traditional": _netcat, "nc.openbsd": _netcat,
     "socat": _socat,
-    "ssh": _ssh, "autossh": _ssh, "scp": _scp, "sftp": _scp, "pscp": _scp, "ftp": _ftp, "lftp": _ftp, "ncftp": _ftp, "ncftpput": _ftp,
+    "ssh": _ssh, "autossh": _ssh, "scp": _scp, "sftp": _ftp, "pscp": _scp, "ftp": _ftp, "lftp": _ftp, "ncftp": _ftp, "ncftpput": _ftp,
     "ftpput": _ftp, "tftp": _ftp,
     "smbclient": _ftp, "telnet": _ftp, "dig": _lookup, "drill": _lookup, "nslookup": _lookup, "host": _lookup, "ping": _lookup,
     "ping6": _lookup, "fping": _lookup,
@@ -419,5 +461,6 @@ HANDLERS: dict[str, Handler] = {
     "sendemail": _mail, "msmtp": _mail,
     "ngrok": _tunnel, "cloudflared": _tunnel, "lt": _tunnel, "localtunnel": _tunnel, "bore": _tunnel, "frpc": _tunnel, "chisel": _tunnel,
     "tailscale": _tunnel,
-    "rclone": _rclone,
+    "rclone": _rclone, "logger": _log,
+    **dict.fromkeys("kdig delv dog doggo resolvectl getent mtr tracepath ntpdate finger arping nping hping3 dnsx".split(), _lookup),
 }  # fmt: skip

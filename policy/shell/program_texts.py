@@ -67,7 +67,7 @@ _BACKTICKS = {
 _CONNECTS = re.compile(
     r"socket\.(?:socket|create_connection)|\.connect\s*\(|TCPSocket|IO::Socket|\bSocket\b.*PF_INET|fsockopen|net\.(?:connect|"
     r"createConnection|Socket)|new\s+(?:net\.)?Socket|stream_socket_client|/inet/tcp/|require.{0,4}[\"']socket[\"']|Deno\.connect|"
-    r"tls\.connect"
+    r"tls\.connect|gethostbyname|getaddrinfo"
 )
 _FETCHES = re.compile(
     r"urllib|requests\.\w+|httpx\.\w+|http\.client|aiohttp|\bfetch\s*\(|axios|\bhttps?\.(?:get|request)|Net::HTTP|open-uri|URI\.open|"
@@ -76,7 +76,7 @@ _FETCHES = re.compile(
 _SENDS = re.compile(
     r"\.post\b|\.put\b|\bdata\s*=|\bfiles\s*=|\bjson\s*=|\bbody\s*:|method\s*[:=]\s*[\"'](?:POST|PUT)|sendall|\.send\s*\(|"
     r"\.write\s*\(|sendmail|storbinary|post_form|CURLOPT_POST|\.request\s*\(\s*[\"'](?:POST|PUT)|\?\w+=[\"']\s*\+|urlopen\([^)]*\+|"
-    r"f[\"']https?://[^\"']*\{"
+    r"f[\"']https?://[^\"']*\{|https?://[^\"'\s]{1,200}[\"']\s*[.+]|gethostbyname|getaddrinfo|urlopen\([^()]{1,200},"
 )
 _SHELL_ENDS = re.compile(r"dup2|pty\.spawn|/bin/(?:ba|da|z)?sh|[\"'](?:ba|da|z)?sh[\"']|cmd\.exe|powershell|STDIN\s*,\s*['\"]>|>&S|spawn\(")
 _DECODED = re.compile(
@@ -142,6 +142,8 @@ class CodeReading(msgspec.Struct, frozen=True):
 
     effects: tuple[Effect, ...]
     unsure: tuple[str, ...] = ()
+    is_sending: bool = False
+    """Does it send something, of what it reads perhaps?"""
 
 
 _NOWHERE: list[Scope] = ["unknown"]
@@ -242,7 +244,7 @@ def effects_of_code(
     if (remote := _REMOTE_CODE.search(code.text) or next(fetched, None)) is not None:
         scopes = [host.scope for host in hosts_in(code.text, listed)] or ["unknown"]
         code.add("execute", "other" if "other" in scopes else scopes[0], remote[0])
-    return CodeReading(tuple(code.effects), tuple(code.unsure))
+    return CodeReading(tuple(code.effects), tuple(code.unsure), _SENDS.search(code.text) is not None)
 
 
 def argument_at(text: str, start: int) -> str:
