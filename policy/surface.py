@@ -16,6 +16,7 @@ import msgspec
 from policy.base import ToolCall
 from policy.patches import files_of
 from policy.patterns import names_of
+from policy.sql import ANY
 from protocol.folding import fold
 from protocol.json_strict import loads_arguments
 
@@ -183,9 +184,9 @@ def tool_words(name: str) -> frozenset[str]:
 
 
 def dialect_of_tool(name: str) -> str:
-    """Return the dialect of SQL that a tool's name says, `any` where it says none or several."""
+    """Return the dialect of SQL that a tool's name says, `ANY` where it says none or several."""
     said = {_DIALECTS[word] for word in tool_words(name) if word in _DIALECTS}
-    return said.pop() if len(said) == 1 else "any"
+    return said.pop() if len(said) == 1 else ANY
 
 
 def _key(name: str) -> str:
