@@ -326,12 +326,12 @@ class _Finder:
                         self._paths[PathUse(path, change, within or name, added)] = None
             if key not in _PATH_KEYS or self._is_shell:
                 continue
-            does = self._does(key, editor, keys, bool(content))
+            does = self._does(key, editor, bool(content))
             for path in _path_texts(value[name], is_file=self._is_file):
                 wide = is_wide and does == "delete"
                 self._paths[PathUse(path, does, within or name, content if does == "write" else "", wide)] = None
 
-    def _does(self, key: str, editor: str, keys: Mapping[str, str], has_content: bool) -> Does:
+    def _does(self, key: str, editor: str, has_content: bool) -> Does:
         words = self._words
         if editor:
             return "read" if editor == "view" else "delete" if editor == "delete" else "write"
