@@ -133,6 +133,9 @@ class _Text:
             self._started(command, found)
         self._by_path(command, found)
         self._unpacked(command, found)
+        if command.name == "kill":
+            for index in {index for word in command.words for index in word.outputs}:
+                system_commands.killed(self._chain(index), found)
         file_commands.in_place(command, found)
         built(command, found, self._source_scopes)
         if comes_from_elsewhere(command):
@@ -154,6 +157,14 @@ class _Text:
         if command.place == "remote" and command.host:
             scope = found.scope_of_host(Word(command.host))
             found.sends.append((scope, command.host, True))
+
+    def _chain(self, index: int) -> list[Command]:
+        """The command at a place, and those whose output it reads, backwards."""
+        made: list[Command] = []
+        while 0 <= index < len(self.commands) and len(made) < 8:
+            made.append(self.commands[index])
+            index = next(iter(feeders(made[-1])), -1)
+        return made
 
     def _unpacked(self, command: Command, found: Found) -> None:
         """What is unpacked of an archive that a host sent is the host's, too."""
@@ -190,6 +201,10 @@ class _Text:
         if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
             return
         path = command.words[0]
+        if re.match(r"/etc/(?:rc\.d/)?init\.d/", path.known):
+            words = (Word("service"), Word(command.name), *command.words[1:])
+            service = msgspec.structs.replace(command, name="service", words=words)
+            HANDLERS["service"](service, args_of(service), found)
         if command.name not in SHELLS and not _BINARIES.match(path.known):
             place = found.place(path)
             found.add("execute", found.downloaded(place.path) or scope_of_file(place), place.path)
