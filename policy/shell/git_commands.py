@@ -50,6 +50,12 @@ def _git(command: Command, args: Args, found: Found) -> None:
             # for this run alone; what it runs stands in the list by itself
             if name in ("-c", "--config-env") and _NO_TLS.fullmatch(setting):
                 _setting(setting, chosen, found)
+            elif (
+                re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", setting)
+                and chosen != "/dev/null"
+                and found.place(Word(chosen)).scope in ("temp", "unknown")
+            ):
+                found.unsure.append("name: settings of git that may hold commands")
         elif name == "--exec-path" and path:
             found.add("execute", found.place(Word(path)).scope, path)
     if not words:
@@ -246,6 +252,10 @@ def _archive(args: Args, texts: list[str], found: Found) -> None:
     found.write(*args.all("-o", "--output"))
 
 
+def _apply(args: Args, texts: list[str], found: Found) -> None:
+    found.write(*args.all("--directory"), wide=True)
+
+
 def _credential(args: Args, texts: list[str], found: Found) -> None:
     if args.starts("fill") or args.starts("get"):
         found.is_secret = True
@@ -258,7 +268,7 @@ _VERBS = {
     "filter-branch": _rewrite, "filter-repo": _rewrite, "reflog": _reflog, "gc": _gc, "prune": _gc, "update-ref": _update_ref,
     "push": _push,
     "remote": _remote, "clone": _clone, "fetch": _fetch, "pull": _fetch, "ls-remote": _fetch, "submodule": _submodule, "rm": _rm,
-    "worktree": _worktree,
+    "worktree": _worktree, "apply": _apply, "am": _apply,
     "archive": _archive, "bundle": _archive, "credential": _credential,
 }  # fmt: skip
 
