@@ -129,16 +129,16 @@ async def test_a_large_request_is_written_again_beside_the_loop(redis: Connectio
     called = {"index": 0, "id": "c", "type": "function", "function": function}
     whole = {"index": 0, "message": {"role": "assistant", "tool_calls": [called]}, "finish_reason": "tool_calls"}
     chunks = [chunk({"content": "I deploy."}), chunk({"tool_calls": [called]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
-    entries: list[Any] = {
+    ways: dict[str, list[Any]] = {
         "stream": [*([one] for one in chunks), Entry(5, 1, "eof", [])],
         "together": [chunks, Entry(5, 1, "eof", [])],
         "broken": [chunks, Entry(5, 1, "failed", [], 0, "upstream_timeout")],
         "body": [Entry(1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [whole]}).encode()])],
-    }[way]
+    }
     await feeder.begin_large(call)
     assert call.from_stream is (way == "body")
     seq = 1
-    for one in entries:
+    for one in ways[way]:
         entry = one if isinstance(one, Entry) else Entry(seq, 1, "chunks", one)
         seq = entry.next_seq
         await redis.call("XADD", call.call_key, f"{entry.seq}-0", layout.BLOB, layout.pack(entry))
