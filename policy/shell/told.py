@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 from policy.shell.builtins import run_values
 from policy.shell.machine import Machine
@@ -42,6 +43,8 @@ def told(machine: Machine, call: Call, name: str) -> Call:
         for number in range(_MAX_SETTINGS):
             if key := _variable(machine, call, f"GIT_CONFIG_KEY_{number}"):
                 given += ["-c", f"{key}={_variable(machine, call, f'GIT_CONFIG_VALUE_{number}')}"]
+    elif name in ("strace", "ltrace"):
+        run_values(machine, call, [text[1:] for option, text in pairwise(texts(call.fields)) if option == "-o" and text[:1] == "|"], name)
     elif name in ("curl", "ssh", "scp", "sftp"):
         return _by_file(machine, call, name)
     return replace(call, fields=[call.fields[0], *map(Field, given), *call.fields[1:]]) if given else call
