@@ -67,7 +67,7 @@ REGISTRIES = tuple(
         "hex pm", "repo hex pm", "pub dev", "hackage haskell org", "conda anaconda org", "repo anaconda com", "deb debian org",
         "security debian org", "archive ubuntu com", "security ubuntu com", "dl-cdn alpinelinux org", "registry-1 docker io",
         "docker io", "auth docker io", "ghcr io", "quay io", "mcr microsoft com", "gcr io", "jsr io", "deno land", "cran r-project org",
-        "formulae brew sh", "flathub org", "dl flathub org",
+        "formulae brew sh", "download pytorch org", "pypi nvidia com", "registry k8s io", "flathub org", "dl flathub org",
     )
 )  # fmt: skip
 """Indices of packages, whose hosts do not take what anybody sends. In pieces: no file here names an index as an address."""

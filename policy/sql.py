@@ -50,6 +50,7 @@ _TSQL_CALLS = frozenset(
 """Reserved words before a bracket that begin a statement, or run one that stands in a text."""
 
 
+_REPLACE = re.compile(r"(?i)\s*replace\s+(?:(?:low_priority|delayed)\s+)?(?:into\s+)?(?!\()(?=[\w`])")
 _USUAL = frozenset(
     "athena bigquery clickhouse databricks duckdb hive mysql oracle postgres presto redshift snowflake spark sqlite trino tsql".split()
 )
@@ -88,12 +89,15 @@ def understood(text: str, dialect: str) -> "tuple[set[Kind], exp.Expr | None]":
     # the parser takes a no-break space for white, MySQL for a letter
     if _READ_DIFFERENTLY.search(text) or any(c.isspace() for c in text if not c.isascii()):
         raise NotOneStatement("a database may read it differently")
-    if dialect not in _TSQL:
-        if only_asks(text, dialect):
-            return {"describe"}, None
-        if (inner := explained(text)) is not None:
-            of_inner, tree = understood(inner, dialect)
-            return {"describe", *of_inner}, tree
+    if only_asks(text, dialect):
+        return {"describe"}, None
+    if dialect not in _TSQL and (inner := explained(text)) is not None:
+        of_inner, tree = understood(inner, dialect)
+        return {"describe", *of_inner}, tree
+    if dialect == "mysql" and (replaces := _REPLACE.match(text)) is not None:
+        # the parser knows it in SQLite's words only
+        inner_kinds, tree = understood("insert into " + text[replaces.end() :], dialect)
+        return {"delete", *inner_kinds}, tree
     try:
         statements, words = _parse(text, dialect)
     except Exception as error:

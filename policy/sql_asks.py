@@ -17,10 +17,23 @@ _EXPLAIN = re.compile(
 _SHOW = re.compile(r"\s*show\s+(?!plan\b)[\w\s.,'\"`=%*-]{1,500};?\s*", re.IGNORECASE)
 _DESCRIBE = re.compile(r"\s*desc(?:ribe)?\s+(?:table\s+|extended\s+|formatted\s+)?[\w.\"`$-]{1,200}(?:\s+[\w\"`]+)?\s*;?\s*", re.IGNORECASE)
 _PRAGMA = re.compile(
-    r"\s*pragma\s+(?:\w+\.)?(?:(?:table_info|table_xinfo|index_list|index_info|index_xinfo|foreign_key_list)\s*\(\s*[\w'\"`.\[\]-]{1,200}\s*\)|table_list|database_list|"
-    r"collation_list|function_list|module_list|pragma_list|compile_options|user_version|schema_version|page_count|page_size|freelist_count|encoding)\s*;?\s*",
+    r"\s*pragma\s+(?:\w+\.)?(?:(?:table_info|table_xinfo|index_list|index_info|index_xinfo|foreign_key_list)"
+    r"\s*\(\s*[\w'\"`.\[\] -]{1,200}\s*\)|table_list|database_list|"
+    r"collation_list|function_list|module_list|pragma_list|compile_options|user_version|schema_version|page_count|page_size|freelist_count|encoding|"
+    r"journal_mode|foreign_keys|synchronous|cache_size|auto_vacuum|application_id|data_version|busy_timeout|temp_store|locking_mode|query_only|"
+    r"max_page_count|(?:integrity|quick|foreign_key)_check(?:\s*\(\s*\w{1,200}\s*\))?)\s*;?\s*",
     re.IGNORECASE,
 )
+_ARGUMENT = r"(?:@\w+\s*=\s*)?(?:N?'[^']*'|\[[^\]]*\]|[\w.]+)"
+_PROCEDURE = re.compile(
+    r"\s*(?:exec(?:ute)?\s+)?(?:sys\.|dbo\.|master\.\.|master\.dbo\.)?"
+    r"sp_(?:help(?:text|index|constraint|db|file|filegroup|trigger|rotect|user|role|rolemember|_job)?|columns|tables|databases|pkeys|fkeys|"
+    r"statistics|stored_procedures|sproc_columns|special_columns|table_privileges|depends|who2?|lock|spaceused|server_info|datatype_info)\b"
+    rf"(?:[ \t]+{_ARGUMENT}(?:\s*,\s*{_ARGUMENT})*)?\s*;?\s*",
+    re.IGNORECASE,
+)
+"""Procedures of T-SQL that say what is in the catalogue. An argument stands on their line: what is on the next may be a statement."""
+_STATEMENTS_OF_A_WORD = re.compile(r"(?i)\b(?:reconfigure|shutdown|commit|checkpoint|rollback|revert|return|break|begin)\s*;?\s*\Z")
 
 
 def explained(text: str) -> str | None:
@@ -31,6 +44,8 @@ def explained(text: str) -> str | None:
 
 def only_asks(text: str, dialect: str) -> bool:
     """Is it one statement that only asks what there is?"""
+    if dialect in ("tsql", "fabric"):
+        return _PROCEDURE.fullmatch(text) is not None and _STATEMENTS_OF_A_WORD.search(text) is None
     if _SHOW.fullmatch(text) or _DESCRIBE.fullmatch(text):
         return True
     return dialect in ("sqlite", "duckdb") and is_pragma(text)

@@ -12,21 +12,14 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from policy.sql import ANY, Kind, NotOneStatement, understood
-from policy.sql_asks import is_pragma, only_plans
+from policy.sql_asks import is_pragma, only_asks, only_plans
+from policy.sql_functions import SqlEffect, changes, named
 from policy.sql_lexing import STYLES, Guarded, Style, cut, guarded, replaced, without_nested
 from protocol.bounds import MAX_SQL_CHARS
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-SqlEffect = Literal[
-    "read", "write", "delete", "unbounded", "schema", "privilege", "catalogue", "file", "execute", "network", "session", "lock", "several",
-]  # fmt: skip
-"""`unbounded`: UPDATE or DELETE without WHERE, TRUNCATE, DROP of what holds data. `schema`: creates, changes or drops things. `catalogue`:
-writes to the
-server's own tables. `file`: reads or writes files of the server. `execute`: runs programs, or SQL that stands in a text. `network`: asks
-other servers. `session`: changes settings, ends other sessions or makes them wait. `lock`: locks rows or tables. `several`: more than one
-statement."""
 WRITES: frozenset[SqlEffect] = frozenset(
     ("write", "delete", "unbounded", "schema", "privilege", "catalogue", "file", "execute", "network", "session", "lock")
 )
@@ -39,43 +32,6 @@ _BY_KIND: dict[str, tuple[SqlEffect, ...]] = {
     "lock": ("lock",), "transaction": (), "commit": (), "rollback": (), "pragma": ("session",), "analyze": ("read",), "kill": ("session",),
     "show": ("read",),
 }  # fmt: skip
-_FUNCTIONS: dict[SqlEffect, str] = {
-    "execute": r"xp_cmdshell|sp_oacreate|sp_oamethod|sp_execute_external_script|sp_executesql|xp_regwrite|xp_regread|sys_exec|sys_eval|"
-    r"shell_exec|query_to_xml\w*|cursor_to_xml\w*|table_to_xml\w*|"
-    r"database_to_xml\w*|schema_to_xml\w*|ts_stat|crosstab\w*|dbms_scheduler\.\w+|dbms_java\.\w+|dbms_sql\.\w+|load_extension|java_\w+|"
-    r"plpy\w*|py_eval|executable|create_library|"
-    r"sp_add_job\w*|sp_start_job|sp_procoption|pg_execute_server_program|dbms_xmlquery\.\w+|dbms_xslprocessor\.\w+|edit|reflect|"
-    r"java_method",
-    "file": r"load_file|pg_read_file|pg_read_binary_file|pg_ls_dir|pg_ls_\w+dir|pg_stat_file|pg_file_\w+|lo_import|lo_export|"
-    r"lo_from_bytea|lo_put|lo_get|loread|lowrite|lo_create|lo_unlink|"
-    r"xp_dirtree|xp_fileexist|xp_subdirs|xp_create_subdir|xp_delete_file|openrowset|utl_file\.\w+|bfilename|dbms_lob\.\w+|read_file|"
-    r"writefile|readfile|fsdir|write_file|read_text|read_blob|read_csv\w*|"
-    r"read_json\w*|read_parquet|parquet_scan|glob|read_ndjson\w*|sniff_csv|file|infile|csv_scan|zipfile|csvread|csvwrite|file_read|"
-    r"file_write|script|runscript|backup",
-    "network": r"dblink\w*|postgres_fdw_\w+|http_\w+|http|url|urlcluster|s3|s3cluster|gcs|hdfs|remote|remotesecure|mysql|postgresql|"
-    r"mongodb|jdbc|odbc|sqlite|deltalake|iceberg|hudi|azureblobstorage|redis|"
-    r"utl_http\.\w+|utl_tcp\.\w+|utl_smtp\.\w+|utl_inaddr\.\w+|httpuritype|dbms_ldap\.\w+|sp_send_dbmail|opendatasource|openquery|"
-    r"external_query|net\.http_\w+|aws_lambda\.\w+|aws_s3\.\w+|xp_smtp\w*|dbms_cloud\.\w+",
-    "write": r"setval|nextval|pg_logical_emit_message|pg_replication_slot_\w+|pg_create_\w+|pg_drop_\w+|pg_copy_\w+_slot|pg_switch_wal|"
-    r"pg_export_snapshot|pg_import_system_collations|pg_prewarm|gen_\w*insert|"
-    r"pg_notify|pg_backup_start|pg_backup_stop|pg_start_backup|pg_stop_backup|pg_promote|lo_truncate\w*|last_insert_id!|get_lock!|"
-    r"updatexml!|pg_stat_reset\w*|pg_stat_statements_reset|"
-    r"create_\w+|add_\w+_policy|drop_chunks|create_hypertable|pgmq\.\w+|cron\.\w+|partman\.\w+|sp_rename|sp_configure|sp_addlogin|"
-    r"sp_addsrvrolemember|sp_dropserver|sp_addlinkedserver|sp_attach_db|sp_detach_db|sp_msforeach\w+",
-    "session": r"pg_terminate_backend|pg_cancel_backend|pg_reload_conf|pg_rotate_logfile|set_config|pg_sleep\w*|sleep|benchmark|get_lock|"
-    r"release_lock|release_all_locks|pg_advisory_\w+|pg_try_advisory_\w+|"
-    r"waitfor|dbms_lock\.\w+|dbms_session\.\w+|pg_wal_replay_pause|pg_wal_replay_resume|pg_log_backend_memory_contexts|"
-    r"pg_log_standby_snapshot|kill_query|system\$\w+|system_\w*abort\w*|sp_who!|dbms_pipe\.\w+",
-}  # fmt: skip
-_FUNCTION_CALLS = {effect: re.compile(rf"(?i)(?<![\w$])[\"`\[]?(?:{names})[\"`\]]?\s*\(") for effect, names in _FUNCTIONS.items()}
-_PROCEDURES = re.compile(
-    r"(?i)\b(?:master\s*\.\s*\.?\s*|dbo\s*\.\s*|sys\s*\.\s*)?(?:xp_\w+|sp_(?:oa\w+|configure|addlogin|"
-    r"addsrvrolemember|addlinkedserver|execute_external_script|procoption|send_dbmail|add_job\w*|start_job))\b"
-)
-_PROGRAM = re.compile(
-    r"(?is)\b(?:to|from)\s+program\b|\binto\s+(?:outfile|dumpfile)\b|\bload\s+data\b|\bbulk\s+insert\b|"
-    r"\battach\b|\bvacuum\s+into\b|\bunload\b|\bexport\s+data\b|\bcopy\s+into\b|\bput\s+file:|\bget\s+@"
-)
 _BODIES = re.compile(
     r"(?is)^\s*(?:do\b|execute\b|exec\b|call\b|prepare\b|begin\s+(?!tran|work|;|$)|declare\b|if\b|while\b|for\b|"
     r"\{\s*call)|\bexecute\s+immediate\b"
@@ -101,6 +57,16 @@ _IN_BATCH = re.compile(
 """What changes something wherever it stands unquoted in a batch of T-SQL, which needs nothing between statements."""
 
 
+_OTHERS = ("snowflake", "bigquery")
+"""Dialects that are asked where none of those with known lexical rules understands a text."""
+_FEW_ROWS = 1_000
+"""A limit up to which a statement without a condition does not count as one about every row."""
+
+
+_NOT_IN_TSQL = re.compile(r"\bfor\s+(?:no\s+key\s+)?update\b|\bon\s+(?:duplicate\s+key|conflict\b[^;]{0,500}?\bdo)\s+update\b")
+"""With these no batch of T-SQL is one."""
+
+
 class SqlReading(msgspec.Struct, frozen=True):
     """The kinds of statements in a text, what they do, and why that is not sure (empty: it is)."""
 
@@ -124,7 +90,7 @@ def read_sql(text: str, dialect: str) -> SqlReading:
     effects: set[SqlEffect] = set()
     unsure = ""
     for piece in pieces[:20]:
-        effects |= _named(piece, dialect)
+        effects |= named(replaced(piece, _guarded(piece, dialect), {"string": "''", "comment": " "}))
         try:
             found, tree = understood(piece, dialect)
             effects |= {"read"} if only_plans(piece, dialect) else _in_tree(tree, found)
@@ -139,7 +105,7 @@ def read_sql(text: str, dialect: str) -> SqlReading:
         effects.add("several")
         if len(pieces) > 20:
             unsure = "too many statements"
-    if _BODIES.search(text):
+    if _BODIES.search(text) and not (len(pieces) == 1 and only_asks(pieces[0], dialect)):
         unsure = unsure or "a procedure"
     return SqlReading(frozenset(kinds), frozenset(effects), unsure)
 
@@ -148,24 +114,31 @@ def _read_in_all(text: str) -> SqlReading:
     """What a text does where nobody said which database reads it: the worst that it does in any that understands it."""
     if len(text) > MAX_SQL_CHARS // 2:
         return SqlReading(unsure="too long to be read in several dialects")
-    if is_pragma(text):
+    if is_pragma(text) or only_asks(text, "tsql"):
         return SqlReading(frozenset(("describe",)), frozenset(("read",)))
     readings = [read_sql(text, dialect) for dialect in STYLES]
     known = [reading for reading in readings if not reading.unsure]
+    # what stands between quotes is the same for those too, or `_could_be_more` says that it is not
+    known = known or [reading for dialect in _OTHERS if not (reading := read_sql(text, dialect)).unsure][:1]
     if not known:
         return readings[0]
     # where one does not understand it, `_could_be_more` says whether there is a second statement
-    effects = frozenset(e for reading in readings for e in (reading.effects - {"several"} if reading.unsure else reading.effects))
+    effects = frozenset(
+        e for reading in (*readings, *known) for e in (reading.effects - {"several"} if reading.unsure else reading.effects)
+    )
     kinds = frozenset(kind for reading in known for kind in reading.kinds)
-    odd = next((f"{dialect}: {why}" for dialect, style in STYLES.items() if (why := _could_be_more(text, style))), "")
+    styles = zip(STYLES.items(), readings, strict=True)
+    odd = next(
+        (f"{name}: {why}" for (name, style), reading in styles if reading.unsure and (why := _could_be_more(text, style, kinds))), ""
+    )
+    if any(part.is_nested for style in STYLES.values() for part in guarded(text, style)):
+        odd = "a comment in a comment"
     return SqlReading(kinds, effects, odd)
 
 
-def _could_be_more(text: str, style: Style) -> str:
-    """Why a database with these lexical rules may find a statement that does more than read, though no parser here does; empty: none."""
+def _could_be_more(text: str, style: Style, kinds: frozenset[Kind]) -> str:
+    """Why a database with these lexical rules may find a statement besides that of these kinds, though no parser here does; empty: none."""
     parts = guarded(text, style)
-    if any(part.is_nested for part in parts):
-        return "a comment in a comment"
     is_open = any(part.is_open for part in parts)
     statements = cut(text, parts)
     for number, statement in enumerate(statements):
@@ -175,9 +148,12 @@ def _could_be_more(text: str, style: Style) -> str:
         bare = replaced(statement, guarded(statement, style), {"string": "''", "name": '""', "comment": " "}).strip().lower()
         bare = _SHOWN.sub("", bare)
         first = re.match(r"[\s(]*([a-z]+)", bare)
-        if first is not None and (first[1] in _BEGIN_CHANGES or (number and first[1] in _BEGIN_READS)):
+        if first is not None and not number and {"replace": "insert"}.get(first[1], first[1]) in kinds:
+            # what another dialect read
+            bare = bare[first.end() :]
+        elif first is not None and (first[1] in _BEGIN_CHANGES or (number and first[1] in _BEGIN_READS)):
             return "another statement"
-        if style == STYLES["tsql"] and _IN_BATCH.search(bare):
+        if style == STYLES["tsql"] and _IN_BATCH.search(_NOT_IN_TSQL.sub("", bare)):
             return "statements without anything between them"
     return ""
 
@@ -204,31 +180,24 @@ def _guarded(text: str, dialect: str) -> list[Guarded]:
     return [Guarded(found.start(), found.end(), kinds.get(found[0][0], "comment")) for found in _COMMENTS.finditer(text)]
 
 
-def _named(text: str, dialect: str) -> set[SqlEffect]:
-    """What functions and forms are named in it, which the parser takes for any others."""
-    bare = replaced(text, _guarded(text, dialect), {"string": "''", "comment": " "})
-    found: set[SqlEffect] = {effect for effect, pattern in _FUNCTION_CALLS.items() if pattern.search(bare)}
-    if _PROCEDURES.search(bare):
-        found.add("execute")
-    if _PROGRAM.search(bare):
-        found.add("file")
-        if re.search(r"(?i)\bprogram\b", bare):
-            found.add("execute")
-    return found
-
-
 def _in_tree(tree: "exp.Expr | None", kinds: set[Kind]) -> set[SqlEffect]:
     from sqlglot import exp
 
     effects: set[SqlEffect] = {effect for kind in kinds for effect in _BY_KIND.get(kind, ("write",))}
     for node in () if tree is None else tree.walk():
         match node:
-            case exp.Update() | exp.Delete():
-                if node.args.get("where") is None and node.args.get("limit") is None:
+            case exp.Update() | exp.Delete() if not isinstance(node.parent, exp.When | exp.OnConflict):
+                if _takes_all(node):
                     effects.add("unbounded")
+            case exp.Merge() if _is_constant(node.args.get("on")):
+                effects.add("unbounded")
+            case exp.Insert() if node.args.get("overwrite") and not (node.find(exp.Partition) or isinstance(node.this, exp.Directory)):
+                effects.add("unbounded")
             case exp.Drop():
                 if str(node.args.get("kind") or "").upper() not in ("INDEX", "TRIGGER", "FUNCTION", "PROCEDURE", "CONSTRAINT", "SEQUENCE!"):
                     effects.add("unbounded")
+            case exp.Anonymous() | exp.AnonymousAggFunc() if changes(node.name):
+                effects |= {"write", "schema"}
             case _:
                 pass
         if isinstance(node, exp.Update | exp.Delete | exp.Insert | exp.Merge | exp.Drop | exp.Alter | exp.TruncateTable) and _is_catalogue(
@@ -236,6 +205,35 @@ def _in_tree(tree: "exp.Expr | None", kinds: set[Kind]) -> set[SqlEffect]:
         ):
             effects.add("catalogue")
     return effects
+
+
+def _takes_all(node: "exp.Expr") -> bool:
+    """May it take every row: without a condition that a row can fail, and without a small limit?"""
+    where, limit = node.args.get("where"), node.args.get("limit")
+    if limit is not None:
+        said = limit.expression.name
+        return not (said.isdigit() and int(said) <= _FEW_ROWS)
+    return where is None or _is_constant(where.this)
+
+
+def _is_constant(condition: "exp.Expr | None") -> bool:
+    """Is it the same for each row, or true for each: `1 = 1`, `true`, `id = id`, `a = 1 or true`?"""
+    from sqlglot import exp
+
+    match condition:
+        case None:
+            return False
+        case exp.Paren():
+            return _is_constant(condition.this)
+        case exp.Or():
+            return _is_constant(condition.this) or _is_constant(condition.expression)
+        case exp.And():
+            return _is_constant(condition.this) and _is_constant(condition.expression)
+        case exp.EQ() | exp.Is() | exp.GTE() | exp.LTE() | exp.NullSafeEQ() if condition.this == condition.expression:
+            return True
+        case exp.Like() | exp.ILike() if set(condition.expression.name) == {"%"}:
+            return True
+    return condition.find(exp.Column, exp.Query, exp.Placeholder, exp.Parameter, exp.SessionParameter, exp.Dot) is None
 
 
 def _is_catalogue(node: object) -> bool:

@@ -39,7 +39,7 @@ HARMFUL = ("atomic",)
 STAGES = ("own", "first", "patterns", "all")
 """Ways to label a corpus: as it is, by the first patterns, by the patterns as they are now, by these and by hand."""
 JUDGED = "coding-agent-judged"
-DIALECTS = ("coding-agent", JUDGED, "database-readonly", "database-write")
+DIALECTS = ("coding-agent", JUDGED, "strict", "cloud", "database-readonly", "database-write")
 """Presets that are told which dialect of SQL the database speaks."""
 PRESETS = ("coding-agent", JUDGED, "strict", "cloud", "database-readonly", "database-write", "observe")
 RUNS: tuple[tuple[str, str], ...] = (

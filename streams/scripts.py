@@ -212,10 +212,11 @@ local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + tonumb
 local fresh = redis.call('XADD', KEYS[2], '*', 'c', ARGV[2], 'd', due)
 redis.call('XACK', KEYS[2], 'policy', entry)
 redis.call('XDEL', KEYS[2], entry)
-redis.call('HSET', KEYS[1], 't', '', 'e', fresh)
+redis.call('HSET', KEYS[1], 't', '', 'e', fresh, 'kn', -1)
+redis.call('HDEL', KEYS[1], 'i')
 return 'OK'
 """
-"""Give a call back so that another worker claims it at once."""
+"""Give a call back so that another worker claims it at once. Its owner stops in order: it did not die in a step of it."""
 
 RELEASE = """
 -- KEYS gw reply audit ctl..; ARGV max_reply reply_ttl strict('1'|'0') (token number next hash seq reply audit policy revision written)..

@@ -17,7 +17,7 @@ from policy.builtin.arguments import Looks, Undecidable, plain_values, schema_of
 from policy.patterns import NamePattern, Names, Pattern, compile_re2, literal
 from policy.schemas import Schema, ToolSchemas, TooMuchWork, compile_schema
 from policy.sql import Kind, check_dialect
-from policy.sql_effects import SqlEffect
+from policy.sql_functions import SqlEffect
 from policy.touch import Places, load_parser
 from protocol.bounds import MAX_RULES
 from protocol.config import Name

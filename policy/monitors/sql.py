@@ -8,9 +8,10 @@ from policy.base import Context, ToolCall
 from policy.monitors.acts import TOO_MANY, Share
 from policy.monitors.base import Monitor
 from policy.scores import Score
-from policy.sql import check_dialect
-from policy.sql_effects import SqlEffect, read_sql
-from policy.surface import surface_of
+from policy.sql import ANY, check_dialect
+from policy.sql_effects import read_sql
+from policy.sql_functions import SqlEffect
+from policy.surface import dialect_of_tool, surface_of
 
 _VALUES: dict[SqlEffect, float] = {
     "read": 0.05, "write": 0.4, "delete": 0.5, "unbounded": 0.95, "schema": 0.7, "privilege": 0.9, "catalogue": 0.95, "file": 0.9,
@@ -23,8 +24,9 @@ class Options(BaseModel):
     """Options of the monitor `sql`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    dialect: Annotated[str, AfterValidator(check_dialect)] = "postgres"
-    """The parser's name of the dialect: `postgres`, `mysql`, `tsql`, `sqlite` and others."""
+    dialect: Annotated[str, AfterValidator(check_dialect)] = ANY
+    """The parser's name of the dialect: `postgres`, `mysql`, `tsql`, `sqlite` and others. `any`: the one that the tool's name says, else
+    each of these four."""
     unsure: Share = 0.5
     """The score of a text that the parser does not understand, unless what it does is worse."""
     values: dict[SqlEffect, Share] = {}
@@ -51,9 +53,11 @@ class SqlMonitor(Monitor):
             return Score(self.name, None, error=TOO_MANY)
         if not texts:
             return None
+        said = self.options.dialect
+        dialect = dialect_of_tool(call.name) if said == ANY else said
         dims: dict[str, float] = {}
         for text in texts:
-            reading = read_sql(text.text, self.options.dialect)
+            reading = read_sql(text.text, dialect)
             dims |= {effect: self._values[effect] for effect in reading.effects}
             if reading.unsure:
                 dims["unsure"] = self.options.unsure

@@ -201,7 +201,7 @@ def read(machine: Machine, call: Call) -> Out:
     line = call.stdin.text.partition("\n")[0] if call.stdin is not None else None
     if line is None or not is_known(line):
         for name in names:
-            values[name] = machine.unknowns.make((name,), call.stdin.commands if call.stdin else ())
+            values[name] = machine.unknowns.make((name,), call.stdin.commands if call.stdin else (place,) if call.file else ())
         return Out("", [place])
     ifs = machine.expander.plain("IFS")
     pieces = [piece for piece in re.split(f"[{re.escape(ifs)}]+" if ifs and is_known(ifs) else r"(?!)", line.strip(" \t")) if piece]
@@ -234,7 +234,8 @@ def read_lines(machine: Machine, call: Call) -> Out:
         call_back(machine, call)
     name = call.fields[-1].text if len(call.fields) > 1 and not call.fields[-1].text.startswith("-") else "MAPFILE"
     if _NAME.fullmatch(name):
-        lines = call.stdin.text.splitlines() if call.stdin and call.stdin.text.count("\n") <= 256 else [machine.unknowns.make((name,))]
+        is_few = call.stdin is not None and is_known(call.stdin.text) and call.stdin.text.count("\n") <= 256
+        lines = call.stdin.text.splitlines() if call.stdin and is_few else [machine.unknowns.make((name,), (place,))]
         machine.variables.values[name] = lines
     return Out("", [place])
 

@@ -22,6 +22,13 @@ _VOLUME_HOLES = re.compile(
 )
 
 
+_OF_CLOUDS = re.compile(
+    r"(?:^|\.)(?:amazonaws\.com|ecr\.aws|azurecr\.io|pkg\.dev|gcr\.io|ocir\.io|icr\.io|digitalocean\.com|gitlab\.com|elastic\.co|nvcr\.io|"
+    r"redhat\.(?:com|io)|lscr\.io|cgr\.dev|scaleway\.com|suse\.com|oracle\.com|fedoraproject\.org|opensuse\.org|k8s\.io)(?::\d+)?\Z"
+)
+"""Registries where one needs an account to put images."""
+
+
 def _docker(command: Command, args: Args, found: Found) -> None:
     args = args_of(command, _DOCKER)
     removes_volumes = any(word.text in ("-v", "--volumes", "-fv", "-vf") for word in command.words[1:])
@@ -111,6 +118,12 @@ def _container(args: Args, found: Found) -> None:
             path, _, rest = text.partition(":")
             read_only = rest.endswith(":ro") or ":ro," in rest
         _mount(path, read_only, found)
+        image = next(iter(args.operands[1 + args.starts("container") :]), Word(""))
+        registry = re.match(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?=/)", image.known)
+        if registry is not None and path.startswith(("/", "~", ".", "$")) and not read_only and not _OF_CLOUDS.search(registry[0]):
+            scope = found.scope_of_host(Word(registry[0]))
+            if scope == "other":
+                found.add("execute", scope, image.known)
 
 
 def _mount(path: str, read_only: bool, found: Found) -> None:
@@ -124,6 +137,10 @@ def _mount(path: str, read_only: bool, found: Found) -> None:
     elif place.scope == "credentials":
         found.reads.append(place)
         found.add("read", "credentials", place.path)
+
+
+_HERE = re.compile(r"(?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)(?:-|\Z)")
+"""Contexts of clusters on this machine, which are made and thrown away with a command."""
 
 
 def _kubectl(command: Command, args: Args, found: Found) -> None:
@@ -156,7 +173,9 @@ def _kubectl(command: Command, args: Args, found: Found) -> None:
             )
             for kind in kinds
         )
-        found.add("defence" if guard else "delete", "unknown", rest, wide=broad or bool(args.all("-l", "--selector")))
+        is_here = any(_HERE.match(word.known) for word in args.all("--context"))
+        wide = not is_here and (broad or bool(args.all("-l", "--selector")))
+        found.add("defence" if guard else "delete", "unknown", rest, wide=wide)
     elif verb == "drain" or (verb == "scale" and any(word.known == "0" for word in args.all("--replicas"))):
         found.add("process", "system", rest, wide=True)
     elif (
@@ -335,7 +354,7 @@ def _plans(command: Command, args: Args, found: Found) -> None:
         or verbs[:2] in (["state", "rm"], ["workspace", "delete"], ["stack", "rm"])
     ):
         if not any(text in ("--dry-run", "--what-if", "--dry-run=client") for text in texts):
-            found.add("delete", "unknown", joined, wide=True)
+            found.add("delete", "unknown", joined, wide=not _HERE.fullmatch(command.name))
     elif verb in ("apply", "up", "deploy") and any(
         text
         in ("-auto-approve", "--auto-approve", "--yes", "-y", "--skip-preview", "--require-approval=never", "--terragrunt-non-interactive")

@@ -124,12 +124,18 @@ def _store(command: Command, args: Args, found: Found) -> None:
     if command.stdin.kind == "text":
         joined = f"{joined} {command.stdin.text[:4000]}"
     pattern = _STORES[command.name]
-    if re.search(pattern, joined):
+    hosts = args_of(command, ("-h", "--host", "-p", "-a", "-u", "-n")).all("-h", "--host", "-u")
+    is_here = (command.place == "here" or command.wrappers[-1:] in (("docker",), ("podman",))) and "--cluster" not in joined
+    is_here = is_here and all(found.scope_of_host(host) == "loopback" for host in hosts)
+    if command.name.endswith("-cli") and is_here and re.fullmatch(r"(?i).*\bflush(?:all|db)(?: a?sync)?\s*", joined):
+        # a store on this machine is a cache or a test's
+        found.add("delete", "loopback", joined)
+    elif re.search(pattern, joined):
         kind: Kind = "process" if re.search(r"(?i)\b(?:shutdown|stop)\b", joined) else "delete"
         if re.search(r"(?i)config\s+set\s+(?:dir|dbfilename)|module\s+load|role grant|auth disable|slaveof|acl setuser", joined):
             kind = "privilege"
         found.add(kind, "unknown" if kind == "delete" else "system", joined, wide=True)
-    for host in args_of(command, ("-h", "--host", "-p", "-a", "-u", "-n")).all("-h", "--host"):
+    for host in hosts:
         found.add("network", found.scope_of_host(host), host.known)
 
 

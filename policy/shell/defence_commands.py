@@ -2,7 +2,7 @@
 
 import re
 
-from policy.shell.args import Args
+from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
 from policy.shell.found import Found, Handler
 
@@ -118,7 +118,7 @@ _SETTINGS = re.compile(
 _LOADERS = re.compile(
     r"LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|DYLD_INSERT_LIBRARIES|BASH_ENV|ENV|PROMPT_COMMAND|PYTHONSTARTUP|PERL5OPT|"
     r"PERL5LIB|RUBYOPT|NODE_OPTIONS|JAVA_TOOL_OPTIONS|GIT_SSH_COMMAND|GIT_ASKPASS|PYTHONPATH|PAGER|EDITOR|VISUAL|MANPAGER|GIT_EDITOR|"
-    r"GIT_PAGER|GIT_EXTERNAL_DIFF|LESSOPEN"
+    r"GIT_PAGER|GIT_EXTERNAL_DIFF|LESSOPEN|GIT_CONFIG_(?:GLOBAL|SYSTEM)"
 )
 """Variables whose value other programs run or load."""
 
@@ -132,14 +132,33 @@ def assigned(name: str, value: Word, found: Found) -> None:
         _loaded(name, value, found)
 
 
+def library(path: Word, found: Found) -> None:
+    """Add what it means that a program loads a library or script before it does anything: nobody reads that."""
+    place = found.place(path)
+    if place.scope != "system":
+        found.add("execute", found.downloaded(place.path) or ("unknown" if place.scope == "temp" else place.scope), place.path)
+        found.unsure.append("name: what a program loads before it begins")
+
+
+def _enable(command: Command, args: Args, found: Found) -> None:
+    """`enable -f FILE name`: a library becomes a part of the shell."""
+    for word in args_of(command, ("-f",)).all("-f"):
+        library(word, found)
+
+
 def _loaded(name: str, value: Word, found: Found) -> None:
     text = value.known
     if name in ("LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV", "PYTHONSTARTUP"):
         if "/" in text or value.text is None:
             place = found.place(value)
-            found.add("execute", found.downloaded(place.path) or place.scope, f"{name}={text}")
+            if name == "ENV":
+                found.add("execute", found.downloaded(place.path) or place.scope, f"{name}={text}")
+            else:
+                library(value, found)
             if found.command.is_root and place.scope in ("temp", "project", "home"):
                 found.add("privilege", "root", f"{name}={text}")
+    elif name.startswith("GIT_CONFIG") and found.place(value).scope == "temp" and text.startswith("/tmp"):
+        found.unsure.append("name: settings of git that may hold commands")
     elif name == "PROMPT_COMMAND" and re.search(r"https?://|/dev/tcp|\bnc\b|base64", text):
         found.add("persistence", "startup", f"{name}={text}")
     elif (
@@ -147,7 +166,8 @@ def _loaded(name: str, value: Word, found: Found) -> None:
         and re.search(r"-M\w|-r|--require|--import|-javaagent|-e\b", text)
         and re.search(r"/", text)
     ):
-        found.add("execute", "unknown", f"{name}={text}")
+        is_own = re.search(r"(?:^|[\s=:,]|-r)(?:/|~|\.\./|\w+:/)", text) is None
+        found.add("execute", "project" if is_own else "unknown", f"{name}={text}")
 
 
 def _prints_environment(command: Command, args: Args, found: Found) -> None:
@@ -199,6 +219,6 @@ HANDLERS: dict[str, Handler] = {
     "aa-disable": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)), "aa-teardown": lambda c, a, f: f.add("defence", "system",
     "apparmor"),
     "aa-complain": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)), "history": _history, "fc": _history, "set": _set,
-    "unset": _unset, "env": _prints_environment,
+    "unset": _unset, "env": _prints_environment, "enable": _enable,
     "printenv": _prints_environment, "export": _export, "declare": _export, "typeset": _export, "compgen": _export, "chattr": _attributes,
 }  # fmt: skip

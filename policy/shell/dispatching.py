@@ -14,8 +14,9 @@ from policy.shell.machine import Machine
 from policy.shell.many import fd, find, parallel, xargs
 from policy.shell.programs import LANGUAGES, SHELLS, after
 from policy.shell.state import Call, Out, base_name, texts
+from policy.shell.told import cmake, told
 from policy.shell.values import HOME, UNKNOWN, Field, glob_text, is_known
-from policy.shell.wrapping import CONTAINERS, Wrap, after_options, behind, in_container, wrap_of
+from policy.shell.wrapping import CONTAINERS, Wrap, after_options, behind, in_container, is_alone, wrap_of
 
 MAX_WRAPPERS = 24
 _MAX_ITEMS = 16
@@ -80,7 +81,8 @@ def dispatch(machine: Machine, call: Call) -> Out:
     if first.is_glob and text not in ("[", "[["):
         return globbed(machine, call)
     if text in machine.functions:
-        out = machine.function(text, call)
+        out = machine.function(text, replace(call, stdin=machine.read_around(call.redirs, call.stdin)))
+        machine.write_around(call.redirs, out)
         if not machine.is_child and not call.wrappers:
             return out
         # A wrapper or a child may not know the function: then the program of that name runs.
@@ -105,6 +107,7 @@ def dispatch(machine: Machine, call: Call) -> Out:
 
 def plain_or_more(machine: Machine, call: Call, name: str) -> Out:
     """Run a command by its name."""
+    call = told(machine, call, name)
     if call.assigns:
         run_variables(machine, call, call.assigns)
     builtin = BUILTINS.get(name)
@@ -317,6 +320,8 @@ def wrapped(machine: Machine, call: Call, name: str, wrap: Wrap) -> Out:
             return machine.unknown_output(place)
     if (wrap.is_joined and "-x" not in options and "--exec" not in options) or is_shell:
         return run_joined(machine, around, inner, name)
+    if name in ("strace", "ltrace"):
+        run_values(machine, call, [text[1:] for text in after(texts(call.fields[1:]), "-o") if text.startswith("|")], name)
     if name == "capsh":
         return programs.shell(machine, around.inner([Field("sh"), *inner], name))
     return dispatch(machine, around.inner(inner, name))
@@ -418,7 +423,7 @@ def container(machine: Machine, call: Call) -> Out:
     """`docker exec`, `docker run`: what runs there runs in a container."""
     place = machine.emit(call)
     fields, entry = in_container(call)
-    inside = replace(call, place="container")
+    inside = replace(call, place="image" if is_alone(call) else "container")
     if entry:
         fields = [Field(entry), *fields]
     if not fields:
@@ -478,7 +483,7 @@ SPECIAL: dict[str, Callable[[Machine, Call], Out]] = {
     "env": env, "genv": env, "busybox": busybox, "toybox": busybox, "su": su, "runuser": su, "flock": flock, "ssh": ssh,
     "autossh": ssh, "mosh": ssh, "dbclient": ssh, "sshpass": behind_dashes, "watchexec": behind_dashes,
     "gnome-terminal": behind_dashes, "xargs": xargs, "gxargs": xargs, "find": find, "gfind": find, "fd": fd, "fdfind": fd,
-    "parallel": parallel, "git": git, "script": script, "gdb": programs.debugger, "tar": programs.tar, "gtar": programs.tar,
+    "parallel": parallel, "git": git, "script": script, "gdb": programs.debugger, "cmake": cmake, "tar": programs.tar, "gtar": programs.tar,
     "bsdtar": programs.tar, "make": programs.make, "gmake": programs.make, "at": programs.later, "batch": programs.later,
     "crontab": programs.later, "tmux": programs.terminal, "screen": programs.terminal,
     "npx": programs.package_runner, "npm": programs.package_runner,

@@ -45,4 +45,5 @@ def _stdin(machine: Machine, draft: Draft) -> Stdin:
     last = read.commands[-1] if read.commands else -1
     if word.text is not None:
         return Stdin("text", word.text.removeprefix("./") if read.text.startswith("~") else word.text, last)
-    return Stdin("command" if read.commands else "unknown", word.prefix, last)
+    others = tuple(dict.fromkeys(one for one in (*word.outputs, *read.commands) if one != last))
+    return Stdin("command" if read.commands else "unknown", word.prefix, last, others=others, variables=word.variables)

@@ -40,6 +40,7 @@ from policy.shell.habits import (
     scope_of_file,
 )
 from policy.shell.program_texts import Runner, effects_of_code
+from policy.shell.strangers import built, comes_from_elsewhere, copied, source_given
 
 HANDLERS: Mapping[str, Handler] = {
     **file_commands.HANDLERS,
@@ -105,6 +106,8 @@ class _Text:
             found.sql_read = self.sql_read
             self.found.append(found)
             self._one(command, found)
+            if command.place == "image":
+                found.effects = [effect for effect in found.effects if _reaches_out(effect)]
             self.fetched += found.downloads
         follow(self.commands, self.found)
         effects = [effect for found in self.found for effect in found.effects]
@@ -118,6 +121,7 @@ class _Text:
         """Add the effects of one command by itself."""
         for name, value in command.assignments:
             defence_commands.assigned(name, value, found)
+            source_given(name, value, found)
         if is_only_asked(command):
             pass
         elif (handler := HANDLERS.get(command.name)) is not None:
@@ -129,6 +133,10 @@ class _Text:
             self._started(command, found)
         self._by_path(command, found)
         self._unpacked(command, found)
+        file_commands.in_place(command, found)
+        built(command, found, self._source_scopes)
+        if comes_from_elsewhere(command):
+            copied(command, found)
         self._run_elsewhere(command, found)
         for redirect in command.redirects:
             add_redirect(redirect.op, redirect.target, found)
@@ -290,6 +298,8 @@ class _Text:
             if found is None:
                 scopes.append("unknown")
                 continue
+            if command.place in ("remote", "container", "image") or comes_from_elsewhere(command):
+                scopes.append(found.scope_of_host(Word(command.host)) if command.place == "remote" and command.host else "unknown")
             mine = [effect.scope for effect in found.effects if effect.kind in ("network", "execute") and effect.scope in HOSTS]
             if mine and command.name not in SHELLS:
                 scopes += mine if prints_what_it_fetches(command) else []
@@ -322,6 +332,13 @@ class _Text:
             stack += feeders(command)
             places += [Place(p.path, "unknown") for p in found.reads[:1]] if not feeders(command) else []
         return places
+
+
+def _reaches_out(effect: Effect) -> bool:
+    """Does it reach out of a container that is alone? What it changes of itself is gone with it."""
+    if effect.kind in ("execute", "network", "secret") or (effect.scope in HOSTS and effect.scope != "unknown"):
+        return True
+    return effect.scope == "unknown" and effect.by not in file_commands.table() and effect.by not in file_commands.HANDLERS
 
 
 _LISTERS = frozenset("ls dir fd fdfind tree du locate realpath readlink dirname git grep rg".split())

@@ -250,7 +250,8 @@ def _rsync(command: Command, args: Args, found: Found) -> None:
             found.add("delete", scope, target.known, wide=scope != "unknown" or any("empty" in word.known for word in sources))
     else:
         for word in remote:
-            found.reach(word)
+            name = word.known.rpartition("/")[2]
+            found.downloads += [(found.place(Word(path)).path, found.reach(word)) for path in (target.known, f"{target.known}/{name}")]
         if sources:
             found.write(target)
             if any(flag.startswith("--del") for flag in args.flags):
@@ -360,6 +361,24 @@ def _sed(command: Command, args: Args, found: Found) -> None:
     for script in scripts or list(args.operands[:1]):
         for target in re.findall(r"(?:^|[;}\n/gp0-9\s])w\s+([^\s;}]+)", script.known):
             found.write(Word(target))
+
+
+_AWK_WRITES = re.compile(r">{1,2}\s{0,9}(ENVIRON\[\"HOME\"\]\s{0,9})?\"([^\"]{1,400})\"")
+
+
+def in_place(command: Command, found: Found) -> None:
+    """Interpreters that edit the files they are given, and files that a program of `awk` writes."""
+    if command.name in ("perl", "ruby"):
+        args = args_of(command, ("-e", "-E", "-M", "-m", "-I", "-r", "-C", "-F"))
+        if args.has("-i"):
+            found.write(*args.operands)
+    elif command.name.endswith("awk"):
+        args = args_of(command, ("-i", "-v", "-F", "-f", "-e", "--include"))
+        if any(word.known == "inplace" for word in args.all("-i", "--include")):
+            found.write(*args.operands[1:])
+        for program in command.programs:
+            for home, path in _AWK_WRITES.findall(program.text.known[:16_384]):
+                found.write(Word(f"~{path}" if home else path))
 
 
 def _yq(command: Command, args: Args, found: Found) -> None:

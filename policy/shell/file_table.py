@@ -41,7 +41,7 @@ rm grm unlink rmdir srm rimraf del-cli del trash-cli : d* ; --interactive=t
 shred wipe scrub secure-delete sfill : d* ; -n=t -s=t --iterations=t --size=t --random-source=t -l=t -p=t
 trash trash-put gio-trash rip : t*
 split csplit : r w ; -b=t -l=t -n=t -C=t -a=t -f=w -n=t --bytes=t --lines=t --prefix=w
-patch : w r ; -p=t -i=r -d=t -o=w -B=t -F=t
+patch : w r ; -p=t -i=r -d=w -o=w -B=t -F=t
 gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli : w* ; -S=t -o=w -T=t -p=t -b=t -M=t
 cpio pax : t* ; -F=r -O=w -I=r -H=t -D=t
 chmod chown chgrp chattr setfacl setfattr : t*

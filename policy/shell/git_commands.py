@@ -50,6 +50,12 @@ def _git(command: Command, args: Args, found: Found) -> None:
             # for this run alone; what it runs stands in the list by itself
             if name in ("-c", "--config-env") and _NO_TLS.fullmatch(setting):
                 _setting(setting, chosen, found)
+            elif (
+                re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", setting)
+                and chosen != "/dev/null"
+                and found.place(Word(chosen)).scope in ("temp", "unknown")
+            ):
+                found.unsure.append("name: settings of git that may hold commands")
         elif name == "--exec-path" and path:
             found.add("execute", found.place(Word(path)).scope, path)
     if not words:
@@ -60,11 +66,20 @@ def _git(command: Command, args: Args, found: Found) -> None:
     if handler is not None:
         handler(rest, [word.known for word in words[1:]], found)
     for name, value in rest.values:
-        if name in ("--upload-pack", "--receive-pack", "--exec") and value.known not in ("git-upload-pack", "git-receive-pack"):
+        # of `rebase` it is a command for this machine, which stands in the list by itself
+        if (
+            verb != "rebase"
+            and name in ("--upload-pack", "--receive-pack", "--exec")
+            and value.known not in ("git-upload-pack", "git-receive-pack")
+        ):
             found.add("execute", "unknown", value.known)
 
 
 def _setting(name: str, value: str, found: Found) -> None:
+    if name.lower() == "core.hookspath" and found.place(Word(value)).scope == "project" and not value.startswith(("/", ".git/")):
+        # the project's own, as its makefile is
+        found.add("execute", "project", value)
+        return
     if _NO_TLS.fullmatch(name):
         if value.lower() in ("false", "0", "no", "off"):
             found.add("defence", "unknown", f"{name}={value}")
@@ -237,6 +252,10 @@ def _archive(args: Args, texts: list[str], found: Found) -> None:
     found.write(*args.all("-o", "--output"))
 
 
+def _apply(args: Args, texts: list[str], found: Found) -> None:
+    found.write(*args.all("--directory"), wide=True)
+
+
 def _credential(args: Args, texts: list[str], found: Found) -> None:
     if args.starts("fill") or args.starts("get"):
         found.is_secret = True
@@ -249,7 +268,7 @@ _VERBS = {
     "filter-branch": _rewrite, "filter-repo": _rewrite, "reflog": _reflog, "gc": _gc, "prune": _gc, "update-ref": _update_ref,
     "push": _push,
     "remote": _remote, "clone": _clone, "fetch": _fetch, "pull": _fetch, "ls-remote": _fetch, "submodule": _submodule, "rm": _rm,
-    "worktree": _worktree,
+    "worktree": _worktree, "apply": _apply, "am": _apply,
     "archive": _archive, "bundle": _archive, "credential": _credential,
 }  # fmt: skip
 
@@ -312,4 +331,10 @@ def _hub(command: Command, args: Args, found: Found) -> None:
         found.add("execute", "listed", " ".join(args.texts[2:]))
 
 
-HANDLERS: dict[str, Handler] = {"git": _git, "gh": _hub, "glab": _hub, "hub": _git}
+def _copy(command: Command, args: Args, found: Found) -> None:
+    """`hg clone URL`, `svn checkout URL FOLDER`."""
+    if args.operands and args.texts[0] in ("clone", "checkout", "co", "export", "branch"):
+        _clone(Args(args.flags, args.values, args.operands[1:]), args.texts[1:], found)
+
+
+HANDLERS: dict[str, Handler] = {**dict.fromkeys("hg svn bzr jj fossil".split(), _copy), "git": _git, "gh": _hub, "glab": _hub, "hub": _git}

@@ -28,7 +28,7 @@ def xargs(machine: Machine, call: Call) -> Out:
     inner = fields[at:] or [Field("echo")]
     text = call.stdin.text if call.stdin is not None else None
     if path := next(iter(after(options, "-a", "--arg-file")), ""):
-        known = machine.read(path)
+        known = machine.read(path) or machine.read_around([("<", 0, Field(path))], None)
         text = known.text if known else None
     around = replace(call, stdin=None, file=None, wrappers=(*call.wrappers, "xargs"))
     if text is None or not is_known(text):

@@ -26,10 +26,17 @@ _STRING = r"""(?:[rRbBuUfF]{0,2})(?:"((?:[^"\\\n]|\\.){0,2000})"|'((?:[^'\\\n]|\
 _LITERAL = re.compile(_STRING)
 _JOINED = re.compile(r"""(["'])\s*(?:\+|\.|\.\.)\s*\1""")
 """Two texts put together, `"/ho" + "me"`."""
+_WORDS = re.compile(r"\*?(?:\bqw|%w)\s?(?:\(([^()]{0,500})\)|\[([^\[\]]{0,500})\]|\{([^{}]{0,500})\}|/([^/]{0,500})/)")
+"""A list of words, `qw(rm -rf x)`."""
+_ALIASED = re.compile(
+    r"\b(?:exec|spawn|execFile)(?:Sync)?\s*:\s*(\w{1,40})|"
+    r"\b(\w{1,40})\s*=\s*[\w.()'\"]{1,60}\.(?:system|popen|run|call|Popen|check_output|exec|execSync|spawn|spawnSync|execFile|execFileSync)\b(?!\s*\()"
+)
+"""A function that starts programs, under another name."""
 _TREES = re.compile(
     r"(?:\brmtree|\brm_rf?|\bremove_tree|\bremove_entry\w*|\brimraf(?:\.sync)?|\bremoveSync|\bemptyDir(?:Sync)?|\bsend2trash|"
     r"\bfs(?:\.promises|p)?\.rm(?:Sync|dirSync|dir)?|\brmSync|"
-    r"\bdeleteDirectory|\bremove_dir_all|\bdeltree|\bos\.removedirs|\bDeno\.remove(?:Sync)?|\bFileUtils\.(?:rm_r|rm_rf|remove_dir|rmtree)|"
+    r"\bdeleteDirectory|\bdelete-directory|\(delete-file|\bremove_dir_all|\bdeltree|\bos\.removedirs|\bDeno\.remove(?:Sync)?|\bFileUtils\.(?:rm_r|rm_rf|remove_dir|rmtree)|"
     r"\bpathlib_rmtree|\bos\.RemoveAll)\s*[( ]\s*"
 )
 _FILES = re.compile(
@@ -46,6 +53,7 @@ _RUNS = re.compile(
     r"(?:\bos\.(?:system|popen|exec[lv]p?e?|spawn[lv]p?e?|posix_spawnp?)|\bsubprocess\.(?:run|call|check_call|check_output|Popen|"
     r"getoutput|getstatusoutput)|\b(?:run|call|check_output|check_call|Popen|getoutput)|\bpty\.spawn|"
     r"\bcommands\.getoutput|\bpopen[23]?|\bchild_process['\")]*\)?\.(?:exec|execSync|spawn|spawnSync|execFile|execFileSync|fork)|"
+    r"[\"'](?:system|popen|exec\w{0,8}|spawn\w{0,8}|run|call)[\"']\s*[\])]{1,2}|\bopen\s*\(?\s*(?:my\s*)?\$?\w+\s*,\s*[\"'](?:-\||\|-)[\"']\s*,|"
     r"\bexecSync|\bspawnSync|\bspawn|\bexecFile(?:Sync)?|\bexec|"
     r"\bshell_exec|\bpassthru|\bproc_open|\bpcntl_exec|\bsystem|\bKernel\.(?:system|exec|spawn|`)|\bIO\.popen|\bOpen3\.\w+|\bos\.execute|"
     r"\bio\.popen|\bProcess\.(?:spawn|exec)|\bDeno\.(?:run|Command)|\bBun\.spawn(?:Sync)?|\bsh|\bexeca(?:Sync|Command)?)"
@@ -78,8 +86,11 @@ _DECODED = re.compile(
 )
 _REMOTE_CODE = re.compile(
     r"\b(?:exec|eval|compile|Function|instance_eval|load|loadstring|include|require|do)\s*\(?[^\n;]{0,160}(?:urlopen|urllib|requests\.get|"
-    r"httpx\.get|fetch\s*\(|http\.get|Net::HTTP|URI\.open|open\(\s*[\"']https?|file_get_contents\(\s*[\"']https?|LWP|https?://)"
+    r"httpx\.get|fetch\s*\(|http\.get|Net::HTTP|URI\.open|open\(\s*[\"']https?|file_get_contents\(\s*[\"']https?|LWP|https?://)|"
+    r"(?:\bfetch\s*\(|\bhttps?['\")]*\.get|urlopen)[^\n]{0,200}(?<![.\w])(?:eval|exec|Function)\s*[(,)]|"
+    r"\bimport\b[^\n;]{0,80}[\"']https?://"
 )
+_EVALUATES = re.compile(r"(?<![.\w])(?:exec|eval|compile|Function|instance_eval|loadstring)\s*\(?\s*\$?(\w{1,40})")
 _READS = re.compile(
     r"(?:\bopen|\bFile\.(?:read|open|readlines|binread)|\bIO\.read|\breadFile(?:Sync)?|\bcreateReadStream|"
     r"\bfile_get_contents|\bfopen|\breadfile|\bio\.open|\bio\.lines|\bFile\.foreach|\bDeno\.read\w+|\bread_text|\bshow_source|"
@@ -144,6 +155,9 @@ class _Code:
             joined, changes = _JOINED.subn("", joined)
             if not changes:
                 break
+        joined = _WORDS.sub(lambda found: ",".join(f'"{word}"' for word in found[found.lastindex or 0].split()), joined)
+        for found in list(islice(_ALIASED.finditer(joined), 4)):
+            joined = re.sub(rf"(?<![\w.]){found[1] or found[2]}(?=\s{{0,9}}\()", "spawnSync", joined)
         self.text = joined
         self.effects: list[Effect] = []
         self.unsure: list[str] = []
@@ -222,7 +236,8 @@ def effects_of_code(
         code.add("process", "system", "all processes", wide=True)
     if _DECODED.search(code.text):
         code.add("execute", "unknown", "decoded text")
-    if (remote := _REMOTE_CODE.search(code.text)) is not None:
+    fetched = (found for found in code.some(_EVALUATES) if "://" in (value := code.variables.get(found[1], "")) or _FETCHES.search(value))
+    if (remote := _REMOTE_CODE.search(code.text) or next(fetched, None)) is not None:
         scopes = [host.scope for host in hosts_in(code.text, listed)] or ["unknown"]
         code.add("execute", "other" if "other" in scopes else scopes[0], remote[0])
     return CodeReading(tuple(code.effects), tuple(code.unsure))
@@ -285,14 +300,18 @@ def _programs(code: _Code) -> None:
     for found in code.some(_RUNS):
         argument = argument_at(code.text, found.end())
         start = argument.lstrip("( ")
-        if start.startswith("[") or (re.match(r"os\.(?:exec|spawn)|.*(?:spawn|execFile)", found[0]) and "," in argument):
+        first = _LITERAL.match(start)
+        is_word = first is not None and " " not in first[0] and re.match(r"\s*,", start[first.end() :]) is not None
+        if start.startswith("[") or is_word:
             words = [next((part for part in match if part), "") for match in _LITERAL.findall(argument)]
+            tail = " ~" if _HOME.search(argument) is not None else ""
+            words = [word for word in words if word != "HOME" or not tail]
             if re.match(r"os\.exec[lv]", found[0]) or re.match(r"os\.spawn", found[0]):
                 # the program stands twice: as a path and as its own name
                 words = words[1:] if len(words) > 1 and words[0].rpartition("/")[2] == words[1].rpartition("/")[2] else words
-            commands.append(" ".join(_quoted(word) for word in words))
+            commands.append(" ".join(_quoted(word) for word in words) + tail)
         else:
-            literal = _LITERAL.match(start)
+            literal = first
             if literal is not None:
                 commands.append(re.sub(r"\\([\"'`\\])", r"\1", next((part for part in literal.groups() if part), "")))
             elif found[0].startswith(("os.system", "subprocess", "os.popen")):

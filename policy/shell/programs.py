@@ -10,6 +10,7 @@ from policy.shell.carried import commands_in, quietly
 from policy.shell.commands import Program, Word
 from policy.shell.machine import Machine
 from policy.shell.state import Call, Out, base_name, texts
+from policy.shell.told import run_make_variables
 from policy.shell.values import Field, is_known
 from policy.shell.wrapping import after_options
 
@@ -23,6 +24,7 @@ LANGUAGES: dict[str, tuple[str, str]] = {
     "nawk": ("awk", ""), "sed": ("sed", "e"), "gsed": ("sed", "e"), "psql": ("sql", "c"), "mysql": ("sql", "e"), "mariadb": ("sql", "e"),
     "sqlite3": ("sql", ""), "osascript": ("applescript", "e"), "rscript": ("r", "e"), "r": ("r", "e"), "julia": ("julia", "eE"),
     "guile": ("scheme", "c"), "ed": ("ed", ""), "ex": ("vim", "c"), "vi": ("vim", "c"), "vim": ("vim", "c"), "nvim": ("vim", "c"),
+    **dict.fromkeys(("view", "gvim", "rvim", "rview", "vimdiff"), ("vim", "c")),
     "emacs": ("lisp", ""), "jshell": ("java", ""), "groovy": ("groovy", "e"), "tsx": ("node", "e"), "ts-node": ("node", "e"),
     "sqlcmd": ("sql", "Q"), "clickhouse-client": ("sql", "q"), "duckdb": ("sql", "c"), "cqlsh": ("sql", "e"), "mongosh": ("node", ""),
     "mongo": ("node", ""), "redis-cli": ("redis", ""), "bc": ("bc", ""), "dc": ("dc", ""), "m4": ("m4", ""), "gnuplot": ("gnuplot", "e"),
@@ -31,8 +33,10 @@ LANGUAGES: dict[str, tuple[str, str]] = {
 _LONG_TEXTS = ("--eval", "--print", "--execute", "--command", "--expression", "--quiet-eval")
 _OPTION_VALUES = {
     "python": "WXmQ", "perl": "ImMCDx", "ruby": "IrCEKWFT", "node": "r", "php": "dcztS", "lua": "l", "awk": "FvfilE", "sed": "fl",
-    "sql": "hUdpPutDSF", "vim": "TuUirwWS",
+    "sql": "hUdpPutDSFf", "vim": "TuUirwWS",
 }  # fmt: skip
+_MODULES = frozenset("pip uv pipx poetry pdm pytest tox nox twine ansible awscli httpie".split())
+"""Modules of Python that are programs of the same name."""
 _MAX_RUNS = 32
 _FIRST_IS_TEXT = ("awk", "sed")
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
@@ -150,6 +154,8 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
             break
         if not text.startswith("--"):
             place = next((p for p, letter in enumerate(text) if p and letter in letters), 0)
+            if language == "perl" and (module := re.match(r"-[a-zA-Z]*[mM](.*;.*)", text, re.DOTALL)) is not None:
+                found.append(Program(language, machine.word(f"use {module[1]}"), "argument"))
             taking = next((p for p, letter in enumerate(text) if p and letter in values), 0)
             if place and (not taking or place < taking):
                 attached = text[place + 1 :]
@@ -158,9 +164,13 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
                 at += 1 if is_attached else 2
                 continue
             if taking and taking == len(text) - 1:
+                if language == "python" and text[taking] == "m" and call.at(at + 1) in _MODULES:
+                    return machine.dispatch(machine, call.inner([Field(call.at(at + 1)), *words[at + 2 :]], name))
                 if (text[taking] == "f" and language in _FIRST_IS_TEXT) or (text[taking] == "m" and language == "python"):
                     has_text = True
                     found += files(machine, language, [call.at(at + 1)]) if text[taking] == "f" else []
+                elif (language, text[taking]) in (("vim", "S"), ("sql", "f")):
+                    found += [one for one in files(machine, language, [call.at(at + 1)]) if one.text.text is not None]
                 at += 2
                 continue
             has_text = has_text or (language == "python" and "m" in text)
@@ -172,6 +182,8 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
     if language == "vim":
         found += [Program("vim", machine.word(text[1:]), "argument") for text in texts(words[1:]) if text.startswith("+") and len(text) > 1]
     place = machine.emit(call, *found)
+    if language == "sql":
+        run_values(machine, call, after(texts(words[1:]), "--pager"), name)
     within(machine, call, language, found)
     if language in ("awk", "sed"):
         return Out(machine.unknowns.make((), (place,)), [place])
@@ -295,6 +307,7 @@ def debugger(machine: Machine, call: Call) -> Out:
 
 def make(machine: Machine, call: Call) -> Out:
     """`make`: its file, if the text wrote it or it is what it reads."""
+    run_make_variables(machine, call)
     path = next(iter(after(texts(call.fields[1:]), "-f", "--file", "--makefile")), "")
     known = call.stdin if path in ("-", "/dev/stdin") else machine.read(path or "Makefile") or machine.read("makefile")
     if given := after(texts(call.fields[1:]), "--eval", "-E"):

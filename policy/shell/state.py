@@ -19,6 +19,7 @@ _COUNTS = frozenset(
     ("let", "unset", "read", "test", "[", "printf", "declare", "typeset", "local", "export", "mapfile", "readarray", "wait")
 )
 _INDEX = re.compile(r"(?:^|[=+*/%(\[, -])[A-Za-z_]\w{0,64}\[[^\]\[`$]*(?:\$[^(\]\[`$][^\]\[`$]*)*(?:\$\(|`)", re.ASCII)
+_NOWHERE = ("/dev/null", "/dev/stderr", "/dev/stdout", "/dev/tty", "-", *"0123456789")
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,3})")
 
 
@@ -40,7 +41,7 @@ class Call(msgspec.Struct):
     """The file that it reads, if its input is one."""
     is_root: bool = False
     wrappers: tuple[str, ...] = ()
-    place: Literal["here", "container", "remote"] = "here"
+    place: Literal["here", "container", "remote", "image"] = "here"
     host: str = ""
 
     def at(self, place: int) -> str:
@@ -121,6 +122,21 @@ class State:
     def unknown_output(self, place: int) -> Out:
         """Return the output of a command of which nothing is known."""
         return Out(self.unknowns.make((), (place,)), [place])
+
+    def read_around(self, redirs: list[tuple[str, int, Field]], stdin: Out | None) -> Out | None:
+        """Note which files commands read together, by a redirect around all of them; return what they read. Nobody of them has it."""
+        for op, fd, target in redirs:
+            if op in ("<", "<>") and (stdin is None or fd):
+                place = self.emit(replace(self.around, fields=[], assigns=[], redirs=[(op, fd, target)], stdin=None, file=target), name="")
+                stdin = stdin if fd else self.unknown_output(place)
+        return stdin
+
+    def write_around(self, redirs: list[tuple[str, int, Field]], out: Out) -> None:
+        """Note where a redirect around commands puts what all of them print."""
+        made = [(op, fd, target) for op, fd, target in redirs if ">" in op and op != "<>" and target.text not in (*_NOWHERE, *self.sinks)]
+        if made:
+            stdin = out if any(fd in (1, -1) for _, fd, _ in made) else None
+            self.emit(replace(self.around, fields=[], assigns=[], redirs=made, stdin=stdin, file=None), name="")
 
     def cwd(self) -> str:
         """Return the folder that a `cd` led to; "" if none did."""

@@ -85,6 +85,13 @@ _OF_CONTAINERS = frozenset(
 """Their options that take the next word."""
 
 
+_OF_RUNNERS = (
+    "with", "with-requirements", "with-editable", "python", "extra", "group", "only-group", "package", "directory", "project", "env-file",
+    "index-url", "extra-index-url", "index", "default-index", "refresh-package", "env", "name", "prefix",
+)  # fmt: skip
+"""Options behind `run` that take the next word."""
+
+
 def wrap_of(name: str) -> Wrap | None:
     """Return how the wrapper's words are read; None if the command is none."""
     known = WRAPS.get(name)
@@ -101,7 +108,7 @@ def behind(wrap: Wrap, call: Call) -> tuple[list[Field], list[str]]:
         if not place:
             return [], []
         _, options = behind(Wrap(wrap.values, wrap.longs), call)
-        at = after_options(fields, place + 1, "", ()) if wrap.behind in ("run", "exec") else place + 1
+        at = after_options(fields, place + 1, "", _OF_RUNNERS) if wrap.behind in ("run", "exec") else place + 1
         return fields[at + wrap.skip :], options
     at = after_options(fields, 1, wrap.values, wrap.longs)
     return fields[at + wrap.skip :], [field.text for field in fields[1:at]]
@@ -141,6 +148,22 @@ def in_container(call: Call) -> tuple[list[Field], str]:
         if name == "--entrypoint":
             entry = value if sign else fields[place + 1].text if place + 1 < len(fields) else ""
     return fields[at + 1 :], entry
+
+
+def is_alone(call: Call) -> bool:
+    """Does `docker run` make a container that sees nothing of this machine: no folder, device, namespace, capability or other container?"""
+    words = [field.text for field in call.fields[1:]]
+    return (
+        "run" in words[:3]
+        and "compose" not in words[:2]
+        and call.at(0).endswith(("docker", "podman", "nerdctl"))
+        and not any(_SHARES.match(word) for word in words)
+    )
+
+
+_SHARES = re.compile(
+    r"-[a-zA-Z]*v|--(?:volume|mount|volumes-from|privileged|device|cap-add|pid|ipc|uts|userns|net(?:work)?(?:=host|\Z)|security-opt)"
+)
 
 
 def _after_own(fields: list[Field], at: int) -> int:

@@ -228,6 +228,7 @@ async def test_renewal_tells_which_leases_are_lost(redis: Connection) -> None:
 async def test_hand_over_lets_another_claim_at_once(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     assert await release(redis, call_id, "t1", 0, 3) == "OK"
+    assert await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], ["t1", "1"]) == b"OK"
     said = await redis.script(scripts.HANDOVER, [layout.ctl_key(call_id), layout.dispatch_key(0)], ["t1", call_id, 60_000])
     assert said == b"OK"
     # until when it may be claimed is on Redis' clock, whatever the clock of who hands over
@@ -236,7 +237,18 @@ async def test_hand_over_lets_another_claim_at_once(redis: Connection) -> None:
     entry = await deliver(redis, "w2")
     said = await claim(redis, call_id, entry, token="t2", consumer="w2")
     assert said[:3] == [b"OK", b"3", b"h"]
+    # who stops in order did not die in a step of the call, though it was in one
+    assert (said[6], said[10]) == (b"0", b"")
     assert await release(redis, call_id, "t1", 3, 4) == "FENCED"
+
+
+async def test_owners_that_stop_in_order_are_no_takeovers_without_progress(redis: Connection) -> None:
+    call_id, _ = await claimed(redis, "t0")
+    for turn in range(6):
+        said = await redis.script(scripts.HANDOVER, [layout.ctl_key(call_id), layout.dispatch_key(0)], [f"t{turn}", call_id, 60_000])
+        assert said == b"OK"
+        entry = await deliver(redis, "w2")
+        assert (await claim(redis, call_id, entry, token=f"t{turn + 1}", consumer="w2"))[6] == b"0"
 
 
 async def test_takeovers_without_progress_are_counted(redis: Connection) -> None:

@@ -56,6 +56,20 @@ def test_reads_of_each_dialect_pass(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "insert into t(a) values (1) on conflict (a) do update set b = 2", "insert ignore into t values (1)", "replace into t values (1)",
+        "update t set a = 1 output deleted.a where b = 2", "select a from t limit 1 for update skip locked",
+        "insert into t values (1); update t set a = 1 where b = 2",
+    ],
+)  # fmt: skip
+def test_a_write_that_one_dialect_knows_is_that_write(text: str) -> None:
+    reading = read_sql(text, ANY)
+    assert not reading.unsure and not reading.effects & {"unbounded", "execute", "schema"}
+    assert read_sql(text + " exec p", ANY).unsure or "read" in reading.effects
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "select '\\'; delete from t; -- '", "select e'\\'; delete from t; --'", "select $$; delete from t; -- $$", "select 1 delete from t",
         "select 1 --1; delete from t", "select 1 # 2\n; delete from t", "/* /* */ delete from t -- */ select 1",
         "select [a; delete from t; -- ]",

@@ -1,0 +1,147 @@
+"""Whose program a command runs: what others may have put into the folder it builds, the store it prints, or the index it installs from.
+
+`policy/shell/following` says where data goes; this says where programs come from, where no download of this text is piped into them.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from policy.effects import Scope
+from policy.paths import Place
+from policy.shell.commands import Command, Word
+from policy.shell.found import Found
+
+_BUILDERS = frozenset(
+    """make gmake just task rake gradle gradlew mvn mvnw ant sbt bazel tox invoke fab cmake ctest ninja meson pytest nox jest mocha vitest
+    java ansible-playbook terraform tofu terragrunt pulumi docker podman nerdctl docker-compose podman-compose helm helmfile skaffold nix
+    nix-shell nix-build dotnet npm yarn pnpm bun npx pip pip3 uv poetry pdm pipenv hatch cargo go bundle composer pre-commit deno mix stack
+    cabal swift zig flutter scons waf rails vagrant""".split()
+)
+"""Programs that run what lies in the present folder, or in those that they are given."""
+_LOADERS = re.compile(
+    r"(?:psql|mysql|mariadb|sqlite3|n?vim|vi|ex|emacs|ssh|scp|sftp|curl|gdb|lldb|make|gmake|docker(?:-compose)?|ansible-playbook)"
+)
+_LOADS = ("-f", "-F", "-S", "-K", "-l", "-x", "-init", "--file", "--config", "--load", "--command", "--makefile", "--init-file")
+"""Options of these whose value is a file that is run, or says what is."""
+_SETTINGS = frozenset(
+    (("ssh", "-F"), ("scp", "-F"), ("sftp", "-F"), ("curl", "-K"), ("curl", "--config"), ("vim", "-S"), ("nvim", "-S"), ("emacs", "-l"))
+)
+_USUAL = re.compile(r"(?:^|[/._-])(?:\.?ssh|config|curl(?:rc)?)(?:[/._-]|\Z)|^/dev/null$|^none$")
+_BUILD_FILES = re.compile(
+    r"(?i)\./(?:(?:gnu)?makefile|.*\.mk|justfile|rakefile|gemfile|dockerfile|containerfile|(?:docker-)?compose\.ya?ml|package\.json|"
+    r"(?:setup|conftest|noxfile|build)\.(?:py|rs)|setup\.cfg|pyproject\.toml|tox\.ini|requirements\.txt|cargo\.toml|cmakelists\.txt|pom\.xml|"
+    r"build\.(?:gradle(?:\.kts)?|xml|sbt)|.*\.tf|\.npmrc|\.pre-commit-config\.yaml|composer\.json)"
+)
+_NAMES_CODE = re.compile(
+    r"(?:(?:docker|podman|nerdctl)(?: buildx| image)? build|ansible-(?:pull|galaxy)|nix (?:run|shell|develop|build|profile)|"
+    r"nix-(?:shell|build|env)|(?:terraform|tofu) init|code|cursor|codium|poetry source add|brew tap|conda|mamba|micromamba|bundle)\b"
+)
+"""Commands in whose words an address names code, a list of it, or a recipe."""
+_RUNS_CODE = re.compile(
+    r"(?:npm|pnpm|yarn|bun) (?:exec|x|dlx|create|init|run)\b|deno (?:run|install|serve|x)\b|uv (?:tool )?run\b|pipx run\b"
+)
+"""The same, up to the program's name: what follows are its own words."""
+_ADDRESS = re.compile(r"(?:--?[\w-]+=)?(?:git\+|git::)?((?:https?|git|ssh|ftp)://\S+)")
+_ADDRESSES = re.compile(r"(?:https?|git|ssh|ftp)://[^\s,|\"']+")
+_ELSEWHERE = re.compile(
+    r"aws s3(?:api)? (?:cp|mv|sync|get-object)|gsutil (?:cat|cp|rsync)|gcloud storage (?:cat|cp)|az storage \w+ download|"
+    r"(?:rclone|s3cmd|s5cmd|mc|azcopy|b2) (?:cat|copy|copyto|get|cp|pipe|download)|(?:gh|glab) (?:api|gist|snippet|release download)|"
+    r"(?:svn|hg) (?:cat|export)|(?:lynx|w3m|links|elinks|ipfs|lftp|ftp|sftp|tftp|curlftpfs|telnet|psql|mysql|mariadb|redis-cli|mongosh?|"
+    r"dig|drill|host|nslookup|whois|finger|kcat|mosquitto_sub|nats)\b|git archive|(?:kubectl|oc) (?:get|logs)|(?:etcdctl|consul kv) get"
+)
+"""Commands that print or copy what lies where others may write: stores, repositories, databases, names."""
+_SOURCES = re.compile(
+    r"(?i)(?:pip|uv|pdm|poetry|npm_config|yarn|pnpm|bun|cargo|gem|bundle|go|conda|mamba|homebrew|rustup|nvm|composer|deno|jsr|hex)_?\w*"
+    r"(?:index|registr|mirror|proxy|find_links|domain|source|channel|dist_server|repositor|cdn)\w*"
+)
+"""Variables that name the index from which packages come."""
+_OF_GO = re.compile(
+    r"(?:[\w-]+\.)*(?:golang\.org|google\.golang\.org|k8s\.io|honnef\.co|uber\.org|mvdan\.cc|gotest\.tools|gopkg\.in|opentelemetry\.io|entgo\.io|"
+    r"buf\.build|goa\.design|gorm\.io|gocloud\.dev|modernc\.org|filippo\.io|rsc\.io|cloud\.google\.com|etcd\.io|kubebuilder\.io|istio\.io|"
+    r"cuelang\.org|go\.dev|dagger\.io|pulumi\.com|hashicorp\.com|temporal\.io|knative\.dev|grpc\.io|goreleaser\.com|step\.sm|"
+    r"tools\.ietf\.org|github\.com|gitlab\.com|bitbucket\.org|codeberg\.org)"
+)
+"""Names below which well-known modules of Go lie: they are names in the usual index, as those of other languages are."""
+_STRANGERS = ("other", "metadata")
+
+
+def comes_from_elsewhere(command: Command) -> bool:
+    """Is what it prints or copies what others may have put there?"""
+    words = [word.known for word in command.words[1:6] if not word.known.startswith(("-", "+"))]
+    return _ELSEWHERE.match(" ".join((command.name, *words))) is not None
+
+
+def copied(command: Command, found: Found) -> None:
+    """Note the files that such a command makes."""
+    words = command.words[1:]
+    name = next((word.known.rpartition("/")[2] for word in words if "/" in word.known), "")
+    for before, word in pairwise((Word(""), *words)):
+        if "://" not in word.known and (word is words[-1] or before.known in ("-f", "-O", "-o", "--file", "--output")):
+            paths = [f"{word.known}/{name}"] if word.known in (".", "./") else [word.known, f"{word.known}/{name}"]
+            found.downloads += [(found.place(Word(path)).path, "unknown") for path in paths]
+
+
+def built(command: Command, found: Found, origins: Callable[[Sequence[int]], list[Scope]]) -> None:
+    """Add that a program runs what others have written. `origins`: whose the output of commands is, as of `<(curl ...)` among its words."""
+    words = command.words[1:]
+    is_python = command.name.startswith("python") and any(word.text == "-m" for word in words[:3])
+    if command.name in _BUILDERS or is_python:
+        here = found.place(Word("."))
+        whose = [found.downloaded(found.place(Word("x")).path), *(found.downloaded(place.path) for place in _named(words, found))]
+        near = here.path.rstrip("/") + "/"
+        whose += [scope for path, scope in found.fetched if path.startswith(near) and _BUILD_FILES.fullmatch("./" + path[len(near) :])]
+        _add(whose, here.path, found)
+    if _LOADERS.fullmatch(command.name):
+        pairs = [*pairwise(words), *((Word(word.known.partition("=")[0]), Word(word.known.partition("=")[2])) for word in words)]
+        for option, word in pairs:
+            if option.text in _LOADS and word.known:
+                _add([found.downloaded(found.place(word).path)], word.known, found)
+                is_strange = (
+                    found.place(word).scope in ("temp", "unknown") if option.text in ("-S", "-l") else not _USUAL.search(word.known)
+                )
+                if (command.name, option.text) in _SETTINGS and is_strange:
+                    found.unsure.append("name: a file of settings that may hold commands")
+    if command.name in _BUILDERS or _LOADERS.fullmatch(command.name):
+        fed = (command.stdin.command,) if command.stdin.kind == "command" and any(word.text == "-" for word in words) else ()
+        _add([*origins([*(output for word in words for output in word.outputs), *fed])], "what a command prints", found)
+    said = " ".join((command.name, *(word.known for word in words[:3] if not word.known.startswith("-"))))
+    for text in _until_program(words) if _RUNS_CODE.match(said) else [word.known for word in words] if _NAMES_CODE.match(said) else ():
+        if (address := _ADDRESS.match(text)) is not None:
+            _add([found.scope_of_host(Word(address[1]))], text, found)
+    for name, _, value in (word.known.partition("=") for word in words if said.startswith("go env")):
+        source_given(name, Word(value), found)
+    if said.startswith(("go run ", "go install ")):
+        for word in words[1:]:
+            if (module := re.match(r"([\w-]+(?:\.[\w-]+)+)/\S*@", word.known)) is not None and not _OF_GO.fullmatch(module[1].lower()):
+                _add([found.scope_of_host(Word(module[1]))], word.known, found)
+
+
+def _until_program(words: tuple[Word, ...]) -> list[str]:
+    """The words up to the name of the program that runs."""
+    texts = [word.known for word in words]
+    verbs = 2 if texts[:1] == ["tool"] else 1
+    for place in range(verbs, len(texts)):
+        is_value = texts[place - 1].startswith("--") and texts[place - 1] != "--"
+        if not texts[place].startswith("-") and (not is_value or re.search(r"\.(?:py|[cm]?[jt]sx?|sh)\Z", texts[place])):
+            return texts[: place + 1]
+    return texts
+
+
+def _named(words: tuple[Word, ...], found: Found) -> list[Place]:
+    """The places that words name, as operands or as values of options."""
+    texts = [word.known.partition("=")[2] if word.known.startswith("-") else word.known for word in words[:40]]
+    return [found.place(Word(text)) for text in texts if text and "://" not in text]
+
+
+def _add(scopes: "list[Scope | None]", target: str, found: Found) -> None:
+    scope = next((scope for scope in scopes if scope in _STRANGERS), None)
+    if scope is not None:
+        found.add("execute", scope, target)
+
+
+def source_given(name: str, value: Word, found: Found) -> None:
+    """A variable that names where packages come from."""
+    if _SOURCES.fullmatch(name):
+        for address in _ADDRESSES.findall(value.known[:2_000]):
+            _add([found.scope_of_host(Word(address))], f"{name}={value.known}", found)
