@@ -73,8 +73,21 @@ def _controls(command: Command, args: Args, found: Found) -> None:
         )
     ):
         found.add("privilege", "system", joined)
+    elif command.name == "sysctl":
+        for word in command.words[1:]:
+            name, sign, _ = word.known.partition("=")
+            if sign and not name.startswith("-") and not _TUNED.match(name.strip()):
+                found.add("write", "system", "/proc/sys/" + name.strip().replace(".", "/"))
+        for word in args_of(command, ("-p", "--load", "-f")).all("-p", "--load", "-f"):
+            if found.place(word).scope != "system":
+                found.add("write", "system", "/proc/sys/")
 
 
+_TUNED = re.compile(
+    r"vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.|file-max|nr_open|aio)|net\.core\.(?:somaxconn|[rw]mem)|"
+    r"net\.ipv4\.(?:ip_unprivileged_port_start|ip_local_port_range|tcp_[rw]mem|ping_group_range)|kernel\.(?:pid_max|threads-max|shm|sem|msg)"
+)
+"""Bounds that databases and watchers of files need higher."""
 _HARDENING = (
     r"kernel\.randomize_va_space\s*=\s*[01]|ptrace_scope\s*=\s*0|dmesg_restrict\s*=\s*0|kptr_restrict\s*=\s*0|"
     r"unprivileged_bpf_disabled\s*=\s*0|suid_dumpable\s*=\s*[12]|"
@@ -144,6 +157,12 @@ def _enable(command: Command, args: Args, found: Found) -> None:
     """`enable -f FILE name`: a library becomes a part of the shell."""
     for word in args_of(command, ("-f",)).all("-f"):
         library(word, found)
+
+
+def _linked(command: Command, args: Args, found: Found) -> None:
+    """`update-alternatives`, `ldconfig`: what programs of the system are, or load, lies where anybody writes."""
+    if any(found.place(word).scope == "temp" for word in command.words[1:] if "/" in word.known):
+        found.add("write", "system", "/etc/alternatives")
 
 
 def _loaded(name: str, value: Word, found: Found) -> None:
@@ -219,6 +238,6 @@ HANDLERS: dict[str, Handler] = {
     "aa-disable": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)), "aa-teardown": lambda c, a, f: f.add("defence", "system",
     "apparmor"),
     "aa-complain": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)), "history": _history, "fc": _history, "set": _set,
-    "unset": _unset, "env": _prints_environment, "enable": _enable,
+    "unset": _unset, "env": _prints_environment, "enable": _enable, "update-alternatives": _linked, "ldconfig": _linked,
     "printenv": _prints_environment, "export": _export, "declare": _export, "typeset": _export, "compgen": _export, "chattr": _attributes,
 }  # fmt: skip

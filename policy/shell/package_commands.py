@@ -185,11 +185,19 @@ def _configure(verb: str, texts: list[str], found: Found) -> None:
         found.add("persistence", "startup", joined)
 
 
+_OF_SYSTEM = frozenset("apt apt-get aptitude nala dpkg dnf yum zypper rpm pacman apk".split())
+_VITAL = re.compile(
+    r"sudo|openssh-server|openssh|libc6|libc-bin|glibc|musl|systemd|coreutils|bash|dpkg|apt|rpm|util-linux|login|passwd|init|"
+    r"linux-(?:image|generic)[\w.-]*|kernel(?:-core)?"
+)
+"""Packages without which a machine does not start, or nobody gets in."""
+
+
 def _remove(words: "tuple[Word, ...]", found: Found) -> None:
     for word in words:
         if is_guard(word.known):
             found.add("defence", "system", word.known)
-        elif word.known in ("*", ".*", "~i", "^.*$"):
+        elif (_VITAL.fullmatch(word.known) and found.command.name in _OF_SYSTEM) or word.known in ("*", ".*", "~i", "^.*$"):
             found.add("delete", "system", word.known, wide=True)
 
 

@@ -96,6 +96,8 @@ _READS = re.compile(
     r"\bfile_get_contents|\bfopen|\breadfile|\bio\.open|\bio\.lines|\bFile\.foreach|\bDeno\.read\w+|\bread_text|\bshow_source|"
     r"\bhighlight_file)\s*\(?\s*"
 )
+_OPENS = re.compile(r"\.\s{0,9}(?:read_text|read_bytes|open)\s{0,9}\(")
+"""Methods that read the file that stands before them."""
 _WRITES = re.compile(
     r"(?:\bwriteFile(?:Sync)?|\bappendFile(?:Sync)?|\bcreateWriteStream|\bfile_put_contents|\bFile\.write|\bIO\.write|"
     r"\bDeno\.write\w+|\bos\.(?:chmod|chown|rename|replace|symlink|link|mkdir|makedirs)|\bshutil\.(?:move|copy\w*)|\bcopyFile(?:Sync)?|"
@@ -380,6 +382,10 @@ def _is_secret(code: _Code, match: re.Match[str]) -> bool:
 
 
 def _files(code: _Code) -> None:
+    for found in code.some(_OPENS):
+        where = code.place(re.split(r"[\n;=]", code.text[max(0, found.start() - 200) : found.start()])[-1])
+        if where.scope == "credentials":
+            code.add("read", where.scope, where.path)
     for found in code.some(_READS):
         argument = argument_at(code.text, found.end())
         where = code.place(argument)
