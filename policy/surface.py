@@ -17,6 +17,7 @@ import msgspec
 from policy.base import ToolCall
 from policy.patches import files_of
 from policy.patterns import names_of
+from policy.sql import ANY
 from protocol.folding import fold
 from protocol.json_strict import loads_arguments
 
@@ -192,9 +193,9 @@ _known_words = lru_cache(maxsize=256)(_words_of)
 
 
 def dialect_of_tool(name: str) -> str:
-    """Return the dialect of SQL that a tool's name says, `any` where it says none or several."""
+    """Return the dialect of SQL that a tool's name says, `ANY` where it says none or several."""
     said = {_DIALECTS[word] for word in tool_words(name) if word in _DIALECTS}
-    return said.pop() if len(said) == 1 else "any"
+    return said.pop() if len(said) == 1 else ANY
 
 
 def _key(name: str) -> str:
@@ -343,12 +344,12 @@ class _Finder:
                         self._paths[PathUse(path, change, within or name, added)] = None
             if key not in _PATH_KEYS or self._is_shell:
                 continue
-            does = self._does(key, editor, keys, bool(content))
+            does = self._does(key, editor, bool(content))
             for path in _path_texts(value[name], is_file=self._is_file):
                 wide = is_wide and does == "delete"
                 self._paths[PathUse(path, does, within or name, content if does == "write" else "", wide)] = None
 
-    def _does(self, key: str, editor: str, keys: Mapping[str, str], has_content: bool) -> Does:
+    def _does(self, key: str, editor: str, has_content: bool) -> Does:
         words = self._words
         if editor:
             return "read" if editor == "view" else "delete" if editor == "delete" else "write"

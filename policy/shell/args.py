@@ -3,7 +3,7 @@
 Which options take a value differs from command to command, so the tables say it. What is no option is an operand.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -72,14 +72,16 @@ def args_of(command: Command, valued: Collection[str] = (), *, single: bool = Fa
     return Args(tuple(flags), tuple(values), tuple(operands))
 
 
-def _cluster(word: Word, text: str, valued: Collection[str], words: "object", flags: list[str], values: list[tuple[str, Word]]) -> None:
+def _cluster(
+    word: Word, text: str, valued: Collection[str], words: Iterator[Word], flags: list[str], values: list[tuple[str, Word]]
+) -> None:
     for position in range(1, min(len(text), 64)):
         name = "-" + text[position]
         if name not in valued:
             flags.append(name)
             continue
         rest = text[position + 1 :]
-        value = tail(word, position + 1) if rest or word.text is None else next(words, None)  # type: ignore[call-overload]
+        value = tail(word, position + 1) if rest or word.text is None else next(words, None)
         if value is not None:
             values.append((name, value))
         return

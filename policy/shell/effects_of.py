@@ -102,8 +102,8 @@ class _Text:
         self.words_left = [key_files.MAX_WORDS]
 
     def read(self) -> Effects:
-        for index, command in enumerate(self.commands):
-            found = Found(command, index, home=self.home, project=self.project, listed=self.listed, origin=self.origin)
+        for command in self.commands:
+            found = Found(command, home=self.home, project=self.project, listed=self.listed, origin=self.origin)
             found.fetched = tuple(self.fetched)
             found.sql_read = self.sql_read
             self.found.append(found)
@@ -132,7 +132,6 @@ class _Text:
         elif file_commands.by_table(command, found):
             pass
         else:
-            found.known = not command.name or command.name in SHELLS
             self._started(command, found)
         if not is_asked:
             key_files.add_given(command, found, self.words_left)

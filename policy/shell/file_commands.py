@@ -173,7 +173,7 @@ def _find(command: Command, args: Args, found: Found) -> None:
 
 _TESTS = frozenset(
     "-mtime -mmin -atime -amin -ctime -cmin -newer -anewer -cnewer -newermt -size -user -uid -group -gid -nouser -nogroup -perm -links "
-    "-used -maxdepth!".split()
+    "-used".split()
 )
 """Tests that choose some files of a folder."""
 _NARROWING = ("-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex", "-empty", "-samefile", "-inum", "-lname")

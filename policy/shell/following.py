@@ -65,7 +65,7 @@ class _Flow:
             is_secret |= (place.secret and not command.name.startswith("source")) or held[0]
             is_bulk |= (
                 held[1]
-                or (place.scope in ("root", "home") and place.path not in (".",))
+                or (place.scope in ("root", "home") and place.path != ".")
                 or place.scope == "device"
                 or place.path in ("/etc/passwd", "/etc", "/var/log")
             )
@@ -83,7 +83,7 @@ class _Flow:
             for place in self._all_reads(command, found)
         )
         for scope, host, account in found.sends:
-            if scope in ("loopback",) or not (is_secret or is_bulk):
+            if scope == "loopback" or not (is_secret or is_bulk):
                 continue
             if is_secret or (scope in ("other", "metadata", "unknown") and (not account or (is_whole and scope == "other"))):
                 found.add("secret", scope, host, wide=is_bulk)

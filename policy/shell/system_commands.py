@@ -175,7 +175,7 @@ def _attack(command: Command, args: Args, found: Found) -> None:
 # -- disks
 
 
-_DISK_VALUED = tuple("-t -L -n -b -c -o -U -E -m -i -N -F! -T -l! -O -s! --label --type --offset -d!".split())
+_DISK_VALUED = tuple("-t -L -n -b -c -o -U -E -m -i -N -T -O --label --type --offset".split())
 """Options of programs for disks that take a value."""
 
 
@@ -334,7 +334,7 @@ def _pkill(command: Command, args: Args, found: Found) -> None:
     words = (command.words[0], *(word for word in command.words[1:] if not re.fullmatch(r"-(?:\d+|(?:SIG)?[A-Z]{3,})", word.known)))
     args = args_of(
         msgspec.structs.replace(command, words=words),
-        ("-u", "-U", "-g", "-G", "-P", "-s", "-t", "--signal", "--user", "--pgroup", "-F", "--ns", "-o!", "-y", "-O"),
+        ("-u", "-U", "-g", "-G", "-P", "-s", "-t", "--signal", "--user", "--pgroup", "-F", "--ns", "-y", "-O"),
     )
     if command.name == "killall5":
         found.add("process", "system", "all", wide=True)
