@@ -9,6 +9,7 @@ Must not know: which effects anything has.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -176,11 +177,19 @@ def quoted(word: str) -> str:
 
 def tool_words(name: str) -> frozenset[str]:
     """The words in a tool's name in lower case, whatever joins them: `runShellCommand`, `run-shell-command`, `mcp__x__run`."""
+    return (_known_words if len(name) <= 128 else _words_of)(name)
+
+
+def _words_of(name: str) -> frozenset[str]:
     found: set[str] = set()
     for form in names_of(name):
         apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", form[:256])
         found.update(word.lower() for word in re.split(r"[^A-Za-z0-9]+", apart) if word)
     return frozenset(found)
+
+
+_known_words = lru_cache(maxsize=256)(_words_of)
+"""An agent's tools are few, and called again and again."""
 
 
 def dialect_of_tool(name: str) -> str:
@@ -191,7 +200,12 @@ def dialect_of_tool(name: str) -> str:
 
 def _key(name: str) -> str:
     """An argument's name in one form: `filePath`, `file-path` and `File_Path` are `file_path`."""
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[:128])
+    return _form(name[:128])
+
+
+@lru_cache(maxsize=1024)
+def _form(name: str) -> str:
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return fold(apart).strip().replace("-", "_").replace(" ", "_").lower()
 
 
@@ -232,11 +246,15 @@ class _Finder:
         if depth > _MAX_DEPTH or self._left < 0:
             self._is_whole = False
             return
+        named = frozenset(keys.values())
         self._commands(value, keys, within)
-        self._code(value, keys, within)
-        self._files(value, keys, within)
+        if not named.isdisjoint(_CODE_KEYS):
+            self._code(value, keys, within)
+        if not named.isdisjoint(_PATH_KEYS) or (self._is_file and not named.isdisjoint(_PATCH_KEYS)):
+            self._files(value, keys, within)
         self._addresses(value, keys, within)
-        self._statements(value, keys, within)
+        if self._is_sql or not named.isdisjoint(_SQL_KEYS):
+            self._statements(value, keys, within)
         for name, inner in value.items():
             key = keys[name]
             if key in _ENV_KEYS or (self._is_shell and key in _NO_TEXT_KEYS):
@@ -348,6 +366,15 @@ class _Finder:
     # addresses
 
     def _addresses(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
+        found: list[tuple[str, str]] = []
+        for name, key in keys.items():
+            if key in _HEADER_KEYS or key in _NO_TEXT_KEYS or (self._is_file and key in _CONTENT_KEYS):
+                continue
+            for text in _texts(value[name], many=True):
+                if len(text) <= 8_192 and (_URL.match(text.strip()) or (key in _URL_KEYS and _is_address(text, key))):
+                    found.append((text.strip(), within or name))
+        if not found:
+            return
         method = next((str(value[n]).lower() for n, k in keys.items() if k in ("method", "verb", "http_method")), "")
         body = "\n".join(text for n, k in keys.items() if k in _BODY_KEYS for text in _every_text(value[n]))
         sends = (
@@ -356,12 +383,8 @@ class _Finder:
             or (bool(body) and method not in ("get", "head", ""))
         )
         headers = tuple(pair for n, k in keys.items() if k in _HEADER_KEYS for pair in _pairs(value[n]))
-        for name, key in keys.items():
-            if key in _HEADER_KEYS or key in _NO_TEXT_KEYS or (self._is_file and key in _CONTENT_KEYS):
-                continue
-            for text in _texts(value[name], many=True):
-                if len(text) <= 8_192 and (_URL.match(text.strip()) or (key in _URL_KEYS and _is_address(text, key))):
-                    self._urls[UrlUse(text.strip(), within or name, sends, body, headers)] = None
+        for url, argument in found:
+            self._urls[UrlUse(url, argument, sends, body, headers)] = None
 
     # statements for databases
 

@@ -171,6 +171,7 @@ class CompiledRule:
             and rule.tool == "*"
             and not any((executors, self._servers, self._pattern, self._schema, rule.sql, rule.secrets))
         )
+        self._kinds = effect_rules.kinds_of(self._effects) if self._asks_effects_alone else None
         if rule.reads_effects:
             load_parser()
 
@@ -181,6 +182,9 @@ class CompiledRule:
     def holds(self, call: ToolCall, looks: Looks) -> effect_rules.Held:
         """Do all conditions hold, or cannot be decided? `unsure`: they would, if what cannot be known of a command held."""
         if self._asks_effects_alone:
+            if self._kinds is not None and self._kinds.isdisjoint(looks.touch.kinds):
+                # as nearly all rules about nearly all calls
+                return "no"
             return effect_rules.denied(self._effects, looks.touch)
         held = (
             self._runs(call, Names.means)

@@ -19,7 +19,10 @@ class Args(msgspec.Struct, frozen=True):
 
     def has(self, *names: str) -> bool:
         """Is one of these options given? A long one may be cut short, as GNU programs take it: `--recurs`."""
-        return any(given in names or _begins(given, names) for given in self.flags) or bool(self.all(*names))
+        for given in self.flags:
+            if given in names or _begins(given, names):
+                return True
+        return bool(self.values) and bool(self.all(*names))
 
     def all(self, *names: str) -> list[Word]:
         """Return the values of these options."""

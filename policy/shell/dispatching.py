@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.patterns import compile_re2
 from policy.shell import decoding, programs
@@ -115,7 +116,7 @@ def plain_or_more(machine: Machine, call: Call, name: str) -> Out:
     if builtin is not None:
         return builtin(machine, call)
     is_unknown = (
-        "-m" in texts(call.fields[1:2])
+        call.at(1) == "-m"
         or name in ("cmake", "ninja")
         or (name not in SHELLS and name not in _SUBCOMMANDS and name not in decoding.KNOWN and name not in OF_THEIR_OWN)
     )

@@ -58,7 +58,7 @@ def by_table(command: Command, found: Found) -> bool:
     args = args_of(command, values)
     for name, value in args.values:
         _apply(values.get(name, "t"), value, args, found)
-    if any(args.has(option) for option in untexted):
+    if untexted and args.has(*untexted):
         roles = roles[1:]
     if args.has("-t", "--target-directory") and roles[-1:] == ("w",):
         roles = roles[:-1]
@@ -109,7 +109,7 @@ def _share(roles: tuple[str, ...], operands: tuple[Word, ...]) -> list[tuple[str
 
 def _apply(role: str, word: Word, args: Args, found: Found) -> None:
     name = found.command.name
-    recursive = args.has("-r", "-R", "--recursive", "-d", "--dir") or args.has("-a", "--archive")
+    recursive = args.has("-r", "-R", "--recursive", "-d", "--dir", "-a", "--archive")
     match role[0]:
         case "r":
             if word.text != "-":

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.shell.builtins import run_text, run_values
 from policy.shell.carried import commands_in, quietly

@@ -1,8 +1,9 @@
 """Options that a command has from elsewhere than its words: variables that hold some, and files of settings that the text wrote."""
 
 import re
-from dataclasses import replace
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from policy.shell.builtins import run_values
 from policy.shell.machine import Machine
