@@ -12,7 +12,6 @@ A session of its own, so that calls under all other series pay nothing for it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from typing import Any
 from weakref import proxy
 
@@ -22,6 +21,7 @@ from policy.base import Policy
 from policy.session import extras, likeness, opening, trusted
 from policy.session.effects import CallInfo
 from policy.session.held import HeldBlocks
+from policy.session.said import Said
 from policy.session.session import Session
 from policy.session.slots import Continue, Mark, Slot
 from protocol.config import Config
@@ -59,15 +59,6 @@ def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Se
     return Session(call, policies, config)
 
 
-def _joined(said: Sequence[Event]) -> Iterator[Event]:
-    """The same with the text of each block in one piece: policies that read it again must not take as long as when it came."""
-    for index, events in groupby(said, lambda event: event.index if type(event) is TextDelta else -1):
-        if index < 0:
-            yield from events
-        else:
-            yield TextDelta(index, "".join(event.text for event in events if isinstance(event, TextDelta)))
-
-
 class DeferringSession(Session):
     """A call whose answer is decided by turns. `_attempt` counts its answers, `_said` is what went out of the first."""
 
@@ -79,7 +70,7 @@ class DeferringSession(Session):
         self._is_whole = any(policy.release == "whole" for policy in policies if policy.defers_to)
         self._body: bytes | None = None
         self._attempt = 0
-        self._said: list[Event] = []
+        self._said = Said()
         self._denied: Slot | None = None
         """The call that was deferred."""
         self._held_start: MessageStart | None = None
@@ -177,8 +168,8 @@ class DeferringSession(Session):
 
     @property
     def held_bytes(self) -> int:
-        """As every session; where the request is to be written again, that is a part of the step."""
-        is_due = self._denied is not None or (self._blocks is not None and self._blocks.wanted is not None)
+        """As every session; behind a closed gate each step may be the one that writes the request again."""
+        is_due = self._denied is not None or (self._blocks is not None and self._blocks.is_held)
         return super().held_bytes + (len(self._body or b"") if is_due else 0)
 
     @property
@@ -213,7 +204,7 @@ class DeferringSession(Session):
     def _emit(self, event: Event) -> None:
         if not self._attempt:
             if not self._is_kept:
-                self._said.append(event)
+                self._said.add(event)
             self._out.emit(event)
         elif (shown := self._shown(event)) is not None:
             self._out.emit(shown)
@@ -238,6 +229,7 @@ class DeferringSession(Session):
         if self._attempt and self._is_kept:
             self.usage = likeness.usage_alike(self._first_usage, self.usage)
         super()._complete(event)
+        self._forget()
 
     def _end_extra(self, event: MessageStop) -> dict[str, Any]:
         if not self._attempt:
@@ -290,15 +282,19 @@ class DeferringSession(Session):
     def _keep(self, blocks: HeldBlocks) -> None:
         if self._attempt:
             self._record_attempt(is_chosen=True)
-            self._gone = blocks.superfluous(has_text=any(isinstance(event, TextDelta) for event in self._said))
-        self._said, self._body, self._is_kept = [], None, True
+            self._gone = blocks.leave_out(has_text=self._said.has_text, is_foreign=self._is_foreign)
+        self._forget()
         self._tell_start()
         blocks.open()
+
+    def _forget(self) -> None:
+        """Nothing can take the place of this answer any more."""
+        self._said, self._body, self._is_kept = Said(), None, True
 
     def _discard_first(self, blocks: HeldBlocks, wanted: Slot) -> None:
         """Give up what waits, and ask the other model once that is on record."""
         blocks.slots.pump()
-        for index in self._unended():
+        for index in self._said.unended:
             self._emit(BlockStop(index))
         self._denied, self._fate, self._is_paused = wanted, "discarded", True
         self._record_attempt(is_chosen=False)
@@ -347,7 +343,7 @@ class DeferringSession(Session):
         blocks = self._blocks = self._make_blocks(request.without_history())
         blocks.slots.go_on_from(before.slots)
         blocks.attempt = 1
-        blocks.said_before(_joined(self._said))
+        blocks.said_before(self._said)
         blocks.close()
         self._segment += 1
         self._offset = blocks.slots.next_index
@@ -359,16 +355,6 @@ class DeferringSession(Session):
             self._is_foreign = DIALECTS[first.dialect] is not DIALECTS[self._upstream.dialect]
         self._turn = DIALECTS[self._upstream.dialect].turn_builder() if opening.may_pause(call, self._upstream) else None
         self._dispatch("")
-
-    def _unended(self) -> list[int]:
-        """Indices of blocks that the client has the beginning of, and not the end."""
-        unended: dict[int, None] = {}
-        for event in self._said:
-            if isinstance(event, BlockStart):
-                unended[event.index] = None
-            elif isinstance(event, BlockStop):
-                unended.pop(event.index, None)
-        return list(unended)
 
     def _continue(self) -> None:
         self._ended.append(self._span())

@@ -27,7 +27,14 @@ class _Flow:
         self.commands, self.found = commands, found
 
     def follow(self) -> None:
-        """Find what is secret and where it goes; three rounds reach through what is written and read again."""
+        """Find what is secret and where it goes."""
+        if any(found.sends for found in self.found):
+            self._send()
+        for index, found in enumerate(self.found):
+            self._connected(index, found)
+
+    def _send(self) -> None:
+        """Follow what is read to where it is sent; three rounds reach through what is written and read again."""
         size = len(self.commands)
         secret, bulk = [False] * size, [False] * size
         holds: dict[str, tuple[bool, bool]] = {}
@@ -46,7 +53,6 @@ class _Flow:
                 break
         for index, found in enumerate(self.found):
             self._sent(self.commands[index], found, secret, bulk, holds)
-            self._connected(index, found)
 
     def _reads_secret(
         self,
@@ -68,7 +74,7 @@ class _Flow:
             is_secret |= (place.secret and not command.name.startswith("source")) or held[0]
             is_bulk |= (
                 held[1]
-                or (place.scope in ("root", "home") and place.path not in (".",))
+                or (place.scope in ("root", "home") and place.path != ".")
                 or place.scope == "device"
                 or place.path in ("/etc/passwd", "/etc", "/var/log")
             )
@@ -93,7 +99,7 @@ class _Flow:
         for scope, host, account in found.sends:
             if scope == "other" and is_astray(keys, host):
                 found.add("secret", scope, host)
-            if scope in ("loopback",) or not (is_secret or is_bulk):
+            if scope == "loopback" or not (is_secret or is_bulk):
                 continue
             if is_secret or (scope in ("other", "metadata", "unknown") and (not account or (is_whole and scope == "other"))):
                 found.add("secret", scope, host, wide=is_bulk)
@@ -103,9 +109,8 @@ class _Flow:
         if not 0 <= index < len(self.found) or self._encodes([Word(None, outputs=(index,))]):
             return True
         held = any(place.secret and not ONE_KEY.search(place.path) for place in self.found[index].reads)
-        return self.found[index].is_secret or (
-            held and self.commands[index].name in ("", "cat", "tac", "nl", "head", "tail", "strings", "tr")
-        )
+        prints_all = self.found[index].is_secret and self.commands[index].name in ("env", "printenv", "set", "export", "declare", "typeset")
+        return prints_all or (held and self.commands[index].name in ("", "cat", "tac", "nl", "head", "tail", "strings", "tr"))
 
     def _encodes(self, words: Sequence[Word]) -> bool:
         """Is what is sent the output of an encoder, as a name must be?"""

@@ -15,7 +15,7 @@ _VALUED = (
     "--upload-pack", "--format",
     "--author", "--date", "--since", "--until", "--grep", "--push-option", "--receive-pack", "--exec", "--config", "--template",
     "--reference", "--repo", "--file",
-    "-f!", "--onto", "--strategy", "--max-count", "--index-filter", "--tree-filter", "--msg-filter", "--env-filter", "--commit-filter",
+    "--onto", "--strategy", "--max-count", "--index-filter", "--tree-filter", "--msg-filter", "--env-filter", "--commit-filter",
 )  # fmt: skip
 _RUNS = re.compile(
     r"(?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*|credential\..*helper|credential\.helper|"
@@ -166,7 +166,7 @@ def _update_ref(args: Args, texts: list[str], found: Found) -> None:
         found.add("delete", "project", " ".join(args.texts))
 
 
-_SHARED = re.compile(r"(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|HEAD!|\*|refs/heads/\*)")
+_SHARED = re.compile(r"(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|\*|refs/heads/\*)")
 """Branches that others build on."""
 
 
@@ -291,38 +291,14 @@ _VERBS = {
 
 _PUBLISHED = tuple([noun] for noun in "issue pr mr gist snippet release repo api discussion project label milestone".split())
 _PUBLISHING = tuple([verb] for verb in "create new comment note edit update review upload close reopen merge".split())
+_HUB = tuple(
+    "-R --repo -t --title -b --body -F --body-file -f -H -X --method -d --desc -e --env --input -q --jq -L -n --notes --notes-file".split()
+)
 
 
 def _hub(command: Command, args: Args, found: Found) -> None:
     """`gh`, `glab`, `hub`: what they publish can be read by others, what they delete is gone for all."""
-    args = args_of(
-        command,
-        (
-            "-R",
-            "--repo",
-            "-t",
-            "--title",
-            "-b",
-            "--body",
-            "-F",
-            "--body-file",
-            "-f",
-            "-H",
-            "-X",
-            "--method",
-            "-d",
-            "--desc",
-            "-e",
-            "--env",
-            "--input",
-            "-q",
-            "--jq",
-            "-L",
-            "-n",
-            "--notes",
-            "--notes-file",
-        ),
-    )
+    args = args_of(command, _HUB)
     found.add("network", "listed", "github.com" if command.name != "glab" else "gitlab.com")
     if args.texts[:1] in _PUBLISHED and (args.texts[1:2] in _PUBLISHING or args.starts("api")):
         found.sends.append(("listed", "a page that others read", True))

@@ -20,11 +20,12 @@ _NAMES = frozenset(
 )
 """Who prints or changes no more than names, rights and times, or is described with all that its options do."""
 _USED = re.compile(
-    r"--?(?:[\w-]*-)?(?:key|cert|ca|cacert|capath|pem|identity|kubeconfig|defaults(?:-extra)?-file|keyring|keystore|passfile|homedir|"
-    r"vault-password|credentials?|token|password|secret|auth)(?:-?(?:file|path|bundle))?|-?o?identityfile",
+    r"--?[\w-]*(?:key|cert(?:ificate)?(?:-chain)?|cacert|-ca|capath|pem|identity|kubeconfig|defaults(?:-extra)?-file|keyring|keystore|passfile|homedir|"
+    r"vault-password|credentials?|token|password|secret|auth)(?:-?(?:file|path|bundle|material))?|"
+    r"-?o?identityfile|-o|--?(?:[\w-]*-)?(?:out|output|exclude|ignore|skip|omit|filter)(?:-?file)?|-x",
     re.IGNORECASE,
 )
-"""An option whose value is a key to be used, by its name."""
+"""An option whose value is a key to be used, or no file that is read, by its name."""
 _LOGINS = frozenset("ssh scp sftp autossh mosh sshfs rsync age rage ansible ansible-playbook".split())
 """Who takes such a key behind `-i`."""
 _TEXTS = frozenset("jq gojq jaq yq".split())
@@ -39,8 +40,11 @@ _LISTS = {"cpio": "", "pax": "", "tar": "-T", "gtar": "-T", "bsdtar": "-T", "zip
 """Who reads names of files from its input: with which option, if it needs one."""
 
 
-def add_given(command: Command, found: Found, left: list[int]) -> None:
-    """Add the files with keys among the words of a command. `left`: how many words are looked at in all commands of the text."""
+def add_given(command: Command, found: Found, left: list[int], *, is_unknown: bool) -> None:
+    """Add the files with keys among the words of a command, and all files if the program is unknown: it may open whatever it is given.
+
+    `left`: how many words are looked at in all commands of the text.
+    """
     if command.name in _NAMES or not command.name:
         return
     roles = table().get(command.name, ((), {}, frozenset()))[0]
@@ -53,7 +57,7 @@ def add_given(command: Command, found: Found, left: list[int]) -> None:
             pass
         elif has_text and not text.startswith("-"):
             has_text = False
-        elif _may_be_path(word, text, command.cwd is not None):
+        elif _may_be_path(word, text, command.cwd is not None and command.name != "git"):
             left[0] -= 1
             if left[0] < 0:
                 found.unsure.append("size: more paths than are looked at")
@@ -61,7 +65,8 @@ def add_given(command: Command, found: Found, left: list[int]) -> None:
             name, sign, _ = text.partition("=")
             before = name if sign else option
             if not (_USED.fullmatch(before) or (before == "-i" and command.name in _LOGINS)):
-                _add(word, text, found)
+                for place in _places(word, text, found):
+                    _read(place, found, is_unknown=is_unknown)
         option = text if text.startswith("-") else ""
     _add_listed(command, found)
 
@@ -75,30 +80,28 @@ def _may_be_path(word: Word, text: str, is_elsewhere: bool) -> bool:
     return any(sign in text for sign in "./~_") or word.outputs != () or (is_elsewhere and not text.startswith("-"))
 
 
-def _add(word: Word, text: str, found: Found) -> None:
+def _places(word: Word, text: str, found: Found) -> list[Place]:
     """Look at a word: as a path, and at what stands in it behind `=`, `@`, a scheme or the letter of an option."""
     if word.text is None:
-        places = found.places(word) if " " not in text else []
-    else:
-        # `FROM:TO`, a list of paths, or one path
-        forms = {*text.split(":")[:4]} if not text.startswith("-") else set()
-        forms |= {text.rpartition(sign)[2] for sign in ("=", "@", "<") if sign in text}
-        if text[:1] == "-" and text[2:3] in ("/", "~", "."):
-            forms.add(text[2:])
-        if "://" in text:
-            forms = {text.partition("://")[2]}
-        elif is_remote(word) and host_of(text) and "@" not in text[:2]:
-            return
-        places = [found.place(Word(form, is_glob=word.is_glob)) for form in sorted(forms) if form and " " not in form]
-    for place in places:
-        _read(place, found)
+        return found.places(word) if " " not in text else []
+    # `FROM:TO`, a list of paths, or one path
+    forms = {*text.split(":")[:4]} if not text.startswith("-") else set()
+    forms |= {text.rpartition(sign)[2] for sign in ("=", "@", "<") if sign in text}
+    if text[:1] == "-" and text[2:3] in ("/", "~", "."):
+        forms.add(text[2:])
+    if "://" in text:
+        forms = {text.partition("://")[2]}
+    elif is_remote(word) and host_of(text) and "@" not in text[:2]:
+        return []
+    return [found.place(Word(form, is_glob=word.is_glob)) for form in sorted(forms) if form and " " not in form]
 
 
-def _read(place: Place, found: Found) -> None:
+def _read(place: Place, found: Found, *, is_unknown: bool = False) -> None:
+    if place.path in found.writes:
+        return
     if place.scope == "credentials":
         found.add("read", "credentials", place.path)
-    # a program that nobody knows may open whatever it is given
-    if (place.secret or not found.known) and place not in found.reads:
+    if (place.secret or is_unknown) and place not in found.reads:
         found.reads.append(place)
 
 

@@ -21,19 +21,7 @@ _CURL = tuple(
     --create-file-mode --max-filesize --speed-limit --hostpubsha256 --pass --preproxy --socks5 --socks5-hostname --variable --doh-url
     --abstract-unix-socket""".split()
 )
-_CURL_DATA = (
-    "-d",
-    "--data",
-    "--data-raw",
-    "--data-binary",
-    "--data-urlencode",
-    "--data-ascii",
-    "--json",
-    "-F",
-    "--form",
-    "--form-string",
-    "--url-query",
-)
+_CURL_DATA = tuple("-d --data --data-raw --data-binary --data-urlencode --data-ascii --json -F --form --form-string --url-query".split())
 
 
 _CURL_SAID = (
@@ -93,7 +81,7 @@ def _curl_data(word: Word, found: Found) -> None:
     at = re.match(r"(?:[^=@]*=)?[@<]|[\w.-]{1,80}@(?=[^@\s]+\Z)", word.text if word.text is not None else word.prefix)
     if at is not None:
         path = tail(word, at.end())
-        name = path.known.partition(";")[0]
+        name = path.known.partition(";")[0].strip("\"'")
         if name != "-":
             found.read(Word(name) if path.text is not None else path)
     else:
@@ -181,34 +169,11 @@ def _httpie(command: Command, args: Args, found: Found) -> None:
 _SHELLS = re.compile(r"(?:.*/)?(?:ba|da|z|k|c|tc|a|fi)?sh(?:\s.*)?|(?:.*/)?(?:cmd(?:\.exe)?|powershell(?:\.exe)?|pwsh|busybox)(?:\s.*)?")
 
 
+_NETCAT = tuple("-e -c --exec --sh-exec --lua-exec -p -s -w -i -q -x -X -I -O -T -V -o -g -G -m --proxy -P".split())
+
+
 def _netcat(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-e",
-            "-c",
-            "--exec",
-            "--sh-exec",
-            "--lua-exec",
-            "-p",
-            "-s",
-            "-w",
-            "-i",
-            "-q",
-            "-x",
-            "-X",
-            "-I",
-            "-O",
-            "-T",
-            "-V",
-            "-o",
-            "-g",
-            "-G",
-            "-m",
-            "--proxy",
-            "-P",
-        ),
-    )
+    args = args_of(command, _NETCAT)
     programs = args.all("-e", "-c", "--exec", "--sh-exec", "--lua-exec")
     listens = args.has("-l", "--listen", "-L")
     scope: Scope = "unknown"
@@ -301,39 +266,17 @@ def _ftp(command: Command, args: Args, found: Found) -> None:
     for text in (given, *(word.known for word in args.all("-c", "-e"))):
         for path in re.findall(r"(?:^|[;\s])(?:m?put|mirror\s+-R|reput|append|send)\s+(?:-\S+\s+)*([^\s;]+)", text[:4_096]):
             found.read(Word(path))
+        files += tuple(map(Word, re.findall(r"(?:^|[;\s])open\s+(?:-\S+\s+\S+\s+)*([^\s;]+)", text[:4_096])))
     for word in files[:1]:
         found.reach(word, sends=True, account=command.name == "sftp")
 
 
+_LOOKUP = tuple("-c -i -W -w -s -p -t -I -q -x -b -k -f -m -n -M -Q -R -l -S -T -e".split())
+
+
 def _lookup(command: Command, args: Args, found: Found) -> None:
     """`dig`, `ping` and the like: a name that is made of data tells it to whoever answers for the domain."""
-    args = args_of(
-        command,
-        (
-            "-c",
-            "-i",
-            "-W",
-            "-w",
-            "-s",
-            "-p",
-            "-t",
-            "-I",
-            "-q",
-            "-x",
-            "-b",
-            "-k",
-            "-f",
-            "-m",
-            "-n",
-            "-M",
-            "-Q",
-            "-R",
-            "-l",
-            "-S",
-            "-T",
-            "-e",
-        ),
-    )
+    args = args_of(command, _LOOKUP)
     for word in args.all("-p"):
         if command.name.startswith("ping") and (word.text is None or len(word.known) > 6):
             found.sent.append(word)
@@ -348,31 +291,11 @@ def _lookup(command: Command, args: Args, found: Found) -> None:
             found.add("network", found.scope_of_host(Word(text.lstrip("@"))), text)
 
 
+_MAIL = tuple("-s -a -A -c -b -r -S -t -u -f -m -o -xu -xp --attach --to --from --server --body".split())
+
+
 def _mail(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-s",
-            "-a",
-            "-A",
-            "-c",
-            "-b",
-            "-r",
-            "-S",
-            "-t",
-            "-u",
-            "-f",
-            "-m",
-            "-o",
-            "-xu",
-            "-xp",
-            "--attach",
-            "--to",
-            "--from",
-            "--server",
-            "--body",
-        ),
-    )
+    args = args_of(command, _MAIL)
     found.read(*args.all("-a", "-A", "--attach"))
     for word in [*args.operands, *args.all("--to", "-t")]:
         if "@" in word.known or word.text is None:
@@ -391,6 +314,10 @@ def _log(command: Command, args: Args, found: Found) -> None:
         found.reach(host, sends=True)
 
 
+_TUNNELS_STAY = frozenset("verify version help update config authtoken diagnose completion service".split())
+"""What such programs are asked for that opens nothing."""
+
+
 def _tunnel(command: Command, args: Args, found: Found) -> None:
     """Programs that let the world reach a port of this machine."""
     joined = " ".join(word.known for word in command.words[1:])
@@ -399,17 +326,7 @@ def _tunnel(command: Command, args: Args, found: Found) -> None:
     elif command.name == "tailscale":
         opens = False
     else:
-        opens = bool(args.operands or args.flags) and args.texts[:1] not in (
-            ["verify"],
-            ["version"],
-            ["help"],
-            ["update"],
-            ["config"],
-            ["authtoken"],
-            ["diagnose"],
-            ["completion"],
-            ["service"],
-        )
+        opens = bool(args.operands or args.flags) and " ".join(args.texts[:1]) not in _TUNNELS_STAY
     found.add("defence" if opens else "network", "other", joined)
 
 

@@ -92,7 +92,7 @@ def add_hosts(command: Command, found: Found) -> None:
         values = zip(texts, command.words[2:], strict=False)
         folder = found.place(next((value for flag, value in values if flag in ("-d", "--directory", "-t")), Word(".")))
         found.reads.append(folder)
-        found.sends.append(("unknown", "whoever connects", False))
+        found.sends.append(("other", "whoever connects", True))
     option = ""
     first = [word.known for word in command.words[1:3]]
     if command.name in _SENDERS or any(text in _SENDING for text in first):
