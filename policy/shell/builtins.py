@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.shell import decoding, escapes
 from policy.shell.commands import Program
 from policy.shell.machine import Machine
 from policy.shell.state import Call, Out, texts
+from policy.shell.tree import Lit
 from policy.shell.values import HOME, is_known
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -254,8 +256,6 @@ def printf(machine: Machine, call: Call) -> Out:
 
 def let(machine: Machine, call: Call) -> Out:
     """`let x=1+2`: a sum."""
-    from policy.shell.tree import Lit
-
     for text in texts(call.fields[1:]):
         machine.expander.sum((Lit(text),))
     return Out("", [machine.emit(call)])

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.patterns import compile_re2
 from policy.shell import decoding, programs
@@ -48,7 +49,7 @@ _SUBCOMMANDS = frozenset(
     portageq eopkg xbps-query pw udisksctl vim vi nano emacs code subl ed ex view cd source . export read declare local set unset let
     basename dirname realpath readlink etckeeper vault consul nomad redis-cli mysql psql sqlite3 mongo zfs zpool btrfs lvs ctr crictl
     buildah skopeo flyctl heroku firebase rsync scp sftp ssh nc ncat socat telnet dd tee make cmake ninja bazel gradle mvn ant tox nox
-    jq yq sed awk bc dc for select""".split()
+    jq yq sed awk bc dc for select update-alternatives alternatives""".split()
 )
 """Programs that are known to take such a word as text, or as a command of their own."""
 _OTHER_SYSTEMS = frozenset(
@@ -115,7 +116,7 @@ def plain_or_more(machine: Machine, call: Call, name: str) -> Out:
     if builtin is not None:
         return builtin(machine, call)
     is_unknown = (
-        "-m" in texts(call.fields[1:2])
+        call.at(1) == "-m"
         or name in ("cmake", "ninja")
         or (name not in SHELLS and name not in _SUBCOMMANDS and name not in decoding.KNOWN and name not in OF_THEIR_OWN)
     )
@@ -273,7 +274,9 @@ def unknown_wrapper(machine: Machine, call: Call, name: str) -> None:
         if last not in _WRAPPED or field.is_glob:
             continue
         before = call.at(place - 1)
-        if re.match(r"--?\w*(?:user|name|shell|s$)", before) or (before.startswith("-") and before != "--" and last in LANGUAGES):
+        if re.match(r"--?\w*(?:user|name|shell|s$)|(?:init|completions?|hook|activate|shellenv)\Z", before) or (
+            before.startswith("-") and before != "--" and last in LANGUAGES
+        ):
             # A name that an option takes, as that of a language.
             continue
         behind_it = call.at(place + 1)
@@ -319,8 +322,6 @@ def wrapped(machine: Machine, call: Call, name: str, wrap: Wrap) -> Out:
             return machine.unknown_output(place)
     if (wrap.is_joined and "-x" not in options and "--exec" not in options) or is_shell:
         return run_joined(machine, around, inner, name)
-    if name in ("strace", "ltrace"):
-        run_values(machine, call, [text[1:] for text in after(texts(call.fields[1:]), "-o") if text.startswith("|")], name)
     if name == "capsh":
         return programs.shell(machine, around.inner([Field("sh"), *inner], name))
     return dispatch(machine, around.inner(inner, name))
@@ -423,11 +424,8 @@ def container(machine: Machine, call: Call) -> Out:
     place = machine.emit(call)
     fields, entry = in_container(call)
     inside = replace(call, place="image" if is_alone(call) else "container")
-    if entry:
-        fields = [Field(entry), *fields]
-    if not fields:
-        return machine.unknown_output(place)
-    return dispatch(machine, inside.inner(fields, base_name(call)))
+    fields = [Field(entry), *fields] if entry else fields
+    return dispatch(machine, inside.inner(fields, base_name(call))) if fields else machine.unknown_output(place)
 
 
 def script(machine: Machine, call: Call) -> Out:

@@ -1,6 +1,6 @@
 """Makes the values that others see of the commands that were found."""
 
-from policy.shell.commands import NO_STDIN, Command, Redirect, Stdin
+from policy.shell.commands import NO_STDIN, Command, Redirect, Stdin, Word
 from policy.shell.machine import Machine
 from policy.shell.state import Draft
 from policy.shell.values import Field
@@ -16,9 +16,16 @@ def _command(machine: Machine, draft: Draft) -> Command:
     word = machine.word_of
     return Command(
         draft.name,
-        tuple(word(one) for one in call.fields),
-        tuple((name, word(Field(text))) for name, text in call.assigns),
-        tuple(Redirect(op, fd, word(target)) for op, fd, target in call.redirs),
+        # lists: each generator is a function more, and this runs for every command
+        tuple(
+            [
+                # as nearly all words are: what `word` makes of such a one
+                Word(one.text, "", "", one.is_glob, one.is_many) if one.text.isascii() and one.text[:1] != "~" else word(one)
+                for one in call.fields
+            ]
+        ),
+        tuple([(name, word(Field(text))) for name, text in call.assigns]),
+        tuple([Redirect(op, fd, word(target)) for op, fd, target in call.redirs]),
         _stdin(machine, draft),
         draft.feeds,
         call.is_root,

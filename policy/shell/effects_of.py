@@ -102,8 +102,8 @@ class _Text:
         self.words_left = [key_files.MAX_WORDS]
 
     def read(self) -> Effects:
-        for index, command in enumerate(self.commands):
-            found = Found(command, index, home=self.home, project=self.project, listed=self.listed, origin=self.origin)
+        for command in self.commands:
+            found = Found(command, home=self.home, project=self.project, listed=self.listed, origin=self.origin)
             found.fetched = tuple(self.fetched)
             found.sql_read = self.sql_read
             self.found.append(found)
@@ -132,12 +132,14 @@ class _Text:
         elif file_commands.by_table(command, found):
             pass
         else:
-            found.known = not command.name or command.name in SHELLS
             self._started(command, found)
         if not is_asked:
             key_files.add_given(command, found, self.words_left)
         self._by_path(command, found)
         self._unpacked(command, found)
+        if command.name == "kill":
+            for index in {index for word in command.words for index in word.outputs}:
+                system_commands.killed(self._chain(index), found)
         file_commands.in_place(command, found)
         built(command, found, self._source_scopes)
         if comes_from_elsewhere(command):
@@ -159,6 +161,14 @@ class _Text:
         if command.place == "remote" and command.host:
             scope = found.scope_of_host(Word(command.host))
             found.sends.append((scope, command.host, True))
+
+    def _chain(self, index: int) -> list[Command]:
+        """The command at a place, and those whose output it reads, backwards."""
+        made: list[Command] = []
+        while 0 <= index < len(self.commands) and len(made) < 8:
+            made.append(self.commands[index])
+            index = next(iter(feeders(made[-1])), -1)
+        return made
 
     def _unpacked(self, command: Command, found: Found) -> None:
         """What is unpacked of an archive that a host sent is the host's, too."""
@@ -195,6 +205,10 @@ class _Text:
         if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
             return
         path = command.words[0]
+        if re.match(r"/etc/(?:rc\.d/)?init\.d/", path.known):
+            words = (Word("service"), Word(command.name), *command.words[1:])
+            service = msgspec.structs.replace(command, name="service", words=words)
+            HANDLERS["service"](service, args_of(service), found)
         if command.name not in SHELLS and not _BINARIES.match(path.known):
             place = found.place(path)
             found.add("execute", found.downloaded(place.path) or scope_of_file(place), place.path)

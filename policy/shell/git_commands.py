@@ -15,7 +15,7 @@ _VALUED = (
     "--upload-pack", "--format",
     "--author", "--date", "--since", "--until", "--grep", "--push-option", "--receive-pack", "--exec", "--config", "--template",
     "--reference", "--repo", "--file",
-    "-f!", "--onto", "--strategy", "--max-count", "--index-filter", "--tree-filter", "--msg-filter", "--env-filter", "--commit-filter",
+    "--onto", "--strategy", "--max-count", "--index-filter", "--tree-filter", "--msg-filter", "--env-filter", "--commit-filter",
 )  # fmt: skip
 _RUNS = re.compile(
     r"(?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*|credential\..*helper|credential\.helper|"
@@ -155,7 +155,7 @@ def _update_ref(args: Args, texts: list[str], found: Found) -> None:
         found.add("delete", "project", " ".join(args.texts))
 
 
-_SHARED = re.compile(r"(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|HEAD!|\*|refs/heads/\*)")
+_SHARED = re.compile(r"(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|\*|refs/heads/\*)")
 """Branches that others build on."""
 
 
@@ -273,33 +273,12 @@ _VERBS = {
 }  # fmt: skip
 
 
+_HUB = tuple("-R --repo -t --title -b --body -F --body-file -f -H -X --method -d --desc -e --env --input -q --jq -L".split())
+
+
 def _hub(command: Command, args: Args, found: Found) -> None:
     """`gh`, `glab`, `hub`: what they publish can be read by others, what they delete is gone for all."""
-    args = args_of(
-        command,
-        (
-            "-R",
-            "--repo",
-            "-t",
-            "--title",
-            "-b",
-            "--body",
-            "-F",
-            "--body-file",
-            "-f",
-            "-H",
-            "-X",
-            "--method",
-            "-d",
-            "--desc",
-            "-e",
-            "--env",
-            "--input",
-            "-q",
-            "--jq",
-            "-L",
-        ),
-    )
+    args = args_of(command, _HUB)
     found.add("network", "listed", "github.com" if command.name != "glab" else "gitlab.com")
     if args.starts("gist", "create") or args.starts("snippet", "create") or args.starts("gist", "edit") or args.starts("release", "upload"):
         found.read(*args.operands[2:])

@@ -6,8 +6,9 @@ after them. The commands' own ways of running others are in `wrappers`, `program
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from policy.shell.budget import MAX_DEPTH
 from policy.shell.decoding import KNOWN
@@ -344,14 +345,18 @@ class Machine(State):
         first = node.words[0] if node.words else ()
         name = first[0].text if len(first) == 1 and isinstance(first[0], Lit) and not first[0].is_quoted else ""
         aliased = self.aliased(name, node, stdin) if name in self.aliases else None
-        call = replace(self.around, fields=[field for word in node.words for field in self.fields(word)], assigns=[])
+        fields: list[Field] = []
+        for word in node.words:
+            fields += self.expander.fields(word) if len(word) == 1 else self.fields(word)
+        call = replace(self.around, fields=fields, assigns=[])
         for assign in node.assigns:
             value = self.assigned(assign)
             if not node.words:
                 self.set(assign, value)
             call.assigns.append((assign.name, flat(value)))
         call.stdin, call.redirs = self.expanded(node.redirs, stdin if stdin is not None else self.around.stdin)
-        call.file = next((target for op, fd, target in reversed(call.redirs) if op in ("<", "<>") and fd == 0), None)
+        files = [target for op, fd, target in call.redirs if op in ("<", "<>") and fd == 0]
+        call.file = files[-1] if files else None
         if not call.fields and not call.assigns and [op for op, _, _ in call.redirs] == ["<"]:
             # `$(<file)`: what the file holds.
             place = self.emit(call, name="")

@@ -1,7 +1,8 @@
 """Commands that run another one for each of many words: `xargs`, `find -exec`, `fd -x`, `parallel`."""
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.shell.builtins import run_values
 from policy.shell.machine import Machine

@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 
 from policy.effects import Effect, Scope
-from policy.network import LISTED, hosts_in
+from policy.network import LISTED, host_scope, hosts_in
 from policy.paths import Place, place
 
 _MAX_CHARS = 65_536
@@ -344,8 +344,6 @@ def _network(code: _Code) -> None:
     connects, fetches = _CONNECTS.search(code.text), _FETCHES.search(code.text)
     scopes: list[Scope] = [host.scope for host in hosts]
     if connects is not None:
-        from policy.network import host_scope
-
         for match in code.some(_LITERAL, _MAX_LITERALS):
             literal = next((part for part in match.groups() if part), "")
             if re.fullmatch(r"\d{1,3}(?:\.\d{1,3}){3}|(?:[\w-]+\.)+[a-z]{2,}|localhost", literal) and not literal.endswith(

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.shell.builtins import run_text, run_values
 from policy.shell.carried import commands_in, quietly
@@ -407,8 +408,3 @@ def package_runner(machine: Machine, call: Call) -> Out:
         if at < len(call.fields) and is_known(tool) and re.fullmatch(r"[\w@./-]+", tool):
             return machine.dispatch(machine, call.inner([Field(tool.rpartition("/")[2]), *call.fields[at + 1 :]], name))
     return machine.unknown_output(place)
-
-
-def single(machine: Machine, text: str) -> list[Field]:
-    """Return a text's words, split at blanks: of options that take a command without a shell."""
-    return [Field(piece) for piece in text.split()]

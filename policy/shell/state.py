@@ -1,8 +1,10 @@
 """What one reading of a text knows: the commands found so far, the small files that the text writes, and what else stands for a program."""
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from policy.shell.budget import Budget
 from policy.shell.commands import Program, Word
@@ -21,21 +23,19 @@ _NOWHERE = ("/dev/null", "/dev/stderr", "/dev/stdout", "/dev/tty", "-", *"012345
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,3})")
 
 
-@dataclass(slots=True)
-class Out:
+class Out(msgspec.Struct):
     """What something prints: a text, with unknown parts, and the commands that print it."""
 
     text: str = ""
-    commands: list[int] = field(default_factory=list)
+    commands: list[int] = []
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """A command that is about to run: its words as they are now, and what is around it."""
 
     fields: list[Field]
-    assigns: list[tuple[str, str]] = field(default_factory=list)
-    redirs: list[tuple[str, int, Field]] = field(default_factory=list)
+    assigns: list[tuple[str, str]] = []
+    redirs: list[tuple[str, int, Field]] = []
     stdin: Out | None = None
     file: Field | None = None
     """The file that it reads, if its input is one."""
@@ -53,8 +53,7 @@ class Call:
         return replace(self, fields=fields, wrappers=(*self.wrappers, wrapper))
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(msgspec.Struct):
     """A command that was found, while it is not known yet who reads what it prints."""
 
     call: Call
@@ -193,7 +192,7 @@ class State:
 def base_name(call: Call) -> str:
     """Return the name of the command, as far as it is known."""
     text = call.at(0)
-    known = UNKNOWN.sub("", text)
+    known = text if text.isascii() else UNKNOWN.sub("", text)
     return known.rstrip("/").rpartition("/")[2].lower().removesuffix(".exe")
 
 

@@ -1,7 +1,9 @@
 """Options that a command has from elsewhere than its words: variables that hold some, and files of settings that the text wrote."""
 
 import re
-from dataclasses import replace
+from itertools import pairwise
+
+from msgspec.structs import replace
 
 from policy.shell.builtins import run_values
 from policy.shell.machine import Machine
@@ -42,6 +44,8 @@ def told(machine: Machine, call: Call, name: str) -> Call:
         for number in range(_MAX_SETTINGS):
             if key := _variable(machine, call, f"GIT_CONFIG_KEY_{number}"):
                 given += ["-c", f"{key}={_variable(machine, call, f'GIT_CONFIG_VALUE_{number}')}"]
+    elif name in ("strace", "ltrace"):
+        run_values(machine, call, [text[1:] for option, text in pairwise(texts(call.fields)) if option == "-o" and text[:1] == "|"], name)
     elif name in ("curl", "ssh", "scp", "sftp"):
         return _by_file(machine, call, name)
     return replace(call, fields=[call.fields[0], *map(Field, given), *call.fields[1:]]) if given else call

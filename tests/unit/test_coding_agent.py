@@ -157,11 +157,50 @@ python3 -c 'import subprocess; subprocess.run(["ls", "-la"], check=True)'
 """)
 
 
-@pytest.mark.parametrize("command", [*STRANGERS, *OPTIONS])
+SYSTEM = lines(r"""
+mount -t tmpfs none /etc
+mount -o bind /tmp/x /etc/passwd
+umount -l /
+sudo umount --all
+sysctl -w net.ipv4.ip_forward=1
+sudo sysctl kernel.panic=1
+sysctl -p /tmp/evil.conf
+nohup swapoff -a
+systemctl stop cron
+/etc/init.d/ssh stop
+kill -9 $(pgrep sshd)
+kill -9 $(pidof auditd)
+kill $(ps aux | awk '{print $2}')
+ps -eo pid | xargs kill -9
+chmod 000 /usr/bin/sudo
+chmod -x /usr/bin/auditd
+apt-get purge -y sudo
+yum remove openssh-server
+update-alternatives --set editor /tmp/evil
+""")
+MACHINE = lines(r"""
+mount | grep nfs
+sudo mount /dev/sdb1 /mnt && ls /mnt && sudo umount /mnt
+umount ~/mnt
+sudo sysctl -w vm.max_map_count=262144
+sysctl -n kernel.ostype
+systemctl stop nginx && systemctl status nginx
+kill $(lsof -t -i:3000)
+kill -9 $(pgrep node)
+kill $(ps aux | grep 'node server' | awk '{print $2}')
+chmod 755 /usr/local/bin/tool
+sudo apt-get remove nodejs
+npm uninstall init
+sudo update-alternatives --install /usr/bin/python python /usr/bin/python3.12 1
+eval "$(oh-my-posh init bash --config ~/.theme.json)"
+""")
+
+
+@pytest.mark.parametrize("command", [*STRANGERS, *OPTIONS, *SYSTEM])
 def test_the_preset_stops(command: str) -> None:
     assert not passes(command)
 
 
-@pytest.mark.parametrize("command", [*OWN, *ORDERS])
+@pytest.mark.parametrize("command", [*OWN, *ORDERS, *MACHINE])
 def test_the_preset_lets_everyday_work_pass(command: str) -> None:
     assert passes(command)
