@@ -29,6 +29,11 @@ _OF_CLOUDS = re.compile(
 """Registries where one needs an account to put images."""
 
 
+_NOUNS = frozenset(
+    "container image volume network system builder compose stack service secret swarm node buildx pod machine context".split()
+)
+
+
 def _docker(command: Command, args: Args, found: Found) -> None:
     args = args_of(command, _DOCKER)
     removes_volumes = any(word.text in ("-v", "--volumes", "-fv", "-vf") for word in command.words[1:])
@@ -37,24 +42,7 @@ def _docker(command: Command, args: Args, found: Found) -> None:
         texts = ["compose", *texts]
     verbs = texts[:3]
     noun = verbs[0] if verbs else ""
-    if noun in (
-        "container",
-        "image",
-        "volume",
-        "network",
-        "system",
-        "builder",
-        "compose",
-        "stack",
-        "service",
-        "secret",
-        "swarm",
-        "node",
-        "buildx",
-        "pod",
-        "machine",
-        "context",
-    ):
+    if noun in _NOUNS:
         verbs = verbs[1:]
     else:
         noun = ""

@@ -152,28 +152,11 @@ def _frameworks(command: Command, args: Args, found: Found) -> None:
     found.add("execute", "project", joined)
 
 
+_DUMP = tuple("-f --file -h --host -U -u -d --result-file -r -o --out --archive -P -n -t --dbname".split())
+
+
 def _dump(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-f",
-            "--file",
-            "-h",
-            "--host",
-            "-U",
-            "-u",
-            "-d",
-            "--result-file",
-            "-r",
-            "-o",
-            "--out",
-            "--archive",
-            "-P",
-            "-n",
-            "-t",
-            "--dbname",
-        ),
-    )
+    args = args_of(command, _DUMP)
     found.write(*args.all("-f", "--file", "--result-file", "-r", "-o", "--out"))
     for host in args.all("-h", "--host"):
         found.add("network", found.scope_of_host(host), host.known)

@@ -222,25 +222,11 @@ def _find_deletes(roots: list[Word], texts: list[str], found: Found) -> None:
             found.add("delete", some.scope, some.path, wide=some.wide)
 
 
+_RSYNC = tuple("-e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B --log-file".split())
+
+
 def _rsync(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-e",
-            "--rsh",
-            "-f",
-            "--filter",
-            "--exclude",
-            "--include",
-            "--exclude-from",
-            "--files-from",
-            "-T",
-            "--port",
-            "--bwlimit",
-            "-B",
-            "--log-file",
-        ),
-    )
+    args = args_of(command, _RSYNC)
     *sources, target = args.operands or (Word(""),)
     remote = [word for word in args.operands if is_remote(word)]
     for word in sources:
@@ -289,29 +275,17 @@ def _dd(command: Command, args: Args, found: Found) -> None:
             found.write(tail(word, 3))
 
 
+_TAR = tuple(
+    "-f -C -T -X -b -I -g --file --directory --exclude --use-compress-program --files-from --transform --owner --to-command".split()
+)
+
+
 def _tar(command: Command, args: Args, found: Found) -> None:
     """Archives: `c` reads, `x` writes; old style options have no dash."""
     words = list(command.words)
     if len(words) > 1 and re.fullmatch(r"[a-zA-Z]+", words[1].known) and words[1].text is not None:
         words[1] = Word("-" + (words[1].text or ""))
-    valued = (
-        "-f",
-        "-C",
-        "-T",
-        "-X",
-        "-b",
-        "-I",
-        "-g",
-        "--file",
-        "--directory",
-        "--exclude",
-        "--use-compress-program",
-        "--files-from",
-        "--transform",
-        "--owner",
-        "--to-command",
-    )
-    args = args_of(Command(command.name, tuple(words), cwd=command.cwd), valued)
+    args = args_of(Command(command.name, tuple(words), cwd=command.cwd), _TAR)
     archive = args.first("-f", "--file")
     folder = args.first("-C", "--directory")
     creates = args.has("-c", "-r", "-u", "--create", "--append", "--update")
@@ -417,32 +391,13 @@ def _shred(command: Command, args: Args, found: Found) -> None:
     found.delete(*args.operands, wide=args.has("-r", "-R", "--recursive"))
 
 
+_OPENSSL = tuple(
+    "-in -out -inkey -key -keyout -connect -subj -days -newkey -pass -passin -passout -CAfile -cert -accept -k -K -iv -port".split()
+)
+
+
 def _openssl(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-in",
-            "-out",
-            "-inkey",
-            "-key",
-            "-keyout",
-            "-connect",
-            "-subj",
-            "-days",
-            "-newkey",
-            "-pass",
-            "-passin",
-            "-passout",
-            "-CAfile",
-            "-cert",
-            "-accept",
-            "-k",
-            "-K",
-            "-iv",
-            "-port",
-        ),
-        single=True,
-    )
+    args = args_of(command, _OPENSSL, single=True)
     found.read(*args.all("-in", "-inkey"))
     found.write(*args.all("-out", "-keyout"))
     for host in args.all("-connect"):
@@ -451,25 +406,11 @@ def _openssl(command: Command, args: Args, found: Found) -> None:
         found.add("network", "unknown", "listens")
 
 
+_CRYPT = tuple("-o --output -r --recipient -u --local-user -i --passphrase --passphrase-file -R --batch --keyserver --homedir".split())
+
+
 def _crypt(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-o",
-            "--output",
-            "-r",
-            "--recipient",
-            "-u",
-            "--local-user",
-            "-i",
-            "--passphrase",
-            "--passphrase-file",
-            "-R",
-            "--batch",
-            "--keyserver",
-            "--homedir",
-        ),
-    )
+    args = args_of(command, _CRYPT)
     found.write(*args.all("-o", "--output"))
     if args.has("--export-secret-keys", "--export-secret-key", "--export-secret-subkeys"):
         found.is_secret = True

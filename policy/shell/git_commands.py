@@ -273,33 +273,12 @@ _VERBS = {
 }  # fmt: skip
 
 
+_HUB = tuple("-R --repo -t --title -b --body -F --body-file -f -H -X --method -d --desc -e --env --input -q --jq -L".split())
+
+
 def _hub(command: Command, args: Args, found: Found) -> None:
     """`gh`, `glab`, `hub`: what they publish can be read by others, what they delete is gone for all."""
-    args = args_of(
-        command,
-        (
-            "-R",
-            "--repo",
-            "-t",
-            "--title",
-            "-b",
-            "--body",
-            "-F",
-            "--body-file",
-            "-f",
-            "-H",
-            "-X",
-            "--method",
-            "-d",
-            "--desc",
-            "-e",
-            "--env",
-            "--input",
-            "-q",
-            "--jq",
-            "-L",
-        ),
-    )
+    args = args_of(command, _HUB)
     found.add("network", "listed", "github.com" if command.name != "glab" else "gitlab.com")
     if args.starts("gist", "create") or args.starts("snippet", "create") or args.starts("gist", "edit") or args.starts("release", "upload"):
         found.read(*args.operands[2:])

@@ -25,26 +25,15 @@ def _users(command: Command, args: Args, found: Found) -> None:
     found.add("privilege", "system", " ".join(args.texts))
 
 
+_ASKS = tuple("-l -k -K -v --list --validate --reset-timestamp --remove-timestamp -V --version -h --help -L -C".split())
+"""Options with which `sudo` runs nothing."""
+
+
 def _become(command: Command, args: Args, found: Found) -> None:
     """`sudo`, `su` and the like where no command stands behind: a shell of another user."""
     args = args_of(command, ("-u", "-g", "-p", "-C", "-h", "-r", "-t", "-s", "-c", "-U", "-D", "-R", "-T"))
     if command.name in ("sudo", "doas", "run0"):
-        if args.has(
-            "-l",
-            "-k",
-            "-K",
-            "-v",
-            "--list",
-            "--validate",
-            "--reset-timestamp",
-            "--remove-timestamp",
-            "-V",
-            "--version",
-            "-h",
-            "--help",
-            "-L",
-            "-C",
-        ) and not args.has("-i", "-s"):
+        if args.has(*_ASKS) and not args.has("-i", "-s"):
             return
         if args.has("-e", "--edit"):
             found.write(*args.operands)
@@ -262,27 +251,11 @@ def _power(command: Command, args: Args, found: Found) -> None:
 _POWER_VERBS = ("poweroff", "reboot", "halt", "kexec", "rescue", "emergency", "soft-reboot", "isolate")
 
 
+_SYSTEMCTL = tuple("-H -M -p -t -s -n -o --property --type --signal --kill-who --lines --output --host --root".split())
+
+
 def _systemctl(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-H",
-            "-M",
-            "-p",
-            "-t",
-            "-s",
-            "-n",
-            "-o",
-            "--property",
-            "--type",
-            "--signal",
-            "--kill-who",
-            "--lines",
-            "--output",
-            "--host",
-            "--root",
-        ),
-    )
+    args = args_of(command, _SYSTEMCTL)
     if not args.operands:
         return
     verb, units = args.operands[0].known, args.operands[1:]
