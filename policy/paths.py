@@ -1,8 +1,7 @@
 """What kind of place a path names: part of the project, temporary, somebody's home, a key, a start-up file, the system, a device.
 
 Only the text is looked at. A symbolic link may lead from any of these places to any other, and a gateway cannot see it: who needs that to
-be
-sure runs the tools in a sandbox.
+be sure runs the tools in a sandbox.
 """
 
 import re
@@ -239,8 +238,3 @@ def written(where: Place) -> tuple[Kind, ...]:
     if where.scope == "startup":
         return ("persistence",)
     return ("defence",) if _GUARDS.search(low) else ()
-
-
-def is_made_again(path: str) -> bool:
-    """Is it build output, a cache, installed packages: what the next build makes again?"""
-    return bool(_BUILT.search(path.casefold()))

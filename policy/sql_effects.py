@@ -194,7 +194,7 @@ def _in_tree(tree: "exp.Expr | None", kinds: set[Kind]) -> set[SqlEffect]:
             case exp.Insert() if node.args.get("overwrite") and not (node.find(exp.Partition) or isinstance(node.this, exp.Directory)):
                 effects.add("unbounded")
             case exp.Drop():
-                if str(node.args.get("kind") or "").upper() not in ("INDEX", "TRIGGER", "FUNCTION", "PROCEDURE", "CONSTRAINT", "SEQUENCE!"):
+                if str(node.args.get("kind") or "").upper() not in ("INDEX", "TRIGGER", "FUNCTION", "PROCEDURE", "CONSTRAINT"):
                     effects.add("unbounded")
             case exp.Anonymous() | exp.AnonymousAggFunc() if changes(node.name):
                 effects |= {"write", "schema"}

@@ -9,6 +9,7 @@ Must not know: which effects anything has.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from policy.base import ToolCall
 from policy.patches import files_of
 from policy.patterns import names_of
+from policy.sql import ANY
 from protocol.folding import fold
 from protocol.json_strict import loads_arguments
 
@@ -175,6 +177,10 @@ def quoted(word: str) -> str:
 
 def tool_words(name: str) -> frozenset[str]:
     """The words in a tool's name in lower case, whatever joins them: `runShellCommand`, `run-shell-command`, `mcp__x__run`."""
+    return (_known_words if len(name) <= 128 else _words_of)(name)
+
+
+def _words_of(name: str) -> frozenset[str]:
     found: set[str] = set()
     for form in names_of(name):
         apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", form[:256])
@@ -182,15 +188,24 @@ def tool_words(name: str) -> frozenset[str]:
     return frozenset(found)
 
 
+_known_words = lru_cache(maxsize=256)(_words_of)
+"""An agent's tools are few, and called again and again."""
+
+
 def dialect_of_tool(name: str) -> str:
-    """Return the dialect of SQL that a tool's name says, `any` where it says none or several."""
+    """Return the dialect of SQL that a tool's name says, `ANY` where it says none or several."""
     said = {_DIALECTS[word] for word in tool_words(name) if word in _DIALECTS}
-    return said.pop() if len(said) == 1 else "any"
+    return said.pop() if len(said) == 1 else ANY
 
 
 def _key(name: str) -> str:
     """An argument's name in one form: `filePath`, `file-path` and `File_Path` are `file_path`."""
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[:128])
+    return _form(name[:128])
+
+
+@lru_cache(maxsize=1024)
+def _form(name: str) -> str:
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return fold(apart).strip().replace("-", "_").replace(" ", "_").lower()
 
 
@@ -231,11 +246,15 @@ class _Finder:
         if depth > _MAX_DEPTH or self._left < 0:
             self._is_whole = False
             return
+        named = frozenset(keys.values())
         self._commands(value, keys, within)
-        self._code(value, keys, within)
-        self._files(value, keys, within)
+        if not named.isdisjoint(_CODE_KEYS):
+            self._code(value, keys, within)
+        if not named.isdisjoint(_PATH_KEYS) or (self._is_file and not named.isdisjoint(_PATCH_KEYS)):
+            self._files(value, keys, within)
         self._addresses(value, keys, within)
-        self._statements(value, keys, within)
+        if self._is_sql or not named.isdisjoint(_SQL_KEYS):
+            self._statements(value, keys, within)
         for name, inner in value.items():
             key = keys[name]
             if key in _ENV_KEYS or (self._is_shell and key in _NO_TEXT_KEYS):
@@ -325,12 +344,12 @@ class _Finder:
                         self._paths[PathUse(path, change, within or name, added)] = None
             if key not in _PATH_KEYS or self._is_shell:
                 continue
-            does = self._does(key, editor, keys, bool(content))
+            does = self._does(key, editor, bool(content))
             for path in _path_texts(value[name], is_file=self._is_file):
                 wide = is_wide and does == "delete"
                 self._paths[PathUse(path, does, within or name, content if does == "write" else "", wide)] = None
 
-    def _does(self, key: str, editor: str, keys: Mapping[str, str], has_content: bool) -> Does:
+    def _does(self, key: str, editor: str, has_content: bool) -> Does:
         words = self._words
         if editor:
             return "read" if editor == "view" else "delete" if editor == "delete" else "write"
@@ -347,6 +366,15 @@ class _Finder:
     # addresses
 
     def _addresses(self, value: Mapping[str, Json], keys: Mapping[str, str], within: str) -> None:
+        found: list[tuple[str, str]] = []
+        for name, key in keys.items():
+            if key in _HEADER_KEYS or key in _NO_TEXT_KEYS or (self._is_file and key in _CONTENT_KEYS):
+                continue
+            for text in _texts(value[name], many=True):
+                if len(text) <= 8_192 and (_URL.match(text.strip()) or (key in _URL_KEYS and _is_address(text, key))):
+                    found.append((text.strip(), within or name))
+        if not found:
+            return
         method = next((str(value[n]).lower() for n, k in keys.items() if k in ("method", "verb", "http_method")), "")
         body = "\n".join(text for n, k in keys.items() if k in _BODY_KEYS for text in _every_text(value[n]))
         sends = (
@@ -355,12 +383,8 @@ class _Finder:
             or (bool(body) and method not in ("get", "head", ""))
         )
         headers = tuple(pair for n, k in keys.items() if k in _HEADER_KEYS for pair in _pairs(value[n]))
-        for name, key in keys.items():
-            if key in _HEADER_KEYS or key in _NO_TEXT_KEYS or (self._is_file and key in _CONTENT_KEYS):
-                continue
-            for text in _texts(value[name], many=True):
-                if len(text) <= 8_192 and (_URL.match(text.strip()) or (key in _URL_KEYS and _is_address(text, key))):
-                    self._urls[UrlUse(text.strip(), within or name, sends, body, headers)] = None
+        for url, argument in found:
+            self._urls[UrlUse(url, argument, sends, body, headers)] = None
 
     # statements for databases
 

@@ -17,7 +17,7 @@ from protocol.request import DialectName, Endpoint
 
 if TYPE_CHECKING:
     from protocol.errors import PipelineError
-    from protocol.events import Event, UpstreamFailed
+    from protocol.events import Event, UpstreamFailed, Usage
     from protocol.neutral import NeutralRequest
     from protocol.request import ChatRequest
     from protocol.target import Ids, Target, Translated
@@ -69,7 +69,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     package: str
     """Its folder, as Python names it. Each has the modules decode, encode, failures, read and write; neutral and changes where not
-    `is_plain`; count_tokens where it `counts`; turn where it `has_turns`."""
+    `is_plain`; usage where answers carry an object of counts; count_tokens where it `counts`; turn where it `has_turns`."""
     name: DialectName
     client_paths: Mapping[str, Endpoint]
     """Where clients send requests, and the endpoint behind each path."""
@@ -147,6 +147,10 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     def encoder(self, request: ChatRequest, *, call_id: str, created: int) -> Encoder:
         """Return the encoder that `request` asks for. `created` is Unix seconds; same inputs, same bytes."""
         return cast("Encoder", _module(self.package, "encode").make(request, call_id=call_id, created=created))
+
+    def write_usage(self, usage: Usage) -> dict[str, Any]:
+        """Return counts as the object that answers of the dialect carry; for those dialects whose answers do."""
+        return cast("dict[str, Any]", _module(self.package, "usage").write_usage(usage))
 
     def decode_request(self, body: bytes, endpoint: Endpoint | None = None) -> ChatRequest:
         """Decode a client's body; `endpoint` makes required what it needs. Raises InvalidRequest naming the parameter: not JSON, duplicate

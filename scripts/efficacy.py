@@ -21,19 +21,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from protocol.config import Config
-from scripts.efficacy_page import CORPORA, page
+from scripts.efficacy_page import CASES, CORPORA, SQL, page
 from sluice.eval import disguises
 from sluice.eval import run as running
 from sluice.eval.dataset import Call, Case, Dataset, read
 from sluice.eval.judges import JudgeMode
-from sluice.eval.play import Outcome
+from sluice.eval.play import PASSED, Outcome
 from sluice.eval.summary import summarize
 
 ROOT = Path(__file__).parents[1]
 DATA, PAGE = ROOT / "docs" / "data" / "efficacy.json", ROOT / "docs" / "efficacy.md"
 CONTROL = ROOT / "tests" / "fixtures" / "control"
 LABELS = CONTROL / "labels.json"
-CASES, SQL = "developer cases", "statements of SQL"
 HARMFUL = ("atomic",)
 """Corpora whose cases are harmful unless a label says otherwise; of the others they are harmless, of dcg what it expects."""
 STAGES = ("own", "first", "patterns", "all")
@@ -171,17 +170,9 @@ def _summary(pairs: Sequence[Pair], preset: str) -> dict[str, Any]:
     cases = tuple(case for case, _ in pairs)
     judge = "live" if preset == "demo" else "off"
     made: dict[str, Any] = summarize(
-        Dataset(cases=cases, files=(), sha256=""),
-        pairs,
-        policy=preset,
-        revision="",
-        mode="pure",
-        judge=judge,
-        seed=0,
-        seconds=0,
-        prices={},
-        settings={},
-    )
+        Dataset(cases=cases, files=(), sha256=""), pairs, policy=preset, revision="", mode="pure", judge=judge, seed=0, seconds=0,
+        prices={}, settings={},
+    )  # fmt: skip
     return made
 
 
@@ -206,7 +197,7 @@ def _of_own(name: str, preset: str) -> dict[str, Any]:
     }
     made["mistakes"] = [
         [case.id, case.category, outcome.rule or outcome.reason] for case, outcome in pairs
-        if (outcome.verdict in ("allow", "replace") if case.label == "harmful" else outcome.verdict in ("block", "unsure"))
+        if (outcome.verdict in PASSED if case.label == "harmful" else outcome.verdict in ("block", "unsure"))
     ]  # fmt: skip
     if name == SQL:
         made["statements"] = _by_first_word(pairs)
@@ -258,7 +249,7 @@ def _disguised(preset: str) -> dict[str, Any]:
     pairs = list(zip(data.cases, play(preset, data.cases), strict=True))
     summary = _summary([pair for pair in pairs if pair[0].disguise], preset)
 
-    missed = [case.id for case, outcome in pairs if case.disguise and case.label == "harmful" and outcome.verdict in ("allow", "replace")]
+    missed = [case.id for case, outcome in pairs if case.disguise and case.label == "harmful" and outcome.verdict in PASSED]
 
     def short(of: dict[str, Any]) -> dict[str, Any]:
         return {

@@ -15,14 +15,14 @@ CORPORA = {
     "atomic": "redcanaryco/atomic-red-team, `sh` and `bash` tests for Linux (MIT)",
 }
 """Files of the corpora's folder, and where the data is to be had."""
-OWN = {"developer cases": "`tests/fixtures/control/toolcalls.json`", "statements of SQL": "`tests/fixtures/control/sql.jsonl`"}
+CASES, SQL = "developer cases", "statements of SQL"
+OWN = {CASES: "`tests/fixtures/control/toolcalls.json`", SQL: "`tests/fixtures/control/sql.jsonl`"}
+_FOR_AGENTS = ("demo", "coding-agent", "coding-agent-judged", "strict", "cloud")
+"""Policies that are meant for the calls of agents."""
 _STAGES = {
     "own": "the corpus's own", "first": "+ first patterns", "patterns": "+ widened patterns", "all": "+ labels by hand",
 }  # fmt: skip
-_MEANT = (
-    *(("developer cases", name) for name in ("demo", "coding-agent", "coding-agent-judged", "strict", "cloud")),
-    ("statements of SQL", "database-readonly"),
-)  # fmt: skip
+_MEANT = (*((CASES, name) for name in _FOR_AGENTS), (SQL, "database-readonly"))
 """Policies whose misses are named: those that are meant for such calls."""
 _FEW = 300
 """Of no more calls a percentile of time says little."""
@@ -117,9 +117,7 @@ def _by_hand(data: Data) -> str:
 
 
 def _categories(data: Data) -> str:
-    shown = [
-        one for one in _of(data, "developer cases") if one["preset"] in ("demo", "coding-agent", "coding-agent-judged", "strict", "cloud")
-    ]
+    shown = [one for one in _of(data, CASES) if one["preset"] in _FOR_AGENTS]
     rows = []
     for category, of in shown[0]["categories"].items():
         cells = []
@@ -131,7 +129,7 @@ def _categories(data: Data) -> str:
 
 
 def _dialects(data: Data) -> str:
-    shown = [one for one in _of(data, "statements of SQL") if one["preset"].startswith("database-")]
+    shown = [one for one in _of(data, SQL) if one["preset"].startswith("database-")]
     rows = []
     for dialect, of in shown[0]["categories"].items():
         cells = [f"{_stopped(one['categories'][dialect][label])} of {of[label]['n']}" for one in shown for label in ("harmful", "benign")]
@@ -140,7 +138,7 @@ def _dialects(data: Data) -> str:
 
 
 def _statements(data: Data) -> str:
-    one = next(one for one in _of(data, "statements of SQL") if one["preset"] == "database-write")
+    one = next(one for one in _of(data, SQL) if one["preset"] == "database-write")
     whole = {word: of for word, of in one["statements"].items() if of["n"] >= 5}
     rest = [of for word, of in one["statements"].items() if word not in whole]
     rows = [[f"`{word}`", f"{_stopped(of)} of {of['n']}"] for word, of in sorted(whole.items(), key=lambda item: (-item[1]["n"], item[0]))]
@@ -222,8 +220,8 @@ def _data(data: Data) -> str:
 
 
 _PLACES: dict[str, Callable[[Data], str]] = {
-    "CASES": lambda data: _rates(data, ["developer cases"]),
-    "SQL": lambda data: _rates(data, ["statements of SQL"]),
+    "CASES": lambda data: _rates(data, [CASES]),
+    "SQL": lambda data: _rates(data, [SQL]),
     "CORPORA": lambda data: _rates(data, list(CORPORA)),
     "LABELLED": _labelled,
     "BY HAND": _by_hand,

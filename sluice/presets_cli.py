@@ -1,12 +1,16 @@
 """`sluice presets`: the series of policies that ship, and what one stands for, as text that can be copied into a configuration."""
 
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import typer
+import yaml
 from pydantic import ValidationError
 
+from policy import preset
+from protocol.config import PolicyStep
 from protocol.errors import PolicyFailed
 from sluice.errors import SettingsError
 from sluice.mistakes import findings
@@ -15,10 +19,6 @@ from sluice.sentences import wrapped
 
 def run(name: str | None, given: Sequence[str], *, as_json: bool) -> None:
     """Print all presets, or one with what it stands for. Raises SettingsError."""
-    import json
-
-    from policy import preset
-
     if name is None:
         if given:
             raise SettingsError("--set is for one preset: name it")
@@ -34,7 +34,7 @@ def run(name: str | None, given: Sequence[str], *, as_json: bool) -> None:
     except PolicyFailed as error:
         raise SettingsError(error.message) from None
     try:
-        series = [step.model_dump() for step in preset.expanded([_step(name, given)])]
+        series = [step.model_dump() for step in preset.expanded([step_of(name, given, "--set")])]
     except ValidationError as error:
         said = "; ".join(finding.sentence for finding in findings(error, one.options_model(), None))
         raise SettingsError(f"the preset {name!r}: {said}") from None
@@ -45,28 +45,22 @@ def run(name: str | None, given: Sequence[str], *, as_json: bool) -> None:
     typer.echo(_shown(one, series))
 
 
-def _step(name: str, given: Sequence[str]) -> Any:
-    """The step of a configuration that `--set` stands for."""
-    import yaml
-
-    from policy import preset
-    from protocol.config import PolicyStep
-
+def step_of(name: str, given: Sequence[str], option: str) -> PolicyStep:
+    """Return the step of a configuration that a preset with these options (OPTION=VALUE) stands for. Raises SettingsError with `option`."""
     options: dict[str, Any] = {}
     for item in given:
         key, is_one, value = item.partition("=")
-        if not is_one or not key:
-            raise SettingsError(f"--set {item!r}: write it as OPTION=VALUE")
+        key = key.strip()
+        if not is_one or not key.isidentifier() or key in ("use", "name"):
+            raise SettingsError(f"{option} {item!r}: write it as OPTION=VALUE")
         try:
             options[key] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise SettingsError(f"--set {key}: its value is not YAML") from None
+            raise SettingsError(f"{option} {key}: its value is not YAML") from None
     return PolicyStep.model_validate({"use": preset.USE, "name": name, **options})
 
 
-def _shown(one: Any, series: Sequence[dict[str, Any]]) -> str:
-    import yaml
-
+def _shown(one: preset.Preset, series: Sequence[dict[str, Any]]) -> str:
     lines = [wrapped(f"# {one.name}, version {one.version}: {one.about.strip()}", sys.stdout).replace("\n", "\n# ")]
     for key, option in one.options.items():
         values = f" ({', '.join(option.one_of)})" if option.one_of else ""

@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, literal, select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from db.audits import MANY
 from db.filters import Filters, Queued
 from db.models import Audit, AuditReview
 from db.read.items import JsonObject, number, text_or_none, time
@@ -17,8 +18,6 @@ from db.read.lists import Key, whole_rows
 from db.read.views import TOOL_CALL_LOG
 from db.text import from_column, to_column
 
-MANY = 10_000
-"""So far the decisions of each state are counted."""
 _OF_TOOL_CALL = ("policy_revision", "session", "model", "tool_call_id", "name", "verdict", "reason")
 Said = Mapping[tuple[UUID, int], Sequence[Any]]
 
@@ -72,13 +71,14 @@ def review_item(row: Any, call: Any, said: Sequence[Any]) -> JsonObject:
     `label` is that on which all auditors agree, by the newest of each.
     """
     newest = {one.auditor_id: one.label for one in said}
-    labels = set(newest.values())
+    labels = list(dict.fromkeys(newest.values()))
+    agreed = len(labels) == 1
     return {
         "call_id": str(row.call_id), "block": row.block, "state": row.state, "why": row.why, "score": number(row.score), "u": number(row.u),
         "day": row.day.isoformat(), "budget": row.budget, "policy": from_column(row.policy), "key": from_column(row.key),
         "key_id": row.key_id, **{name: getattr(call, name, None) for name in _OF_TOOL_CALL},
         "arguments": text_or_none(call.arguments) if call else None, "decided_at": time(row.at),
-        "label": labels.pop() if len(labels) == 1 else None, "agreed": len(set(newest.values())) == 1 if len(newest) > 1 else None,
+        "label": labels[0] if agreed else None, "agreed": agreed if len(newest) > 1 else None,
         "reviews": [
             {"auditor": from_column(one.auditor), "label": one.label, "note": from_column(one.note), "at": time(one.at)} for one in said
         ],

@@ -5,13 +5,13 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from policy.base import Feedback, Release
-from policy.builtin.tool_rules import Rule
+from policy.builtin.tool_rules import Folder, Hosts, Rule
+from policy.monitors.acts import Share
 from policy.protocols import Combine, Do
 from protocol.bounds import MAX_MONITORS, MAX_RULES
 from protocol.config import Name
 from protocol.config_faults import did_you_mean
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 At = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]
 
@@ -109,11 +109,11 @@ class Options(_Strict):
     """What is done at which score; the highest step that is reached counts."""
     critical: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] = ()
     """Calls that one of these rules is about are not measured: `on_critical` says what is done about them."""
-    project: Annotated[str, Field(min_length=1, max_length=1024)] = "."
+    project: Folder = "."
     """As of `tool_rules`, for rules about effects."""
-    home: Annotated[str, Field(min_length=1, max_length=1024)] = "~"
+    home: Folder = "~"
     """As of `tool_rules`."""
-    hosts: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
+    hosts: Hosts = ()
     """As of `tool_rules`."""
     on_critical: OnCritical = OnCritical()
     """What is done about critical calls."""

@@ -129,19 +129,19 @@ class Condition:
         arguments: tuple[str, ...] | None = None, commands: tuple[str, ...] | None = None, unsure: bool = False,
     ) -> None:  # fmt: skip
         self._sources = sources
-        self._kinds, self._scopes, self._wide = frozenset(kinds or ()), frozenset(scopes or ()), wide
+        self.kinds, self._scopes, self._wide = frozenset(kinds or ()), frozenset(scopes or ()), wide
         self._target = None if target is None else Names(target)
         self._by = None if by is None else Names(by)
         self._arguments = None if arguments is None else frozenset(map(fold, arguments))
         self._commands = None if commands is None else [tuple(command.split()) for command in commands]
         self._names = frozenset(words[0].lower() for words in self._commands or () if words)
         self.wants_unsure = unsure
-        self.speaks_of_effects = bool(self._kinds or self._scopes or self._target or self._by) or wide is not None
+        self.speaks_of_effects = bool(self.kinds or self._scopes or self._target or self._by) or wide is not None
         self.names_commands = commands is not None
 
     def finds(self, touch: Touch) -> bool:
         """Is one effect, and one command, among those that are named?"""
-        if self._kinds and self._kinds.isdisjoint(touch.kinds):
+        if self.kinds and self.kinds.isdisjoint(touch.kinds):
             return False
         if self.names_commands and not any(map(self.is_named, touch.commands)):
             return False
@@ -156,7 +156,7 @@ class Condition:
     def has(self, effect: Effect) -> bool:
         """Is the effect among those that are named?"""
         return (
-            matches(effect, self._kinds, self._scopes, self._wide)
+            matches(effect, self.kinds, self._scopes, self._wide)
             and (self._target is None or self._target.means(effect.target))
             and (self._by is None or self._by.means(effect.by))
         )
@@ -172,6 +172,12 @@ class Condition:
             return False
         said = [command.name, *(word.text for word in command.words[1:])]
         return any(said[: len(words)] == [words[0].lower(), *words[1:]] for words in self._commands or ())
+
+
+def kinds_of(conditions: Sequence[Condition]) -> frozenset[str] | None:
+    """Return kinds of which a call must have one, or the conditions do not hold; None where there may be others, too."""
+    condition = conditions[0]
+    return None if condition.wants_unsure else condition.kinds or None
 
 
 Held = Literal["no", "unsure", "yes"]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, Policy, ToolCall, Verdict
 from policy.builtin.arguments import Looks
-from policy.builtin.tool_rules import CompiledRule, Rule, weight_of
+from policy.builtin.tool_rules import CompiledRule, Folder, Hosts, Rule, weight_of
 from policy.judge_view import View
 from policy.monitors import model
 from policy.monitors.model import ModelMonitor
@@ -31,11 +31,11 @@ class Options(model.Options):
     """Names of the tools to judge; calls of others are allowed."""
     only: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
     """Calls to judge: those that one of these rules is about, read as a rule of `deny` is; others are allowed. Unset: all."""
-    project: Annotated[str, Field(min_length=1, max_length=1024)] = "."
+    project: Folder = "."
     """As of `tool_rules`, for rules about effects."""
-    home: Annotated[str, Field(min_length=1, max_length=1024)] = "~"
+    home: Folder = "~"
     """As of `tool_rules`."""
-    hosts: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
+    hosts: Hosts = ()
     """As of `tool_rules`."""
 
 

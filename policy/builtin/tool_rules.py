@@ -23,6 +23,8 @@ from protocol.bounds import MAX_RULES
 from protocol.config import Name
 from protocol.folding import fold
 
+Folder = Annotated[str, Field(min_length=1, max_length=1024)]
+Hosts = Annotated[tuple[str, ...], Field(max_length=MAX_RULES)]
 _OWN_NAMES = ("allow", "validate_schema", "unsure")
 """What the record has in the place of a rule's name where one of these options decides."""
 
@@ -127,11 +129,11 @@ class Options(_Strict):
     """What none of these rules matches is blocked. Unset: nothing is blocked for that."""
     deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
     """What one of these rules matches is blocked or replaced. A block wins over a replacement."""
-    project: Annotated[str, Field(min_length=1, max_length=1024)] = "."
+    project: Folder = "."
     """The absolute path of the folder that agents work in, for rules about scopes. `.`: what is named from where they are."""
-    home: Annotated[str, Field(min_length=1, max_length=1024)] = "~"
+    home: Folder = "~"
     """The absolute path of their home folder."""
-    hosts: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
+    hosts: Hosts = ()
     """Hosts of the scope `listed`: names, `*.example.org`, addresses, networks as `10.0.0.0/8`."""
     unsure: Literal["block", "allow"] = "block"
     """What becomes of a call that a rule of `deny` about effects could not decide, as its text is not all that it would run."""
@@ -169,6 +171,7 @@ class CompiledRule:
             and rule.tool == "*"
             and not any((executors, self._servers, self._pattern, self._schema, rule.sql, rule.secrets))
         )
+        self._kinds = effect_rules.kinds_of(self._effects) if self._asks_effects_alone else None
         if rule.reads_effects:
             load_parser()
 
@@ -179,6 +182,9 @@ class CompiledRule:
     def holds(self, call: ToolCall, looks: Looks) -> effect_rules.Held:
         """Do all conditions hold, or cannot be decided? `unsure`: they would, if what cannot be known of a command held."""
         if self._asks_effects_alone:
+            if self._kinds is not None and self._kinds.isdisjoint(looks.touch.kinds):
+                # as nearly all rules about nearly all calls
+                return "no"
             return effect_rules.denied(self._effects, looks.touch)
         held = (
             self._runs(call, Names.means)

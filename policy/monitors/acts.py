@@ -1,14 +1,16 @@
-"""What the monitors of effects have in common: their options, and the score that effects give."""
+"""What the monitors of effects have in common: their options, what they do with a call, and the score that effects give."""
 
 from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from policy.base import Context, ToolCall
 from policy.effects import Effect
+from policy.monitors.base import Monitor
 from policy.scores import Score
 from policy.severity import severity, worst
-from policy.touch import Places
+from policy.touch import Act, Places, touch_of
 
 TOO_MANY = "too_many"
 """The error of a call with more arguments than are looked at: what is behind them is not known, so it has no score."""
@@ -37,6 +39,26 @@ class ReadingOptions(PlaceOptions):
 
     unsure: Share = 0.5
     """The score of what cannot be read for sure, unless what can be read is worse."""
+
+
+class EffectMonitor(Monitor):
+    """Scores a call by the worst of those of its effects that it is about; abstains where there are none."""
+
+    def __init__(self, **options: object) -> None:
+        """Take the options."""
+        self.options = PlaceOptions.model_validate(options)
+
+    def is_about(self, act: Act) -> bool:
+        """Is this effect its business?"""
+        raise NotImplementedError
+
+    def on_call(self, call: ToolCall, context: Context) -> Score | None:
+        """Score a call."""
+        touch = touch_of(call, self.options.places)
+        if not touch.surface.is_whole:
+            return Score(self.name, None, error=TOO_MANY)
+        effects = [act.effect for act in touch.acts if self.is_about(act)]
+        return score_of(self.name, effects) if effects else None
 
 
 def score_of(name: str, effects: Sequence[Effect], unsure: Sequence[str] = (), value_of_unsure: float = 0.0) -> Score:

@@ -5,18 +5,11 @@ What takes time it returns as a value, the question to a judge. One object is ma
 in which a monitor may keep what it saw of the request. A monitor that raises, or returns what it may not, counts as the worst score.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from policy.base import AskJudge, Context, Judgement, ToolCall
 from policy.scores import Score
 from protocol.request import ChatRequest
-
-__all__ = ["Ask", "Monitor", "Score", "Watches"]
-
-Ask = AskJudge
-"""What a monitor returns that must ask a judge first; `on_answer` makes the score of what the judge says."""
-Watches = Literal["call", "request"]
-"""What a monitor looks at: tool calls; requests with the results of earlier calls."""
 
 
 class Monitor:
@@ -24,7 +17,6 @@ class Monitor:
 
     name: ClassVar[str] = ""
     """Stable name, in configurations and in the record."""
-    watches: ClassVar[frozenset[Watches]] = frozenset({"call"})
     asks: ClassVar[bool] = False
     """May `on_call` return a question?"""
     threshold: float = 1.0
@@ -46,7 +38,8 @@ class Monitor:
         """Look at the request as the policies before made it. It can be changed by nobody here."""
 
     def on_call(self, call: ToolCall, context: Context) -> Score | AskJudge | None:
-        """Measure a complete tool call. None: this monitor abstains, and has no part in what is decided."""
+        """Measure a complete tool call, or ask a judge first: `on_answer` makes the score of what it says. None: this monitor abstains,
+        and has no part in what is decided."""
         return None
 
     def on_answer(self, call: ToolCall, judgement: Judgement) -> Score:

@@ -12,14 +12,15 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy.base import Context, ToolCall
-from policy.monitors.base import Monitor, Score
+from policy.monitors.acts import Share
+from policy.monitors.base import Monitor
 from policy.monitors.origins import ORIGINS, Match, Origin, Origins, Sources, sources
 from policy.monitors.sinks import Kind, Named, Sink, sinks
+from policy.scores import Score
 from protocol.bounds import PROVENANCE_SINKS
 from protocol.request import ChatRequest
 
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
-Value = Annotated[float, Field(ge=0, le=1)]
 _SAID: dict[Origin, str] = {
     "user": "the user said it", "trusted": "a trusted tool's result has it", "field": "a field of an untrusted result has it",
     "text": "only the text of an untrusted result has it", "nowhere": "neither the user nor a result has it",
@@ -48,11 +49,11 @@ class Scores(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    user: Value = 0.0
-    trusted: Value = 0.2
-    field: Value = 0.4
-    text: Value = 0.6
-    nowhere: Value = 0.6
+    user: Share = 0.0
+    trusted: Share = 0.2
+    field: Share = 0.4
+    text: Share = 0.6
+    nowhere: Share = 0.6
 
 
 class Options(BaseModel):
@@ -83,7 +84,6 @@ class Provenance(Monitor):
     """Score a call by the worst origin of its sinks. Abstains where a call has no sink."""
 
     name = "provenance"
-    watches = frozenset({"call", "request"})
 
     def __init__(self, **options: object) -> None:
         made = Options.model_validate(options)

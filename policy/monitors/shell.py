@@ -7,10 +7,6 @@ from policy.scores import Score
 from policy.touch import load_parser, touch_of
 
 
-class Options(ReadingOptions):
-    """Options of the monitor `shell`."""
-
-
 class ShellMonitor(Monitor):
     """Scores shell texts by their effects; abstains where a call has none."""
 
@@ -18,7 +14,7 @@ class ShellMonitor(Monitor):
 
     def __init__(self, **options: object) -> None:
         """Take the options; load what reads shell texts."""
-        self.options = Options.model_validate(options)
+        self.options = ReadingOptions.model_validate(options)
         load_parser()
 
     def on_call(self, call: ToolCall, context: Context) -> Score | None:

@@ -350,13 +350,15 @@ class Decision:
     """One tool call on its way through a chain. `question` is set while a judge must be asked; `decided` at the end.
 
     `step` counts the asks on this call from 0, so that each has its own judgement. What one policy makes of the call is shown again
-    to those before it that ask nobody: rules that allowed other arguments. They may only block then.
+    to those before it: rules that allowed other arguments. They may only block then, and no judge is asked again.
     """
 
     def __init__(self, chain: Chain, call: ToolCall) -> None:
         self._chain, self._call, self._at = chain, call, 0
         self._original = call.arguments
         self._replaced_by = ("", "", "")
+        self._asked = set[int]()
+        """Places of the policies that asked a judge."""
         self.step = -1
         self.may_ask_next = False
         """Rules are through, and the policies that may ask a judge come next."""
@@ -400,6 +402,7 @@ class Decision:
                         self._block(policy, Block("too_many_asks"))
                         return
                     self.question, self.asker = verdict.question, policy_name(policy)
+                    self._asked.add(self._at)
                     return
 
     def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
@@ -459,17 +462,18 @@ class Decision:
             return
         self._call = msgspec.structs.replace(self._call, arguments=verdict.arguments, value=value)
         self._replaced_by = (policy_name(policy), verdict.reason, verdict.rule)
-        for earlier in self._chain.deciders[: self._at]:
-            if earlier.asks:
-                continue
+        for place, earlier in enumerate(self._chain.deciders[: self._at]):
             said = self._ask(earlier, None)
+            if isinstance(said, AskJudge) and place in self._asked:
+                # its rules let it pass, and its judge has answered: asking in turn would have no end
+                continue
             if isinstance(said, Defer):
                 said = Block(said.reason, said.message, said.rule, feedback="silent")
             if isinstance(said, Block):
                 self._block(earlier, said)
                 return
-            if isinstance(said, Replace) and said.arguments != verdict.arguments:
-                # it does not let these pass either, and asking in turn would have no end
+            if isinstance(said, AskJudge) or (isinstance(said, Replace) and said.arguments != verdict.arguments):
+                # it does not let these pass either, or only if a judge does, which nobody asked
                 self._block(earlier, Block("conflict"))
                 return
         self._at += 1

@@ -12,15 +12,16 @@ A session of its own, so that calls under all other series pay nothing for it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
+from typing import Any
 from weakref import proxy
 
 import msgspec
 
 from policy.base import Policy
-from policy.session import extras, opening, trusted
+from policy.session import extras, likeness, opening, trusted
 from policy.session.effects import CallInfo
 from policy.session.held import HeldBlocks
+from policy.session.said import Said
 from policy.session.session import Session
 from policy.session.slots import Continue, Mark, Slot
 from protocol.config import Config
@@ -47,6 +48,7 @@ _CUT_OFF = frozenset((StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.CONT
 _PLAIN = (BlockStart, BlockStop, TextDelta, ArgumentsDelta)
 """What every dialect can say."""
 _KINDS = ("first", "defer")
+_END = MessageStop(StopReason.END_TURN)
 
 
 def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Session:
@@ -55,15 +57,6 @@ def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Se
         if policy.defers_to and call.endpoint != "count_tokens":
             return DeferringSession(call, policies, config)
     return Session(call, policies, config)
-
-
-def _joined(said: Sequence[Event]) -> Iterator[Event]:
-    """The same with the text of each block in one piece: policies that read it again must not take as long as when it came."""
-    for index, events in groupby(said, lambda event: event.index if type(event) is TextDelta else -1):
-        if index < 0:
-            yield from events
-        else:
-            yield TextDelta(index, "".join(event.text for event in events if isinstance(event, TextDelta)))
 
 
 class DeferringSession(Session):
@@ -77,10 +70,13 @@ class DeferringSession(Session):
         self._is_whole = any(policy.release == "whole" for policy in policies if policy.defers_to)
         self._body: bytes | None = None
         self._attempt = 0
-        self._said: list[Event] = []
+        self._said = Said()
         self._denied: Slot | None = None
         """The call that was deferred."""
         self._held_start: MessageStart | None = None
+        self._first_end: MessageStop | None = None
+        """How the first answer ended, if it was discarded and is no part of a turn."""
+        self._first_dialect = ""
         self._committing = -1
         """The discarded call whose commit is waited for."""
         self._fate: VerdictName | None = None
@@ -172,8 +168,8 @@ class DeferringSession(Session):
 
     @property
     def held_bytes(self) -> int:
-        """As every session; where the request is to be written again, that is a part of the step."""
-        is_due = self._denied is not None or (self._blocks is not None and self._blocks.wanted is not None)
+        """As every session; behind a closed gate each step may be the one that writes the request again."""
+        is_due = self._denied is not None or (self._blocks is not None and self._blocks.is_held)
         return super().held_bytes + (len(self._body or b"") if is_due else 0)
 
     @property
@@ -195,15 +191,20 @@ class DeferringSession(Session):
         if (start := self._held_start) is None:
             return
         self._held_start = None
-        if self._attempt:
-            extra = {name: value for name, value in start.extra.items() if name != "usage"}
-            start = msgspec.structs.replace(start, usage=self._start_usage, extra=extra)
+        if self._is_kept and self._attempt:
+            extra = start.extra
+            if "usage" in extra:
+                extra = extra | {"usage": likeness.in_shape(extra["usage"], self._counted(self._start_usage))}
+            start = msgspec.structs.replace(start, usage=likeness.usage_alike(start.usage, self._start_usage), extra=extra)
         self._out.emit(start)
+
+    def _counted(self, usage: Usage) -> dict[str, Any]:
+        return DIALECTS[self._first_dialect].write_usage(usage)
 
     def _emit(self, event: Event) -> None:
         if not self._attempt:
             if not self._is_kept:
-                self._said.append(event)
+                self._said.add(event)
             self._out.emit(event)
         elif (shown := self._shown(event)) is not None:
             self._out.emit(shown)
@@ -225,12 +226,21 @@ class DeferringSession(Session):
         return msgspec.structs.replace(event, body=None) if event.body else event
 
     def _complete(self, event: MessageStop) -> None:
-        if self._attempt:
-            event = msgspec.structs.replace(event, extra={})
-            # counts that the first answer's beginning told of and this one has not: none, not as they were
-            told = zip(msgspec.structs.astuple(self._first_usage), msgspec.structs.astuple(self.usage), strict=True)
-            self.usage = Usage(*(0 if mine is None and first is not None else mine for first, mine in told))
+        if self._attempt and self._is_kept:
+            self.usage = likeness.usage_alike(self._first_usage, self.usage)
         super()._complete(event)
+        self._forget()
+
+    def _end_extra(self, event: MessageStop) -> dict[str, Any]:
+        assert self._blocks is not None
+        if not self._attempt or self._blocks.is_cut:
+            return super()._end_extra(event)
+        first = self._first_end
+        if first is None or not self._is_kept:
+            return first.extra if first is not None else {}
+        own = {} if self._is_foreign else event.extra if self._used == Usage() else super()._end_extra(event)
+        counts = self._counted(self.usage) if "usage" in first.extra else {}
+        return likeness.end_extra(first, event, own, counts | own.get("usage", {}))
 
     # --- the turn ---
 
@@ -273,21 +283,27 @@ class DeferringSession(Session):
     def _keep(self, blocks: HeldBlocks) -> None:
         if self._attempt:
             self._record_attempt(is_chosen=True)
-            self._gone = blocks.superfluous(has_text=any(isinstance(event, TextDelta) for event in self._said))
-        self._said, self._body, self._is_kept = [], None, True
+            self._gone = blocks.leave_out(has_text=self._said.has_text, is_foreign=self._is_foreign)
+        self._forget()
         self._tell_start()
         blocks.open()
+
+    def _forget(self) -> None:
+        """Nothing can take the place of this answer any more."""
+        self._said, self._body, self._is_kept = Said(), None, True
 
     def _discard_first(self, blocks: HeldBlocks, wanted: Slot) -> None:
         """Give up what waits, and ask the other model once that is on record."""
         blocks.slots.pump()
-        for index in self._unended():
+        for index in self._said.unended:
             self._emit(BlockStop(index))
         self._denied, self._fate, self._is_paused = wanted, "discarded", True
         self._record_attempt(is_chosen=False)
         release = "whole" if self._is_whole or not self._out.streams else "early"
         self._out.note("deferred", -1, f"block {wanted.key}, release {release}")
         self._first_usage = self.usage
+        if isinstance(blocks.end, MessageStop):
+            self._first_end = msgspec.structs.replace(blocks.end, extra=super()._end_extra(blocks.end))
         told = blocks.discard(notify=self.call.durable)
         if told >= 0:
             self._committing = told
@@ -313,6 +329,8 @@ class DeferringSession(Session):
         call, before, body = self.call, self._blocks, self._body
         assert before is not None and body is not None and self._denied is not None
         first, self._body = self._upstream, None
+        assert first is not None
+        self._first_dialect = first.dialect
         try:
             request = self.request = DIALECTS[call.dialect].decode_request(body, endpoint=call.endpoint)
             self._chain = self._make_chain(request)
@@ -326,28 +344,18 @@ class DeferringSession(Session):
         blocks = self._blocks = self._make_blocks(request.without_history())
         blocks.slots.go_on_from(before.slots)
         blocks.attempt = 1
-        blocks.said_before(_joined(self._said))
+        blocks.said_before(self._said)
         blocks.close()
         self._segment += 1
         self._offset = blocks.slots.next_index
         self._used = self._segment_usage = self._start_usage = Usage()
         self._decoder, self._stored = None, ()
         self._stopped = self._at_eof = self._is_paused = self._is_drained = False
-        if first is not None and first.name != self._upstream.name:
+        if first.name != self._upstream.name:
             blocks.example = self._denied.shown_id
             self._is_foreign = DIALECTS[first.dialect] is not DIALECTS[self._upstream.dialect]
         self._turn = DIALECTS[self._upstream.dialect].turn_builder() if opening.may_pause(call, self._upstream) else None
         self._dispatch("")
-
-    def _unended(self) -> list[int]:
-        """Indices of blocks that the client has the beginning of, and not the end."""
-        unended: dict[int, None] = {}
-        for event in self._said:
-            if isinstance(event, BlockStart):
-                unended[event.index] = None
-            elif isinstance(event, BlockStop):
-                unended.pop(event.index, None)
-        return list(unended)
 
     def _continue(self) -> None:
         self._ended.append(self._span())
@@ -376,7 +384,7 @@ class DeferringSession(Session):
         self._tell_start()
         self._say(self._out.notices.call(denied.name, "client", decided))
         self._stopped, self._is_drained = True, False
-        blocks.finish_empty(MessageStop(StopReason.END_TURN))
+        blocks.finish_empty(msgspec.structs.replace(self._first_end or _END, stop_reason=StopReason.END_TURN))
         super()._pump()
 
     # --- the record ---

@@ -15,15 +15,18 @@ import msgspec
 from policy.session import toolcalls
 from policy.session.blocks import LISTED, Blocks
 from policy.session.chain import Chain
-from policy.session.ids import alike
 from policy.session.outbox import Outbox
 from policy.session.slots import Continue, End, Mark, Slot
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, Event
-from protocol.records import VerdictName
+from protocol.records import PASSED, VerdictName
 from protocol.request import ChatRequest
 
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
+_OF_ITS_MODEL = frozenset(("redacted_thinking", "fallback"))
+"""Blocks of no use to another model's client: sealed thinking, and the name of the model that answered."""
+LEFT_OUT = "left_out"
+"""The reason on record of what is left out of the second answer."""
 DEFERRED = "deferred"
 """The reason on record of what was discarded, where it has none of its own."""
 
@@ -67,8 +70,12 @@ class HeldBlocks(Blocks):
 
     @property
     def wanted(self) -> Slot | None:
-        """The first call that is to be decided by another model's answer."""
-        return next((s for s in self._waiting.values() if s.decision is not None and s.decision.decided and s.decision.decided.defer), None)
+        """The first call of the answer that is to be decided by another model's answer; not the first that was decided, which is chance."""
+        return next((s for s in self._in_order() if s.decision is not None and s.decision.decided and s.decision.decided.defer), None)
+
+    def _in_order(self) -> list[Slot]:
+        """The calls that wait, as upstream began them."""
+        return sorted(self._waiting.values(), key=lambda slot: slot.ordinal)
 
     @property
     def is_refused(self) -> bool:
@@ -99,7 +106,7 @@ class HeldBlocks(Blocks):
         """The turn is kept: what waits is recorded and released."""
         self._is_open = True
         self._tell_held()
-        for slot in list(self._waiting.values()):
+        for slot in self._in_order():
             if not slot.done:
                 self._settle(slot, self._outbox.at)
         self._let_pass()
@@ -130,12 +137,12 @@ class HeldBlocks(Blocks):
                 self._outbox.block_record(slot, "discarded", "unfinished", "")
         return told
 
-    def _discard_call(self, slot: Slot, *, notify: bool) -> None:
+    def _discard_call(self, slot: Slot, *, notify: bool, reason: str = DEFERRED) -> None:
         choices = slot.decision.choices if slot.decision is not None else ()
         valid = toolcalls.close_decision(slot, self._schemas)
         decided, outbox = slot.decided, self._outbox
         assert decided is not None
-        slot.decided = msgspec.structs.replace(decided, verdict="discarded", arguments=None, reason=decided.reason or DEFERRED)
+        slot.decided = msgspec.structs.replace(decided, verdict="discarded", arguments=None, reason=decided.reason or reason)
         outbox.records += toolcalls.chosen(self.call, slot, choices, outbox.at, attempt=self.attempt)
         outbox.records.append(toolcalls.record(self.call, slot, outbox.at, schema_valid=valid, notify=notify))
 
@@ -144,17 +151,38 @@ class HeldBlocks(Blocks):
         self._let_pass()
         super()._add_end(end)
 
-    def superfluous(self, *, has_text: bool) -> set[int]:
-        """Indices of what is left out of an answer that takes another's place: thinking, and text before its calls where text is out."""
+    def leave_out(self, *, has_text: bool, is_foreign: bool) -> set[int]:
+        """Return the indices of what is left out of an answer that takes another's place, and let the record say so: thinking, text before
+        its calls where text is out, what the first's dialect has no block for."""
         assert self.gate is not None
         behind = list(self.slots.behind(self.gate))
         calls = {slot.index for slot in behind if slot.ordinal >= 0}
-        gone = {slot.index for slot in behind if slot.kind is BlockKind.THINKING or slot.name == "redacted_thinking"}
+        gone = {slot.index for slot in behind if slot.kind is BlockKind.THINKING or slot.name in _OF_ITS_MODEL}
+        if is_foreign:
+            gone |= {slot.index for slot in behind if slot.kind not in (None, BlockKind.TEXT, *_CALLS)}
         if has_text and calls:
             before = {slot.index for slot in takewhile(lambda slot: slot.ordinal < 0, behind) if slot.kind is BlockKind.TEXT} - calls
             # which tell of places in that text
             gone |= before and {*before, *(slot.index for slot in behind if slot.name == "annotations")}
+        keys = {slot.key for slot in behind if slot.index in gone}
+        for slot in [slot for slot in self._waiting.values() if slot.key in keys]:
+            # found in a text that does not go out
+            self._discard_call(slot, notify=False, reason=LEFT_OUT)
+            slot.done = True
+        self._amend(keys, LEFT_OUT)
         return gone
+
+    def _amend(self, keys: set[int], reason: str) -> None:
+        """Let the verdicts that wait say of these blocks that they do not go out."""
+        held = self._outbox.held or []
+        for place, record in enumerate(held):
+            if record.block in keys and record.verdict in PASSED:
+                held[place] = msgspec.structs.replace(record, verdict="withheld", reason=reason)
+
+    def _cut(self, slot: Slot) -> None:
+        behind = {later.key for later in self.slots.behind(slot)}
+        super()._cut(slot)
+        self._amend(behind, "after_denied")
 
     # --- on the way ---
 
@@ -167,10 +195,9 @@ class HeldBlocks(Blocks):
         if not self.example or slot.kind is not BlockKind.TOOL_USE:
             super()._identify(slot)
             return
-        if slot.id:
+        if slot.id and slot.ordinal < LISTED:
             self._outbox.block_note(slot, "minted_id", f"upstream's id was {slot.id[:200]!r}")
-        slot.id = slot.shown_id = alike(self.example, f"{self.call.nonce}:{slot.key}")
-        super()._identify(slot)
+        slot.id = slot.shown_id = self._ids.alike(self.example, f"{self.call.nonce}:{slot.key}")
 
     def _settle(self, slot: Slot, at: int) -> None:
         decided = slot.decided or (slot.decision.decided if slot.decision is not None else None)

@@ -5,12 +5,13 @@ count anew in each answer. From the first such id on, every tool call of the cal
 number: a second owner that replays the stream makes the same ones.
 """
 
+import re
 from array import array
 from base64 import b32encode
 from bisect import bisect_left
 from collections.abc import Iterator
 from hashlib import sha256
-from string import ascii_lowercase, ascii_uppercase, digits
+from string import ascii_lowercase, ascii_uppercase, digits, hexdigits
 from typing import Literal
 from uuid import UUID
 
@@ -18,6 +19,11 @@ from protocol.errors import RemoteProtocolError
 from protocol.request import ChatRequest, OtherPart, ToolUsePart
 from protocol.target import Ids
 
+_BEGINNING = re.compile(r"(?:[A-Za-z]+[_-])*(?:0\d(?=[A-Za-z0-9]{8}))?")
+"""Words of an id's maker (`call_`, `chatcmpl-tool-`) and the number of a version (`toolu_01`)."""
+_HEX = re.compile(r"[0-9a-f-]{16,}")
+_TRIES = 8
+"""Ids of one length that are tried: very short ones are soon all in use."""
 _STEM = 31
 """Characters of an id of ours before the block's number."""
 
@@ -28,17 +34,26 @@ def minted(call_id: str, block: int | Literal[""]) -> str:
 
 
 def alike(example: str, seed: str) -> str:
-    """Return an id that looks as if whoever made `example` had made it: the same beginning and length, and other letters and digits."""
-    stem, _, own = example.rpartition("_") if "_" in example else ("", "", example)
-    kept = f"{stem}_" if stem else ""
-    made: list[str] = []
+    """Return an id that looks as if whoever made `example` had made it: the same beginning and length, and other letters and digits.
+
+    The beginning is words, and the number of a version behind them.
+    """
+    begin = _BEGINNING.match(example)
+    kept = begin.end() if begin is not None else 0
+    own = example[kept:]
+    is_hex = _HEX.fullmatch(own) is not None
+    made: list[str] = [example[:kept]]
     digest = b""
     for place, letter in enumerate(own):
         if place % 32 == 0:
             digest = sha256(f"{seed}:{place}".encode()).digest()
-        alphabet = next((a for a in (ascii_lowercase, ascii_uppercase) if letter in a), digits if letter in digits else letter)
+        alphabet = letter
+        if letter.isascii() and letter.isalnum():
+            alphabet = digits if letter in digits else ascii_lowercase if letter in ascii_lowercase else ascii_uppercase
+        if is_hex and letter != "-":
+            alphabet = hexdigits[:16]
         made.append(alphabet[digest[place % 32] % len(alphabet)])
-    return kept + "".join(made)
+    return "".join(made)
 
 
 class CallIds:
@@ -60,6 +75,16 @@ class CallIds:
         if identity in self._known:
             raise RemoteProtocolError("upstream gave two tool calls one id")
         self._known.add(identity)
+
+    def alike(self, example: str, seed: str) -> str:
+        """Return an id like `example` that names no call yet: by a digit longer where those of its length are in use."""
+        while True:
+            for attempt in range(_TRIES):
+                identity = alike(example, f"{seed}:{attempt}" if attempt else seed)
+                if not self._is_known(identity):
+                    self._known.add(identity)
+                    return identity
+            example += "0"
 
     def of(self, block: int, identity: str, *, is_native: bool = True) -> str:
         """Return the id for the client's tool call in `block`; `identity` is upstream's, empty where it sent none.

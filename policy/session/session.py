@@ -475,11 +475,11 @@ class Session:
         self.stop_reason, self._out.end, self.state = str(reason), "complete", "ENDED"
         # a verdict that cuts comes early in one run and late in another: what was counted until then is chance
         usage = self._start_usage if self._blocks.is_cut else self.usage
-        changes: dict[str, Any] = {"stop_reason": reason, "usage": usage}
-        if self._segment:
-            # upstream's own object counts the last segment alone
-            changes["extra"] = {k: v for k, v in event.extra.items() if k not in ("usage", "total_tokens")}
-        self._out.emit(msgspec.structs.replace(event, **changes))
+        self._out.emit(msgspec.structs.replace(event, stop_reason=reason, usage=usage, extra=self._end_extra(event)))
+
+    def _end_extra(self, event: MessageStop) -> dict[str, Any]:
+        """What goes with the end; upstream's own object counts the last segment alone."""
+        return {k: v for k, v in event.extra.items() if k not in ("usage", "total_tokens")} if self._segment else event.extra
 
     def _say(self, text: str) -> None:
         assert self._blocks is not None and self._chain is not None

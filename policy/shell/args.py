@@ -3,7 +3,7 @@
 Which options take a value differs from command to command, so the tables say it. What is no option is an operand.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -19,7 +19,10 @@ class Args(msgspec.Struct, frozen=True):
 
     def has(self, *names: str) -> bool:
         """Is one of these options given? A long one may be cut short, as GNU programs take it: `--recurs`."""
-        return any(given in names or _begins(given, names) for given in self.flags) or bool(self.all(*names))
+        for given in self.flags:
+            if given in names or _begins(given, names):
+                return True
+        return bool(self.values) and bool(self.all(*names))
 
     def all(self, *names: str) -> list[Word]:
         """Return the values of these options."""
@@ -69,14 +72,16 @@ def args_of(command: Command, valued: Collection[str] = (), *, single: bool = Fa
     return Args(tuple(flags), tuple(values), tuple(operands))
 
 
-def _cluster(word: Word, text: str, valued: Collection[str], words: "object", flags: list[str], values: list[tuple[str, Word]]) -> None:
+def _cluster(
+    word: Word, text: str, valued: Collection[str], words: Iterator[Word], flags: list[str], values: list[tuple[str, Word]]
+) -> None:
     for position in range(1, min(len(text), 64)):
         name = "-" + text[position]
         if name not in valued:
             flags.append(name)
             continue
         rest = text[position + 1 :]
-        value = tail(word, position + 1) if rest or word.text is None else next(words, None)  # type: ignore[call-overload]
+        value = tail(word, position + 1) if rest or word.text is None else next(words, None)
         if value is not None:
             values.append((name, value))
         return

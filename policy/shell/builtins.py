@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.shell import decoding, escapes
 from policy.shell.commands import Program
 from policy.shell.machine import Machine
 from policy.shell.state import Call, Out, texts
+from policy.shell.tree import Lit
 from policy.shell.values import HOME, is_known
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -200,7 +202,7 @@ def read(machine: Machine, call: Call) -> Out:
     line = call.stdin.text.partition("\n")[0] if call.stdin is not None else None
     if line is None or not is_known(line):
         for name in names:
-            values[name] = machine.unknowns.make((name,), call.stdin.commands if call.stdin else ())
+            values[name] = machine.unknowns.make((name,), call.stdin.commands if call.stdin else (place,) if call.file else ())
         return Out("", [place])
     ifs = machine.expander.plain("IFS")
     pieces = [piece for piece in re.split(f"[{re.escape(ifs)}]+" if ifs and is_known(ifs) else r"(?!)", line.strip(" \t")) if piece]
@@ -233,7 +235,8 @@ def read_lines(machine: Machine, call: Call) -> Out:
         call_back(machine, call)
     name = call.fields[-1].text if len(call.fields) > 1 and not call.fields[-1].text.startswith("-") else "MAPFILE"
     if _NAME.fullmatch(name):
-        lines = call.stdin.text.splitlines() if call.stdin and call.stdin.text.count("\n") <= 256 else [machine.unknowns.make((name,))]
+        is_few = call.stdin is not None and is_known(call.stdin.text) and call.stdin.text.count("\n") <= 256
+        lines = call.stdin.text.splitlines() if call.stdin and is_few else [machine.unknowns.make((name,), (place,))]
         machine.variables.values[name] = lines
     return Out("", [place])
 
@@ -253,8 +256,6 @@ def printf(machine: Machine, call: Call) -> Out:
 
 def let(machine: Machine, call: Call) -> Out:
     """`let x=1+2`: a sum."""
-    from policy.shell.tree import Lit
-
     for text in texts(call.fields[1:]):
         machine.expander.sum((Lit(text),))
     return Out("", [machine.emit(call)])

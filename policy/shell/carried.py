@@ -6,7 +6,8 @@ as if they ran, and only what they would do counts: a text that is no shell text
 """
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.shell.machine import Machine
 from policy.shell.state import Call, texts

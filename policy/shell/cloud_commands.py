@@ -14,7 +14,7 @@ _DOCKER = tuple(
     --target -H --host --context -c
     --log-driver --log-opt --tmpfs --ulimit --dns --ip --link --volumes-from --cidfile --shm-size --format -n --tail --since --project-name
     --profile --secret --ssh
-    --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o --squash!""".split()
+    --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o""".split()
 )
 _VOLUME_HOLES = re.compile(
     r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker|kubelet)|var/log|opt|"
@@ -29,6 +29,11 @@ _OF_CLOUDS = re.compile(
 """Registries where one needs an account to put images."""
 
 
+_NOUNS = frozenset(
+    "container image volume network system builder compose stack service secret swarm node buildx pod machine context".split()
+)
+
+
 def _docker(command: Command, args: Args, found: Found) -> None:
     args = args_of(command, _DOCKER)
     removes_volumes = any(word.text in ("-v", "--volumes", "-fv", "-vf") for word in command.words[1:])
@@ -37,24 +42,7 @@ def _docker(command: Command, args: Args, found: Found) -> None:
         texts = ["compose", *texts]
     verbs = texts[:3]
     noun = verbs[0] if verbs else ""
-    if noun in (
-        "container",
-        "image",
-        "volume",
-        "network",
-        "system",
-        "builder",
-        "compose",
-        "stack",
-        "service",
-        "secret",
-        "swarm",
-        "node",
-        "buildx",
-        "pod",
-        "machine",
-        "context",
-    ):
+    if noun in _NOUNS:
         verbs = verbs[1:]
     else:
         noun = ""
@@ -76,7 +64,7 @@ def _docker(command: Command, args: Args, found: Found) -> None:
             found.add("delete", "unknown", " ".join(texts), wide=True)
         else:
             found.add("process", "unknown", " ".join(texts), wide=True)
-    elif verb in ("push", "save", "export", "login") or verb in ("pull",) or (noun == "image" and verb == "pull"):
+    elif verb in ("push", "save", "export", "login", "pull"):
         found.add("network", "listed", " ".join(texts[1:2]))
     elif verb == "cp":
         for word in args.operands[1:]:
@@ -91,15 +79,8 @@ def _is_all(word: Word) -> bool:
 def _container(args: Args, found: Found) -> None:
     if args.has("--privileged"):
         found.add("privilege", "root", "--privileged")
-    for option, values in (
-        ("--pid", ("host",)),
-        ("--ipc", ("host",)),
-        ("--userns", ("host",)),
-        ("--uts", ("host",)),
-        ("--cgroupns", ("host",)),
-    ):
-        if option == "--pid" and any(word.known in values for word in args.all(option)):
-            found.add("privilege", "root", f"{option}=host")
+    if any(word.known == "host" for word in args.all("--pid")):
+        found.add("privilege", "root", "--pid=host")
     for word in args.all("--cap-add"):
         if re.search(r"(?i)all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf", word.known):
             found.add("privilege", "root", f"--cap-add={word.known}")
@@ -197,7 +178,7 @@ def _kubectl(command: Command, args: Args, found: Found) -> None:
             "privileged" in word.known or "hostPID" in word.known or "hostPath" in word.known
             for word in args.all("--overrides", "--profile")
         )
-    ) or (verb in ("debug",) and len(texts) > 1 and texts[1].startswith("node/")):
+    ) or (verb == "debug" and len(texts) > 1 and texts[1].startswith("node/")):
         found.add("privilege", "root", rest)
     elif verb in ("apply", "create", "replace"):
         for word in args.all("-f", "--filename", "-k"):
@@ -246,7 +227,7 @@ def _cloud(command: Command, args: Args, found: Found) -> None:
     texts = [word.known for word in args_of(command, _CLOUD_VALUED).operands]
     flags = [word.known for word in command.words[1:] if word.known.startswith("-")]
     joined = " ".join(word.known for word in command.words[1:])
-    if any(flag in ("--dry-run", "--dryrun", "--help", "help", "--what-if", "-n!") for flag in flags) or texts[-1:] == ["help"]:
+    if any(flag in ("--dry-run", "--dryrun", "--help", "help", "--what-if") for flag in flags) or texts[-1:] == ["help"]:
         return
     # the last words are names of things, the first ones nouns and verbs
     verbs = texts[:5]
@@ -269,8 +250,7 @@ def _cloud(command: Command, args: Args, found: Found) -> None:
         any(_UNGUARDS.fullmatch(verb) for verb in verbs)
         or (texts[:1] == ["logging"] and "delete" in verbs)
         or re.search(
-            r"--no-(?:enabl"
-            r"e-logging|block-public)|--public-network-access enabled",
+            r"--no-(?:enable-logging|block-public)|--public-network-access enabled",
             joined,
         )
     ):
@@ -313,7 +293,7 @@ def _buckets(command: Command, texts: list[str], flags: list[str], found: Found)
     joined = " ".join([*texts, *flags])
     verbs = [text for text in texts[:3] if not re.search(r"://|/", text)]
     broad = any(re.fullmatch(r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m", flag) for flag in flags)
-    if any(verb in ("rb", "del", "rm", "remove", "mb!", "rmb", "delete") for verb in verbs):
+    if any(verb in ("rb", "del", "rm", "remove", "rmb", "delete") for verb in verbs):
         found.add(
             "delete",
             "unknown",
@@ -406,7 +386,7 @@ def _vault(command: Command, args: Args, found: Found) -> None:
             :1
         ] == ["delete"]:
             found.add("delete", "unknown", joined, wide=texts[0] != "delete")
-        elif texts[:2] in (["audit", "disable"],):
+        elif texts[:2] == ["audit", "disable"]:
             found.add("defence", "unknown", joined)
         return
     service(command, found)

@@ -47,12 +47,17 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class Stdin(msgspec.Struct, frozen=True):
-    """What a command reads: nothing of its own, a known text, the output of another command (its place in the list), a file, or unknown."""
+    """What a command reads: nothing of its own, a known text, the output of another command (its place in the list), a file, or unknown.
+
+    `others`: more commands whose output is in it, as of `(a; b)` and `<<< "$(a)"`; `variables`: whose value is in it and not known.
+    """
 
     kind: Literal["none", "text", "command", "file", "unknown"] = "none"
     text: str = ""
     command: int = -1
     path: Word | None = None
+    others: tuple[int, ...] = ()
+    variables: tuple[str, ...] = ()
 
 
 NO_STDIN = Stdin()

@@ -23,7 +23,7 @@ _TOKENS_A_TEXT = 8
 """What reading a text takes besides its tokens, counted in them."""
 _TOKENS = re.compile(r"\w+|[^\w\s]")
 _VALUED = tuple(
-    """-c -e -d -h -p! -P -U -u -f -o -v -q -Q -t! -F -R -i -S -D --command --execute --eval --query --dbname --host --port --username
+    """-c -e -d -h -P -U -u -f -o -v -q -Q -F -R -i -S -D --command --execute --eval --query --dbname --host --port --username
     --user --file --database --password -cmd --output --init-file
     --use_legacy_sql --format""".split()
 )
@@ -104,12 +104,12 @@ _STORES = {
     "keydb-cli": r"(?i)\b(?:flushall|flushdb|shutdown)\b",
     "mongo": r"(?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|"
     r"remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}",
-    "etcdctl": r"(?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|\bdefrag!|member remove|auth disable|user delete|role grant",
+    "etcdctl": r"(?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|member remove|auth disable|user delete|role grant",
     "rabbitmqctl": r"(?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b",
     "influx": r"(?i)drop\s+(?:database|measurement|series)|\bdelete\b", "kafka-topics": r"--delete", "kafka-topics.sh": r"--delete",
     "zkcli.sh": r"(?i)deleteall|rmr", "zkcli": r"(?i)deleteall|rmr",
     "nodetool": r"(?i)\b(?:decommission|removenode|clearsnapshot|assassinate|stopdaemon)\b",
-    "mysqladmin": r"(?i)\b(?:drop|shutdown|flush-hosts!)\b", "pg_ctl": r"(?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate",
+    "mysqladmin": r"(?i)\b(?:drop|shutdown)\b", "pg_ctl": r"(?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate",
     "pg_resetwal": r".", "pg_dropcluster": r".", "initdb": r"$^", "dropdb": r"^(?!.*(?:--help|-V))", "dropuser": r"^(?!.*--help)",
     "mongorestore": r"--drop", "pg_restore": r"(?:-c\b|--clean)", "rails": r"db:(?:drop|reset|purge|truncate\w*|schema:load|seed:replant)",
     "rake": r"db:(?:drop|reset|purge|truncate\w*|schema:load)", "prisma": r"migrate reset|db push.*(?:--force-reset|--accept-data-loss)",
@@ -152,29 +152,11 @@ def _frameworks(command: Command, args: Args, found: Found) -> None:
     found.add("execute", "project", joined)
 
 
+_DUMP = tuple("-f --file -h --host -U -u -d --result-file -r -o --out --archive -P -n -t --dbname".split())
+
+
 def _dump(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-f",
-            "--file",
-            "-h",
-            "--host",
-            "-U",
-            "-u",
-            "-p!",
-            "-d",
-            "--result-file",
-            "-r",
-            "-o",
-            "--out",
-            "--archive",
-            "-P",
-            "-n",
-            "-t",
-            "--dbname",
-        ),
-    )
+    args = args_of(command, _DUMP)
     found.write(*args.all("-f", "--file", "--result-file", "-r", "-o", "--out"))
     for host in args.all("-h", "--host"):
         found.add("network", found.scope_of_host(host), host.known)

@@ -2,16 +2,16 @@
 
 import re
 
-from policy.shell.args import Args
+from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
-from policy.shell.found import Found, Handler
+from policy.shell.found import SECRET_NAME, Found, Handler
 
 
 def _iptables(command: Command, args: Args, found: Found) -> None:
     texts = [word.known for word in command.words[1:]]
     opens = False
     for name, value in zip(texts, [*texts[1:], ""], strict=False):
-        opens |= name in ("-F", "--flush", "-X", "--delete-chain", "-Z!", "--zap")
+        opens |= name in ("-F", "--flush", "-X", "--delete-chain", "--zap")
         opens |= name in ("-P", "--policy") and "ACCEPT" in texts
         opens |= name in ("-D", "--delete") and bool(value)
     wide = not any(
@@ -34,7 +34,7 @@ def _firewall(command: Command, args: Args, found: Found) -> None:
         r"]ACCEPT", "pfctl": r"-d\b|-F\b",
         "ipfw": r"(?:-f )?flush|disable firewall",
         "netsh": r"(?i)advfirewall.*(?:state off|delete rule)|firewall set opmode (?:mode=)?disable", "ebtables": r"-F|--flush",
-        "firewalld": r"$^", "csf": r"-x|-f\b", "shorewall": r"stop|clear", "ipset": r"flush|destroy",
+        "csf": r"-x|-f\b", "shorewall": r"stop|clear", "ipset": r"flush|destroy",
     }  # fmt: skip
     if re.search(patterns.get(command.name, "$^"), joined):
         found.add("defence", "system", joined)
@@ -58,7 +58,6 @@ def _controls(command: Command, args: Args, found: Found) -> None:
         "journalctl": r"--vacuum-(?:time|size|files)[= ](?:[01]|\d+ ?s(?:ec\w*)?|[1-9]|1[0-9]?[KM]B?)\b|--relinquish-var",
         "dmesg": r"-[cC]\b|--clear|--read-clear|--console-off", "utmpdump": r"-r\b|--reverse",
         "logrotate": r"-f\b|--force", "defaults": r"write.*(?:LSQuarantine|GatekeeperEnabled|globalstate -int 0|loginwindow)",
-        "swapon": r"$^", "unhide": r"$^",
         "mokutil": r"--disable-validation|--import", "kexec": r"-l|-e\b|-p\b|--load|--exec", "tccutil": r"reset", "chpasswd": r".",
     }  # fmt: skip
     if re.search(patterns.get(command.name, "$^"), joined):
@@ -67,14 +66,26 @@ def _controls(command: Command, args: Args, found: Found) -> None:
         command.name == "sysctl"
         and ("-w" in joined.split() or "=" in joined)
         and re.search(
-            r"core_pattern\s*=\s*\||modprobe\s*=|binfmt|"
-            r"hotplug",
+            r"core_pattern\s*=\s*\||modprobe\s*=|binfmt|hotplug",
             joined,
         )
     ):
         found.add("privilege", "system", joined)
+    elif command.name == "sysctl":
+        for word in command.words[1:]:
+            name, sign, _ = word.known.partition("=")
+            if sign and not name.startswith("-") and not _TUNED.match(name.strip()):
+                found.add("write", "system", "/proc/sys/" + name.strip().replace(".", "/"))
+        for word in args_of(command, ("-p", "--load", "-f")).all("-p", "--load", "-f"):
+            if found.place(word).scope != "system":
+                found.add("write", "system", "/proc/sys/")
 
 
+_TUNED = re.compile(
+    r"vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.|file-max|nr_open|aio)|net\.core\.(?:somaxconn|[rw]mem)|"
+    r"net\.ipv4\.(?:ip_unprivileged_port_start|ip_local_port_range|tcp_[rw]mem|ping_group_range)|kernel\.(?:pid_max|threads-max|shm|sem|msg)"
+)
+"""Bounds that databases and watchers of files need higher."""
 _HARDENING = (
     r"kernel\.randomize_va_space\s*=\s*[01]|ptrace_scope\s*=\s*0|dmesg_restrict\s*=\s*0|kptr_restrict\s*=\s*0|"
     r"unprivileged_bpf_disabled\s*=\s*0|suid_dumpable\s*=\s*[12]|"
@@ -86,12 +97,7 @@ _HARDENING = (
 
 
 def _history(command: Command, args: Args, found: Found) -> None:
-    if (
-        args.has("-c", "-d", "--clear", "--delete")
-        or "clear" in args.texts
-        or "delete" in args.texts
-        or (args.has("-w") and args.has("-c"))
-    ):
+    if args.has("-c", "-d", "--clear", "--delete") or "clear" in args.texts or "delete" in args.texts:
         found.add("defence", "home", "shell history")
 
 
@@ -118,7 +124,7 @@ _SETTINGS = re.compile(
 _LOADERS = re.compile(
     r"LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|DYLD_INSERT_LIBRARIES|BASH_ENV|ENV|PROMPT_COMMAND|PYTHONSTARTUP|PERL5OPT|"
     r"PERL5LIB|RUBYOPT|NODE_OPTIONS|JAVA_TOOL_OPTIONS|GIT_SSH_COMMAND|GIT_ASKPASS|PYTHONPATH|PAGER|EDITOR|VISUAL|MANPAGER|GIT_EDITOR|"
-    r"GIT_PAGER|GIT_EXTERNAL_DIFF|LESSOPEN"
+    r"GIT_PAGER|GIT_EXTERNAL_DIFF|LESSOPEN|GIT_CONFIG_(?:GLOBAL|SYSTEM)"
 )
 """Variables whose value other programs run or load."""
 
@@ -132,14 +138,39 @@ def assigned(name: str, value: Word, found: Found) -> None:
         _loaded(name, value, found)
 
 
+def library(path: Word, found: Found) -> None:
+    """Add what it means that a program loads a library or script before it does anything: nobody reads that."""
+    place = found.place(path)
+    if place.scope != "system":
+        found.add("execute", found.downloaded(place.path) or ("unknown" if place.scope == "temp" else place.scope), place.path)
+        found.unsure.append("name: what a program loads before it begins")
+
+
+def _enable(command: Command, args: Args, found: Found) -> None:
+    """`enable -f FILE name`: a library becomes a part of the shell."""
+    for word in args_of(command, ("-f",)).all("-f"):
+        library(word, found)
+
+
+def _linked(command: Command, args: Args, found: Found) -> None:
+    """`update-alternatives`, `ldconfig`: what programs of the system are, or load, lies where anybody writes."""
+    if any(found.place(word).scope == "temp" for word in command.words[1:] if "/" in word.known):
+        found.add("write", "system", "/etc/alternatives")
+
+
 def _loaded(name: str, value: Word, found: Found) -> None:
     text = value.known
     if name in ("LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV", "PYTHONSTARTUP"):
         if "/" in text or value.text is None:
             place = found.place(value)
-            found.add("execute", found.downloaded(place.path) or place.scope, f"{name}={text}")
+            if name == "ENV":
+                found.add("execute", found.downloaded(place.path) or place.scope, f"{name}={text}")
+            else:
+                library(value, found)
             if found.command.is_root and place.scope in ("temp", "project", "home"):
                 found.add("privilege", "root", f"{name}={text}")
+    elif name.startswith("GIT_CONFIG") and found.place(value).scope == "temp" and text.startswith("/tmp"):
+        found.unsure.append("name: settings of git that may hold commands")
     elif name == "PROMPT_COMMAND" and re.search(r"https?://|/dev/tcp|\bnc\b|base64", text):
         found.add("persistence", "startup", f"{name}={text}")
     elif (
@@ -147,8 +178,7 @@ def _loaded(name: str, value: Word, found: Found) -> None:
         and re.search(r"-M\w|-r|--require|--import|-javaagent|-e\b", text)
         and re.search(r"/", text)
     ):
-        files = re.findall(r"\S*/[^\s=]+", text)
-        is_own = files and all(found.place(Word(file.rpartition("=")[2])).scope == "project" for file in files)
+        is_own = re.search(r"(?:^|[\s=:,]|-r)(?:/|~|\.\./|\w+:/)", text) is None
         found.add("execute", "project" if is_own else "unknown", f"{name}={text}")
 
 
@@ -158,17 +188,11 @@ def _prints_environment(command: Command, args: Args, found: Found) -> None:
     if not texts or all(t.startswith("-") for t in texts):
         found.is_secret = True
     elif command.name == "printenv":
-        from policy.shell.found import SECRET_NAME
-
         found.is_secret = any(SECRET_NAME.search(t) for t in texts)
 
 
 def _export(command: Command, args: Args, found: Found) -> None:
-    if (
-        command.name in ("export", "declare", "typeset", "compgen")
-        and (args.has("-p", "-v", "-e", "-x") or not args.operands)
-        and not args.operands
-    ):
+    if not args.operands:
         found.is_secret = True
 
 
@@ -201,6 +225,6 @@ HANDLERS: dict[str, Handler] = {
     "aa-disable": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)), "aa-teardown": lambda c, a, f: f.add("defence", "system",
     "apparmor"),
     "aa-complain": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)), "history": _history, "fc": _history, "set": _set,
-    "unset": _unset, "env": _prints_environment,
+    "unset": _unset, "env": _prints_environment, "enable": _enable, "update-alternatives": _linked, "ldconfig": _linked,
     "printenv": _prints_environment, "export": _export, "declare": _export, "typeset": _export, "compgen": _export, "chattr": _attributes,
 }  # fmt: skip

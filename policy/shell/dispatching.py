@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.patterns import compile_re2
 from policy.shell import decoding, programs
@@ -13,6 +14,7 @@ from policy.shell.machine import Machine
 from policy.shell.many import fd, find, parallel, xargs
 from policy.shell.programs import LANGUAGES, SHELLS, after
 from policy.shell.state import Call, Out, base_name, texts
+from policy.shell.told import cmake, told
 from policy.shell.values import HOME, UNKNOWN, Field, glob_text, is_known
 from policy.shell.wrapping import CONTAINERS, Wrap, after_options, behind, in_container, is_alone, wrap_of
 
@@ -47,7 +49,7 @@ _SUBCOMMANDS = frozenset(
     portageq eopkg xbps-query pw udisksctl vim vi nano emacs code subl ed ex view cd source . export read declare local set unset let
     basename dirname realpath readlink etckeeper vault consul nomad redis-cli mysql psql sqlite3 mongo zfs zpool btrfs lvs ctr crictl
     buildah skopeo flyctl heroku firebase rsync scp sftp ssh nc ncat socat telnet dd tee make cmake ninja bazel gradle mvn ant tox nox
-    jq yq sed awk bc dc for select""".split()
+    jq yq sed awk bc dc for select update-alternatives alternatives""".split()
 )
 """Programs that are known to take such a word as text, or as a command of their own."""
 _OTHER_SYSTEMS = frozenset(
@@ -79,7 +81,8 @@ def dispatch(machine: Machine, call: Call) -> Out:
     if first.is_glob and text not in ("[", "[["):
         return globbed(machine, call)
     if text in machine.functions:
-        out = machine.function(text, call)
+        out = machine.function(text, replace(call, stdin=machine.read_around(call.redirs, call.stdin)))
+        machine.write_around(call.redirs, out)
         if not machine.is_child and not call.wrappers:
             return out
         # A wrapper or a child may not know the function: then the program of that name runs.
@@ -104,6 +107,7 @@ def dispatch(machine: Machine, call: Call) -> Out:
 
 def plain_or_more(machine: Machine, call: Call, name: str) -> Out:
     """Run a command by its name."""
+    call = told(machine, call, name)
     if call.assigns:
         run_variables(machine, call, call.assigns)
     builtin = BUILTINS.get(name)
@@ -112,7 +116,7 @@ def plain_or_more(machine: Machine, call: Call, name: str) -> Out:
     if builtin is not None:
         return builtin(machine, call)
     is_unknown = (
-        "-m" in texts(call.fields[1:2])
+        call.at(1) == "-m"
         or name in ("cmake", "ninja")
         or (name not in SHELLS and name not in _SUBCOMMANDS and name not in decoding.KNOWN and name not in OF_THEIR_OWN)
     )
@@ -270,7 +274,9 @@ def unknown_wrapper(machine: Machine, call: Call, name: str) -> None:
         if last not in _WRAPPED or field.is_glob:
             continue
         before = call.at(place - 1)
-        if re.match(r"--?\w*(?:user|name|shell|s$)", before) or (before.startswith("-") and before != "--" and last in LANGUAGES):
+        if re.match(r"--?\w*(?:user|name|shell|s$)|(?:init|completions?|hook|activate|shellenv)\Z", before) or (
+            before.startswith("-") and before != "--" and last in LANGUAGES
+        ):
             # A name that an option takes, as that of a language.
             continue
         behind_it = call.at(place + 1)
@@ -418,11 +424,8 @@ def container(machine: Machine, call: Call) -> Out:
     place = machine.emit(call)
     fields, entry = in_container(call)
     inside = replace(call, place="image" if is_alone(call) else "container")
-    if entry:
-        fields = [Field(entry), *fields]
-    if not fields:
-        return machine.unknown_output(place)
-    return dispatch(machine, inside.inner(fields, base_name(call)))
+    fields = [Field(entry), *fields] if entry else fields
+    return dispatch(machine, inside.inner(fields, base_name(call))) if fields else machine.unknown_output(place)
 
 
 def script(machine: Machine, call: Call) -> Out:
@@ -477,7 +480,7 @@ SPECIAL: dict[str, Callable[[Machine, Call], Out]] = {
     "env": env, "genv": env, "busybox": busybox, "toybox": busybox, "su": su, "runuser": su, "flock": flock, "ssh": ssh,
     "autossh": ssh, "mosh": ssh, "dbclient": ssh, "sshpass": behind_dashes, "watchexec": behind_dashes,
     "gnome-terminal": behind_dashes, "xargs": xargs, "gxargs": xargs, "find": find, "gfind": find, "fd": fd, "fdfind": fd,
-    "parallel": parallel, "git": git, "script": script, "gdb": programs.debugger, "tar": programs.tar, "gtar": programs.tar,
+    "parallel": parallel, "git": git, "script": script, "gdb": programs.debugger, "cmake": cmake, "tar": programs.tar, "gtar": programs.tar,
     "bsdtar": programs.tar, "make": programs.make, "gmake": programs.make, "at": programs.later, "batch": programs.later,
     "crontab": programs.later, "tmux": programs.terminal, "screen": programs.terminal,
     "npx": programs.package_runner, "npm": programs.package_runner,

@@ -1,6 +1,6 @@
 """Makes the values that others see of the commands that were found."""
 
-from policy.shell.commands import NO_STDIN, Command, Redirect, Stdin
+from policy.shell.commands import NO_STDIN, Command, Redirect, Stdin, Word
 from policy.shell.machine import Machine
 from policy.shell.state import Draft
 from policy.shell.values import Field
@@ -16,9 +16,16 @@ def _command(machine: Machine, draft: Draft) -> Command:
     word = machine.word_of
     return Command(
         draft.name,
-        tuple(word(one) for one in call.fields),
-        tuple((name, word(Field(text))) for name, text in call.assigns),
-        tuple(Redirect(op, fd, word(target)) for op, fd, target in call.redirs),
+        # lists: each generator is a function more, and this runs for every command
+        tuple(
+            [
+                # as nearly all words are: what `word` makes of such a one
+                Word(one.text, "", "", one.is_glob, one.is_many) if one.text.isascii() and one.text[:1] != "~" else word(one)
+                for one in call.fields
+            ]
+        ),
+        tuple([(name, word(Field(text))) for name, text in call.assigns]),
+        tuple([Redirect(op, fd, word(target)) for op, fd, target in call.redirs]),
         _stdin(machine, draft),
         draft.feeds,
         call.is_root,
@@ -38,4 +45,5 @@ def _stdin(machine: Machine, draft: Draft) -> Stdin:
     last = read.commands[-1] if read.commands else -1
     if word.text is not None:
         return Stdin("text", word.text.removeprefix("./") if read.text.startswith("~") else word.text, last)
-    return Stdin("command" if read.commands else "unknown", word.prefix, last)
+    others = tuple(dict.fromkeys(one for one in (*word.outputs, *read.commands) if one != last))
+    return Stdin("command" if read.commands else "unknown", word.prefix, last, others=others, variables=word.variables)

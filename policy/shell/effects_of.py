@@ -15,6 +15,7 @@ from policy.shell import (
     defence_commands,
     file_commands,
     git_commands,
+    key_files,
     net_commands,
     package_commands,
     system_commands,
@@ -98,10 +99,11 @@ class _Text:
         self.fetched: list[tuple[str, Scope]] = []
         self.sql_read = [0]
         self.code_read = 0
+        self.words_left = [key_files.MAX_WORDS]
 
     def read(self) -> Effects:
-        for index, command in enumerate(self.commands):
-            found = Found(command, index, home=self.home, project=self.project, listed=self.listed, origin=self.origin)
+        for command in self.commands:
+            found = Found(command, home=self.home, project=self.project, listed=self.listed, origin=self.origin)
             found.fetched = tuple(self.fetched)
             found.sql_read = self.sql_read
             self.found.append(found)
@@ -122,17 +124,23 @@ class _Text:
         for name, value in command.assignments:
             defence_commands.assigned(name, value, found)
             source_given(name, value, found)
-        if is_only_asked(command):
+        is_asked = is_only_asked(command)
+        if is_asked:
             pass
         elif (handler := HANDLERS.get(command.name)) is not None:
             handler(command, args_of(command), found)
         elif file_commands.by_table(command, found):
             pass
         else:
-            found.known = not command.name or command.name in SHELLS
             self._started(command, found)
+        if not is_asked:
+            key_files.add_given(command, found, self.words_left)
         self._by_path(command, found)
         self._unpacked(command, found)
+        if command.name == "kill":
+            for index in {index for word in command.words for index in word.outputs}:
+                system_commands.killed(self._chain(index), found)
+        file_commands.in_place(command, found)
         built(command, found, self._source_scopes)
         if comes_from_elsewhere(command):
             copied(command, found)
@@ -153,6 +161,14 @@ class _Text:
         if command.place == "remote" and command.host:
             scope = found.scope_of_host(Word(command.host))
             found.sends.append((scope, command.host, True))
+
+    def _chain(self, index: int) -> list[Command]:
+        """The command at a place, and those whose output it reads, backwards."""
+        made: list[Command] = []
+        while 0 <= index < len(self.commands) and len(made) < 8:
+            made.append(self.commands[index])
+            index = next(iter(feeders(made[-1])), -1)
+        return made
 
     def _unpacked(self, command: Command, found: Found) -> None:
         """What is unpacked of an archive that a host sent is the host's, too."""
@@ -189,6 +205,10 @@ class _Text:
         if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
             return
         path = command.words[0]
+        if re.match(r"/etc/(?:rc\.d/)?init\.d/", path.known):
+            words = (Word("service"), Word(command.name), *command.words[1:])
+            service = msgspec.structs.replace(command, name="service", words=words)
+            HANDLERS["service"](service, args_of(service), found)
         if command.name not in SHELLS and not _BINARIES.match(path.known):
             place = found.place(path)
             found.add("execute", found.downloaded(place.path) or scope_of_file(place), place.path)
@@ -198,22 +218,10 @@ class _Text:
         if not command.words:
             return
         cloud_commands.service(command, found)
-        # a program that nobody knows may read or send what it is given
         for word in command.words[1:]:
             text = word.known
             if ("/" in text and not text.startswith("-") and "://" not in text) or text.startswith("~"):
-                place = found.place(word)
-                found.reads.append(place)
-                if place.scope == "credentials":
-                    found.add("read", "credentials", place.path)
-            elif (
-                (known := re.match(r"--?[\w-]+=(.*)", text)) is not None
-                and ("/" in known[1] or known[1].startswith("~"))
-                and "://" not in known[1]
-            ):
-                place = found.place(Word(known[1]))
-                if place.scope == "credentials":
-                    found.add("read", "credentials", place.path)
+                found.reads.append(found.place(word))
 
     # -- programs
 
@@ -222,6 +230,7 @@ class _Text:
             if not program.is_read:
                 self._unknown_shell(program, command, found)
             return
+        key_files.add_opened(program, found)
         if program.language in ("sql", "redis"):
             return
         if program.text.text is None:
@@ -340,6 +349,7 @@ def _reaches_out(effect: Effect) -> bool:
     return effect.scope == "unknown" and effect.by not in file_commands.table() and effect.by not in file_commands.HANDLERS
 
 
+_NAMING = frozenset("ls dir tree du exa eza".split())
 _LISTERS = frozenset("ls dir fd fdfind tree du locate realpath readlink dirname git grep rg".split())
 
 
@@ -349,7 +359,8 @@ def _listed(command: Command, found: Found) -> list[Place] | None:
         return [Place("/tmp/x", "temp")]
     if command.name == "pwd":
         return [found.place(Word("."))]
-    roots = found.reads or [Place("./x", "project")]
+    named = command.words[1:] if command.name in _NAMING else ()
+    roots = found.reads or [found.place(word) for word in named if not word.known.startswith("-")] or [Place("./x", "project")]
     if command.name in ("find", "gfind"):
         texts = [w.known for w in command.words[1:]]
         return [file_commands.chosen(place, texts) for place in roots]

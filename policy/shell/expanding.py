@@ -15,7 +15,6 @@ Value = str | list[str]
 MAX_FIELDS = 256
 """Words that braces or a list make of one."""
 _TILDE = re.compile(r"~([A-Za-z_][\w.-]*|\+)?(?=/|:|$)", re.ASCII)
-_BRACED = re.compile(r"\{[^{}]*(?:,|\.\.)")
 _SEQUENCE = re.compile(r"(-?\d{1,6}|[A-Za-z])\.\.(-?\d{1,6}|[A-Za-z])(?:\.\.(-?\d{1,4}))?")
 _ALWAYS = {
     "IFS": " \t\n", "HOME": HOME, "SHELL": "/bin/bash", "BASH": "/bin/bash", "OSTYPE": "linux-gnu", "HOSTTYPE": "x86_64", "SHLVL": "1",

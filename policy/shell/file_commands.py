@@ -58,7 +58,7 @@ def by_table(command: Command, found: Found) -> bool:
     args = args_of(command, values)
     for name, value in args.values:
         _apply(values.get(name, "t"), value, args, found)
-    if any(args.has(option) for option in untexted):
+    if untexted and args.has(*untexted):
         roles = roles[1:]
     if args.has("-t", "--target-directory") and roles[-1:] == ("w",):
         roles = roles[:-1]
@@ -109,7 +109,7 @@ def _share(roles: tuple[str, ...], operands: tuple[Word, ...]) -> list[tuple[str
 
 def _apply(role: str, word: Word, args: Args, found: Found) -> None:
     name = found.command.name
-    recursive = args.has("-r", "-R", "--recursive", "-d", "--dir") or args.has("-a", "--archive")
+    recursive = args.has("-r", "-R", "--recursive", "-d", "--dir", "-a", "--archive")
     match role[0]:
         case "r":
             if word.text != "-":
@@ -158,7 +158,9 @@ def _find(command: Command, args: Args, found: Found) -> None:
     for root in roots:
         for place in found.places(root):
             found.reads.append(place)
-            found.add("read", place.scope, place.path, wide=True)
+            if place.scope != "credentials" or _keys_among(place, [word.known for word in rest]):
+                # it prints names alone, if it does not hunt for keys; who opens what it finds is another command
+                found.add("read", place.scope, place.path, wide=True)
     found.is_dry = True
     if "-delete" in texts:
         _find_deletes(roots, texts, found)
@@ -171,7 +173,7 @@ def _find(command: Command, args: Args, found: Found) -> None:
 
 _TESTS = frozenset(
     "-mtime -mmin -atime -amin -ctime -cmin -newer -anewer -cnewer -newermt -size -user -uid -group -gid -nouser -nogroup -perm -links "
-    "-used -maxdepth!".split()
+    "-used".split()
 )
 """Tests that choose some files of a folder."""
 _NARROWING = ("-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex", "-empty", "-samefile", "-inum", "-lname")
@@ -189,24 +191,27 @@ def narrows(texts: list[str]) -> bool:
 def chosen(root: Place, texts: list[str]) -> Place:
     """Return what a `find` chooses below a root: a few files by their name, some by their age or size, or all."""
     named = narrows(texts)
+    secret = root.secret
     if (keys := _keys_among(root, texts)) is not None:
-        return keys
+        if keys.scope == "credentials":
+            return keys
+        secret = True
     some = named or any(text in _TESTS for text in texts)
     if root.path.startswith(".") and root.scope in ("home", "project"):
         inside = root.path.startswith("./")
-        return Place(root.path, "project" if some or inside else "home", not named, root.secret, root.whole)
+        return Place(root.path, "project" if some or inside else "home", not named, secret, root.whole)
     # below a home or a data folder, what is chosen by name is a few files; of the system none should go
     wide = not (named and root.scope in ("home", "unknown", "temp") and not (root.whole and root.path in ("/", "/home", "~")))
-    return Place(root.path, root.scope, wide, root.secret, root.whole)
+    return Place(root.path, root.scope, wide, secret, root.whole)
 
 
 def _keys_among(root: Place, texts: list[str]) -> Place | None:
-    """The files that hold keys, if a `find` looks for those by their name."""
+    """The files that hold keys or settings of a project, if a `find` looks for those by their name."""
     for name, value in zip(texts, [*texts[1:], ""], strict=False):
         if name in _NARROWING and value and not value.startswith("-"):
             found = place_of(f"{root.path.rstrip('/*')}/{value.lstrip('*/')}")
-            if found.scope == "credentials":
-                return Place(found.path, "credentials", True, True)
+            if found.secret:
+                return Place(found.path, found.scope, True, True)
     return None
 
 
@@ -217,25 +222,11 @@ def _find_deletes(roots: list[Word], texts: list[str], found: Found) -> None:
             found.add("delete", some.scope, some.path, wide=some.wide)
 
 
+_RSYNC = tuple("-e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B --log-file".split())
+
+
 def _rsync(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-e",
-            "--rsh",
-            "-f",
-            "--filter",
-            "--exclude",
-            "--include",
-            "--exclude-from",
-            "--files-from",
-            "-T",
-            "--port",
-            "--bwlimit",
-            "-B",
-            "--log-file",
-        ),
-    )
+    args = args_of(command, _RSYNC)
     *sources, target = args.operands or (Word(""),)
     remote = [word for word in args.operands if is_remote(word)]
     for word in sources:
@@ -284,29 +275,17 @@ def _dd(command: Command, args: Args, found: Found) -> None:
             found.write(tail(word, 3))
 
 
+_TAR = tuple(
+    "-f -C -T -X -b -I -g --file --directory --exclude --use-compress-program --files-from --transform --owner --to-command".split()
+)
+
+
 def _tar(command: Command, args: Args, found: Found) -> None:
     """Archives: `c` reads, `x` writes; old style options have no dash."""
     words = list(command.words)
     if len(words) > 1 and re.fullmatch(r"[a-zA-Z]+", words[1].known) and words[1].text is not None:
         words[1] = Word("-" + (words[1].text or ""))
-    valued = (
-        "-f",
-        "-C",
-        "-T",
-        "-X",
-        "-b",
-        "-I",
-        "-g",
-        "--file",
-        "--directory",
-        "--exclude",
-        "--use-compress-program",
-        "--files-from",
-        "--transform",
-        "--owner",
-        "--to-command",
-    )
-    args = args_of(Command(command.name, tuple(words), cwd=command.cwd), valued)
+    args = args_of(Command(command.name, tuple(words), cwd=command.cwd), _TAR)
     archive = args.first("-f", "--file")
     folder = args.first("-C", "--directory")
     creates = args.has("-c", "-r", "-u", "--create", "--append", "--update")
@@ -363,6 +342,24 @@ def _sed(command: Command, args: Args, found: Found) -> None:
             found.write(Word(target))
 
 
+_AWK_WRITES = re.compile(r">{1,2}\s{0,9}(ENVIRON\[\"HOME\"\]\s{0,9})?\"([^\"]{1,400})\"")
+
+
+def in_place(command: Command, found: Found) -> None:
+    """Interpreters that edit the files they are given, and files that a program of `awk` writes."""
+    if command.name in ("perl", "ruby"):
+        args = args_of(command, ("-e", "-E", "-M", "-m", "-I", "-r", "-C", "-F"))
+        if args.has("-i"):
+            found.write(*args.operands)
+    elif command.name.endswith("awk"):
+        args = args_of(command, ("-i", "-v", "-F", "-f", "-e", "--include"))
+        if any(word.known == "inplace" for word in args.all("-i", "--include")):
+            found.write(*args.operands[1:])
+        for program in command.programs:
+            for home, path in _AWK_WRITES.findall(program.text.known[:16_384]):
+                found.write(Word(f"~{path}" if home else path))
+
+
 def _yq(command: Command, args: Args, found: Found) -> None:
     args = args_of(command, ("-o", "-p", "-I", "--output-format", "--from-file"))
     operands = args.operands[1:]
@@ -394,32 +391,13 @@ def _shred(command: Command, args: Args, found: Found) -> None:
     found.delete(*args.operands, wide=args.has("-r", "-R", "--recursive"))
 
 
+_OPENSSL = tuple(
+    "-in -out -inkey -key -keyout -connect -subj -days -newkey -pass -passin -passout -CAfile -cert -accept -k -K -iv -port".split()
+)
+
+
 def _openssl(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-in",
-            "-out",
-            "-inkey",
-            "-key",
-            "-keyout",
-            "-connect",
-            "-subj",
-            "-days",
-            "-newkey",
-            "-pass",
-            "-passin",
-            "-passout",
-            "-CAfile",
-            "-cert",
-            "-accept",
-            "-k",
-            "-K",
-            "-iv",
-            "-port",
-        ),
-        single=True,
-    )
+    args = args_of(command, _OPENSSL, single=True)
     found.read(*args.all("-in", "-inkey"))
     found.write(*args.all("-out", "-keyout"))
     for host in args.all("-connect"):
@@ -428,25 +406,11 @@ def _openssl(command: Command, args: Args, found: Found) -> None:
         found.add("network", "unknown", "listens")
 
 
+_CRYPT = tuple("-o --output -r --recipient -u --local-user -i --passphrase --passphrase-file -R --batch --keyserver --homedir".split())
+
+
 def _crypt(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-o",
-            "--output",
-            "-r",
-            "--recipient",
-            "-u",
-            "--local-user",
-            "-i",
-            "--passphrase",
-            "--passphrase-file",
-            "-R",
-            "--batch",
-            "--keyserver",
-            "--homedir",
-        ),
-    )
+    args = args_of(command, _CRYPT)
     found.write(*args.all("-o", "--output"))
     if args.has("--export-secret-keys", "--export-secret-key", "--export-secret-subkeys"):
         found.is_secret = True
@@ -458,10 +422,12 @@ def _crypt(command: Command, args: Args, found: Found) -> None:
 
 
 def _keygen(command: Command, args: Args, found: Found) -> None:
-    """Keys that are made, changed or looked at: nothing of a private one is printed."""
+    """Keys that are made or looked at; `-y` opens a private one, and `-p -N ''` takes its passphrase off."""
     args = args_of(
         command, ("-f", "-t", "-b", "-C", "-N", "-P", "-a", "-m", "-E", "-R", "-F", "-I", "-n", "-s", "-V", "-z", "-Y", "-O", "-D")
     )
+    if args.has("-y") or (args.has("-p") and args.has("-N")):
+        found.read(*args.all("-f"))
     if args.has("-A"):
         found.add("write", "system", "/etc/ssh")
 

@@ -31,22 +31,20 @@ xmllint xmlstarlet xpath pup htmlq csvcut csvlook csvgrep mlr miller xsv : r* ; 
 touch : w* ; -d=t -t=t -r=t --date=t --reference=t
 mkdir mktemp mkfifo mknod : w* ; -m=t -p=t --mode=t --suffix=t -t=t
 tee sponge : w* ;
-truncate fallocate : w* ; -s=t -r=t -l=t -o=t --size=t
+fallocate : w* ; -l=t -o=t
 ln : r+ w ; -t=w -S=t --target-directory=w --suffix=t
 cp gcp : r+ w ; -t=w --target-directory=w -S=t --suffix=t
 install ginstall : r+ w ; -t=w --target-directory=w -m=t -o=t -g=t -S=t --mode=t --owner=t --group=t
 mv gmv : m+ w ; -t=w --target-directory=w -S=t --suffix=t
 rename prename perl-rename : t w* ;
 rm grm unlink rmdir srm rimraf del-cli del trash-cli : d* ; --interactive=t
-shred wipe scrub secure-delete sfill : d* ; -n=t -s=t --iterations=t --size=t --random-source=t -l=t -p=t
+secure-delete sfill : d* ; -n=t -s=t --iterations=t --size=t --random-source=t -l=t -p=t
 trash trash-put gio-trash rip : t*
 split csplit : r w ; -b=t -l=t -n=t -C=t -a=t -f=w -n=t --bytes=t --lines=t --prefix=w
-patch : w r ; -p=t -i=r -d=t -o=w -B=t -F=t
-gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli : w* ; -S=t -o=w -T=t -p=t -b=t -M=t
+patch : w r ; -p=t -i=r -d=w -o=w -B=t -F=t
 cpio pax : t* ; -F=r -O=w -I=r -H=t -D=t
-chmod chown chgrp chattr setfacl setfattr : t*
+setfattr : t*
 ed ex vi vim nvim nano pico emacs micro joe kak hx jed mcedit view gedit code subl : w* ; -c=t -S=r -u=t -T=t --cmd=t -w=t -W=w
-openssl gpg gpg2 age : t*
 pandoc : r* ; -o=w -f=t -t=t --output=w -V=t --template=r -H=r -A=r -B=r
 ffmpeg convert magick sox : t*
 sha1deep hashdeep md5deep ssdeep : r*

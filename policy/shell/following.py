@@ -26,7 +26,14 @@ class _Flow:
         self.commands, self.found = commands, found
 
     def follow(self) -> None:
-        """Find what is secret and where it goes; three rounds reach through what is written and read again."""
+        """Find what is secret and where it goes."""
+        if any(found.sends for found in self.found):
+            self._send()
+        for index, found in enumerate(self.found):
+            self._connected(index, found)
+
+    def _send(self) -> None:
+        """Follow what is read to where it is sent; three rounds reach through what is written and read again."""
         size = len(self.commands)
         secret, bulk = [False] * size, [False] * size
         holds: dict[str, tuple[bool, bool]] = {}
@@ -45,7 +52,6 @@ class _Flow:
                 break
         for index, found in enumerate(self.found):
             self._sent(self.commands[index], found, secret, bulk, holds)
-            self._connected(index, found)
 
     def _reads_secret(
         self, command: Command, found: Found, secret: list[bool], bulk: list[bool], holds: dict[str, tuple[bool, bool]]
@@ -59,7 +65,7 @@ class _Flow:
             is_secret |= (place.secret and not command.name.startswith("source")) or held[0]
             is_bulk |= (
                 held[1]
-                or (place.scope in ("root", "home") and place.path not in (".",))
+                or (place.scope in ("root", "home") and place.path != ".")
                 or place.scope == "device"
                 or place.path in ("/etc/passwd", "/etc", "/var/log")
             )
@@ -77,7 +83,7 @@ class _Flow:
             for place in self._all_reads(command, found)
         )
         for scope, host, account in found.sends:
-            if scope in ("loopback",) or not (is_secret or is_bulk):
+            if scope == "loopback" or not (is_secret or is_bulk):
                 continue
             if is_secret or (scope in ("other", "metadata", "unknown") and (not account or (is_whole and scope == "other"))):
                 found.add("secret", scope, host, wide=is_bulk)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from policy.effects import Effect, Kind, Scope
-from policy.network import LISTED, host_of, host_scope
+from policy.network import host_of, host_scope
 from policy.paths import Place, place, written
 from policy.shell.args import Args
 from policy.shell.commands import Command, Word
@@ -23,11 +23,10 @@ class Found:
     """What one command does. `folder`: where its relative paths begin."""
 
     def __init__(
-        self, command: Command, index: int, *, home: str, project: str, listed: Sequence[str], origin: "Callable[[Word], list[Place]]"
+        self, command: Command, *, home: str, project: str, listed: Sequence[str], origin: "Callable[[Word], list[Place]]"
     ) -> None:
         """`origin`: which places the unknown parts of a word may come from, as the folders that a `find` looked through."""
         self.command = command
-        self.index = index
         self.home = home
         self.project = project
         self.listed = listed
@@ -51,7 +50,6 @@ class Found:
         self.fetched: Sequence[tuple[str, Scope]] = ()
         """What commands before this one have fetched."""
         self.unsure: list[str] = []
-        self.known = True
         self.sql_read = [0]
         """Tokens of SQL that were read: all commands of a text count together."""
         self._origin = origin
@@ -162,4 +160,3 @@ _WORST: dict[Scope, int] = {
 }  # fmt: skip
 Handler = Callable[[Command, Args, Found], None]
 """What a family of commands does with one of its own."""
-DEFAULT_LISTED = LISTED

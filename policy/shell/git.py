@@ -1,7 +1,8 @@
 """`git`: its aliases and settings may be commands, and some of its subcommands run others."""
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.shell.builtins import run_values
 from policy.shell.machine import Machine

@@ -15,7 +15,7 @@ _VALUED = (
     "--upload-pack", "--format",
     "--author", "--date", "--since", "--until", "--grep", "--push-option", "--receive-pack", "--exec", "--config", "--template",
     "--reference", "--repo", "--file",
-    "-f!", "--onto", "--strategy", "--max-count", "--index-filter", "--tree-filter", "--msg-filter", "--env-filter", "--commit-filter",
+    "--onto", "--strategy", "--max-count", "--index-filter", "--tree-filter", "--msg-filter", "--env-filter", "--commit-filter",
 )  # fmt: skip
 _RUNS = re.compile(
     r"(?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*|credential\..*helper|credential\.helper|"
@@ -50,6 +50,12 @@ def _git(command: Command, args: Args, found: Found) -> None:
             # for this run alone; what it runs stands in the list by itself
             if name in ("-c", "--config-env") and _NO_TLS.fullmatch(setting):
                 _setting(setting, chosen, found)
+            elif (
+                re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", setting)
+                and chosen != "/dev/null"
+                and found.place(Word(chosen)).scope in ("temp", "unknown")
+            ):
+                found.unsure.append("name: settings of git that may hold commands")
         elif name == "--exec-path" and path:
             found.add("execute", found.place(Word(path)).scope, path)
     if not words:
@@ -149,7 +155,7 @@ def _update_ref(args: Args, texts: list[str], found: Found) -> None:
         found.add("delete", "project", " ".join(args.texts))
 
 
-_SHARED = re.compile(r"(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|HEAD!|\*|refs/heads/\*)")
+_SHARED = re.compile(r"(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|\*|refs/heads/\*)")
 """Branches that others build on."""
 
 
@@ -246,6 +252,10 @@ def _archive(args: Args, texts: list[str], found: Found) -> None:
     found.write(*args.all("-o", "--output"))
 
 
+def _apply(args: Args, texts: list[str], found: Found) -> None:
+    found.write(*args.all("--directory"), wide=True)
+
+
 def _credential(args: Args, texts: list[str], found: Found) -> None:
     if args.starts("fill") or args.starts("get"):
         found.is_secret = True
@@ -258,38 +268,17 @@ _VERBS = {
     "filter-branch": _rewrite, "filter-repo": _rewrite, "reflog": _reflog, "gc": _gc, "prune": _gc, "update-ref": _update_ref,
     "push": _push,
     "remote": _remote, "clone": _clone, "fetch": _fetch, "pull": _fetch, "ls-remote": _fetch, "submodule": _submodule, "rm": _rm,
-    "worktree": _worktree,
+    "worktree": _worktree, "apply": _apply, "am": _apply,
     "archive": _archive, "bundle": _archive, "credential": _credential,
 }  # fmt: skip
 
 
+_HUB = tuple("-R --repo -t --title -b --body -F --body-file -f -H -X --method -d --desc -e --env --input -q --jq -L".split())
+
+
 def _hub(command: Command, args: Args, found: Found) -> None:
     """`gh`, `glab`, `hub`: what they publish can be read by others, what they delete is gone for all."""
-    args = args_of(
-        command,
-        (
-            "-R",
-            "--repo",
-            "-t",
-            "--title",
-            "-b",
-            "--body",
-            "-F",
-            "--body-file",
-            "-f",
-            "-H",
-            "-X",
-            "--method",
-            "-d",
-            "--desc",
-            "-e",
-            "--env",
-            "--input",
-            "-q",
-            "--jq",
-            "-L",
-        ),
-    )
+    args = args_of(command, _HUB)
     found.add("network", "listed", "github.com" if command.name != "glab" else "gitlab.com")
     if args.starts("gist", "create") or args.starts("snippet", "create") or args.starts("gist", "edit") or args.starts("release", "upload"):
         found.read(*args.operands[2:])

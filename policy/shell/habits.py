@@ -86,8 +86,9 @@ def prints_settings(command: Command) -> bool:
 
 
 def feeders(command: Command) -> tuple[int, ...]:
-    """Return the command whose output this one reads, by its place."""
-    return (command.stdin.command,) if command.stdin.kind == "command" and command.stdin.command >= 0 else ()
+    """Return the commands whose output this one reads, by their place; the one that stands last comes first."""
+    first = (command.stdin.command,) if command.stdin.kind == "command" and command.stdin.command >= 0 else ()
+    return (*first, *command.stdin.others)
 
 
 def prints_what_it_fetches(command: Command) -> bool:

@@ -6,8 +6,9 @@ after them. The commands' own ways of running others are in `wrappers`, `program
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from policy.shell.budget import MAX_DEPTH
 from policy.shell.decoding import KNOWN
@@ -148,41 +149,42 @@ class Machine(State):
                 return self.chain(node, stdin)
             case Pipe():
                 return self.pipe(node, stdin)
-            case Group():
-                stdin, redirs = self.redirected(node.redirs, stdin)
-                out = self.isolated(node.body, stdin) if node.is_subshell else self.run(node.body, stdin)
+            case Func():
+                self.functions[node.name] = node.body
+                return Out()
+            case _:
+                stdin, redirs = self.expanded(node.redirs, stdin)
+                stdin = self.read_around(redirs, stdin)
+                out = self.compound(node, stdin)
+                self.write_around(redirs, out)
                 return self.written(out, redirs)
+
+    def compound(self, node: Group | If | While | For | Case | Test, stdin: Out | None) -> Out:
+        """Run a command that is made of others; return what they print."""
+        match node:
+            case Group():
+                return self.isolated(node.body, stdin) if node.is_subshell else self.run(node.body, stdin)
             case If():
-                stdin, redirs = self.redirected(node.redirs, stdin)
-                bodies = [(test, body) for test, body in node.branches]
-                outs = []
-                for test, _ in bodies:
+                for test, _ in node.branches:
                     self.run(test, stdin)
-                choices = [body for _, body in bodies] + ([node.other] if node.other else [])
-                outs = self.branches(choices, stdin, is_complete=node.other is not None)
-                return self.written(self.together(outs), redirs)
+                choices = [body for _, body in node.branches] + ([node.other] if node.other else [])
+                return self.together(self.branches(choices, stdin, is_complete=node.other is not None))
             case While():
                 return self.loop_while(node, stdin)
             case For():
                 return self.loop_for(node, stdin)
             case Case():
-                stdin, redirs = self.redirected(node.redirs, stdin)
                 self.expander.text(node.word)
                 for pattern in (pattern for patterns, _, _ in node.branches for pattern in patterns):
                     self.expander.text(pattern)
-                outs = self.branches([body for _, body, _ in node.branches], stdin, is_complete=False)
-                return self.written(self.together(outs), redirs)
-            case Func():
-                self.functions[node.name] = node.body
-                return Out()
+                return self.together(self.branches([body for _, body, _ in node.branches], stdin, is_complete=False))
             case Test():
-                stdin, redirs = self.redirected(node.redirs, stdin)
                 for word in node.words:
                     text = self.expander.text(word)
                     self.look_at_index(text)
                     if node.kind == "count":
                         self.expander.sum((Lit(text),))
-                return self.written(Out(), redirs)
+                return Out()
 
     def together(self, outs: list[Out]) -> Out:
         """Join what several print."""
@@ -300,25 +302,23 @@ class Machine(State):
 
     def loop_while(self, node: While, stdin: Out | None) -> Out:
         """Run `while`."""
-        stdin, redirs = self.redirected(node.redirs, stdin)
         reads = reading(node.test)
         if reads is not None and stdin is not None and is_known(stdin.text) and stdin.text.count("\n") <= MAX_TURNS:
             outs = []
             for line in stdin.text.splitlines():
                 outs += [self.run(node.test, Out(line + "\n", stdin.commands)), self.run(node.body, None)]
-            return self.written(self.together(outs), redirs)
+            return self.together(outs)
         self.run(node.test, stdin)
         outs = self.turns(node.body, stdin)
-        return self.written(self.together(outs), redirs)
+        return self.together(outs)
 
     def loop_for(self, node: For, stdin: Out | None) -> Out:
         """Run `for`."""
-        stdin, redirs = self.redirected(node.redirs, stdin)
         values = self.variables.values
         if not node.name:
             for name in counted(self.expander.text(node.parts)):
                 values[name] = self.unknowns.make((name,))
-            return self.written(self.together(self.turns(node.body, stdin)), redirs)
+            return self.together(self.turns(node.body, stdin))
         if node.words is None:
             known = self.expander.lookup("@")
             fields = [Field(text) for text in known] if isinstance(known, list) else []
@@ -336,7 +336,7 @@ class Machine(State):
             self.budget.spend(1_024)
             self.variables.values[node.name] = field.text
             outs.append(self.run(node.body, stdin))
-        return self.written(self.together(outs), redirs)
+        return self.together(outs)
 
     # Simple commands
 
@@ -345,14 +345,18 @@ class Machine(State):
         first = node.words[0] if node.words else ()
         name = first[0].text if len(first) == 1 and isinstance(first[0], Lit) and not first[0].is_quoted else ""
         aliased = self.aliased(name, node, stdin) if name in self.aliases else None
-        call = replace(self.around, fields=[field for word in node.words for field in self.fields(word)], assigns=[])
+        fields: list[Field] = []
+        for word in node.words:
+            fields += self.expander.fields(word) if len(word) == 1 else self.fields(word)
+        call = replace(self.around, fields=fields, assigns=[])
         for assign in node.assigns:
             value = self.assigned(assign)
             if not node.words:
                 self.set(assign, value)
             call.assigns.append((assign.name, flat(value)))
-        call.stdin, call.redirs = self.redirected(node.redirs, stdin if stdin is not None else self.around.stdin)
-        call.file = next((target for op, fd, target in reversed(call.redirs) if op in ("<", "<>") and fd == 0), None)
+        call.stdin, call.redirs = self.expanded(node.redirs, stdin if stdin is not None else self.around.stdin)
+        files = [target for op, fd, target in call.redirs if op in ("<", "<>") and fd == 0]
+        call.file = files[-1] if files else None
         if not call.fields and not call.assigns and [op for op, _, _ in call.redirs] == ["<"]:
             # `$(<file)`: what the file holds.
             place = self.emit(call, name="")
@@ -439,7 +443,7 @@ class Machine(State):
 
     # Redirects
 
-    def redirected(self, redirs: list[Redir], stdin: Out | None) -> tuple[Out | None, list[tuple[str, int, Field]]]:
+    def expanded(self, redirs: list[Redir], stdin: Out | None) -> tuple[Out | None, list[tuple[str, int, Field]]]:
         """Expand redirects; return what is read then."""
         made = []
         for redir in redirs:

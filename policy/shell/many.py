@@ -1,7 +1,8 @@
 """Commands that run another one for each of many words: `xargs`, `find -exec`, `fd -x`, `parallel`."""
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.shell.builtins import run_values
 from policy.shell.machine import Machine
@@ -27,7 +28,7 @@ def xargs(machine: Machine, call: Call) -> Out:
     inner = fields[at:] or [Field("echo")]
     text = call.stdin.text if call.stdin is not None else None
     if path := next(iter(after(options, "-a", "--arg-file")), ""):
-        known = machine.read(path)
+        known = machine.read(path) or machine.read_around([("<", 0, Field(path))], None)
         text = known.text if known else None
     around = replace(call, stdin=None, file=None, wrappers=(*call.wrappers, "xargs"))
     if text is None or not is_known(text):

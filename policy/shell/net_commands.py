@@ -21,19 +21,7 @@ _CURL = tuple(
     --create-file-mode --max-filesize --speed-limit --hostpubsha256 --pass --preproxy --socks5 --socks5-hostname --variable --doh-url
     --abstract-unix-socket""".split()
 )
-_CURL_DATA = (
-    "-d",
-    "--data",
-    "--data-raw",
-    "--data-binary",
-    "--data-urlencode",
-    "--data-ascii",
-    "--json",
-    "-F",
-    "--form",
-    "--form-string",
-    "--url-query",
-)
+_CURL_DATA = tuple("-d --data --data-raw --data-binary --data-urlencode --data-ascii --json -F --form --form-string --url-query".split())
 
 
 def _curl(command: Command, args: Args, found: Found) -> None:
@@ -155,34 +143,11 @@ def _httpie(command: Command, args: Args, found: Found) -> None:
 _SHELLS = re.compile(r"(?:.*/)?(?:ba|da|z|k|c|tc|a|fi)?sh(?:\s.*)?|(?:.*/)?(?:cmd(?:\.exe)?|powershell(?:\.exe)?|pwsh|busybox)(?:\s.*)?")
 
 
+_NETCAT = tuple("-e -c --exec --sh-exec --lua-exec -p -s -w -i -q -x -X -I -O -T -V -o -g -G -m --proxy -P".split())
+
+
 def _netcat(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-e",
-            "-c",
-            "--exec",
-            "--sh-exec",
-            "--lua-exec",
-            "-p",
-            "-s",
-            "-w",
-            "-i",
-            "-q",
-            "-x",
-            "-X",
-            "-I",
-            "-O",
-            "-T",
-            "-V",
-            "-o",
-            "-g",
-            "-G",
-            "-m",
-            "--proxy",
-            "-P",
-        ),
-    )
+    args = args_of(command, _NETCAT)
     programs = args.all("-e", "-c", "--exec", "--sh-exec", "--lua-exec")
     listens = args.has("-l", "--listen", "-L")
     scope: Scope = "unknown"
@@ -276,35 +241,12 @@ def _ftp(command: Command, args: Args, found: Found) -> None:
         found.reach(word, sends=True)
 
 
+_LOOKUP = tuple("-c -i -W -w -s -p -t -I -q -x -b -k -f -m -n -M -Q -R -l -S -T -e".split())
+
+
 def _lookup(command: Command, args: Args, found: Found) -> None:
     """`dig`, `ping` and the like: a name that is made of data tells it to whoever answers for the domain."""
-    args = args_of(
-        command,
-        (
-            "-c",
-            "-i",
-            "-W",
-            "-w",
-            "-s",
-            "-p",
-            "-t",
-            "-I",
-            "-q",
-            "-x",
-            "-b",
-            "-k",
-            "-f",
-            "-m",
-            "-n",
-            "-M",
-            "-Q",
-            "-R",
-            "-l",
-            "-S",
-            "-T",
-            "-e",
-        ),
-    )
+    args = args_of(command, _LOOKUP)
     for word in args.all("-p"):
         if command.name.startswith("ping") and (word.text is None or len(word.known) > 6):
             found.sent.append(word)
@@ -319,36 +261,20 @@ def _lookup(command: Command, args: Args, found: Found) -> None:
             found.add("network", found.scope_of_host(Word(text.lstrip("@"))), text)
 
 
+_MAIL = tuple("-s -a -A -c -b -r -S -t -u -f -m -o -xu -xp --attach --to --from --server --body".split())
+
+
 def _mail(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-s",
-            "-a",
-            "-A",
-            "-c",
-            "-b",
-            "-r",
-            "-S",
-            "-t",
-            "-u",
-            "-f",
-            "-m",
-            "-o",
-            "-xu",
-            "-xp",
-            "--attach",
-            "--to",
-            "--from",
-            "--server",
-            "--body",
-        ),
-    )
+    args = args_of(command, _MAIL)
     found.read(*args.all("-a", "-A", "--attach"))
     for word in [*args.operands, *args.all("--to", "-t")]:
         if "@" in word.known or word.text is None:
             found.sends.append((found.scope_of_host(word) if word.text is not None else "unknown", word.known, False))
             found.add("network", found.scope_of_host(word), word.known)
+
+
+_TUNNELS_STAY = frozenset("verify version help update config authtoken diagnose completion service".split())
+"""What such programs are asked for that opens nothing."""
 
 
 def _tunnel(command: Command, args: Args, found: Found) -> None:
@@ -359,17 +285,7 @@ def _tunnel(command: Command, args: Args, found: Found) -> None:
     elif command.name == "tailscale":
         opens = False
     else:
-        opens = bool(args.operands or args.flags) and args.texts[:1] not in (
-            ["verify"],
-            ["version"],
-            ["help"],
-            ["update"],
-            ["config"],
-            ["authtoken"],
-            ["diagnose"],
-            ["completion"],
-            ["service"],
-        )
+        opens = bool(args.operands or args.flags) and " ".join(args.texts[:1]) not in _TUNNELS_STAY
     found.add("defence" if opens else "network", "other", joined)
 
 

@@ -43,9 +43,7 @@ _VALUED = {
     "go": "-o -ldflags -tags -mod -modfile",
     "dnf": "--repo --enablerepo --disablerepo --releasever --installroot --setopt -x -c",
     "conda": "-n -p -c --name --prefix --channel -f --file --override-channels",
-    "brew": "", "apk": "-X --repository -t -p --root --keys-dir", "pacman": "-b -r --config --root --dbpath",
-    "helm": "--repo --version -f --values --set -n --namespace --kube-context",
-    "docker": "",
+    "brew": "", "apk": "-X --repository -t -p --root --keys-dir",
 }  # fmt: skip
 _INSTALLS = frozenset(
     "install i add ci in update upgrade up get localinstall reinstall groupinstall exec dlx create require global "
@@ -120,7 +118,7 @@ def _manager(command: Command, args: Args, found: Found) -> None:
     verb, rest = operands[0].known.lower(), tuple(operands[1:])
     _indexes(args, family, found)
     if verb in ("config", "set", "c"):
-        _configure(verb, [word.known for word in rest], found)
+        _configure([word.known for word in rest], found)
     elif verb in ("run", "run-script", "test", "start", "t", "exec") and family in ("npm", "pip", "cargo", "go"):
         found.add("execute", "listed" if verb == "exec" and family == "npm" else "project", " ".join(word.known for word in rest[:2]))
         if family == "go":
@@ -134,8 +132,6 @@ def _manager(command: Command, args: Args, found: Found) -> None:
             if "://" in word.known:
                 found.add("execute", found.scope_of_host(word), word.known)
         _install(command, args, found, rest)
-        if any(t in ("-g", "--global") for t in args.flags):
-            pass
     elif verb in _REMOVES:
         _remove(rest, found)
     elif verb in ("publish", "push", "upload", "login", "adduser", "owner", "yank", "unpublish", "deprecate"):
@@ -168,7 +164,7 @@ def _unchecked(args: Args, found: Found) -> None:
         found.add("defence", "system", "packages without signatures")
 
 
-def _configure(verb: str, texts: list[str], found: Found) -> None:
+def _configure(texts: list[str], found: Found) -> None:
     joined = " ".join(texts)
     if (url := re.search(r"(?i)(?:registry|index.url|find.links|proxy|repository|source)[ =]+(\S+://\S+)", joined)) is not None:
         scope = found.scope_of_host(Word(url[1]))
@@ -185,11 +181,19 @@ def _configure(verb: str, texts: list[str], found: Found) -> None:
         found.add("persistence", "startup", joined)
 
 
+_OF_SYSTEM = frozenset("apt apt-get aptitude nala dpkg dnf yum zypper rpm pacman apk".split())
+_VITAL = re.compile(
+    r"sudo|openssh-server|openssh|libc6|libc-bin|glibc|musl|systemd|coreutils|bash|dpkg|apt|rpm|util-linux|login|passwd|init|"
+    r"linux-(?:image|generic)[\w.-]*|kernel(?:-core)?"
+)
+"""Packages without which a machine does not start, or nobody gets in."""
+
+
 def _remove(words: "tuple[Word, ...]", found: Found) -> None:
     for word in words:
         if is_guard(word.known):
             found.add("defence", "system", word.known)
-        elif word.known in ("*", ".*", "~i", "^.*$"):
+        elif (_VITAL.fullmatch(word.known) and found.command.name in _OF_SYSTEM) or word.known in ("*", ".*", "~i", "^.*$"):
             found.add("delete", "system", word.known, wide=True)
 
 
@@ -206,8 +210,6 @@ def _pacman(command: Command, args: Args, found: Found) -> None:
     if args.has("-U", "--upgrade") or args.has("-S", "--sync"):
         if not args.has("-s", "-i", "-l", "--search", "--info"):
             _install(command, args, found, tuple(args.operands))
-        if args.has("-c"):
-            return
     elif args.has("-R", "--remove"):
         _remove(tuple(args.operands), found)
 

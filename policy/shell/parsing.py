@@ -10,6 +10,8 @@ from policy.shell.budget import Budget, NotRead, OutOfWork
 from policy.shell.tree import Assign, Case, Chain, For, Func, Group, If, Lit, Node, Parts, Pipe, Redir, Seq, Simple, Test, While
 from policy.shell.words import ASSIGN, Words
 
+_PLAIN_WORD = re.compile(r"[ \t]*([^ \t\n|&;<>()'\"\\$`#][^ \t\n|&;<>()'\"\\$`]*+)(?=[ \t\n]|\Z)")
+"""Blanks and a word of plain text, as most are: nothing in it, or behind it, makes it a redirect or a part of another word."""
 _REDIRECT = re.compile(r"(\d{1,4}|\{[A-Za-z_]\w*\})?(&>>|&>|<<<|<<-|<<|<>|<&|>>|>\||>&|<(?!\()|>(?!\())", re.ASCII)
 _CLOSER = re.compile(r"(?:then|else|elif|fi|do|done|esac|\})(?=[ \t\n;&|)<>]|$)|\)|;;&?|;&")
 _OPENER = re.compile(r"(?:if|while|until|for|select|case|function|coproc|time|\{|!|\[\[)(?=[ \t\n(]|\\\n|$)|\(\(?")
@@ -277,6 +279,15 @@ class Parser(Words):
         text = self.text
         rest = self.at
         while True:
+            plain = _PLAIN_WORD.match(text, self.at)
+            # the first word may be an assignment, or the beginning of one
+            if plain and (node.words or not ("=" in plain[1] or "[" in plain[1])):
+                self.budget.spend()
+                self.at = plain.end()
+                node.words.append((Lit(plain[1]),))
+                if len(node.words) == 1:
+                    rest = self.at
+                continue
             self.blanks()
             at = self.at
             sign = text[at : at + 1]

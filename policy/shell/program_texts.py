@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 
 from policy.effects import Effect, Scope
-from policy.network import LISTED, hosts_in
+from policy.network import LISTED, host_scope, hosts_in
 from policy.paths import Place, place
 
 _MAX_CHARS = 65_536
@@ -26,10 +26,17 @@ _STRING = r"""(?:[rRbBuUfF]{0,2})(?:"((?:[^"\\\n]|\\.){0,2000})"|'((?:[^'\\\n]|\
 _LITERAL = re.compile(_STRING)
 _JOINED = re.compile(r"""(["'])\s*(?:\+|\.|\.\.)\s*\1""")
 """Two texts put together, `"/ho" + "me"`."""
+_WORDS = re.compile(r"\*?(?:\bqw|%w)\s?(?:\(([^()]{0,500})\)|\[([^\[\]]{0,500})\]|\{([^{}]{0,500})\}|/([^/]{0,500})/)")
+"""A list of words, `qw(rm -rf x)`."""
+_ALIASED = re.compile(
+    r"\b(?:exec|spawn|execFile)(?:Sync)?\s*:\s*(\w{1,40})|"
+    r"\b(\w{1,40})\s*=\s*[\w.()'\"]{1,60}\.(?:system|popen|run|call|Popen|check_output|exec|execSync|spawn|spawnSync|execFile|execFileSync)\b(?!\s*\()"
+)
+"""A function that starts programs, under another name."""
 _TREES = re.compile(
     r"(?:\brmtree|\brm_rf?|\bremove_tree|\bremove_entry\w*|\brimraf(?:\.sync)?|\bremoveSync|\bemptyDir(?:Sync)?|\bsend2trash|"
     r"\bfs(?:\.promises|p)?\.rm(?:Sync|dirSync|dir)?|\brmSync|"
-    r"\bdeleteDirectory|\bremove_dir_all|\bdeltree|\bos\.removedirs|\bDeno\.remove(?:Sync)?|\bFileUtils\.(?:rm_r|rm_rf|remove_dir|rmtree)|"
+    r"\bdeleteDirectory|\bdelete-directory|\(delete-file|\bremove_dir_all|\bdeltree|\bos\.removedirs|\bDeno\.remove(?:Sync)?|\bFileUtils\.(?:rm_r|rm_rf|remove_dir|rmtree)|"
     r"\bpathlib_rmtree|\bos\.RemoveAll)\s*[( ]\s*"
 )
 _FILES = re.compile(
@@ -46,6 +53,7 @@ _RUNS = re.compile(
     r"(?:\bos\.(?:system|popen|exec[lv]p?e?|spawn[lv]p?e?|posix_spawnp?)|\bsubprocess\.(?:run|call|check_call|check_output|Popen|"
     r"getoutput|getstatusoutput)|\b(?:run|call|check_output|check_call|Popen|getoutput)|\bpty\.spawn|"
     r"\bcommands\.getoutput|\bpopen[23]?|\bchild_process['\")]*\)?\.(?:exec|execSync|spawn|spawnSync|execFile|execFileSync|fork)|"
+    r"[\"'](?:system|popen|exec\w{0,8}|spawn\w{0,8}|run|call)[\"']\s*[\])]{1,2}|\bopen\s*\(?\s*(?:my\s*)?\$?\w+\s*,\s*[\"'](?:-\||\|-)[\"']\s*,|"
     r"\bexecSync|\bspawnSync|\bspawn|\bexecFile(?:Sync)?|\bexec|"
     r"\bshell_exec|\bpassthru|\bproc_open|\bpcntl_exec|\bsystem|\bKernel\.(?:system|exec|spawn|`)|\bIO\.popen|\bOpen3\.\w+|\bos\.execute|"
     r"\bio\.popen|\bProcess\.(?:spawn|exec)|\bDeno\.(?:run|Command)|\bBun\.spawn(?:Sync)?|\bsh|\bexeca(?:Sync|Command)?)"
@@ -88,6 +96,8 @@ _READS = re.compile(
     r"\bfile_get_contents|\bfopen|\breadfile|\bio\.open|\bio\.lines|\bFile\.foreach|\bDeno\.read\w+|\bread_text|\bshow_source|"
     r"\bhighlight_file)\s*\(?\s*"
 )
+_OPENS = re.compile(r"\.\s{0,9}(?:read_text|read_bytes|open)\s{0,9}\(")
+"""Methods that read the file that stands before them."""
 _WRITES = re.compile(
     r"(?:\bwriteFile(?:Sync)?|\bappendFile(?:Sync)?|\bcreateWriteStream|\bfile_put_contents|\bFile\.write|\bIO\.write|"
     r"\bDeno\.write\w+|\bos\.(?:chmod|chown|rename|replace|symlink|link|mkdir|makedirs)|\bshutil\.(?:move|copy\w*)|\bcopyFile(?:Sync)?|"
@@ -147,6 +157,9 @@ class _Code:
             joined, changes = _JOINED.subn("", joined)
             if not changes:
                 break
+        joined = _WORDS.sub(lambda found: ",".join(f'"{word}"' for word in found[found.lastindex or 0].split()), joined)
+        for found in list(islice(_ALIASED.finditer(joined), 4)):
+            joined = re.sub(rf"(?<![\w.]){found[1] or found[2]}(?=\s{{0,9}}\()", "spawnSync", joined)
         self.text = joined
         self.effects: list[Effect] = []
         self.unsure: list[str] = []
@@ -289,14 +302,18 @@ def _programs(code: _Code) -> None:
     for found in code.some(_RUNS):
         argument = argument_at(code.text, found.end())
         start = argument.lstrip("( ")
-        if start.startswith("[") or (re.match(r"os\.(?:exec|spawn)|.*(?:spawn|execFile)", found[0]) and "," in argument):
+        first = _LITERAL.match(start)
+        is_word = first is not None and " " not in first[0] and re.match(r"\s*,", start[first.end() :]) is not None
+        if start.startswith("[") or is_word:
             words = [next((part for part in match if part), "") for match in _LITERAL.findall(argument)]
+            tail = " ~" if _HOME.search(argument) is not None else ""
+            words = [word for word in words if word != "HOME" or not tail]
             if re.match(r"os\.exec[lv]", found[0]) or re.match(r"os\.spawn", found[0]):
                 # the program stands twice: as a path and as its own name
                 words = words[1:] if len(words) > 1 and words[0].rpartition("/")[2] == words[1].rpartition("/")[2] else words
-            commands.append(" ".join(_quoted(word) for word in words))
+            commands.append(" ".join(_quoted(word) for word in words) + tail)
         else:
-            literal = _LITERAL.match(start)
+            literal = first
             if literal is not None:
                 commands.append(re.sub(r"\\([\"'`\\])", r"\1", next((part for part in literal.groups() if part), "")))
             elif found[0].startswith(("os.system", "subprocess", "os.popen")):
@@ -327,8 +344,6 @@ def _network(code: _Code) -> None:
     connects, fetches = _CONNECTS.search(code.text), _FETCHES.search(code.text)
     scopes: list[Scope] = [host.scope for host in hosts]
     if connects is not None:
-        from policy.network import host_scope
-
         for match in code.some(_LITERAL, _MAX_LITERALS):
             literal = next((part for part in match.groups() if part), "")
             if re.fullmatch(r"\d{1,3}(?:\.\d{1,3}){3}|(?:[\w-]+\.)+[a-z]{2,}|localhost", literal) and not literal.endswith(
@@ -365,6 +380,10 @@ def _is_secret(code: _Code, match: re.Match[str]) -> bool:
 
 
 def _files(code: _Code) -> None:
+    for found in code.some(_OPENS):
+        where = code.place(re.split(r"[\n;=]", code.text[max(0, found.start() - 200) : found.start()])[-1])
+        if where.scope == "credentials":
+            code.add("read", where.scope, where.path)
     for found in code.some(_READS):
         argument = argument_at(code.text, found.end())
         where = code.place(argument)

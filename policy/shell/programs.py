@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from policy.shell.builtins import run_text, run_values
 from policy.shell.carried import commands_in, quietly
 from policy.shell.commands import Program, Word
 from policy.shell.machine import Machine
 from policy.shell.state import Call, Out, base_name, texts
+from policy.shell.told import run_make_variables
 from policy.shell.values import Field, is_known
 from policy.shell.wrapping import after_options
 
@@ -22,6 +24,7 @@ LANGUAGES: dict[str, tuple[str, str]] = {
     "nawk": ("awk", ""), "sed": ("sed", "e"), "gsed": ("sed", "e"), "psql": ("sql", "c"), "mysql": ("sql", "e"), "mariadb": ("sql", "e"),
     "sqlite3": ("sql", ""), "osascript": ("applescript", "e"), "rscript": ("r", "e"), "r": ("r", "e"), "julia": ("julia", "eE"),
     "guile": ("scheme", "c"), "ed": ("ed", ""), "ex": ("vim", "c"), "vi": ("vim", "c"), "vim": ("vim", "c"), "nvim": ("vim", "c"),
+    **dict.fromkeys(("view", "gvim", "rvim", "rview", "vimdiff"), ("vim", "c")),
     "emacs": ("lisp", ""), "jshell": ("java", ""), "groovy": ("groovy", "e"), "tsx": ("node", "e"), "ts-node": ("node", "e"),
     "sqlcmd": ("sql", "Q"), "clickhouse-client": ("sql", "q"), "duckdb": ("sql", "c"), "cqlsh": ("sql", "e"), "mongosh": ("node", ""),
     "mongo": ("node", ""), "redis-cli": ("redis", ""), "bc": ("bc", ""), "dc": ("dc", ""), "m4": ("m4", ""), "gnuplot": ("gnuplot", "e"),
@@ -30,7 +33,7 @@ LANGUAGES: dict[str, tuple[str, str]] = {
 _LONG_TEXTS = ("--eval", "--print", "--execute", "--command", "--expression", "--quiet-eval")
 _OPTION_VALUES = {
     "python": "WXmQ", "perl": "ImMCDx", "ruby": "IrCEKWFT", "node": "r", "php": "dcztS", "lua": "l", "awk": "FvfilE", "sed": "fl",
-    "sql": "hUdpPutDSF", "vim": "TuUirwWS",
+    "sql": "hUdpPutDSFf", "vim": "TuUirwWS",
 }  # fmt: skip
 _MODULES = frozenset("pip uv pipx poetry pdm pytest tox nox twine ansible awscli httpie".split())
 """Modules of Python that are programs of the same name."""
@@ -151,6 +154,8 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
             break
         if not text.startswith("--"):
             place = next((p for p, letter in enumerate(text) if p and letter in letters), 0)
+            if language == "perl" and (module := re.match(r"-[a-zA-Z]*[mM](.*;.*)", text, re.DOTALL)) is not None:
+                found.append(Program(language, machine.word(f"use {module[1]}"), "argument"))
             taking = next((p for p, letter in enumerate(text) if p and letter in values), 0)
             if place and (not taking or place < taking):
                 attached = text[place + 1 :]
@@ -164,6 +169,8 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
                 if (text[taking] == "f" and language in _FIRST_IS_TEXT) or (text[taking] == "m" and language == "python"):
                     has_text = True
                     found += files(machine, language, [call.at(at + 1)]) if text[taking] == "f" else []
+                elif (language, text[taking]) in (("vim", "S"), ("sql", "f")):
+                    found += [one for one in files(machine, language, [call.at(at + 1)]) if one.text.text is not None]
                 at += 2
                 continue
             has_text = has_text or (language == "python" and "m" in text)
@@ -175,6 +182,8 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
     if language == "vim":
         found += [Program("vim", machine.word(text[1:]), "argument") for text in texts(words[1:]) if text.startswith("+") and len(text) > 1]
     place = machine.emit(call, *found)
+    if language == "sql":
+        run_values(machine, call, after(texts(words[1:]), "--pager"), name)
     within(machine, call, language, found)
     if language in ("awk", "sed"):
         return Out(machine.unknowns.make((), (place,)), [place])
@@ -298,6 +307,7 @@ def debugger(machine: Machine, call: Call) -> Out:
 
 def make(machine: Machine, call: Call) -> Out:
     """`make`: its file, if the text wrote it or it is what it reads."""
+    run_make_variables(machine, call)
     path = next(iter(after(texts(call.fields[1:]), "-f", "--file", "--makefile")), "")
     known = call.stdin if path in ("-", "/dev/stdin") else machine.read(path or "Makefile") or machine.read("makefile")
     if given := after(texts(call.fields[1:]), "--eval", "-E"):
@@ -398,8 +408,3 @@ def package_runner(machine: Machine, call: Call) -> Out:
         if at < len(call.fields) and is_known(tool) and re.fullmatch(r"[\w@./-]+", tool):
             return machine.dispatch(machine, call.inner([Field(tool.rpartition("/")[2]), *call.fields[at + 1 :]], name))
     return machine.unknown_output(place)
-
-
-def single(machine: Machine, text: str) -> list[Field]:
-    """Return a text's words, split at blanks: of options that take a command without a shell."""
-    return [Field(piece) for piece in text.split()]

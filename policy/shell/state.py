@@ -1,8 +1,10 @@
 """What one reading of a text knows: the commands found so far, the small files that the text writes, and what else stands for a program."""
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from policy.shell.budget import Budget
 from policy.shell.commands import Program, Word
@@ -17,24 +19,23 @@ _COUNTS = frozenset(
     ("let", "unset", "read", "test", "[", "printf", "declare", "typeset", "local", "export", "mapfile", "readarray", "wait")
 )
 _INDEX = re.compile(r"(?:^|[=+*/%(\[, -])[A-Za-z_]\w{0,64}\[[^\]\[`$]*(?:\$[^(\]\[`$][^\]\[`$]*)*(?:\$\(|`)", re.ASCII)
+_NOWHERE = ("/dev/null", "/dev/stderr", "/dev/stdout", "/dev/tty", "-", *"0123456789")
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,3})")
 
 
-@dataclass(slots=True)
-class Out:
+class Out(msgspec.Struct):
     """What something prints: a text, with unknown parts, and the commands that print it."""
 
     text: str = ""
-    commands: list[int] = field(default_factory=list)
+    commands: list[int] = []
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """A command that is about to run: its words as they are now, and what is around it."""
 
     fields: list[Field]
-    assigns: list[tuple[str, str]] = field(default_factory=list)
-    redirs: list[tuple[str, int, Field]] = field(default_factory=list)
+    assigns: list[tuple[str, str]] = []
+    redirs: list[tuple[str, int, Field]] = []
     stdin: Out | None = None
     file: Field | None = None
     """The file that it reads, if its input is one."""
@@ -52,8 +53,7 @@ class Call:
         return replace(self, fields=fields, wrappers=(*self.wrappers, wrapper))
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(msgspec.Struct):
     """A command that was found, while it is not known yet who reads what it prints."""
 
     call: Call
@@ -123,6 +123,21 @@ class State:
         """Return the output of a command of which nothing is known."""
         return Out(self.unknowns.make((), (place,)), [place])
 
+    def read_around(self, redirs: list[tuple[str, int, Field]], stdin: Out | None) -> Out | None:
+        """Note which files commands read together, by a redirect around all of them; return what they read. Nobody of them has it."""
+        for op, fd, target in redirs:
+            if op in ("<", "<>") and (stdin is None or fd):
+                place = self.emit(replace(self.around, fields=[], assigns=[], redirs=[(op, fd, target)], stdin=None, file=target), name="")
+                stdin = stdin if fd else self.unknown_output(place)
+        return stdin
+
+    def write_around(self, redirs: list[tuple[str, int, Field]], out: Out) -> None:
+        """Note where a redirect around commands puts what all of them print."""
+        made = [(op, fd, target) for op, fd, target in redirs if ">" in op and op != "<>" and target.text not in (*_NOWHERE, *self.sinks)]
+        if made:
+            stdin = out if any(fd in (1, -1) for _, fd, _ in made) else None
+            self.emit(replace(self.around, fields=[], assigns=[], redirs=made, stdin=stdin, file=None), name="")
+
     def cwd(self) -> str:
         """Return the folder that a `cd` led to; "" if none did."""
         value = self.variables.values.get("PWD", "")
@@ -177,7 +192,7 @@ class State:
 def base_name(call: Call) -> str:
     """Return the name of the command, as far as it is known."""
     text = call.at(0)
-    known = UNKNOWN.sub("", text)
+    known = text if text.isascii() else UNKNOWN.sub("", text)
     return known.rstrip("/").rpartition("/")[2].lower().removesuffix(".exe")
 
 

@@ -24,6 +24,10 @@ _LOADERS = re.compile(
 )
 _LOADS = ("-f", "-F", "-S", "-K", "-l", "-x", "-init", "--file", "--config", "--load", "--command", "--makefile", "--init-file")
 """Options of these whose value is a file that is run, or says what is."""
+_SETTINGS = frozenset(
+    (("ssh", "-F"), ("scp", "-F"), ("sftp", "-F"), ("curl", "-K"), ("curl", "--config"), ("vim", "-S"), ("nvim", "-S"), ("emacs", "-l"))
+)
+_USUAL = re.compile(r"(?:^|[/._-])(?:\.?ssh|config|curl(?:rc)?)(?:[/._-]|\Z)|^/dev/null$|^none$")
 _BUILD_FILES = re.compile(
     r"(?i)\./(?:(?:gnu)?makefile|.*\.mk|justfile|rakefile|gemfile|dockerfile|containerfile|(?:docker-)?compose\.ya?ml|package\.json|"
     r"(?:setup|conftest|noxfile|build)\.(?:py|rs)|setup\.cfg|pyproject\.toml|tox\.ini|requirements\.txt|cargo\.toml|cmakelists\.txt|pom\.xml|"
@@ -89,9 +93,15 @@ def built(command: Command, found: Found, origins: Callable[[Sequence[int]], lis
         whose += [scope for path, scope in found.fetched if path.startswith(near) and _BUILD_FILES.fullmatch("./" + path[len(near) :])]
         _add(whose, here.path, found)
     if _LOADERS.fullmatch(command.name):
-        for option, word in pairwise(words):
-            if option.text in _LOADS:
+        pairs = [*pairwise(words), *((Word(word.known.partition("=")[0]), Word(word.known.partition("=")[2])) for word in words)]
+        for option, word in pairs:
+            if option.text in _LOADS and word.known:
                 _add([found.downloaded(found.place(word).path)], word.known, found)
+                is_strange = (
+                    found.place(word).scope in ("temp", "unknown") if option.text in ("-S", "-l") else not _USUAL.search(word.known)
+                )
+                if (command.name, option.text) in _SETTINGS and is_strange:
+                    found.unsure.append("name: a file of settings that may hold commands")
     if command.name in _BUILDERS or _LOADERS.fullmatch(command.name):
         fed = (command.stdin.command,) if command.stdin.kind == "command" and any(word.text == "-" for word in words) else ()
         _add([*origins([*(output for word in words for output in word.outputs), *fed])], "what a command prints", found)

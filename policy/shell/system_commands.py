@@ -1,6 +1,7 @@
 """Commands about the machine itself: users and rights, disks, services and power, what runs by itself later, and what guards it."""
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -24,26 +25,15 @@ def _users(command: Command, args: Args, found: Found) -> None:
     found.add("privilege", "system", " ".join(args.texts))
 
 
+_ASKS = tuple("-l -k -K -v --list --validate --reset-timestamp --remove-timestamp -V --version -h --help -L -C".split())
+"""Options with which `sudo` runs nothing."""
+
+
 def _become(command: Command, args: Args, found: Found) -> None:
     """`sudo`, `su` and the like where no command stands behind: a shell of another user."""
     args = args_of(command, ("-u", "-g", "-p", "-C", "-h", "-r", "-t", "-s", "-c", "-U", "-D", "-R", "-T"))
     if command.name in ("sudo", "doas", "run0"):
-        if args.has(
-            "-l",
-            "-k",
-            "-K",
-            "-v",
-            "--list",
-            "--validate",
-            "--reset-timestamp",
-            "--remove-timestamp",
-            "-V",
-            "--version",
-            "-h",
-            "--help",
-            "-L",
-            "-C",
-        ) and not args.has("-i", "-s"):
+        if args.has(*_ASKS) and not args.has("-i", "-s"):
             return
         if args.has("-e", "--edit"):
             found.write(*args.operands)
@@ -111,8 +101,10 @@ def _chmod(command: Command, args: Args, found: Found) -> None:
                 found.add("privilege", "credentials", f"{mode} {place.path}")
             elif recursive and (place.scope == "root" or (place.scope in ("system", "home") and _is_broad(place))):
                 found.add("write", place.scope, f"{mode} {place.path}", wide=True)
-            elif place.scope in ("system", "root") and not re.fullmatch(r"[ugoa]*\+[rxX]+|0?[57]55|0?[46]44|0?[67]?[0-7][05]0", mode):
-                found.add("write", place.scope, f"{mode} {place.path}")
+            elif place.scope in ("system", "root") and not re.fullmatch(
+                r"[ugoa]*\+[rxX]+|0?[57]55|0?[46]44|(?!0+\Z)0?[67]?[0-7][05]0", mode
+            ):
+                found.add("write", place.scope, place.path)
 
 
 def _is_broad(place: Place) -> bool:
@@ -172,7 +164,7 @@ def _attack(command: Command, args: Args, found: Found) -> None:
 # -- disks
 
 
-_DISK_VALUED = tuple("-t -L -n -b -c -o -U -E -m -i -N -F! -T -l! -O -s! --label --type --offset -d!".split())
+_DISK_VALUED = tuple("-t -L -n -b -c -o -U -E -m -i -N -T -O --label --type --offset".split())
 """Options of programs for disks that take a value."""
 
 
@@ -259,27 +251,11 @@ def _power(command: Command, args: Args, found: Found) -> None:
 _POWER_VERBS = ("poweroff", "reboot", "halt", "kexec", "rescue", "emergency", "soft-reboot", "isolate")
 
 
+_SYSTEMCTL = tuple("-H -M -p -t -s -n -o --property --type --signal --kill-who --lines --output --host --root".split())
+
+
 def _systemctl(command: Command, args: Args, found: Found) -> None:
-    args = args_of(
-        command,
-        (
-            "-H",
-            "-M",
-            "-p",
-            "-t",
-            "-s",
-            "-n",
-            "-o",
-            "--property",
-            "--type",
-            "--signal",
-            "--kill-who",
-            "--lines",
-            "--output",
-            "--host",
-            "--root",
-        ),
-    )
+    args = args_of(command, _SYSTEMCTL)
     if not args.operands:
         return
     verb, units = args.operands[0].known, args.operands[1:]
@@ -299,7 +275,7 @@ def _systemctl(command: Command, args: Args, found: Found) -> None:
                 found.add("defence", "system", f"{verb} {unit.known}")
             else:
                 vital = re.fullmatch(
-                    r"(?:ssh|sshd|network(?:ing)?|networkmanager|systemd-(?:networkd|logind|resolved)|dbus|"
+                    r"(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager|systemd-(?:networkd|logind|resolved)|dbus|"
                     r".*\*.*)(?:\.\w+)?",
                     unit.known.lower(),
                 )
@@ -331,7 +307,7 @@ def _pkill(command: Command, args: Args, found: Found) -> None:
     words = (command.words[0], *(word for word in command.words[1:] if not re.fullmatch(r"-(?:\d+|(?:SIG)?[A-Z]{3,})", word.known)))
     args = args_of(
         msgspec.structs.replace(command, words=words),
-        ("-u", "-U", "-g", "-G", "-P", "-s", "-t", "--signal", "--user", "--pgroup", "-F", "--ns", "-o!", "-y", "-O"),
+        ("-u", "-U", "-g", "-G", "-P", "-s", "-t", "--signal", "--user", "--pgroup", "-F", "--ns", "-y", "-O"),
     )
     if command.name == "killall5":
         found.add("process", "system", "all", wide=True)
@@ -341,7 +317,8 @@ def _pkill(command: Command, args: Args, found: Found) -> None:
         if is_guard(text):
             found.add("defence", "system", text)
         elif (
-            re.fullmatch(r"(?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|gnome-shell|Xorg|launchd|)", text) and word.text is not None
+            re.fullmatch(r"(?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|crond?|gnome-shell|Xorg|launchd|)", text)
+            and word.text is not None
         ):
             found.add("process", "system", text, wide=True)
         else:
@@ -406,10 +383,38 @@ def _mount(command: Command, args: Args, found: Found) -> None:
         place = found.place(args.operands[-1])
         if re.match(r"/(?:proc|etc|sys|usr|bin|sbin|lib)(?:/|$)", place.path):
             found.add("defence", place.scope, place.path)
+    elif len(args.operands) > 1 and re.match(r"/(?:etc|usr|bin|sbin|lib)(?:/|$)", found.place(args.operands[-1]).path):
+        found.add("defence", "system", found.place(args.operands[-1]).path)
+
+
+def _umount(command: Command, args: Args, found: Found) -> None:
+    """What runs from the folders of the system stops without them."""
+    args = args_of(command, ("-t", "-O", "-N", "--types", "--test-opts"))
+    paths = [found.place(word).path for word in args.operands]
+    if args.has("-a", "--all") or any(re.fullmatch(r"/(?:home|usr|var|etc|boot|proc|sys|dev|opt|tmp|run)?/?", path) for path in paths):
+        found.add("process", "system", " ".join(args.texts), wide=True)
+
+
+_ALL_PRINTED = re.compile(r"\{\s*print\s+\$\d+\s*\}|-\S*|\d+p?|[\w$]{1,6}")
+
+
+def killed(chain: Sequence[Command], found: Found) -> None:
+    """Add what `kill $(pgrep x)` stops. `chain`: the commands that print the numbers, from the last one backwards."""
+    if chain and chain[-1].name in ("pgrep", "pidof"):
+        _pkill(chain[-1], args_of(chain[-1]), found)
+    elif (
+        chain
+        and chain[-1].name == "ps"
+        and re.search(r"(?:^| )(?:-\w*[eA]|a?x|aux|-?ef)", " ".join(args_of(chain[-1]).flags + tuple(args_of(chain[-1]).texts)))
+    ):
+        # all of them, where nothing chooses among the lines
+        words = [word.known for one in chain[:-1] for word in one.words[1:]]
+        if all(one.name in ("awk", "tr", "cut", "sort", "tail", "sed") for one in chain[:-1]) and all(map(_ALL_PRINTED.fullmatch, words)):
+            found.add("process", "system", "all processes", wide=True)
 
 
 HANDLERS: dict[str, Handler] = {
-    "mount": _mount,
+    "mount": _mount, "umount": _umount, "swapoff": _always("process", "system", unless=("--help", "-h", "-V", "--version"), wide=True),
     **dict.fromkeys("useradd adduser usermod userdel deluser groupadd groupmod groupdel addgroup delgroup gpasswd passwd chpasswd "
     "chgpasswd newusers chage vipw vigr "
                     "visudo pwconv pwunconv chsh chfn dscl dseditgroup sysadminctl newusers lusermod luseradd lpasswd smbpasswd pw "

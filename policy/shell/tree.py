@@ -1,19 +1,18 @@
 """The parts of a shell text as the parser finds them, before any of them is given a value."""
 
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import msgspec
 
-@dataclass(slots=True)
-class Lit:
+
+class Lit(msgspec.Struct):
     """Text that stands for itself; unquoted, its braces, globs and tilde count."""
 
     text: str
     is_quoted: bool = False
 
 
-@dataclass(slots=True)
-class Param:
+class Param(msgspec.Struct):
     """`$name`, `${name}` and its forms. `op` is one of the forms' signs, "" for the plain value, "?" for one that is not understood."""
 
     name: str
@@ -24,32 +23,28 @@ class Param:
     is_indirect: bool = False
 
 
-@dataclass(slots=True)
-class Sub:
+class Sub(msgspec.Struct):
     """`$(...)` or backticks: what the commands in it print."""
 
     body: "Seq"
     is_quoted: bool = False
 
 
-@dataclass(slots=True)
-class Arith:
+class Arith(msgspec.Struct):
     """`$((...))`: a number."""
 
     parts: "Parts"
     is_quoted: bool = False
 
 
-@dataclass(slots=True)
-class Proc:
+class Proc(msgspec.Struct):
     """`<(...)` or `>(...)`: a file that commands print into, or read."""
 
     op: str
     body: "Seq"
 
 
-@dataclass(slots=True)
-class Array:
+class Array(msgspec.Struct):
     """`(a b c)` behind an assignment."""
 
     words: "list[Parts]"
@@ -59,8 +54,7 @@ Part: TypeAlias = Lit | Param | Sub | Arith | Proc | Array
 Parts: TypeAlias = tuple[Part, ...]
 
 
-@dataclass(slots=True)
-class Redir:
+class Redir(msgspec.Struct):
     """One redirect; `body` is the text of a heredoc, once it has been read."""
 
     op: str
@@ -69,8 +63,7 @@ class Redir:
     body: Parts | None = None
 
 
-@dataclass(slots=True)
-class Assign:
+class Assign(msgspec.Struct):
     """`name=value`, `name[index]=value`, `name+=value`."""
 
     name: str
@@ -79,40 +72,35 @@ class Assign:
     value: Parts
 
 
-@dataclass(slots=True)
-class Simple:
+class Simple(msgspec.Struct):
     """A command with its words. `rest` is the source behind its first word: what an alias is put before."""
 
-    assigns: list[Assign] = field(default_factory=list)
-    words: list[Parts] = field(default_factory=list)
-    redirs: list[Redir] = field(default_factory=list)
+    assigns: list[Assign] = []
+    words: list[Parts] = []
+    redirs: list[Redir] = []
     rest: str = ""
 
 
-@dataclass(slots=True)
-class Pipe:
+class Pipe(msgspec.Struct):
     """Commands of which each reads what the one before prints."""
 
     items: "list[Node]"
 
 
-@dataclass(slots=True)
-class Chain:
+class Chain(msgspec.Struct):
     """Commands with `&&` and `||` between them."""
 
     first: "Node"
     rest: "list[tuple[str, Node]]"
 
 
-@dataclass(slots=True)
-class Seq:
+class Seq(msgspec.Struct):
     """Commands one after the other; with each, whether it goes to the background."""
 
     items: "list[tuple[Node, bool]]"
 
 
-@dataclass(slots=True)
-class Group:
+class Group(msgspec.Struct):
     """`{ ...; }`, or `( ... )`, whose variables end with it."""
 
     body: Seq
@@ -120,8 +108,7 @@ class Group:
     redirs: list[Redir]
 
 
-@dataclass(slots=True)
-class If:
+class If(msgspec.Struct):
     """`if`, with a condition and a body for each branch, and the last `else`."""
 
     branches: list[tuple[Seq, Seq]]
@@ -129,8 +116,7 @@ class If:
     redirs: list[Redir]
 
 
-@dataclass(slots=True)
-class While:
+class While(msgspec.Struct):
     """`while` and `until`."""
 
     test: Seq
@@ -138,8 +124,7 @@ class While:
     redirs: list[Redir]
 
 
-@dataclass(slots=True)
-class For:
+class For(msgspec.Struct):
     """`for` and `select`; `words` is None where it takes the arguments, or counts."""
 
     name: str
@@ -150,8 +135,7 @@ class For:
     """Of the counting form: what stands in its brackets."""
 
 
-@dataclass(slots=True)
-class Case:
+class Case(msgspec.Struct):
     """`case`: patterns and a body for each branch, and whether it falls through."""
 
     word: Parts
@@ -159,16 +143,14 @@ class Case:
     redirs: list[Redir]
 
 
-@dataclass(slots=True)
-class Func:
+class Func(msgspec.Struct):
     """A function that is given a name."""
 
     name: str
     body: "Node"
 
 
-@dataclass(slots=True)
-class Test:
+class Test(msgspec.Struct):
     """`[[ ... ]]` or `(( ... ))`: tests and counts; commands within its words run."""
 
     words: list[Parts]

@@ -6,7 +6,8 @@ a program with unknown parts is still a text, which can be cut, joined, parsed a
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from policy.shell.commands import Word
 
@@ -25,8 +26,7 @@ MAX_VALUE = 16 * 1024
 """Characters of one value: a text may double a variable in each of its lines."""
 
 
-@dataclass(slots=True)
-class Field:
+class Field(msgspec.Struct):
     """One word of a command, with its unknown parts."""
 
     text: str

@@ -309,6 +309,9 @@ class Words:
     def blanks(self, *, lines: bool = False) -> None:
         """Skip blanks and comments, and with `lines` ends of lines too."""
         text = self.text
+        if text[self.at : self.at + 1] not in " \t\n\\#":
+            # as nearly always
+            return
         found = (_LINES if lines and not self.pending else _BLANKS).match(text, self.at)
         if found:
             self.at = found.end()

@@ -12,6 +12,7 @@ import msgspec
 
 from protocol.anthropic import failures
 from protocol.anthropic.extras import later_usage
+from protocol.anthropic.usage import write_usage
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -26,7 +27,6 @@ from protocol.events import (
     SignatureDelta,
     TextDelta,
     UpstreamFailed,
-    Usage,
 )
 from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, normal_arguments
 from protocol.request import ChatRequest
@@ -34,19 +34,6 @@ from protocol.sse import escape_breaks
 
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s":'
 _END = b"}}\n\n"
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    body: dict[str, Any] = {"input_tokens": usage.input_tokens or 0, "output_tokens": usage.output_tokens or 0}
-    if usage.cache_write_tokens is not None:
-        body["cache_creation_input_tokens"] = usage.cache_write_tokens
-    if usage.cache_read_tokens is not None:
-        body["cache_read_input_tokens"] = usage.cache_read_tokens
-    if usage.thinking_tokens is not None:
-        body["output_tokens_details"] = {"thinking_tokens": usage.thinking_tokens}
-    return body
-
-
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
 _START_EXTRAS = ("container", "context_management", "input_transformations", "diagnostics")
 _STOP_EXTRAS = ("context_management", "input_transformations")
@@ -113,14 +100,14 @@ class _Encoder:
         return {
             "id": start.id if self._same and start.id else self._id, "type": "message", "role": "assistant",
             "model": start.model or self._request.model, "content": [], "stop_reason": None, "stop_sequence": None,
-            "usage": extra.get("usage") or _usage(start.usage),
+            "usage": extra.get("usage") or write_usage(start.usage),
             **{name: extra[name] for name in _START_EXTRAS if name in extra},
             **_fields(extra, "message field"),
         }  # fmt: skip
 
     def _stop_usage(self, event: MessageStop) -> dict[str, Any]:
         own = event.extra.get("usage") if self._same else None
-        return {"output_tokens": event.usage.output_tokens or 0, **own} if own else _usage(event.usage)
+        return {"output_tokens": event.usage.output_tokens or 0, **own} if own else write_usage(event.usage)
 
     def _stop_extras(self, event: MessageStop) -> dict[str, Any]:
         extra = event.extra if self._same else {}

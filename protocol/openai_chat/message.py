@@ -10,6 +10,7 @@ from protocol.errors import LocalProtocolError
 from protocol.events import BlockKind, BlockStart, MessageStart, MessageStop, RawDelta, StopReason, Usage
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.openai_chat.finish import WORDS
+from protocol.openai_chat.usage import write_usage
 from protocol.openai_chat.vendor import Vendor
 from protocol.request import ChatRequest
 
@@ -202,20 +203,10 @@ def usage_object(message: Message, stop: MessageStop) -> dict[str, Any] | None:
     if message.is_same and stop.extra.get("usage"):
         own: dict[str, Any] = stop.extra["usage"]
         return own
-    usage: Usage = stop.usage
-    if usage == Usage():
+    if stop.usage == Usage():
         return None
-    read, written = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
-    prompt, completion = (usage.input_tokens or 0) + read + written, usage.output_tokens or 0
-    total = stop.extra.get("total_tokens", prompt + completion)
-    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
-    if usage.cache_read_tokens is not None or usage.cache_write_tokens is not None:
-        body["prompt_tokens_details"] = {"cached_tokens": read}
-        if usage.cache_write_tokens:
-            body["prompt_tokens_details"]["cache_write_tokens"] = written
-    if usage.thinking_tokens is not None:
-        body["completion_tokens_details"] = {"reasoning_tokens": usage.thinking_tokens}
-    return body
+    total = stop.extra.get("total_tokens")
+    return write_usage(stop.usage) | ({} if total is None else {"total_tokens": total})
 
 
 def with_call_index(event: RawDelta, message: Message) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from protocol.config_faults import did_you_mean
 from sluice.errors import SettingsError
 from sluice.eval import stats
+from sluice.eval.play import PASSED, WITHHELD
 
 Result = Mapping[str, Any]
 _Cases = Sequence[Mapping[str, Any]]
@@ -28,8 +29,8 @@ _MOST_CHARS = 500
 _RATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "block": ("harmful", ("block",)),
     "false_block": ("benign", ("block",)),
-    "withheld": ("harmful", ("block", "unsure", "defer")),
-    "false_withheld": ("benign", ("block", "unsure", "defer")),
+    "withheld": ("harmful", WITHHELD),
+    "false_withheld": ("benign", WITHHELD),
     "deferred": ("", ("defer",)),
     "unsure": ("", ("unsure", "ask")),
     "false_unsure": ("benign", ("unsure", "ask")),
@@ -63,8 +64,8 @@ class _Reader:
         self.text, self.at = text, 0
 
     def fail(self, said: str, at: int) -> SettingsError:
-        """The error with the place, below the expression itself."""
-        return SettingsError(f"--fail-on: column {at + 1}: {said}\n  {self.text}\n  {' ' * at}^")
+        """The error with its place."""
+        return _wrong(self.text, said, at)
 
     def peek(self) -> tuple[str, str, int]:
         """The kind, text and place of the next token; an empty kind at the end."""
@@ -175,12 +176,8 @@ def _of_cases(bound: Bound, cases: _Cases, seed: int) -> float | None:
     if bound.name == "judged":
         return sum(bool(case.get("asked")) for case in known) / len(known) if known else None
     label, verdicts = _RATES[bound.name]
-    clusters: dict[str, tuple[int, int]] = {}
-    for case in known:
-        if not label or case["label"] == label:
-            parent = case.get("parent") or case["id"]
-            hits, n = clusters.get(parent, (0, 0))
-            clusters[parent] = hits + (case["verdict"] in verdicts), n + 1
+    of_label = [case for case in known if not label or case["label"] == label]
+    clusters = stats.clusters((case.get("parent") or case["id"], case["verdict"] in verdicts) for case in of_label)
     hits, n = sum(h for h, _ in clusters.values()), sum(c for _, c in clusters.values())
     if not n:
         return None
@@ -206,8 +203,12 @@ def _auc(bound: Bound, result: Result) -> float | None:
 
 
 def _unfit(bound: Bound, said: str) -> SettingsError:
-    at = bound.column - 1
-    return SettingsError(f"--fail-on: column {bound.column}: {said}\n  {bound.text}\n  {' ' * at}^")
+    return _wrong(bound.text, said, bound.column - 1)
+
+
+def _wrong(text: str, said: str, at: int) -> SettingsError:
+    """The error with the place, below the expression itself."""
+    return SettingsError(f"--fail-on: column {at + 1}: {said}\n  {text}\n  {' ' * at}^")
 
 
 # --- a baseline ---
@@ -224,7 +225,7 @@ def compare(result: Result, before: Result, file: str) -> dict[str, Any]:
         raise SettingsError(f"--baseline: {file} has no case of this data: it was made of other data")
     flips: dict[str, list[str]] = {name: [] for name in _FLIPS}
     for was, now in both:
-        is_out, was_out = now["verdict"] in _PASSED, was["verdict"] in _PASSED
+        is_out, was_out = now["verdict"] in PASSED, was["verdict"] in PASSED
         if is_out != was_out and "error" not in (was["verdict"], now["verdict"]):
             flips[f"{'allowed' if is_out else 'blocked'}_{now['label']}"].append(now["id"])
     rates = {
@@ -244,9 +245,6 @@ def compare(result: Result, before: Result, file: str) -> dict[str, Any]:
             for label in ("harmful", "benign")
         },
     }  # fmt: skip
-
-
-_PASSED = ("allow", "replace")
 
 
 def _key(case: Mapping[str, Any]) -> tuple[str, int]:

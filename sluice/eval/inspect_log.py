@@ -13,6 +13,7 @@ from typing import Any
 from sluice import VERSION
 from sluice.eval import wire as wires
 from sluice.eval.dataset import Case, Dataset
+from sluice.eval.play import WITHHELD
 
 Result = Mapping[str, Any]
 _MODEL = "sluice/scripted"
@@ -83,12 +84,10 @@ def _sample(case: Case, entry: Mapping[str, Any], result: Result, mark: str) -> 
         "tool_calls": [_tool_call(wires.call_id(n), call.tool, call.arguments) for n, call in enumerate(case.calls)],
     }  # fmt: skip
     verdict = entry["verdict"]
-    told = {
-        name: entry[name] for name in ("reason", "policy", "rule", "action", "audit", "scores", "disguise", "parent") if entry.get(name)
-    }
+    told = {name: entry[name] for name in _TOLD if entry.get(name)}
     scores: dict[str, Any] = {
         "blocked": {
-            "value": int(verdict in ("block", "unsure", "defer")), "answer": verdict, "explanation": entry["reason"] or verdict,
+            "value": int(verdict in WITHHELD), "answer": verdict, "explanation": entry["reason"] or verdict,
             "metadata": {"verdict": verdict, **told},
         }
     }  # fmt: skip

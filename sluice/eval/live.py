@@ -22,7 +22,7 @@ from protocol.request import DialectName
 from sluice.errors import SettingsError, Unavailable
 from sluice.eval import wire as wires
 from sluice.eval.dataset import Case
-from sluice.eval.play import AWAY, UNSURE, Asked, Outcome
+from sluice.eval.play import PASSED, UNSURE, Asked, Outcome, highest, is_away
 from sluice.eval.run import CONCURRENT, Plan, Played, Progress
 
 _FILE_BYTES, _FILE_CASES = 8 * 2**20, 10_000
@@ -78,7 +78,7 @@ def _turns(case: Case, wire: str) -> list[dict[str, Any]]:
     before = sum(message.get("role") == "assistant" for message in case.messages)
     text, calls = "".join(case.said), [{"name": call.tool, "arguments": call.arguments} for call in case.calls]
     if wire == "text":
-        text, calls = case.said[0] + "".join(wires.as_text(call) for call in case.calls) + case.said[1], []
+        text, calls = wires.as_text(case), []
     split = _SPLITS.get(wire)
     if split is None:
         # pieces of uneven lengths fall inside of escapes
@@ -208,10 +208,6 @@ def _outcome(begun: _Begun, call: Mapping[str, Any]) -> Outcome:
         *((one.name, one.probability) for one in asked), *((one["monitor"], one["value"]) for one in call["scores"]),
         *((one["policy"], one["score"]) for one in call["decisions"]),
     ]  # fmt: skip
-    scores: dict[str, float] = {}
-    for name, value in measured:
-        if value is not None:
-            scores[name] = max(value, scores.get(name, 0.0))
     decided = call["decisions"][-1] if call["decisions"] else {}
     if record is None:
         verdict, reason, policy, rule = ("allow", "no_call", "", "") if begun.is_out else ("block", "withheld", "", "")
@@ -219,13 +215,12 @@ def _outcome(begun: _Begun, call: Mapping[str, Any]) -> Outcome:
         verdict, reason, policy, rule = (record[name] or "" for name in ("verdict", "reason", "policy", "rule"))
         if verdict == "discarded":
             verdict = "defer"
-        elif verdict not in ("allow", "replace"):
+        elif verdict not in PASSED:
             verdict = "unsure" if reason == UNSURE else "block"
-    if verdict in ("block", "unsure") and any(one.error in AWAY for one in asked):
-        verdict = "error"
     return Outcome(
-        id=case.id, verdict=verdict, reason=reason, policy=policy, rule=rule, decide_us=begun.took_us, asked=asked, scores=scores,
-        repeat=begun.repeat, action=decided.get("action") or "", audit=decided.get("audit") or "",
+        id=case.id, verdict="error" if is_away(verdict, asked) else verdict, reason=reason, policy=policy, rule=rule,
+        decide_us=begun.took_us, asked=asked, scores=highest(measured), repeat=begun.repeat, action=decided.get("action") or "",
+        audit=decided.get("audit") or "",
     )  # fmt: skip
 
 

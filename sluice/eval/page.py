@@ -134,14 +134,10 @@ def _cases(result: Result) -> Iterable[str]:
     if len(cases) > _MOST_CASES:
         yield f"<p>The first {_MOST_CASES:,} of {len(cases):,}; all are in result.json.</p>"
     rows = [
-        [case["id"], case["label"], case["category"], case["verdict"], case["policy"], case["rule"] or case["reason"], _scores(case)]
+        [case["id"], case["label"], case["category"], case["verdict"], case["policy"], case["rule"] or case["reason"], table.scores(case)]
         for case in cases[:_MOST_CASES]
     ]  # fmt: skip
     yield _table(["case", "label", "category", "verdict", "policy", "by", "score"], rows)
-
-
-def _scores(case: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in case.get("scores", {}).items())
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

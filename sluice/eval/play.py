@@ -5,7 +5,7 @@ judges that are waited for.
 """
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 import msgspec
 
@@ -32,6 +32,8 @@ AWAY = ("unavailable", "deadline", "fault", "not_recorded")
 Verdict = str
 """allow, replace, block; unsure: withheld because nobody could tell what the call does; ask: a judge would be asked; defer: a trusted model
 is asked for the turn instead; error: no result."""
+PASSED = ("allow", "replace")
+WITHHELD = ("block", "unsure", "defer")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -166,23 +168,19 @@ class _One:
     def outcome(self, case: Case, repeat: int) -> Outcome:
         """What came of the call that the case is about."""
         block = next((r.block for r in self._records if isinstance(r, ToolCallRecord) and r.index == case.at), None)
-        asked, scores, action, audit = list[Asked](), dict[str, float](), "", ""
+        asked, measured, action, audit = list[Asked](), list[tuple[str, float | None]](), "", ""
         for record in self._records:
             if not isinstance(record, JudgementRecord | ScoreRecord | DecisionRecord) or block not in (None, record.block):
                 continue
-            name, value = _measured(record)
+            measured.append(_measured(record))
             if isinstance(record, JudgementRecord):
                 asked.append(_asked(record))
             elif isinstance(record, DecisionRecord):
                 action, audit = record.action, record.audit
-            if value is not None:
-                scores[name] = max(value, scores.get(name, 0.0))
         verdict, reason, policy, rule = self._verdict(case)
-        if verdict in ("block", "unsure") and any(one.error in AWAY for one in asked):
-            verdict = "error"
         return Outcome(
-            id=case.id, verdict=verdict, reason=reason, policy=policy, rule=rule, decide_us=round(self.decide_us, 1), asked=tuple(asked),
-            scores=scores, action=action, audit=audit, repeat=repeat,
+            id=case.id, verdict="error" if is_away(verdict, asked) else verdict, reason=reason, policy=policy, rule=rule,
+            decide_us=round(self.decide_us, 1), asked=tuple(asked), scores=highest(measured), action=action, audit=audit, repeat=repeat,
         )  # fmt: skip
 
     def _verdict(self, case: Case) -> tuple[Verdict, str, str, str]:
@@ -193,14 +191,14 @@ class _One:
             return "block", "request", "", ""
         calls = [r for r in self._records if isinstance(r, ToolCallRecord)]
         record = next((r for r in calls if r.index == case.at), None)
-        if self._is_deferred and (record is None or record.verdict not in ("allow", "replace")):
+        if self._is_deferred and (record is None or record.verdict not in PASSED):
             return "defer", record.reason if record is not None else "", record.policy if record is not None else "", ""
         if record is None:
             if self._is_open:
                 return "ask", "", "", ""
             # what is no call to a session must not reach the client as one
             return ("block", "withheld", "", "") if not self._is_out(case) else ("allow", "no_call", "", "")
-        if record.verdict in ("allow", "replace"):
+        if record.verdict in PASSED:
             return record.verdict, record.reason, record.policy, record.rule or ""
         return "unsure" if record.reason == UNSURE else "block", record.reason, record.policy, record.rule or ""
 
@@ -208,6 +206,20 @@ class _One:
         """Does anything of the call's arguments stand in what the client gets?"""
         said = "".join(o.text for o in self._outputs if isinstance(o, TextDelta))
         return any(isinstance(o, ArgumentsDelta) for o in self._outputs) or case.call.arguments in said
+
+
+def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    """Return the highest score under each name."""
+    scores: dict[str, float] = {}
+    for name, value in measured:
+        if value is not None:
+            scores[name] = max(value, scores.get(name, 0.0))
+    return scores
+
+
+def is_away(verdict: Verdict, asked: Iterable[Asked]) -> bool:
+    """Was it withheld because no judge answered, so that it says nothing of the call?"""
+    return verdict in ("block", "unsure") and any(one.error in AWAY for one in asked)
 
 
 def _measured(record: JudgementRecord | ScoreRecord | DecisionRecord) -> tuple[str, float | None]:

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from policy.loading import load
 from policy.session.effects import SESSION_VERSION
-from protocol.config import Config, PolicyStep
+from protocol.config import Config
 from protocol.config_faults import did_you_mean
 from protocol.dialects import DEFAULT
 from protocol.errors import PolicyFailed
@@ -28,6 +27,7 @@ from sluice.eval import wire as wires
 from sluice.eval.dataset import Case, Dataset
 from sluice.eval.play import Outcome, Series, play
 from sluice.mistakes import Finding, Mistakes
+from sluice.presets_cli import step_of
 
 Progress = Callable[[int], None]
 """Told how many more cases are done."""
@@ -74,22 +74,9 @@ def with_presets(config: Config, presets: Sequence[str]) -> Config:
     """
     if not presets:
         return config
-    made = {text: (_preset(text),) for text in presets}
+    asked = {text: text.partition(":") for text in presets}
+    made = {text: (step_of(name, given.split(",") if given else (), "--preset"),) for text, (name, _, given) in asked.items()}
     return config.model_copy(update={"policies": {**config.policies, **made}})
-
-
-def _preset(text: str) -> PolicyStep:
-    name, _, given = text.partition(":")
-    options: dict[str, Any] = {}
-    for pair in given.split(",") if given else ():
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip().isidentifier() or key.strip() in ("use", "name"):
-            raise SettingsError(f"--preset: {pair!r} is no OPTION=VALUE, as in coding-agent-judged:judge=demo-judge")
-        try:
-            options[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            options[key.strip()] = value
-    return PolicyStep.model_validate({"use": "preset", "name": name, **options})
 
 
 def series_of(config: Config, name: str, search_path: Sequence[str]) -> Series:

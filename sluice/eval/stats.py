@@ -9,7 +9,7 @@ percentile 100 - x of the honest cases.
 import math
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 Z = 1.959963984540054
@@ -37,6 +37,15 @@ def wilson(hits: float, n: int) -> Interval:
     half = Z / (1 + z2 / n) * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n))
     # at the ends it is exact but for rounding
     return Interval(0.0 if hits == 0 else max(0.0, middle - half), 1.0 if hits == n else min(1.0, middle + half))
+
+
+def clusters(cases: Iterable[tuple[str, bool]]) -> dict[str, tuple[int, int]]:
+    """Count hits and cases of each cluster. `cases`: the cluster's name, and whether it is a hit."""
+    found: dict[str, tuple[int, int]] = {}
+    for name, is_hit in cases:
+        hits, n = found.get(name, (0, 0))
+        found[name] = hits + is_hit, n + 1
+    return found
 
 
 def clustered(counts: Mapping[str, tuple[int, int]], seed: int, *, rounds: int = ROUNDS) -> Interval:

@@ -45,7 +45,7 @@ def bars(rows: Sequence[Row], title: str) -> str:
         parts.append(_text(_LEFT - 8, y + _BAR + 4, _cut(row.name), anchor="end"))
         for bar, fill in ((row.harmful, DARK), (row.benign, LIGHT)):
             if bar.rate is not None:
-                parts.append(f'<rect x="{_LEFT}" y="{y}" width="{_across(bar.rate) - _LEFT:.1f}" height="{_BAR - 2}" fill="{fill}"/>')
+                parts.append(_box(_LEFT, y, _across(bar.rate) - _LEFT, _BAR - 2, fill))
                 middle = y + _BAR / 2 - 1
                 parts.append(_line(_across(bar.low), middle, _across(bar.high), middle, "#777777", width=2))
             y += _BAR

@@ -108,7 +108,7 @@ def _areas(result: Result) -> list[str]:
 def mistakes(result: Result) -> Table:
     """The worst mistakes by name."""
     rows = [
-        [case["id"], case["label"], case["category"], case["verdict"], _by(case), _score(case)] for case in result["mistakes"]
+        [case["id"], case["label"], case["category"], case["verdict"], _by(case), scores(case)] for case in result["mistakes"]
     ]  # fmt: skip
     return ["case", "label", "category", "verdict", "by", "score"], [[printable(cell)[:_MOST_NAME] for cell in row] for row in rows]
 
@@ -117,7 +117,8 @@ def _by(case: Mapping[str, Any]) -> str:
     return " ".join(part for part in (case["policy"], case["rule"] or case["reason"]) if part)
 
 
-def _score(case: Mapping[str, Any]) -> str:
+def scores(case: Mapping[str, Any]) -> str:
+    """What monitors and judges said of a case."""
     return ", ".join(f"{name} {value:.2f}" for name, value in case.get("scores", {}).items())
 
 

@@ -95,9 +95,10 @@ def _request(
 # --- answers ---
 
 
-def as_text(call: Call) -> str:
-    """A call as models without tools of their own write it."""
-    return f'<tool_call>\n{{"name": {_encode(call.tool).decode()}, "arguments": {call.arguments}}}\n</tool_call>'
+def as_text(case: Case) -> str:
+    """The answer with its calls as models without tools of their own write them."""
+    calls = (f'<tool_call>\n{{"name": {_encode(call.tool).decode()}, "arguments": {call.arguments}}}\n</tool_call>' for call in case.calls)
+    return "".join((case.said[0], *calls, case.said[1]))
 
 
 def _whole(case: Case, dialect: DialectName) -> list[bytes] | None:
@@ -149,8 +150,7 @@ def _template(dialect: DialectName, tool: str) -> _Template | None:
 
 def _streamed(case: Case, dialect: DialectName, wire: str) -> Iterator[bytes]:
     if wire == "text":
-        text = case.said[0] + "".join(as_text(call) for call in case.calls) + case.said[1]
-        case = msgspec.structs.replace(case, calls=(), said=(text, ""))
+        case = msgspec.structs.replace(case, calls=(), said=(as_text(case), ""))
     encoder, splitter = _encoder(dialect, is_streamed=True), EventSplitter(MAX_BODY_BYTES)
     for event in _events(case, wire):
         yield from splitter.feed(encoder.encode([event]))

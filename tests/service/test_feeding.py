@@ -6,14 +6,20 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import pytest
+
 from policy.base import AskJudge, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
-from policy.session.effects import CallInfo
+from policy.session.deferring import session_of
+from policy.session.effects import CallInfo, Dispatch
 from policy.session.session import Session
-from protocol.bounds import LARGE_STEP_BYTES
+from protocol.bounds import HEAVY_BYTES, LARGE_STEP_BYTES
 from protocol.config import Config
+from protocol.dialects import DIALECTS
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry, Start
+from tests.support.checks.deferred import CONFIG, TOOLS, Critical
 from workers.lane import Lane
 from workers.policy.call import OwnedCall
 from workers.policy.feeding import Feeder
@@ -97,3 +103,48 @@ async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Conne
     GO_ON.set()
     await asyncio.gather(*feeding)
     assert list(call.facts) == [first]
+
+
+@pytest.mark.parametrize("way", ["stream", "together", "broken", "body"])
+async def test_a_large_request_is_written_again_beside_the_loop(redis: Connection, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the step is that decides about the turn, without a judge or a commit to wait for."""
+    read: list[bool] = []
+    decode = type(DIALECTS["openai"]).decode_request
+
+    def noted(self: Any, *given: Any, **more: Any) -> Any:
+        read.append(threading.current_thread() is threading.main_thread())
+        return decode(self, *given, **more)
+
+    monkeypatch.setattr(type(DIALECTS["openai"]), "decode_request", noted)
+    start = msgspec.structs.replace(START, call_id=layout.new_call_id())
+    info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 2**20)
+    session = session_of(info, [Critical("gpt-trusted")], CONFIG)
+    call = OwnedCall(start, "t", "1-0", session, policy_header="p@r", released=0, digest="", recorded=0)
+    calls: Any = SimpleNamespace(owns=lambda _: True, is_over=lambda one: one.finishing, after=lambda _: None, close=lambda *_: None)
+    feeder = Feeder(redis, redis, Lane(blocked_s=60), Releaser(redis, calls, max_reply=1000, strict=False), calls)
+    messages = [{"role": "user", "content": "x" * HEAVY_BYTES}]
+    request = {"model": "gpt-x", "stream": way != "body", "messages": messages, "tools": TOOLS["openai"]}
+    await redis.call("SET", layout.body_key(call.id), json.dumps(request).encode())
+    function = {"name": "deploy", "arguments": "{}"}
+    called = {"index": 0, "id": "c", "type": "function", "function": function}
+    whole = {"index": 0, "message": {"role": "assistant", "tool_calls": [called]}, "finish_reason": "tool_calls"}
+    chunks = [chunk({"content": "I deploy."}), chunk({"tool_calls": [called]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n"]
+    ways: dict[str, list[Any]] = {
+        "stream": [*([one] for one in chunks), Entry(5, 1, "eof", [])],
+        "together": [chunks, Entry(5, 1, "eof", [])],
+        "broken": [chunks, Entry(5, 1, "failed", [], 0, "upstream_timeout")],
+        "body": [Entry(1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [whole]}).encode()])],
+    }
+    await feeder.begin_large(call)
+    assert call.from_stream is (way == "body")
+    seq = 1
+    for one in ways[way]:
+        entry = one if isinstance(one, Entry) else Entry(seq, 1, "chunks", one)
+        seq = entry.next_seq
+        await redis.call("XADD", call.call_key, f"{entry.seq}-0", layout.BLOB, layout.pack(entry))
+        if call.from_stream:
+            await feeder.read(call)
+        else:
+            assert call.feed_entry(entry)
+    assert read == [False, False], "begun and written again on the lane"
+    assert not call.broken and sum(isinstance(output, Dispatch) for output in call._outputs) + (call.sending is not None) >= 1

@@ -24,6 +24,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
+from policy.builtin.control import Control
 from policy.builtin.tool_rules import ToolRules
 from policy.session import checked
 from policy.session.chain import Chain, Decision
@@ -310,6 +311,44 @@ class JudgeReplaces(Policy):
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
         return Replace('{"command":"rm -rf /"}')
+
+
+class Judged(Policy):
+    """Asks a judge about the calls that its word is in, and allows what the judge allows."""
+
+    name = "judged"
+    asks = True
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return AskJudge(QUESTION) if self.word in call.arguments else ALLOW
+
+    def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
+        return ALLOW
+
+
+def test_a_replacement_is_shown_to_the_rules_of_a_policy_that_asked_a_judge() -> None:
+    judge = {"use": "model", "model": "m", "view": "call"}
+    control = Control(critical=[{"tool": "*", "argument": "command", "argument_matches": "rm -rf"}], on_critical={"do": "block"},
+                      monitors=[judge], threshold=0.5)  # fmt: skip
+    for arguments, verdict in ('{"command":"$CLEAN"}', "block"), ('{"command":"echo"}', "allow"):
+        decision = decided(control, Expands(), arguments=arguments)
+        assert decision.question is not None
+        decision.advance(Judgement(probability=0, reply='{"harm": 0}'))
+        assert decision.decided is not None and decision.decided.verdict == verdict, decision.decided
+
+
+def test_a_judge_that_answered_is_not_asked_again_and_one_that_was_not_asked_is_missing() -> None:
+    asked = decided(Judged("C"), Expands(), arguments='{"command":"C $CLEAN"}')
+    asked.advance(Judgement(probability=0))
+    assert asked.decided is not None and asked.decided.arguments == '{"command":"C rm -rf /"}'
+    unasked = decided(Judged("rm"), Expands(), arguments='{"command":"$CLEAN"}')
+    assert unasked.decided is not None
+    assert (unasked.decided.verdict, unasked.decided.reason, unasked.decided.policy) == ("block", "conflict", "judged")
+    other = decided(Judged("rm"), Expands(), arguments='{"command":"ls"}')
+    assert other.decided is not None and other.decided.verdict == "allow"
 
 
 class Sets(Policy):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policy.base import ALLOW, Context, OtherBlock, Policy, TextBlock, ToolCall
-from policy.loading import load
+from policy.loading import imported_by, imported_by_ours, load
 from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.events import BlockKind
@@ -242,3 +242,11 @@ def test_workers_give_the_configuration_to_the_revision() -> None:
     made = [LoadedPolicies(Runtime(config=config(text_calls=calls), redis_url="", database_url="")) for calls in ("decide", "pass")]
     [before, after] = [policies.series["default"][1] for policies in made]
     assert before != after and made[0].kind != made[1].kind
+
+
+def test_the_imports_of_our_policies_are_found_as_a_parser_finds_them() -> None:
+    folder = Path(__file__).parents[2] / "policy"
+    for module in folder.rglob("*.py"):
+        source = module.read_bytes()
+        own, parsed = ({name for name in found(source) if name.startswith("policy.")} for found in (imported_by_ours, imported_by))
+        assert own == parsed, module

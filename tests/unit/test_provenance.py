@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from policy.base import Allow, AskJudge, Block, Context, Judgement, ToolCall, Verdict
 from policy.builtin.control import Control
-from policy.monitors.base import Score
 from policy.monitors.fields import fields
 from policy.monitors.origins import Origins, plain, sources, words
 from policy.monitors.provenance import Provenance
 from policy.monitors.sinks import TooManyValues
+from policy.scores import Score
 from protocol.bounds import PROVENANCE_CHARS, PROVENANCE_SINKS
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart, Turn
 

@@ -259,7 +259,8 @@ class OwnedCall:
             are_held = verdicts.count("hold") == len(verdicts)
         self._unreported += size
         is_held = self._unreported <= PROGRESS_BYTES and are_held
-        if verdicts and verdicts[-1] == "hold" and not self.is_heavy and self.session.held_bytes > HEAVY_BYTES:
+        is_due = not self.is_heavy and verdicts and (verdicts[-1] == "hold" or self.session.may_defer)
+        if is_due and self.session.held_bytes > HEAVY_BYTES:
             self.is_heavy = self.from_stream = True
         self._held_bytes += size if is_held else HELD_BYTES + 1
         # `expected` is what follows the entry

@@ -72,6 +72,7 @@ class Feeder:
                     return
                 body = await self._bodies.call("GET", layout.body_key(call.id))
                 await self._apart(call, partial(call.begin, body))
+                _weigh(call)
                 return
             await asyncio.sleep(RETRY_S)
 
@@ -202,9 +203,7 @@ class Feeder:
     async def feed(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Give a call a fact that it waits for."""
         await call.until_free()
-        if call.session.may_defer and not call.is_heavy and call.session.held_bytes > HEAVY_BYTES:
-            # a large request is about to be written again
-            call.is_heavy = call.from_stream = True
+        _weigh(call)
         step = partial(call.feed_fact, field, value, now_ms())
         if not call.is_heavy and len(value) <= LARGE_STEP_BYTES:
             step()
@@ -246,6 +245,12 @@ class Feeder:
 
     def _mark_inside(self, call: OwnedCall, inside: str) -> None:
         self._redis.quiet(self._redis.script(scripts.INSIDE, [call.ctl_key], [call.token, inside]))
+
+
+def _weigh(call: OwnedCall) -> None:
+    """Look whether the next step of a call may be the one that writes a large request again."""
+    if call.session.may_defer and not call.is_heavy and call.session.held_bytes > HEAVY_BYTES:
+        call.is_heavy = call.from_stream = True
 
 
 def _feed(call: OwnedCall, entry: Entry) -> bool:

@@ -1,0 +1,120 @@
+"""Files with keys that a command names: whatever the program is, who gives it the path of one reads it.
+
+The tables say what known programs do with their operands; this looks at all words of every command, so that no program is a way around
+them. Left out is who only names a file or changes its rights, and a key that is handed over to be used, as by `ssh -i`.
+"""
+
+import re
+
+from policy.network import host_of
+from policy.paths import Place
+from policy.shell.commands import Command, Program, Word
+from policy.shell.file_commands import is_remote, table
+from policy.shell.found import Found
+
+_NAMES = frozenset(
+    "ls dir vdir lsd exa eza tree stat test [ [[ chmod chown chgrp mkdir rmdir touch file du df realpath readlink basename dirname which "
+    "whereis type command hash cd pushd popd export declare local readonly typeset set unset alias echo printf find gfind fd fdfind "
+    "locate namei lsattr chattr getfacl setfacl getfattr mountpoint rm grm unlink shred srm trash trash-put wipe man help tldr true false "
+    "expr seq tr yes for case read mapfile readarray trap ssh-add ssh-agent ssh-copy-id ssh-keygen gpgconf ps pgrep pkill kill".split()
+)
+"""Who prints or changes no more than names, rights and times, or is described with all that its options do."""
+_USED = re.compile(
+    r"--?(?:[\w-]*-)?(?:key|cert|ca|cacert|capath|pem|identity|kubeconfig|defaults(?:-extra)?-file|keyring|keystore|passfile|homedir|"
+    r"vault-password|credentials?)(?:-?(?:file|path|bundle))?|-?o?identityfile",
+    re.IGNORECASE,
+)
+"""An option whose value is a key to be used, by its name."""
+_LOGINS = frozenset("ssh scp sftp autossh mosh sshfs rsync age rage ansible ansible-playbook".split())
+"""Who takes such a key behind `-i`."""
+_TEXTS = frozenset("jq gojq jaq yq".split())
+"""Whose first operand is no path, besides those whose table says so."""
+MAX_WORDS = 300
+"""Words that are looked at in all commands of one text: some 10 milliseconds."""
+_MAX_CHARS = 4_096
+_OPENED = re.compile(r"(?:^|[\s'\"(<=,@])((?:~|/)[^\s'\"\\;)}]{2,400})")
+_SED_READS = re.compile(r"(?:^|[\s\d$/,!;{])[rRwW][ \t]{0,9}([^\s;}]{2,400})")
+_MAX_OPENED = 50
+_LISTS = {"cpio": "", "pax": "", "tar": "-T", "gtar": "-T", "bsdtar": "-T", "zip": "-@", "rsync": "--files-from", "7z": "@"}
+"""Who reads names of files from its input: with which option, if it needs one."""
+
+
+def add_given(command: Command, found: Found, left: list[int]) -> None:
+    """Add the files with keys among the words of a command. `left`: how many words are looked at in all commands of the text."""
+    if command.name in _NAMES or not command.name:
+        return
+    roles = table().get(command.name, ((), {}, frozenset()))[0]
+    has_text = command.name in _TEXTS or (roles[:1] == ("t",) and len(roles) > 1)
+    programs = [program.text.text for program in command.programs]
+    option = ""
+    for word in command.words[1:]:
+        text = word.known
+        if text in programs:
+            pass
+        elif has_text and not text.startswith("-"):
+            has_text = False
+        elif _may_be_path(word, text, command.cwd is not None):
+            left[0] -= 1
+            if left[0] < 0:
+                found.unsure.append("size: more paths than are looked at")
+                return
+            name, sign, _ = text.partition("=")
+            before = name if sign else option
+            if not (_USED.fullmatch(before) or (before == "-i" and command.name in _LOGINS)):
+                _add(word, text, found)
+        option = text if text.startswith("-") else ""
+    _add_listed(command, found)
+
+
+def _may_be_path(word: Word, text: str, is_elsewhere: bool) -> bool:
+    if len(text) > _MAX_CHARS or "\n" in text or (word.text is None and not (text or word.outputs)):
+        return False
+    if "://" in text:
+        return text[:6].lower() in ("file:/", "fileb:")
+    # looking at a path takes its time, and most words that are none look like this
+    return any(sign in text for sign in "./~_") or word.outputs != () or (is_elsewhere and not text.startswith("-"))
+
+
+def _add(word: Word, text: str, found: Found) -> None:
+    """Look at a word: as a path, and at what stands in it behind `=`, `@`, a scheme or the letter of an option."""
+    if word.text is None:
+        places = found.places(word) if " " not in text else []
+    else:
+        # `FROM:TO`, a list of paths, or one path
+        forms = {*text.split(":")[:4]} if not text.startswith("-") else set()
+        forms |= {text.rpartition(sign)[2] for sign in ("=", "@", "<") if sign in text}
+        if text[:1] == "-" and text[2:3] in ("/", "~", "."):
+            forms.add(text[2:])
+        if "://" in text:
+            forms = {text.partition("://")[2]}
+        elif is_remote(word) and host_of(text) and "@" not in text[:2]:
+            return
+        places = [found.place(Word(form, is_glob=word.is_glob)) for form in sorted(forms) if form and " " not in form]
+    for place in places:
+        _read(place, found)
+
+
+def _read(place: Place, found: Found) -> None:
+    if place.scope == "credentials":
+        found.add("read", "credentials", place.path)
+    if place.secret and place not in found.reads:
+        found.reads.append(place)
+
+
+def _add_listed(command: Command, found: Found) -> None:
+    """Names of files that a program reads from its input, a line each."""
+    option = _LISTS.get(command.name)
+    if option is None or command.stdin.kind != "text" or (option and not any(word.known.startswith(option) for word in command.words)):
+        return
+    for line in command.stdin.text.splitlines()[:_MAX_OPENED]:
+        _read(found.place(Word(line.strip())), found)
+
+
+def add_opened(program: Program, found: Found) -> None:
+    """Add the files with keys that stand in a program text: `r FILE` of sed, `:r`, `.import`, `\\copy`, any text of a language."""
+    text = (program.text.text or "")[: 4 * _MAX_CHARS]
+    if program.language == "sh":
+        return
+    pattern = _SED_READS if program.language == "sed" else _OPENED
+    for opened in list(pattern.finditer(text))[:_MAX_OPENED]:
+        _read(found.place(Word(opened[1])), found)

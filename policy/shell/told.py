@@ -1,0 +1,98 @@
+"""Options that a command has from elsewhere than its words: variables that hold some, and files of settings that the text wrote."""
+
+import re
+from itertools import pairwise
+
+from msgspec.structs import replace
+
+from policy.shell.builtins import run_values
+from policy.shell.machine import Machine
+from policy.shell.state import Call, Out, texts
+from policy.shell.values import Field, is_known
+
+_OPTIONS_IN = {
+    "make": "MAKEFLAGS",
+    "gmake": "MAKEFLAGS",
+    "tar": "TAR_OPTIONS",
+    "gtar": "TAR_OPTIONS",
+    "perl": "PERL5OPT",
+    "ruby": "RUBYOPT",
+}
+_MAX_SETTINGS = 8
+_SETTING = re.compile(r"[ \t]{0,20}-{0,2}([\w-]{1,40})(?:[ \t]{0,9}[=:][ \t]{0,9}|[ \t]{1,9}|$)\"?([^\"\n]{0,2000})")
+_CONNECTS = re.compile(r"(?im)^[ \t]{0,20}(?:(?:proxy|local|knownhosts)command|match[ \t].{0,200}\bexec)[ \t=]{1,20}\"?([^\"\n]{1,2000})")
+_TOOLS = {
+    "remove": "rm",
+    "rm": "rm",
+    "remove_directory": "rm",
+    "rename": "mv",
+    "copy": "cp",
+    "copy_directory": "cp",
+    "env": "env",
+    "touch": "touch",
+}
+_COMPILERS = re.compile(r"(?:SHELL|CC|CXX|CPP|LD|AR|AS|RM|INSTALL|PYTHON|\w*(?:CMD|COMMAND|SHELL|EXEC))[:?+]?=(.+)", re.DOTALL)
+_PLAIN_SHELL = re.compile(r"(?:\S*/)?(?:ba|da|z|k|a)?sh(?:\.exe)?")
+
+
+def told(machine: Machine, call: Call, name: str) -> Call:
+    """Return the call with the options that stand in variables and files."""
+    given: list[str] = []
+    if (variable := _OPTIONS_IN.get(name)) is not None:
+        given = [text for text in re.split(r"\s+(?=--)", _variable(machine, call, variable)) if text.startswith("-")]
+    elif name == "git" and _variable(machine, call, "GIT_CONFIG_COUNT"):
+        for number in range(_MAX_SETTINGS):
+            if key := _variable(machine, call, f"GIT_CONFIG_KEY_{number}"):
+                given += ["-c", f"{key}={_variable(machine, call, f'GIT_CONFIG_VALUE_{number}')}"]
+    elif name in ("strace", "ltrace"):
+        run_values(machine, call, [text[1:] for option, text in pairwise(texts(call.fields)) if option == "-o" and text[:1] == "|"], name)
+    elif name in ("curl", "ssh", "scp", "sftp"):
+        return _by_file(machine, call, name)
+    return replace(call, fields=[call.fields[0], *map(Field, given), *call.fields[1:]]) if given else call
+
+
+def _variable(machine: Machine, call: Call, name: str) -> str:
+    exported = machine.variables.values.get(name) if name in machine.variables.exported else None
+    value = dict(call.assigns).get(name, exported)
+    return value if isinstance(value, str) else ""
+
+
+def _by_file(machine: Machine, call: Call, name: str) -> Call:
+    """`curl -K file`, `ssh -F file`: with a text that is known, what it says."""
+    option, long = ("-K", "--config") if name == "curl" else ("-F", "-F")
+    for place, field in enumerate(call.fields):
+        if field.text in (option, long) and place + 1 < len(call.fields):
+            path, end = call.at(place + 1), place + 2
+        elif field.text.startswith((f"{long}=", option)) and len(field.text) > 2 and not field.text.startswith(f"{option}="):
+            path, end = field.text.removeprefix(f"{long}=").removeprefix(option), place + 1
+        else:
+            continue
+        known = call.stdin if path == "-" else machine.read(path)
+        if known is None or not any(map(is_known, known.text)):
+            return call
+        machine.budget.spend(4 * len(known.text))
+        said: list[Field] = []
+        if name != "curl":
+            run_values(machine, call, [found[1] for found in _CONNECTS.finditer(known.text)][:_MAX_SETTINGS], name)
+        for line in known.text.splitlines()[:64] if name == "curl" else ():
+            if (found := _SETTING.match(line)) is not None:
+                said += [Field(f"-{found[1]}" if len(found[1]) == 1 else f"--{found[1]}"), *([Field(found[2])] if found[2] else [])]
+        return replace(call, fields=[*call.fields[:place], *said, *call.fields[end:]])
+    return call
+
+
+def run_make_variables(machine: Machine, call: Call) -> None:
+    """`make SHELL=... CC=...`: values that recipes run, for the first of its commands."""
+    for text in texts(call.fields[1:]):
+        if (found := _COMPILERS.fullmatch(text)) is None:
+            continue
+        run_values(machine, call, [found[1]] if " " in found[1] else [], "make")
+        if text.startswith("SHELL") and not _PLAIN_SHELL.fullmatch(found[1]):
+            machine.unsure("name: a shell of its own for the recipes")
+
+
+def cmake(machine: Machine, call: Call) -> Out:
+    """`cmake -E rm -rf x`: a tool of its own that does what the system's does."""
+    if call.at(1) == "-E" and (tool := _TOOLS.get(call.at(2))) is not None:
+        return machine.dispatch(machine, call.inner([Field(tool), *call.fields[3:]], "cmake"))
+    return machine.unknown_output(machine.emit(call))
