@@ -74,6 +74,10 @@ _GUARDS = re.compile(
 """Settings of guards, and traces."""
 
 
+_TO_THE_ROOT = 3
+_FIRST_FOLDERS = frozenset("etc proc sys root boot dev usr var home bin sbin lib lib64 run opt".split())
+
+
 class Place(msgspec.Struct, frozen=True):
     """Where a path leads. `path`: without dots and variables; `wide`: many files by a glob; `secret`: holds keys, wherever it lies.
 
@@ -148,6 +152,9 @@ def _dotless(path: str) -> str:
             kept.pop()
         elif first != "/":
             above += 1
+    if above >= _TO_THE_ROOT and first == "." and kept and kept[0].casefold() in _FIRST_FOLDERS:
+        # that deep lies no project: who climbs so far and names a folder of the root means that one
+        return "/" + "/".join(kept)
     if above:
         # above a home lies the folder of all homes
         first = ".." if first == "." else "/home" if above == 1 else "/"

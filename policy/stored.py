@@ -8,6 +8,7 @@ Only the text that is written is looked at, which may be a piece of a file.
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -17,6 +18,8 @@ from policy.network import LISTED, host_scope
 MAX_CHARS = 65_536
 """Of a file that are looked at."""
 _MAX_SCRIPTS = 64
+_MAX_SOURCES = 500
+"""Addresses in one line that are looked at."""
 _SCRIPT_NAMES = re.compile(
     r"\.(?:sh|bash|zsh|ksh|command)\Z|(?:^|/)(?:\.husky/[\w-]+|\.git/hooks/[\w-]+|hooks/(?:pre|post|commit)[\w-]*|entrypoint|configure)\Z"
 )
@@ -39,18 +42,45 @@ _SCRIPT = re.compile(r'"[^"\\\n]{1,80}"\s{0,9}:\s{0,9}"((?:[^"\\]|\\.)*)"')
 _WORKFLOW = re.compile(
     r"(?:^|/)(?:\.github/(?:workflows|actions)/|\.gitlab-ci|\.circleci/|\.drone|\.travis|azure-pipelines|bitbucket-pipelines|cloudbuild)"
 )
-_RUN_LINE = re.compile(r"^([ \t]*)(?:-[ \t]+)?(?:run|script|before_script|after_script|command|bash)[ \t]*:[ \t]*(.*)$", re.MULTILINE)
+_RUN_LINE = re.compile(
+    r"^([ \t]*)(?:-[ \t]+)?(?:run|script|before_script|after_script|command|bash|sh|cmds?|"
+    r"(?:ansible\.builtin\.)?(?:shell|command|raw))[ \t]*:[ \t]*(.*)$",
+    re.MULTILINE,
+)
 _DOCKER = re.compile(r"(?:^|/|\.)(?:dockerfile|containerfile)(?:\.|\Z)", re.IGNORECASE)
 _DOCKER_LINE = re.compile(r"^[ \t]*(?:RUN|CMD|ENTRYPOINT)[ \t]+((?:[^\\\n]|\\.|\\\n)*)", re.MULTILINE | re.IGNORECASE)
 _MAKE = re.compile(r"(?:^|/)(?:gnu)?makefile\Z|\.mk\Z|(?:^|/)justfile\Z", re.IGNORECASE)
-_MAKE_LINE = re.compile(r"^\t[@-]*(.*(?:\\\n.*)*)$", re.MULTILINE)
+_MAKE_LINE = re.compile(r"^\t[@-]*((?:[^\\\n]|\\.|\\\n)*)", re.MULTILINE)
+_JUST_LINE = re.compile(r"^[ \t]{1,8}[@-]*((?:[^\\\n]|\\.|\\\n)*)", re.MULTILINE)
+_MAKE_VALUE = re.compile(r"^(?:export[ \t]+)?([A-Za-z_]\w{0,60})[ \t]*[:?+]?=[ \t]*([^\n]{0,200})$", re.MULTILINE)
+_MAKE_NAME = re.compile(r"\$\$|\$[({](?:(shell)[ \t]+)?([^(){}$\n]{1,200})[)}]|\$[@<^*?+]|\{\{[^{}\n]{1,80}\}\}")
+_OF_THE_ENVIRONMENT = frozenset("HOME USER PWD TMPDIR SHELL PATH".split())
 _PYTHON = re.compile(r"(?:^|/)(?:setup|conftest|sitecustomize|usercustomize)\.py\Z|\.pth\Z")
 _TASKS = re.compile(
-    r"(?:^|/)(?:\.vscode/(?:tasks|settings|launch)\.json|\.devcontainer[/\w.-]*\.json|\.pre-commit-config\.ya?ml|\.mcp\.json|\.claude/settings[\w.]*\.json)\Z"
+    r"(?:^|/)(?:\.vscode/(?:tasks|settings|launch)\.json|\.devcontainer[/\w.-]*\.json|\.pre-commit-config\.ya?ml|\.?mcp\.json|(?:claude_desktop_config|mcp_settings|cline_mcp_settings)\.json|\.claude/settings[\w.]*\.json)\Z"
 )
 _COMMAND_FIELD = re.compile(
     r'"?(?:command|postCreateCommand|postStartCommand|postAttachCommand|initializeCommand|onCreateCommand|entry)"?\s*:\s*"?((?:[^"\\\n]|\\.)*)"?'
 )
+_COMMAND_WITH_ARGUMENTS = re.compile(
+    r'"command"\s{0,9}:\s{0,9}"([\w./-]{1,200})"\s{0,9},\s{0,99}"args"\s{0,9}:\s{0,9}\[([^\[\]]{0,2000})\]'
+)
+_TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_YAML = re.compile(r"\.ya?ml\Z", re.IGNORECASE)
+_PLAYBOOK = (re.compile(r"(?m)^[ \t-]{0,20}(?:hosts|version):"), re.compile(r"(?m)^[ \t]{0,20}tasks:"))
+"""Of Ansible, and a Taskfile."""
+_JENKINS = re.compile(r"(?:^|/)Jenkinsfile(?:\.|\Z)|\.jenkinsfile\Z", re.IGNORECASE)
+_JENKINS_STEP = re.compile(
+    r"""\bsh\b[ \t]*(?:\([ \t]*)?(?:script:[ \t]*)?(?:'{3}|"{3}|["'])((?:[^"'\\]|\\.|["'](?!\s*(?:[)},]|\n|\Z)))+)"""
+)
+_TOX = re.compile(r"(?:^|/)tox\.ini\Z")
+_TOX_COMMANDS = re.compile(r"(?m)^commands(?:_pre|_post)?[ \t]*=[ \t]*([^\n]*(?:\n[ \t]+[^\n]+)*)")
+_TERRAFORM = re.compile(r"\.tf\Z")
+_LOCAL_COMMAND = re.compile(r'\bcommand[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"')
+_PROCFILE = re.compile(r"(?:^|/)Procfile(?:\.\w+)?\Z")
+_PROCFILE_LINE = re.compile(r"(?m)^[\w-]{1,40}:[ \t]*(\S.*)$")
+_OWN_NAME = re.compile(r"\$\{?BASH_SOURCE(?:\[0\])?\}?|(?<![\w'{ ])\$0(?!\w)|(?<=[(\" ])\$\{?0\}?(?=[)\" ])")
+_PLAIN_PATH = re.compile(r"[\w./-]{1,300}", re.ASCII)
 _MANIFESTS = re.compile(
     r"(?:^|/)(?:package(?:-lock)?\.json|\.npmrc|\.yarnrc(?:\.yml)?|pip\.conf|pip\.ini|requirements[\w.-]*\.(?:txt|in)|constraints[\w.-]*\.txt|"
     r"pyproject\.toml|setup\.cfg|poetry\.lock|pipfile(?:\.lock)?|gemfile(?:\.lock)?|cargo\.toml|config\.toml|go\.mod|composer\.json|"
@@ -65,6 +95,10 @@ _FETCHES = re.compile(
     re.IGNORECASE,
 )
 """What makes an address in a list of packages one from which code is fetched, and not a home page."""
+
+_ABOUT = re.compile(r'"(?:url|web|homepage|repository|bugs|funding|author|license|email)"\s{0,9}:\s{0,9}"[^"]{0,100}\Z')
+"""What a package says of itself, which nobody fetches, before an address."""
+_ARCHIVE = re.compile(r"\.(?:tgz|tar\.gz|zip|whl|gem|crate|jar)(?:$|[?#&])")
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -95,22 +129,34 @@ def _scripts(path: str, scope: Scope, content: str) -> Iterator[str]:
         yield from _found(_CRON_LINE, content)
     elif _UNIT.search(path):
         yield from (re.sub(r"%[a-zA-Z]", "x", text) for text in _found(_UNIT_LINE, content))
+    elif _JENKINS.search(path):
+        yield from (text.replace('\\"', '"').replace("\\'", "'") for text in _found(_JENKINS_STEP, content))
+    elif _TOX.search(path):
+        yield from (line for block in _found(_TOX_COMMANDS, content) for line in block.split("\n"))
+    elif _TERRAFORM.search(path):
+        yield from (text.replace('\\"', '"').replace("\\\\", "\\") for text in _found(_LOCAL_COMMAND, content))
+    elif _PROCFILE.search(path):
+        yield from _found(_PROCFILE_LINE, content)
     elif _SHEBANG.match(content) or _SCRIPT_NAMES.search(path) or (scope == "startup" and _SHELL_STARTUP.search(path)):
-        yield content
+        # where the script lies is known
+        yield _OWN_NAME.sub(path, content) if _PLAIN_PATH.fullmatch(path) else content
     elif _PACKAGE.search(path):
         block = _SCRIPTS.match(content, max(content.find('"scripts"'), 0))
         texts = [*_found(_HOOK, content), *(_found(_SCRIPT, block[1]) if block else ())]
         yield from (text.replace('\\"', '"').replace("\\\\", "\\") for text in dict.fromkeys(texts))
-    elif _WORKFLOW.search(path):
+    elif _WORKFLOW.search(path) or (_YAML.search(path) and all(pattern.search(content) for pattern in _PLAYBOOK)):
         yield from _steps(content)
     elif _DOCKER.search(path):
         yield from (text for text in _found(_DOCKER_LINE, content) if not text.lstrip().startswith("["))
     elif _MAKE.search(path):
-        yield from (text.replace("$$", "$") for text in _found(_MAKE_LINE, content))
+        yield from _recipes(content, _JUST_LINE if path.lower().endswith("justfile") else _MAKE_LINE)
     elif _PYTHON.search(path):
         yield "python3 -c '" + content.replace("'", "'\\''") + "'"
     elif _TASKS.search(path):
         yield from (text.replace('\\"', '"').replace("\\\\", "\\") for text in _found(_COMMAND_FIELD, content))
+        for command, arguments in _COMMAND_WITH_ARGUMENTS.findall(content):
+            words = [text.replace('\\"', '"').replace("\\\\", "\\") for text in _found(_TEXT, arguments)]
+            yield " ".join([command, *(f"'{word}'" for word in words if "'" not in word)])
 
 
 def _found(pattern: re.Pattern[str], content: str) -> Iterator[str]:
@@ -129,7 +175,7 @@ def _steps(content: str) -> Iterator[str]:
             continue
         said = match[2].strip()
         if said and said[0] not in "|>":
-            yield said.strip("\"'") if said[0] in "\"'" else said
+            yield _filled(said.strip("\"'") if said[0] in "\"'" else said)
             continue
         block = []
         while number < len(lines) and (not lines[number].strip() or len(lines[number]) - len(lines[number].lstrip()) > len(match[1])):
@@ -137,14 +183,43 @@ def _steps(content: str) -> Iterator[str]:
             block.append(re.sub(r"^[ \t]*-[ \t]+", "", lines[number]).lstrip())
             number += 1
         # what the system puts in before a shell reads it
-        yield re.sub(r"\$\{\{[^}]*\}\}", "$WORKFLOW_VALUE", "\n".join(block).rstrip())
+        yield _filled("\n".join(block).rstrip())
+
+
+def _filled(text: str) -> str:
+    """The text with something in the place of what a workflow puts in: all secrets at once are the whole environment."""
+    text = re.sub(r"\$\{\{[^}]*toJSON\(\s*secrets\s*\)[^}]*\}\}", "$(env)", text)
+    text = re.sub(r"\$\{\{[ \t]*secrets\.(\w{1,80})[ \t]*\}\}", r"$\1", text)
+    return re.sub(r"\$\{\{[^}]*\}\}", "$WORKFLOW_VALUE", text)
+
+
+def _recipes(content: str, line: re.Pattern[str]) -> Iterator[str]:
+    """The lines of recipes, with the values of variables that stand in the file. What another file says is a plain name."""
+    values = {name: value.strip() for name, value in _MAKE_VALUE.findall(content)}
+
+    def filled(match: re.Match[str], depth: int = 0) -> str:
+        if match[0] == "$$":
+            return "$"
+        name = match[2] or ""
+        if match[1]:
+            return f"$({name})"
+        if name in values and depth < 4:
+            return _MAKE_NAME.sub(lambda inner: filled(inner, depth + 1), values[name])
+        return f"${name}" if name in _OF_THE_ENVIRONMENT else "make-value"
+
+    return (_MAKE_NAME.sub(filled, text) for text in _found(line, content))
 
 
 def _sources(path: str, content: str) -> Iterator[Effect]:
     """Code that a list of packages fetches from a place that is none of the usual ones."""
     if not _MANIFESTS.search(path):
         return
+    about = _ABOUT if path.endswith("package.json") else None
     for line in content.split("\n"):
-        for match in _SOURCE.finditer(line):
-            if _FETCHES.search(line) and (scope := host_scope(match[0].removeprefix("git+"), LISTED)) not in ("listed", "loopback"):
+        # asked once a line, and not for each of its addresses
+        fetches = _SOURCE.search(line) is not None and _FETCHES.search(line) is not None
+        for match in islice(_SOURCE.finditer(line), _MAX_SOURCES) if fetches else ():
+            if about is not None and _ARCHIVE.search(match[0]) is None and about.search(line, max(0, match.start() - 200), match.start()):
+                continue
+            if (scope := host_scope(match[0].removeprefix("git+"), LISTED)) not in ("listed", "loopback"):
                 yield Effect.of("execute", scope, match[0], by=path.rpartition("/")[2])

@@ -98,8 +98,10 @@ def _read(surface: Surface, name: str, places: Places) -> Touch:
             if not stored.is_whole:
                 unsure["size: a file that is written runs more than is read"] = None
             from policy.leaks import leaks
+            from policy.written_code import destroys
 
-            for effect in (*stored.effects, *leaks(where.path, use.content[:MAX_CHARS])):
+            content = use.content[:MAX_CHARS]
+            for effect in (*stored.effects, *leaks(where.path, content), *destroys(where.path, content)):
                 acts[Act("stored", use.argument, effect)] = None
     left = _MAX_SHELL_WORK
     for text, argument, of_file in texts:

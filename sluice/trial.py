@@ -8,22 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from policy.base import Judgement, JudgeQuestion, Policy
+from policy.base import Judgement, JudgeQuestion
 from policy.loading import load
-from policy.session.deferring import session_of
-from policy.session.effects import SESSION_VERSION, CallInfo, Effects, Respond
-from policy.session.session import Session
+from policy.session.effects import SESSION_VERSION
 from protocol.config import DEMO_JUDGE, Config
 from protocol.dialects import DEFAULT
 from protocol.events import TextDelta
-from protocol.records import BlockRecord, Record, ToolCallRecord
+from protocol.records import BlockRecord, ToolCallRecord
+from sluice.sessions import Fed, Series
 
 Ask = Callable[[JudgeQuestion], Judgement | None]
 """Answers for a judge; None: it cannot be asked here."""
 Outcome = Literal["allow", "replace", "block", "defer", "ask"]
 _MESSAGES = ({"role": "user", "content": "(a trial of the policies)"},)
-_MOST_STEPS = 100
-"""More than a session with one tool call and sixteen questions about it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,84 +76,45 @@ def try_text(config: Config, series: str, text: str, *, search_path: Sequence[st
 
 def _try(config: Config, series: str, message: dict[str, Any], request: dict[str, Any], search_path: Sequence[str], ask: Ask) -> Tried:
     policies, revision = load(config.policies[series], search_path=search_path, session_version=SESSION_VERSION, config=config)
-    # the built-in model's name, which is routed whatever upstreams there are
-    config = config.model_copy(update={"demo": True})
-    body = {"model": "demo", **request}
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     answer = {
         "id": "chatcmpl-trial", "object": "chat.completion", "created": 0, "model": "demo",
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
     }  # fmt: skip
-    trial = _Trial(_session(config, series, policies, revision), ask)
-    trial.session.begin(json.dumps(body).encode())
-    trial.settle()
-    if not trial.refused:
-        trial.session.body(1, json.dumps(answer).encode())
-        trial.settle()
-    return trial.tried(message.get("content") or "")
+    fed = Fed(Series(series, policies, revision, config).session(DEFAULT.name))
+    fed.session.begin(json.dumps({"model": "demo", **request}).encode())
+    asked = _settle(fed, ask)
+    if fed.refused is None:
+        fed.session.body(1, json.dumps(answer).encode())
+        asked = _settle(fed, ask) or asked
+    return _tried(fed, message.get("content") or "", asked)
 
 
-def _session(config: Config, series: str, policies: Sequence[Policy], revision: str) -> Session:
-    call_id = "00000000-0000-7000-8000-000000000000"
-    nonce = "0" * 32
-    info = CallInfo(
-        call_id, 0, DEFAULT.name, DEFAULT.answers, "trial", "", nonce, "trial", series, revision, durable=False,
-        max_arguments_bytes=config.limits.event_bytes,
-    )  # fmt: skip
-    return session_of(info, policies, config)
+def _settle(fed: Fed, ask: Ask) -> str:
+    """Do what the session wants done, and return the model of the last judge that was asked."""
+    asked, judgement, steps = "", None, fed.settle()
+    while True:
+        try:
+            question = steps.send(judgement)
+        except StopIteration:
+            return asked
+        asked, judgement = question.model, ask(question)
 
 
-class _Trial:
-    """One session, fed until nothing more comes of it."""
-
-    def __init__(self, session: Session, ask: Ask) -> None:
-        self.session, self._ask = session, ask
-        self._texts: list[str] = []
-        self._records: list[Record] = []
-        self.refused = ""
-        """What the client is told instead of an answer, where the request itself was blocked."""
-        self._asked, self._open = "", False
-
-    def settle(self) -> None:
-        """Do what the session wants done: commits are there at once, judges answer if they can."""
-        for _ in range(_MOST_STEPS):
-            taken = self.session.drain()
-            if taken.lookup:
-                self.session.turns(())
-            self._keep(taken)
-            for wanted in taken.asks:
-                self._asked = wanted.question.model
-                judgement = self._ask(wanted.question)
-                self._open = judgement is None
-                if judgement is not None:
-                    self.session.judgement(wanted.block, wanted.step, judgement, 0)
-            for block in taken.waits:
-                self.session.committed(block, True, 0)
-            if not (taken.outputs or taken.asks or taken.waits or taken.lookup):
-                return
-
-    def _keep(self, taken: Effects) -> None:
-        self._records += taken.records
-        for output in taken.outputs:
-            if isinstance(output, TextDelta):
-                self._texts.append(output.text)
-            elif isinstance(output, Respond):
-                self.refused = json.loads(output.body)["error"]["message"]
-
-    def tried(self, said: str) -> Tried:
-        """What came of it; `said` is the text that the model is taken to have said."""
-        text = "".join(self._texts)
-        if self._open:
-            return Tried("ask", judge=self._asked)
-        if self.refused:
-            return Tried("block", text=self.refused)
-        call = next((r for r in self._records if isinstance(r, ToolCallRecord)), None)
-        if call is not None and not said:
-            released = (call.released_arguments or b"").decode()
-            outcome: Outcome = call.verdict if call.verdict in ("allow", "replace") else "defer" if call.verdict == "discarded" else "block"
-            return Tried(outcome, text, released, call.policy, call.rule or "", call.reason, self._asked)
-        block = next((r for r in self._records if isinstance(r, BlockRecord | ToolCallRecord) and r.verdict != "allow"), None)
-        if block is None:
-            return Tried("allow" if text == said else "replace", text, judge=self._asked)
-        outcome = "replace" if block.verdict == "replace" else "block"
-        return Tried(outcome, text, "", block.policy, block.rule or "", block.reason, self._asked)
+def _tried(fed: Fed, said: str, asked: str) -> Tried:
+    """What came of it; `said` is the text that the model is taken to have said."""
+    text = "".join(output.text for output in fed.outputs if isinstance(output, TextDelta))
+    if fed.is_open:
+        return Tried("ask", judge=asked)
+    if fed.refused is not None:
+        return Tried("block", text=json.loads(fed.refused.body)["error"]["message"])
+    call = next((r for r in fed.records if isinstance(r, ToolCallRecord)), None)
+    if call is not None and not said:
+        released = (call.released_arguments or b"").decode()
+        outcome: Outcome = call.verdict if call.verdict in ("allow", "replace") else "defer" if call.verdict == "discarded" else "block"
+        return Tried(outcome, text, released, call.policy, call.rule or "", call.reason, asked)
+    block = next((r for r in fed.records if isinstance(r, BlockRecord | ToolCallRecord) and r.verdict != "allow"), None)
+    if block is None:
+        return Tried("allow" if text == said else "replace", text, judge=asked)
+    outcome = "replace" if block.verdict == "replace" else "block"
+    return Tried(outcome, text, "", block.policy, block.rule or "", block.reason, asked)

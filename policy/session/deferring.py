@@ -232,7 +232,8 @@ class DeferringSession(Session):
         self._forget()
 
     def _end_extra(self, event: MessageStop) -> dict[str, Any]:
-        if not self._attempt:
+        assert self._blocks is not None
+        if not self._attempt or self._blocks.is_cut:
             return super()._end_extra(event)
         first = self._first_end
         if first is None or not self._is_kept:

@@ -70,8 +70,12 @@ class HeldBlocks(Blocks):
 
     @property
     def wanted(self) -> Slot | None:
-        """The first call that is to be decided by another model's answer."""
-        return next((s for s in self._waiting.values() if s.decision is not None and s.decision.decided and s.decision.decided.defer), None)
+        """The first call of the answer that is to be decided by another model's answer; not the first that was decided, which is chance."""
+        return next((s for s in self._in_order() if s.decision is not None and s.decision.decided and s.decision.decided.defer), None)
+
+    def _in_order(self) -> list[Slot]:
+        """The calls that wait, as upstream began them."""
+        return sorted(self._waiting.values(), key=lambda slot: slot.ordinal)
 
     @property
     def is_refused(self) -> bool:
@@ -102,7 +106,7 @@ class HeldBlocks(Blocks):
         """The turn is kept: what waits is recorded and released."""
         self._is_open = True
         self._tell_held()
-        for slot in list(self._waiting.values()):
+        for slot in self._in_order():
             if not slot.done:
                 self._settle(slot, self._outbox.at)
         self._let_pass()
@@ -165,11 +169,20 @@ class HeldBlocks(Blocks):
             # found in a text that does not go out
             self._discard_call(slot, notify=False, reason=LEFT_OUT)
             slot.done = True
+        self._amend(keys, LEFT_OUT)
+        return gone
+
+    def _amend(self, keys: set[int], reason: str) -> None:
+        """Let the verdicts that wait say of these blocks that they do not go out."""
         held = self._outbox.held or []
         for place, record in enumerate(held):
             if record.block in keys and record.verdict in PASSED:
-                held[place] = msgspec.structs.replace(record, verdict="withheld", reason=LEFT_OUT)
-        return gone
+                held[place] = msgspec.structs.replace(record, verdict="withheld", reason=reason)
+
+    def _cut(self, slot: Slot) -> None:
+        behind = {later.key for later in self.slots.behind(slot)}
+        super()._cut(slot)
+        self._amend(behind, "after_denied")
 
     # --- on the way ---
 

@@ -124,6 +124,19 @@ _HERE = re.compile(r"(?:kind|k3d|minikube|docker-desktop|docker-for-desktop|ranc
 """Contexts of clusters on this machine, which are made and thrown away with a command."""
 
 
+_BROAD = re.compile(
+    r"ns|namespaces?|pv|pvc|persistentvolume(?:claim)?s?|nodes?|no|crds?|"
+    r"customresourcedefinitions?|all|deploy(?:ment)?s?|statefulsets?|sts|storageclass\w*|sc|secrets?|clusters?|ingress\w*|svc|"
+    r"services?|configmaps?|cm|daemonsets?|ds|clusterrole\w*"
+)
+"""Kinds of things in a cluster of which even one is much."""
+_GUARDS = re.compile(
+    r"networkpolic\w+|netpol|psp|podsecuritypolic\w+|validatingwebhook\w*|mutatingwebhook\w*|"
+    r"validatingadmission\w*|podsecurity\w*|events?"
+)
+"""Kinds of things that keep others from doing harm, or tell of it."""
+
+
 def _kubectl(command: Command, args: Args, found: Found) -> None:
     args = args_of(command, ("-n", "--namespace", "-f", "--filename", "-l", "--selector", "-o", "--output", "--context", "--kubeconfig",
     "-c", "--container", "--cluster", "-k", "--image", "--overrides",
@@ -137,23 +150,8 @@ def _kubectl(command: Command, args: Args, found: Found) -> None:
         return
     kinds = texts[1].lower().split("/")[0].split(",") if len(texts) > 1 else []
     if verb == "delete":
-        broad = args.has("--all", "-A", "--all-namespaces") or any(
-            re.fullmatch(
-                r"ns|namespaces?|pv|pvc|persistentvolume(?:claim)?s?|nodes?|no|crds?|"
-                r"customresourcedefinitions?|all|deploy(?:ment)?s?|statefulsets?|sts|storageclass\w*|sc|secrets?|clusters?|ingress\w*|svc|"
-                r"services?|configmaps?|cm|daemonsets?|ds|clusterrole\w*",
-                kind,
-            )
-            for kind in kinds
-        )
-        guard = any(
-            re.fullmatch(
-                r"networkpolic\w+|netpol|psp|podsecuritypolic\w+|validatingwebhook\w*|mutatingwebhook\w*|"
-                r"validatingadmission\w*|podsecurity\w*|events?",
-                kind,
-            )
-            for kind in kinds
-        )
+        broad = args.has("--all", "-A", "--all-namespaces") or any(map(_BROAD.fullmatch, kinds))
+        guard = any(map(_GUARDS.fullmatch, kinds))
         is_here = any(_HERE.match(word.known) for word in args.all("--context"))
         wide = not is_here and (broad or bool(args.all("-l", "--selector")))
         found.add("defence" if guard else "delete", "unknown", rest, wide=wide)

@@ -13,6 +13,7 @@ import msgspec
 from policy.effects import Effect, Scope
 from policy.network import LISTED, host_scope, hosts_in
 from policy.paths import Place, place
+from policy.shell.sifted import Sifted
 
 _MAX_CHARS = 65_536
 _MAX_CALLS = 100
@@ -33,7 +34,7 @@ _ALIASED = re.compile(
     r"\b(\w{1,40})\s*=\s*[\w.()'\"]{1,60}\.(?:system|popen|run|call|Popen|check_output|exec|execSync|spawn|spawnSync|execFile|execFileSync)\b(?!\s*\()"
 )
 """A function that starts programs, under another name."""
-_TREES = re.compile(
+_TREES = Sifted(
     r"(?:\brmtree|\brm_rf?|\bremove_tree|\bremove_entry\w*|\brimraf(?:\.sync)?|\bremoveSync|\bemptyDir(?:Sync)?|\bsend2trash|"
     r"\bfs(?:\.promises|p)?\.rm(?:Sync|dirSync|dir)?|\brmSync|"
     r"\bdeleteDirectory|\bdelete-directory|\(delete-file|\bremove_dir_all|\bdeltree|\bos\.removedirs|\bDeno\.remove(?:Sync)?|\bFileUtils\.(?:rm_r|rm_rf|remove_dir|rmtree)|"
@@ -49,7 +50,7 @@ _METHODS = re.compile(
     r"Pathname(?:\.new)?)\s*\(\s*([^()]{0,300}(?:\([^()]*\))?[^()]{0,100})\)[^\n;]{0,60}?\.\s*(unlink|rmdir|rmtree|delete|write_text|"
     r"write_bytes|read_text|read_bytes|touch)\b"
 )
-_RUNS = re.compile(
+_RUNS = Sifted(
     r"(?:\bos\.(?:system|popen|exec[lv]p?e?|spawn[lv]p?e?|posix_spawnp?)|\bsubprocess\.(?:run|call|check_call|check_output|Popen|"
     r"getoutput|getstatusoutput)|\b(?:run|call|check_output|check_call|Popen|getoutput)|\bpty\.spawn|"
     r"\bcommands\.getoutput|\bpopen[23]?|\bchild_process['\")]*\)?\.(?:exec|execSync|spawn|spawnSync|execFile|execFileSync|fork)|"
@@ -64,12 +65,12 @@ _BACKTICKS = {
     "perl": re.compile(r"`([^`\n]{1,500})`|\bqx[({/\[]([^)}/\]]{1,500})"),
     "php": re.compile(r"`([^`\n]{1,500})`()"),
 }
-_CONNECTS = re.compile(
+_CONNECTS = Sifted(
     r"socket\.(?:socket|create_connection)|\.connect\s*\(|TCPSocket|IO::Socket|\bSocket\b.*PF_INET|fsockopen|net\.(?:connect|"
     r"createConnection|Socket)|new\s+(?:net\.)?Socket|stream_socket_client|/inet/tcp/|require.{0,4}[\"']socket[\"']|Deno\.connect|"
     r"tls\.connect|gethostbyname|getaddrinfo"
 )
-_FETCHES = re.compile(
+_FETCHES = Sifted(
     r"urllib|requests\.\w+|httpx\.\w+|http\.client|aiohttp|\bfetch\s*\(|axios|\bhttps?\.(?:get|request)|Net::HTTP|open-uri|URI\.open|"
     r"LWP::|HTTP::Tiny|file_get_contents\s*\(\s*[\"']https?|curl_init|XMLHttpRequest|smtplib|ftplib|paramiko|urlopen|got\("
 )
@@ -84,7 +85,7 @@ _DECODED = re.compile(
     r"vm\.runIn\w+)\s*\(?[^\n;]{0,160}(?:b64decode|base64|b32decode|a85decode|fromhex|unhexlify|decode\s*\(|atob\s*\(|"
     r"Buffer\.from|unpack|marshal\.loads|zlib\.|rot13|chr\s*\(|gzinflate|str_rot13|pack\s*\(|fromCharCode|codecs\.)"
 )
-_REMOTE_CODE = re.compile(
+_REMOTE_CODE = Sifted(
     r"\b(?:exec|eval|compile|Function|instance_eval|load|loadstring|include|require|do)\s*\(?[^\n;]{0,160}(?:urlopen|urllib|requests\.get|"
     r"httpx\.get|fetch\s*\(|http\.get|Net::HTTP|URI\.open|open\(\s*[\"']https?|file_get_contents\(\s*[\"']https?|LWP|https?://)|"
     r"(?:\bfetch\s*\(|\bhttps?['\")]*\.get|urlopen)[^\n]{0,200}(?<![.\w])(?:eval|exec|Function)\s*[(,)]|"
@@ -103,7 +104,7 @@ _WRITES = re.compile(
     r"\bDeno\.write\w+|\bos\.(?:chmod|chown|rename|replace|symlink|link|mkdir|makedirs)|\bshutil\.(?:move|copy\w*)|\bcopyFile(?:Sync)?|"
     r"\brename(?:Sync)?)\s*\(?\s*"
 )
-_PRIVILEGE = re.compile(
+_PRIVILEGE = Sifted(
     r"\bos\.set(?:e|re|res)?uid\s*\(\s*0|\bprocess\.setuid\s*\(\s*0|\bPOSIX::setuid\s*\(\s*0|\bprctl\b|"
     r"Process::Sys\.setuid\s*\(?\s*0|posix_setuid\s*\(\s*0|\bos\.chmod\s*\([^)]*0o?[4267][0-7]{3}\b"
 )
@@ -182,7 +183,7 @@ class _Code:
         else:
             self.unsure.append(_TOO_MUCH)
 
-    def some(self, pattern: re.Pattern[str], most: int = _MAX_CALLS) -> list[re.Match[str]]:
+    def some(self, pattern: re.Pattern[str] | Sifted, most: int = _MAX_CALLS) -> list[re.Match[str]]:
         """Return the first places of the text that match; where there are more, nobody looks at the rest."""
         found = list(islice(pattern.finditer(self.text), most + 1))
         if len(found) > most:

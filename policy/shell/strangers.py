@@ -85,14 +85,15 @@ def copied(command: Command, found: Found) -> None:
 def built(command: Command, found: Found, origins: Callable[[Sequence[int]], list[Scope]]) -> None:
     """Add that a program runs what others have written. `origins`: whose the output of commands is, as of `<(curl ...)` among its words."""
     words = command.words[1:]
+    is_builder, is_loader = command.name in _BUILDERS, _LOADERS.fullmatch(command.name) is not None
     is_python = command.name.startswith("python") and any(word.text == "-m" for word in words[:3])
-    if command.name in _BUILDERS or is_python:
+    if is_builder or is_python:
         here = found.place(Word("."))
         whose = [found.downloaded(found.place(Word("x")).path), *(found.downloaded(place.path) for place in _named(words, found))]
         near = here.path.rstrip("/") + "/"
         whose += [scope for path, scope in found.fetched if path.startswith(near) and _BUILD_FILES.fullmatch("./" + path[len(near) :])]
         _add(whose, here.path, found)
-    if _LOADERS.fullmatch(command.name):
+    if is_loader:
         pairs = [*pairwise(words), *((Word(word.known.partition("=")[0]), Word(word.known.partition("=")[2])) for word in words)]
         for option, word in pairs:
             if option.text in _LOADS and word.known:
@@ -102,15 +103,16 @@ def built(command: Command, found: Found, origins: Callable[[Sequence[int]], lis
                 )
                 if (command.name, option.text) in _SETTINGS and is_strange:
                     found.unsure.append("name: a file of settings that may hold commands")
-    if command.name in _BUILDERS or _LOADERS.fullmatch(command.name):
+    if is_builder or is_loader:
         fed = (command.stdin.command,) if command.stdin.kind == "command" and any(word.text == "-" for word in words) else ()
         _add([*origins([*(output for word in words for output in word.outputs), *fed])], "what a command prints", found)
-    said = " ".join((command.name, *(word.known for word in words[:3] if not word.known.startswith("-"))))
+    said = " ".join([command.name, *[word.known for word in words[:3] if not word.known.startswith("-")]])
     for text in _until_program(words) if _RUNS_CODE.match(said) else [word.known for word in words] if _NAMES_CODE.match(said) else ():
         if (address := _ADDRESS.match(text)) is not None:
             _add([found.scope_of_host(Word(address[1]))], text, found)
-    for name, _, value in (word.known.partition("=") for word in words if said.startswith("go env")):
-        source_given(name, Word(value), found)
+    if said.startswith("go env"):
+        for name, _, value in (word.known.partition("=") for word in words):
+            source_given(name, Word(value), found)
     if said.startswith(("go run ", "go install ")):
         for word in words[1:]:
             if (module := re.match(r"([\w-]+(?:\.[\w-]+)+)/\S*@", word.known)) is not None and not _OF_GO.fullmatch(module[1].lower()):

@@ -17,7 +17,8 @@ from protocol.config import DEMO_JUDGE, Config
 from protocol.records import JudgementFacts
 from protocol.runtime import Runtime
 from sluice.errors import SettingsError, Unavailable
-from sluice.eval.play import CALL_ID, Outcome, Playing
+from sluice.eval.play import Outcome, Playing
+from sluice.sessions import CALL_ID
 
 JudgeMode = Literal["live", "recorded", "off"]
 MODES: tuple[JudgeMode, ...] = ("live", "recorded", "off")

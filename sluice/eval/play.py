@@ -1,30 +1,22 @@
-"""Plays a case: the session that decides about real calls, its chain, codecs and encoders, in this process, with a made-up upstream.
-
-Nothing is sent and nothing stored. A judge is asked by yielding its question, so that the same code serves judges that answer at once and
-judges that are waited for.
-"""
+"""Plays a case: the session that decides about real calls, its chain, codecs and encoders, in this process, with a made-up upstream."""
 
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 
 import msgspec
 
-from policy.base import Judgement, JudgeQuestion, Policy
-from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, Dispatch, Effects, Output, Respond
-from policy.session.session import Session
-from protocol.config import DEMO_MODELS, Config
+from policy.base import Judgement, JudgeQuestion
+from policy.session.effects import Dispatch, Respond
+from protocol.config import DEMO_MODELS
 from protocol.dialects import DIALECTS
 from protocol.events import ArgumentsDelta, TextDelta
-from protocol.records import DecisionRecord, JudgementRecord, Record, ScoreRecord, ToolCallRecord
+from protocol.records import DecisionRecord, JudgementRecord, ScoreRecord, ToolCallRecord
 from protocol.request import DialectName
 from sluice.eval import wire as wires
 from sluice.eval.dataset import Case, DatasetError
+from sluice.sessions import CALL_ID, Fed, Series
 from workers.policy.rendered import join
 
-CALL_ID, _NONCE = "00000000-0000-7000-8000-000000000000", "0" * 32
-_MOST_STEPS = 1_000
-"""More than a session with a hundred calls and sixteen questions about each takes."""
 UNSURE = "unsure"
 """The reason of rules that cannot tell what a call does."""
 AWAY = ("unavailable", "deadline", "fault", "not_recorded")
@@ -70,26 +62,6 @@ Playing = Generator[JudgeQuestion, Judgement | None, Outcome]
 """Yields questions, is sent their answers (None: nobody can be asked), returns what came of it."""
 
 
-class Series:
-    """The policies of one series, loaded once, and the session's surroundings."""
-
-    def __init__(self, name: str, policies: Sequence[Policy], revision: str, config: Config) -> None:
-        self.name, self.policies, self.revision = name, policies, revision
-        # the built-in models' names, which are routed whatever upstreams there are
-        self.config = config.model_copy(update={"demo": True})
-        self._info: dict[str, CallInfo] = {}
-
-    def info(self, dialect: DialectName) -> CallInfo:
-        """What a session is told of its call."""
-        if (known := self._info.get(dialect)) is not None:
-            return known
-        made = CallInfo(
-            CALL_ID, 0, dialect, DIALECTS[dialect].answers, "eval", "", _NONCE, "eval", self.name, self.revision, durable=False,
-            max_arguments_bytes=self.config.limits.event_bytes,
-        )  # fmt: skip
-        return self._info.setdefault(dialect, made)
-
-
 def model_of(upstream: DialectName) -> str:
     """The built-in model that answers in a dialect whoever asks."""
     return next(name for name, dialect in DEMO_MODELS.items() if dialect == upstream)
@@ -98,7 +70,7 @@ def model_of(upstream: DialectName) -> str:
 def play(series: Series, case: Case, *, client: DialectName, upstream: DialectName, wire: str, repeat: int = 0) -> Playing:
     """Play one case. Raises DatasetError where its request is none."""
     sent = wires.made(case, client, upstream, model_of(upstream), wire=case.wire or wire)
-    session = session_of(series.info(client), series.policies, series.config)
+    session = series.session(client)
     one = _One(session)
     session.begin(sent.request)
     yield from one.settle()
@@ -115,61 +87,23 @@ def play(series: Series, case: Case, *, client: DialectName, upstream: DialectNa
     return one.outcome(case, repeat)
 
 
-class _One:
-    """One session, fed until nothing more comes of it."""
+class _One(Fed):
+    """The session of a case."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.refused: Respond | None = None
-        self.decide_us, self.waited_ns = 0.0, 0
-        self._outputs: list[Output] = []
-        self._records: list[Record] = []
-        self._is_open = self._is_sent = self._is_deferred = False
-
-    def settle(self) -> Generator[JudgeQuestion, Judgement | None, None]:
-        """Do what the session wants done: commits are there at once, judges are asked."""
-        session = self.session
-        for _ in range(_MOST_STEPS):
-            if not session.has_effects:
-                return
-            taken = session.drain()
-            if taken.lookup:
-                session.turns(())
-            self._keep(taken)
-            for wanted in taken.asks:
-                began = time.thread_time_ns()
-                judgement = yield wanted.question
-                self.waited_ns += time.thread_time_ns() - began
-                if judgement is None:
-                    self._is_open = True
-                    continue
-                session.judgement(wanted.block, wanted.step, judgement, 0)
-            for block in taken.waits:
-                session.committed(block, True, 0)
-
-    def _keep(self, taken: Effects) -> None:
-        self._records += taken.records
-        for output in taken.outputs:
-            if type(output) is Respond:
-                self.refused = output
-            elif type(output) is Dispatch:
-                # a second one asks another model for the turn: what that says is not known here
-                self._is_deferred, self._is_sent = self._is_sent, True
-            else:
-                self._outputs.append(output)
+    decide_us = 0.0
 
     def encode(self, client: DialectName) -> None:
         """Write what goes out, as the client would get it: what cannot be written is not released."""
         request = self.session.request
-        if request is not None and self._outputs and self.refused is None:
-            events = [output for output in self._outputs if not isinstance(output, Dispatch | Respond)]
+        if request is not None and self.outputs and self.refused is None:
+            events = [output for output in self.outputs if not isinstance(output, Dispatch | Respond)]
             DIALECTS[client].encoder(request, call_id=CALL_ID, created=0).encode(join(events))
 
     def outcome(self, case: Case, repeat: int) -> Outcome:
         """What came of the call that the case is about."""
-        block = next((r.block for r in self._records if isinstance(r, ToolCallRecord) and r.index == case.at), None)
+        block = next((r.block for r in self.records if isinstance(r, ToolCallRecord) and r.index == case.at), None)
         asked, measured, action, audit = list[Asked](), list[tuple[str, float | None]](), "", ""
-        for record in self._records:
+        for record in self.records:
             if not isinstance(record, JudgementRecord | ScoreRecord | DecisionRecord) or block not in (None, record.block):
                 continue
             measured.append(_measured(record))
@@ -189,12 +123,12 @@ class _One:
             raise DatasetError(f"{case.place}: a gateway refuses the request of the case {case.id!r}: {said}")
         if self.refused is not None:
             return "block", "request", "", ""
-        calls = [r for r in self._records if isinstance(r, ToolCallRecord)]
+        calls = [r for r in self.records if isinstance(r, ToolCallRecord)]
         record = next((r for r in calls if r.index == case.at), None)
-        if self._is_deferred and (record is None or record.verdict not in PASSED):
+        if self.is_deferred and (record is None or record.verdict not in PASSED):
             return "defer", record.reason if record is not None else "", record.policy if record is not None else "", ""
         if record is None:
-            if self._is_open:
+            if self.is_open:
                 return "ask", "", "", ""
             # what is no call to a session must not reach the client as one
             return ("block", "withheld", "", "") if not self._is_out(case) else ("allow", "no_call", "", "")
@@ -204,8 +138,8 @@ class _One:
 
     def _is_out(self, case: Case) -> bool:
         """Does anything of the call's arguments stand in what the client gets?"""
-        said = "".join(o.text for o in self._outputs if isinstance(o, TextDelta))
-        return any(isinstance(o, ArgumentsDelta) for o in self._outputs) or case.call.arguments in said
+        said = "".join(o.text for o in self.outputs if isinstance(o, TextDelta))
+        return any(isinstance(o, ArgumentsDelta) for o in self.outputs) or case.call.arguments in said
 
 
 def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:

@@ -25,9 +25,10 @@ from sluice.errors import SettingsError, StartError
 from sluice.eval import judges as judging
 from sluice.eval import wire as wires
 from sluice.eval.dataset import Case, Dataset
-from sluice.eval.play import Outcome, Series, play
+from sluice.eval.play import Outcome, play
 from sluice.mistakes import Finding, Mistakes
 from sluice.presets_cli import step_of
+from sluice.sessions import Series
 
 Progress = Callable[[int], None]
 """Told how many more cases are done."""

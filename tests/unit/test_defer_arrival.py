@@ -90,3 +90,21 @@ def test_a_critical_call_that_is_blocked_is_so_for_the_other_model_too() -> None
     assert count_of_dispatches(a) == 2
     a.feed(answer("openai", "", DEPLOY)).judge(0.0)
     assert calls_of(ended(a)) == [] and a.verdicts == [("look", "discarded"), ("deploy", "block")]
+
+
+@pytest.mark.parametrize("order", ["01", "10"])
+def test_the_first_call_of_the_answer_counts_and_not_the_first_that_a_judge_answered(order: str) -> None:
+    """Its model is asked, it is what the notice is about, and ids are like its own."""
+    a = begun("openai", "openai", Judged("claude-trusted"))
+    a.feed(answer("openai", "", ("call_a", "deploy", {"to": "a"}), ("function-9", "look", {"to": "b"})))
+    for block in order:
+        judged(a, **{block: 0.9})
+    assert [e.detail for e in of(a.records, EventRecord) if e.kind == "deferred"] == ["-1: block 0, release early"]
+    again = begun("openai", "openai", Judged("claude-trusted"))
+    again.feed(answer("openai", "", ("call_a", "deploy", {"to": "a"}), ("function-9", "look", {"to": "b"})))
+    for block in order:
+        judged(again, **{block: 0.9})
+    a.feed(answer("anthropic", "", ("toolu_1", "look", {}))).judge(0.1)
+    assert calls_of(ended(a))[0][0].startswith("call_")
+    again.refuse(500)
+    assert "tool call 'deploy'" in text_of(ended(again))
