@@ -236,12 +236,15 @@ class _Text:
         if program.language in ("sql", "redis"):
             return
         if program.text.text is None:
-            if program.language not in _CODE:
+            if program.language not in _CODE and (program.language, program.source) != ("awk", "argument"):
                 return
             if program.source == "command" or program.text.outputs:
                 self._from_commands(program.text.outputs or feeders(command), found)
             elif program.source == "file":
                 self._file_program(command, found)
+            elif not program.text.bare.strip():
+                # as for a shell: where some of it is written, that is what is judged
+                found.unsure.append("name: a text that is known only when it runs")
             return
         if program.language in _CODE or program.language in ("awk", "lisp", "vim"):
             self.code_read += 128 + len(program.text.text)

@@ -278,3 +278,23 @@ def test_no_text_takes_long() -> None:
         begun = time.process_time()
         read(piece * (65_536 // len(piece)))
         assert time.process_time() - begun < 1.0, piece
+
+
+@pytest.mark.parametrize("text", ['python3 -c "$X"', 'perl -e "$X"', 'node --eval "$X"', 'awk "$X" f', 'python3 <<< "$X"', 'php -r "$X$Y"'])
+def test_a_program_that_a_variable_holds_is_unsure_in_every_language(text: str) -> None:
+    assert read(text).unsure == ("name: a text that is known only when it runs",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'perl -pe "s/$a/$b/" f',
+        'ruby -e "puts $X"',
+        'awk "{print \\$$n}" f',
+        'awk -v n="$n" "{print n}" f',
+        'sed "$X" f',
+        'x=1; python3 -c "$x"',
+    ],
+)
+def test_a_program_with_a_value_in_it_is_not(text: str) -> None:
+    assert not read(text).unsure
