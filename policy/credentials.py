@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from policy.patterns import compile_re2
+from protocol.config_faults import did_you_mean
 
 MAX_SECRETS = 50
 _MAX_HITS = 5_000
@@ -173,6 +174,16 @@ def entropy(value: str) -> float:
 
 
 _BY_CONTEXT = {"url_password": _URL_PASSWORD, "header": _HEADER, "cookie": _COOKIE, "named": _NAMED}
+KINDS = (*_FORMATS, *_BY_CONTEXT)
+"""What `Secret.kind` may be."""
+
+
+def check_kind(name: str) -> str:
+    """Return the name of a kind of secret. Raises ValueError for another: who writes it would wait for what never comes."""
+    if name not in KINDS:
+        near = did_you_mean(name, KINDS)
+        raise ValueError(f"{name!r} is no kind of secret{near or ' (there are ' + ', '.join(KINDS) + ')'}")
+    return name
 
 
 @cache

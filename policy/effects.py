@@ -13,12 +13,10 @@ Kind = Literal["read", "write", "delete", "network", "execute", "privilege", "pe
 """`execute`: runs a program that the call does not show, as a download. `privilege`: makes somebody more powerful. `persistence`: will run
 again by itself. `defence`: takes a guard or a trace away. `process`: stops or watches processes
 and services. `secret`: carries a credential."""
-Scope = Literal[
-    "project", "temp", "home", "system", "device", "credentials", "startup", "root", "unknown",
-    "metadata", "loopback", "private", "listed", "other",
-]  # fmt: skip
-"""Of a path: from `project` to `unknown`. Of a host: from `metadata` on; a host that is not known is `unknown` too. `root`
-is `/` itself."""
+PathScope = Literal["project", "temp", "home", "system", "device", "credentials", "startup", "root", "unknown"]
+"""`root` is `/` itself."""
+HostScope = Literal["unknown", "metadata", "loopback", "private", "listed", "other"]
+Scope = Literal[PathScope, HostScope]
 MAX_TARGET = 200
 """Characters of a target: it is for a report, which a client's text must not fill."""
 

@@ -7,10 +7,10 @@ everything in it is: every command, redirect, assignment, path and address, and 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
 
-from policy.credentials import secrets_in
-from policy.effects import Effect, Kind, Scope, matches
+from policy.credentials import KINDS, check_kind, secrets_in
+from policy.effects import Effect, HostScope, Kind, PathScope, Scope, matches
 from policy.patterns import NamePattern, Names
 from policy.touch import Act, Source, Touch
 from protocol.folding import fold
@@ -28,6 +28,8 @@ def _check_some(value: tuple[str, ...]) -> tuple[str, ...]:
 Several = Annotated[tuple[str, ...], AfterValidator(_check_some)]
 Kinds = Annotated[tuple[Kind, ...], AfterValidator(_check_some)]
 Scopes = Annotated[tuple[Scope, ...], AfterValidator(_check_some)]
+PathScopes = Annotated[tuple[PathScope, ...], AfterValidator(_check_some)]
+HostScopes = Annotated[tuple[HostScope, ...], AfterValidator(_check_some)]
 
 
 class _Strict(BaseModel):
@@ -75,7 +77,7 @@ class Paths(_Strict):
 
     does: Kinds | Kind | None = None
     """`read`, `write` or `delete`, or several of them. Unset: anything."""
-    scope: Scopes | None = None
+    scope: PathScopes | None = None
     """Where. Unset: anywhere."""
     wide: bool | None = None
     """True: a whole tree, or a glob."""
@@ -97,7 +99,7 @@ class Paths(_Strict):
 class Network(_Strict):
     """Addresses in the arguments of any tool."""
 
-    scope: Scopes | None = None
+    scope: HostScopes | None = None
     """Where. Unset: anywhere."""
     sends: bool | None = None
     """True: something is sent there beyond the address. Unset: either."""
@@ -111,9 +113,17 @@ class Secrets(_Strict):
     """Credentials in the arguments, by their form: keys of providers, tokens, private keys. Deny rules only."""
 
     kinds: NamePattern | list[NamePattern] | None = None
-    """Names of what was found. Unset: any."""
+    """Names of what was found, as `github` or `private_key`. Unset: any."""
     argument: str | Several | None = None
     """Only these top-level arguments."""
+
+    @field_validator("kinds")
+    @classmethod
+    def _are_kinds(cls, kinds: NamePattern | list[NamePattern] | None) -> NamePattern | list[NamePattern] | None:
+        for kind in kinds if isinstance(kinds, list) else [kinds] if kinds is not None else ():
+            if not any(map(Names(kind).match, KINDS)):
+                check_kind(kind if isinstance(kind, str) else kind.re2)
+        return kinds
 
 
 def _several(value: Any) -> tuple[Any, ...] | None:

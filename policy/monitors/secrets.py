@@ -1,11 +1,11 @@
 """The monitor `secrets`: keys and passwords in a call's arguments."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from policy.base import Context, ToolCall
-from policy.credentials import secrets_in
+from policy.credentials import check_kind, secrets_in
 from policy.monitors.acts import Share
 from policy.monitors.base import Monitor
 from policy.scores import Score
@@ -20,7 +20,7 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     value: Share = 0.8
     """The score of a call with a secret in it."""
-    ignore: tuple[str, ...] = ()
+    ignore: tuple[Annotated[str, AfterValidator(check_kind)], ...] = ()
     """Kinds of secrets that do not count, as `jwt` or `named`."""
 
 

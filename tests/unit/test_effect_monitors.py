@@ -83,6 +83,8 @@ def test_secrets_are_found_in_any_argument_and_never_repeated() -> None:
     assert found is not None and found.value == 0.8 and found.dims == {"github": 0.8} and _KEY not in found.why
     assert value(secrets, "send", text="hello") == 0.0
     assert value(SecretsMonitor(ignore=("github",)), "send", text=_KEY) == 0.0
+    with pytest.raises(ValidationError, match="'githb' is no kind of secret; did you mean 'github'"):
+        SecretsMonitor(ignore=("githb",))
     assert value(SecretsMonitor(value=1.0), "send", api_key="q8Zr41mXs92LkPw0vT7y") == 1.0
     assert value(secrets, "send", text="a " * 600_000) == 0.8
 

@@ -150,6 +150,11 @@ def test_a_misspelt_word_has_its_file_line_and_the_nearest_right_one() -> None:
         (allow(shell={"unsure": True}), "they are for rules of `deny`"),
         (deny({"paths": {"does": "network"}}), "`does` of `paths` is read, write or delete"),
         (deny({"shell": {"effects": []}}), "is empty"),
+        # a scope that such a thing cannot have, and a kind of secret that there is not, would never be found
+        (deny({"network": {"scope": ["home"]}}), "'unknown', 'metadata'"),
+        (deny({"paths": {"scope": ["listed"]}}), "'project', 'temp'"),
+        (deny({"secrets": {"kinds": ["githb"]}}), "'githb' is no kind of secret; did you mean 'github'?"),
+        (deny({"secrets": {"kinds": {"re2": "x+"}}}), "is no kind of secret .there are private_key"),
         ({"unsure": "ask"}, "'block' or 'allow'"),
         (deny({"sql": {"dialect": "postgres"}}), "give `kinds`, `effects` or both"),
     ],
