@@ -109,6 +109,11 @@ def _place_of(model: str, options: object) -> tuple[str | int, ...] | None:
     return next(((key, *found) for key, value in items if (found := _place_of(model, value)) is not None), None)
 
 
+def preset_mistakes(step: PolicyStep) -> list[Finding]:
+    """Return what is wrong with a preset and its options that stand in no file."""
+    return _load_preset(Document(""), (), step)
+
+
 def _load_preset(document: Document, place: tuple[str | int, ...], step: PolicyStep) -> list[Finding]:
     """Expand a preset and load what it stands for; what is wrong is said of its options."""
     from policy import preset

@@ -113,7 +113,7 @@ def findings(error: ValidationError, model: type[BaseModel] | None, root: yaml.N
             continue
         place, line = locate(root, within + loc) if root is not None else (within + loc, 0)
         is_form = root is not None and len(place) < len(within + loc) - (problem["type"] == "missing")
-        if problem["type"] == "missing":
+        if problem["type"] == "missing" and root is not None:
             place = (*place, loc[-1])
         raw.append((place, is_form, line, _words(problem, model, loc)))
     return _without_doubles(raw)

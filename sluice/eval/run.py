@@ -21,6 +21,7 @@ from protocol.config_faults import did_you_mean
 from protocol.dialects import DEFAULT
 from protocol.errors import PolicyFailed
 from protocol.request import DialectName
+from sluice import check
 from sluice.errors import SettingsError, StartError
 from sluice.eval import judges as judging
 from sluice.eval import wire as wires
@@ -71,12 +72,16 @@ def chosen(dataset: Dataset, *, split: str, limit: int, seed: int) -> Dataset:
 def with_presets(config: Config, presets: Sequence[str]) -> Config:
     """Return the configuration with a series for each preset, under what was asked for: NAME, or NAME:OPTION=VALUE,OPTION=VALUE.
 
-    Raises SettingsError for options of another form.
+    Raises SettingsError for presets and options that there are not.
     """
     if not presets:
         return config
-    asked = {text: text.partition(":") for text in presets}
-    made = {text: (step_of(name, given.split(",") if given else (), "--preset"),) for text, (name, _, given) in asked.items()}
+    made = {}
+    for text in presets:
+        name, _, given = text.partition(":")
+        made[text] = (step_of(name, given.split(",") if given else (), "--preset"),)
+        if found := check.preset_mistakes(made[text][0]):
+            raise Mistakes(f"--preset {text}", found)
     return config.model_copy(update={"policies": {**config.policies, **made}})
 
 

@@ -43,6 +43,12 @@ def test_bounds_and_a_baseline_decide_the_exit_code() -> None:
     [
         (("run", "missing.json"), "missing.json cannot be read"),
         (("run", DATA, "--policy", "defualt"), "there is no policy 'defualt' (there are default, demo, noop); did you mean 'default'?"),
+        (("run", DATA, "--preset", "codng-agent"), "there is no preset 'codng-agent'; did you mean 'coding-agent'?"),
+        (
+            ("run", DATA, "--preset", "coding-agent:projct=x"),
+            "--preset coding-agent:projct=x: projct: is not known; did you mean 'project'?",
+        ),
+        (("run", DATA, "--preset", "coding-agent-judged"), "--preset coding-agent-judged: judge: is missing"),
         (("run", DATA, "--judge", "of"), "--judge: 'of' is none of live, recorded, off"),
         (("run", DATA, "--fail-on", "blok > 1"), "--fail-on: column 1: 'blok' is not known; did you mean 'block'?"),
         (("run", DATA, "--judge", "recorded"), "--judge recorded and --judgements FILE belong together"),

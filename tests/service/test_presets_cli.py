@@ -30,6 +30,7 @@ def test_presets_are_listed_and_one_is_printed_as_configuration(tmp_path: Path) 
     [
         (("presets", "codng-agent"), "there is no preset 'codng-agent'; did you mean 'coding-agent'?"),
         (("presets", "coding-agent", "--set", "projct=x"), "the preset 'coding-agent': projct: is not known; did you mean 'project'?"),
+        (("presets", "coding-agent-judged"), "the preset 'coding-agent-judged': judge: is missing"),
         (("presets", "coding-agent", "--set", "unsure=no"), "unsure: must be 'block', 'ask' or 'allow'"),
         (("presets", "coding-agent", "--set", "project"), "--set 'project': write it as OPTION=VALUE"),
         (("presets", "--set", "a=b"), "--set is for one preset: name it"),

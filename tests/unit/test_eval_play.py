@@ -109,5 +109,3 @@ def test_a_preset_is_a_series_under_its_name_with_its_options() -> None:
         assert {verdict for verdict, _, _ in verdicts(cases, config, name)} == {"block"}
     with pytest.raises(SettingsError, match="--preset 'judge': write it as OPTION=VALUE"):
         run.with_presets(Config(), ["coding-agent:judge"])
-    with pytest.raises(SettingsError, match="there is no preset 'codng'"):
-        run.series_of(run.with_presets(Config(), ["codng"]), "codng", ())
