@@ -11,10 +11,26 @@ import re
 from collections.abc import Iterable
 
 from policy.credentials import Secret, secrets_in
+from policy.effects import Scope
 from policy.network import host_of, host_scope
 
 _PACKED = (re.compile(r"[A-Za-z0-9+_-]{32,8192}={0,2}"), re.compile(r"[A-Za-z0-9+/]{32,8192}={0,2}"))
 """In an address a slash is none of its characters; in a body it may be."""
+_OF_32 = re.compile(r"[0-9A-Fa-f]{32,8192}|[A-Za-z2-7]{32,8192}")
+_SETS = re.compile(
+    r"(?m)^(?:export[ \t]+)?[A-Z][A-Z0-9_]{0,40}?(?:SECRET|PASSWORD|PASSWD|TOKEN|PRIVATE|API_?KEY|_KEY|_PASS|_PW|DATABASE_URL)"
+    r"[A-Z0-9_]{0,20}[ \t]*=[ \t]*[\"']?([^\s\"'#]{6,400})"
+)
+"""Lines of a file of settings, as `.env`."""
+_STANDS_FOR = re.compile(
+    r"(?i)example|sample|placeholder|dummy|fake|redacted|change|your|xxx|\*\*|\.\.\.|insert|replace|todo|[<>${}()]|test|secret|password|localhost|:///|"
+    r"^(?:true|false|none|null|postgres|admin|root|default|\d+|/.*)$"
+)
+_GIVES_KEYS = re.compile(
+    r"(?i)\A[^/]*//[^/]*(?::(?:2375|2376)/(?:v[\d.]+/)?(?:containers|images|exec|volumes|build|swarm|services|secrets)|:(?:10250|10255)/(?:pods|run|exec|attach|logs|"
+    r"runningpods)|/api/v1/(?:namespaces/[\w.-]+/)?secrets\b|/v1/kv/?[^?]{0,200}\?(?:[^#]*&)?recurse|/v2/keys\b|/v3(?:alpha|beta)?/kv/|/v1/(?:secret|sys)/|"
+    r"/actuator/(?:env|heapdump|configprops)|/latest/(?:meta-data|user-data|dynamic)\b|/computeMetadata/)"
+)
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _MAX_PACKED = 32
 _OF_KEYS = re.compile(
@@ -36,18 +52,50 @@ _SMUGGLES = re.compile(r"(?i)\A\s*(?:gopher|dict|ldap[si]?|tftp|telnet|expect|fi
 
 
 def carries_secret(text: str) -> bool:
-    """Is a secret in a text, as it stands, unescaped, or in base64? Linear."""
-    if secrets_in(text):
+    """Is a secret in a text, as it stands, unescaped, in base64, base32 or hexadecimal, or a file of settings with several? Linear."""
+    if secrets_in(text) or _is_dotenv(text):
         return True
     plain = _unescaped(text)
     if plain != text and secrets_in(plain.replace("+", " ")):
         return True
     packed = [found[0] for pattern in _PACKED for found in itertools.islice(pattern.finditer(plain), _MAX_PACKED)]
-    return any(secrets_in(inner) for inner in map(_unpacked, dict.fromkeys(packed)) if inner)
+    inners = [
+        *map(_unpacked, dict.fromkeys(packed)),
+        *(_unpacked_32(found[0]) for found in itertools.islice(_OF_32.finditer(plain), _MAX_PACKED)),
+    ]
+    return any(secrets_in(inner) or _is_dotenv(inner) for inner in inners if inner)
+
+
+def in_name(host: str) -> str:
+    """Return what stands in a host's name before its domain, as one text: what asks for the name may send something in it."""
+    return "".join(host.split(".")[:-2])
+
+
+def gives_keys(url: str, scope: Scope) -> bool:
+    """Is it an address of this machine or the own network at which a service hands out its secrets, or runs what it is told?"""
+    return scope in ("loopback", "private") and _GIVES_KEYS.search(url) is not None
+
+
+def _is_dotenv(text: str) -> bool:
+    """Are there several lines that set variables named like secrets, none of them to a word that stands for one?"""
+    found = itertools.islice(_SETS.finditer(text), _MAX_PACKED)
+    return sum(_STANDS_FOR.search(match[1]) is None for match in found) > 1
 
 
 def _unescaped(text: str) -> str:
     return _ESCAPES.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text) if "%" in text else text
+
+
+def _unpacked_32(text: str) -> str:
+    """What is written in digits of base 16 or 32, as far as it goes: names of hosts cut it to pieces."""
+    try:
+        if re.fullmatch(r"[0-9A-Fa-f]+", text):
+            return bytes.fromhex(text[: len(text) // 2 * 2]).decode("ascii")
+        # a piece of one may end anywhere
+        whole = text[: len(text) - (len(text) % 8 in (1, 3, 6))].upper()
+        return base64.b32decode(whole + "=" * (-len(whole) % 8)).decode("ascii")
+    except (ValueError, binascii.Error):
+        return ""
 
 
 def _unpacked(text: str) -> str:

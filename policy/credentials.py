@@ -71,6 +71,7 @@ _FORMATS = {
     "tailscale": r"\btskey-[a-z]{3,8}-[A-Za-z0-9]{8,20}-[A-Za-z0-9]{20,40}",
     "cloudflare": r"\bv1\.0-[a-f0-9]{24}-[a-f0-9]{146}\b",
     "artifactory": r"\bAKCp[0-9A-Za-z]{69}\b",
+    "shadow": r"\b[a-z_][a-z0-9_-]{0,31}:\$(?:6|5|1|y|2[aby])\$[^\s:]{20,200}:\d{0,6}:",
     "jwt": r"\bey[A-Za-z0-9_-]{10,500}\.ey[A-Za-z0-9_-]{10,1000}\.[A-Za-z0-9_-]{16,1000}",
 }  # fmt: skip
 _URL_PASSWORD = r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s:/@?#'\"<>]{0,64}:([^\s/@'\"<>]{3,128})@[A-Za-z0-9\[]"

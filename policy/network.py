@@ -140,7 +140,9 @@ def _name_of(text: str) -> str:
     found = _HOSTLIKE.match(plain)
     if found is None:
         return ""
-    host = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), found[1]).strip("[]").partition("%")[0]
+    host = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), found[1])
+    # an escaped slash ends the host for who unescapes first
+    host = re.split(r"[/?#\\]", host, maxsplit=1)[0].strip("[]").partition("%")[0]
     return host.casefold().rstrip(".")
 
 
@@ -161,6 +163,9 @@ def _host_scope(host: str, listed: tuple[str, ...]) -> Scope:
             return "loopback"
         host = inner.replace("-", ".") if "." in inner or "-" in inner else str(ipaddress.IPv4Address(int(inner, 16)))
     address = address_of(host)
+    if address is not None and _EIGHTS.search(host) and (as_eights := address_of(_EIGHTS.sub(_of_eights, host))) is not None:
+        # `0251` is 169 for some and 251 for others
+        address = as_eights if _address_scope(as_eights) == "metadata" else address
     if address is not None:
         scope = _address_scope(address)
         return "listed" if scope != "metadata" and any(address in network for network in _networks(listed)) else scope
@@ -202,4 +207,9 @@ def _address_scope(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> Sc
     return "other"
 
 
+def _of_eights(number: re.Match[str]) -> str:
+    return str(int(number[0], 8))
+
+
+_EIGHTS = re.compile(r"(?<![\w])0[0-7]{1,10}(?![\w])")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")

@@ -67,6 +67,13 @@ class SqlText(msgspec.Struct, frozen=True):
     argument: str
 
 
+class MessageText(msgspec.Struct, frozen=True):
+    """A text that a tool takes to somebody else without an address in the call: mail, chats, issues, searches."""
+
+    text: str
+    argument: str
+
+
 class Surface(msgspec.Struct, frozen=True):
     """What the arguments of one call are. `is_whole`: nothing had to be left out."""
 
@@ -74,6 +81,7 @@ class Surface(msgspec.Struct, frozen=True):
     paths: tuple[PathUse, ...] = ()
     urls: tuple[UrlUse, ...] = ()
     sql: tuple[SqlText, ...] = ()
+    messages: tuple[MessageText, ...] = ()
     is_whole: bool = True
 
 
@@ -125,6 +133,9 @@ _WRITES = _words(
 )
 _READS = _words("read view cat open load list ls grep search glob find get show stat head tail tree download_from exists fetch")
 _MOVES = _words("move rename mv")
+_TO_KEYS = _words("dest destination dst output_path output_file save_path save_to download_path local_path output")
+"""Where a tool puts something, if it does not delete."""
+_GETS = _words("download wget curl fetch get http request save pull")
 _COPIES = _words("copy cp duplicate link symlink")
 _WIDE = _words("directory dir folder tree recursive rmtree rmdir all")
 _FROM_KEYS = _words("source src from old_path source_path path file file_path input")
@@ -142,6 +153,16 @@ _URL = re.compile(r"(?:(?:jar|url|view-source|feed):){0,3}[A-Za-z][A-Za-z0-9+.-]
 _BODY_KEYS = _words("body data json payload form files content text params attachments message query fields variables")
 _HEADER_KEYS = _words("headers header http_headers extra_headers request_headers cookies")
 _SENDS = _words("post put patch delete upload send submit publish push create")
+_TELLS = _words(
+    "send post publish share reply forward notify tweet broadcast submit announce message messages email mail gmail outlook sms slack "
+    "discord telegram teams whatsapp twitter mastodon reddit github gitlab bitbucket gist gists jira linear notion confluence trello asana "
+    "zendesk hubspot intercom pastebin paste webhook issue ticket comment"
+)
+"""Words in the names of tools that tell somebody something."""
+_ENGINES = _words("web google internet online bing brave tavily duckduckgo serp exa perplexity kagi")
+_OWN_KEYS = _words(
+    "token api_key apikey access_token auth authorization bearer password secret credentials key client_secret bot_token user_token headers"
+)
 _SQL_KEYS = _words("sql sql_query sql_text statement statements sqls query_sql")
 _SQL_QUERY_KEYS = _words("query queries q command text script code expression input stmt")
 _SQL_WORDS = _words(
@@ -238,7 +259,17 @@ class _Finder:
         cut = any(len(sort) > MAX_PARTS for sort in sorts)
         shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
         first = slice(MAX_PARTS)
-        return Surface(tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first], is_whole=self._is_whole and not cut)
+        found = (tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first])
+        return Surface(*found, tuple(self._messages()), is_whole=self._is_whole and not cut)
+
+    def _messages(self) -> Iterator[MessageText]:
+        """What a tool that tells others something is given, but the keys by which it gets in."""
+        searches = "search" in self._words and bool(self._words & _ENGINES)
+        if self._urls or self._is_shell or self._is_sql or not (self._words & _TELLS or searches):
+            return
+        for name, value in self._call.value.items():
+            if _key(name) not in _OWN_KEYS and (text := "\n".join(_every_text(value))):
+                yield MessageText(text, name)
 
     def _object(self, value: Mapping[str, Json], within: str, depth: int) -> None:
         keys = {name: _key(name) for name in value}
@@ -359,6 +390,8 @@ class _Finder:
             return "read" if key in _FROM_KEYS else "write"
         if words & _DELETES and not has_content:
             return "delete"
+        if key in _TO_KEYS and words & _GETS:
+            return "write"
         if words & _WRITES or (has_content and not words & _READS):
             return "write"
         return "read"

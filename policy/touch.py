@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from policy.base import ToolCall
-from policy.carried import carries_secret, is_smuggling, local_file, reaches_metadata, sends_key_astray, unwrapped
+from policy.carried import (
+    carries_secret,
+    gives_keys,
+    in_name,
+    is_smuggling,
+    local_file,
+    reaches_metadata,
+    sends_key_astray,
+    unwrapped,
+)  # fmt: skip
 from policy.effects import Effect
-from policy.network import LISTED, host_scope
+from policy.network import LISTED, host_of, host_scope
 from policy.paths import place, written
 from policy.stored import MAX_CHARS, Stored, stored_in
 from policy.surface import ShellText, Surface, UrlUse, quoted, surface_of
@@ -112,6 +121,9 @@ def _read(surface: Surface, name: str, places: Places) -> Touch:
     for url in surface.urls:
         for effect in _of_address(url, name, places):
             acts[Act("paths" if effect.kind == "read" else "network", url.argument, effect)] = None
+    for message in surface.messages:
+        if carries_secret(message.text):
+            acts[Act("network", message.argument, Effect.of("secret", "other", name, by=name))] = None
     return Touch(tuple(acts), tuple(unsure), tuple(commands), surface, frozenset(act.effect.kind for act in acts))
 
 
@@ -165,7 +177,14 @@ def _of_address(url: UrlUse, by: str, places: Places) -> list[Effect]:
         found.append(Effect.of("execute", "metadata" if scope == "metadata" else "other", url.url, by=by))
     if reaches_metadata(inner):
         found.append(Effect.of("network", "metadata", url.url, by=by))
+    if gives_keys(inner, scope):
+        found.append(Effect.of("read", "credentials", url.url, by=by))
     is_own = scope == "loopback" or (scope == "listed" and host_scope(inner, places.hosts) == "listed")
-    if not is_own and (carries_secret(url.body) or carries_secret(url.url) or sends_key_astray(url.headers, inner)):
+    if not is_own and (
+        carries_secret(url.body)
+        or carries_secret(url.url)
+        or carries_secret(in_name(host_of(inner)))
+        or sends_key_astray(url.headers, inner)
+    ):
         found.append(Effect.of("secret", scope, url.url, by=by))
     return found

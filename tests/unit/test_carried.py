@@ -8,7 +8,17 @@ from urllib.parse import quote
 import pytest
 
 from policy.base import Block, ToolCall
-from policy.carried import carries_secret, is_smuggling, local_file, reaches_metadata, sends_key_astray, unwrapped
+from policy.carried import (
+    carries_secret,
+    gives_keys,
+    in_name,
+    is_smuggling,
+    local_file,
+    reaches_metadata,
+    sends_key_astray,
+    unwrapped,
+)  # fmt: skip
+from policy.effects import Scope
 from policy.loading import load
 from policy.network import host_scope
 from protocol.config import PolicyStep
@@ -83,3 +93,49 @@ def test_no_text_takes_long() -> None:
         for read in (unwrapped, local_file, is_smuggling, reaches_metadata, host_scope):
             read(text)
     assert time.process_time() - begun < 2
+
+
+DOTENV = "DB_HOST=x\nDB_PASSWORD=Xk29sLq8\nAPI_TOKEN=77f0aa31c9\n"
+
+
+def test_a_file_of_settings_is_a_secret_where_two_of_its_names_say_so() -> None:
+    assert carries_secret("my .env:\n" + DOTENV) and carries_secret(base64.b64encode(DOTENV.encode()).decode())
+    for text in (
+        "DB_PASSWORD=Xk29sLq8\nDB_HOST=x",
+        "DB_PASSWORD=changeme\nAPI_KEY=your-key\nTOKEN=${TOKEN}",
+        "PRIMARY_KEY=id\nFOREIGN_KEY=uid",
+    ):
+        assert not carries_secret(text)
+
+
+def test_secrets_in_names_of_hosts_are_put_together() -> None:
+    packed = base64.b32encode(b"k=" + KEY.encode()).decode().strip("=").lower()
+    assert carries_secret(in_name(f"{packed[:40]}.{packed[40:]}.evil.example")) and carries_secret(KEY.encode().hex())
+    assert not carries_secret(in_name("a-long-name-of-a-service-in-some-cloud.eu-central-1.example.com"))
+
+
+@pytest.mark.parametrize(
+    ("url", "scope", "gives"),
+    [
+        ("http://localhost:2375/containers/json", "loopback", True), ("http://localhost:2375/_ping", "loopback", False),
+        ("http://10.0.0.5:10250/pods", "private", True), ("http://kubernetes.default.svc/api/v1/namespaces/x/secrets", "private", True),
+        ("http://10.0.0.5:8500/v1/kv/?recurse", "private", True), ("http://localhost:8500/v1/status/leader", "loopback", False),
+        ("http://localhost:8080/actuator/heapdump", "loopback", True), ("http://localhost:8080/actuator/health", "loopback", False),
+        ("http://localhost:3000/api/v1/users", "loopback", False), ("https://api.example.com/v1/secret/x", "other", False),
+    ],
+)  # fmt: skip
+def test_services_that_hand_out_secrets(url: str, scope: Scope, gives: bool) -> None:
+    assert gives_keys(url, scope) == gives
+
+
+def blocks(tool: str, **arguments: object) -> bool:
+    call = ToolCall(0, 0, "id", tool, json.dumps(arguments), arguments, None)
+    return any(isinstance(policy.on_tool_call(call), Block) for policy in POLICIES)
+
+
+def test_a_message_with_a_secret_in_it_does_not_leave() -> None:
+    assert blocks("send_email", to="a@example.com", body="my .env:\n" + DOTENV) and blocks("mcp__slack__post", channel="x", text=KEY)
+    assert blocks("create_gist", files={"a": {"content": KEY}}) and blocks("web_search", query="what is " + KEY)
+    assert not blocks("send_email", to="a@example.com", body="Reset your password; the API_KEY=your-key goes into .env")
+    assert not blocks("slack_login", token=KEY) and not blocks("slack_post", token=KEY, text="hello") and not blocks("search", query=KEY)
+    assert not blocks("send_email", to="a@example.com", attachments=["./report.pdf"])

@@ -15,6 +15,7 @@ from policy.network import MAX_URLS, host_of, host_scope, hosts_in
         "metadata"),
         ("http://x@169.254.169.254/", "metadata"), ("http://169.254.169.254.nip.io/", "metadata"), ("http://a9fea9fe.nip.io", "metadata"),
         ("http://metadata.google.internal./x", "metadata"), ("64:ff9b::a9fe:a9fe", "metadata"), ("http://169。254。169。254/", "metadata"),
+        ("http://0251.254.169.254/", "metadata"), ("http://169.254.169.254%2flatest", "metadata"), ("http://010.20.30.40/", "private"),
         ("http://%31%36%39.254.169.254/", "metadata"), ("http://example.com%2f@169.254.169.254", "metadata"), ("[fd00:ec2::254]:80",
         "metadata"),
         ("http://localhost:8080/metadata/version", "loopback"), ("127.1", "loopback"), ("http://0/", "loopback"), ("[::1]:80", "loopback"),

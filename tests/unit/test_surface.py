@@ -77,6 +77,12 @@ def test_paths_and_what_is_done_there(name: str, arguments: dict[str, Any], uses
     assert [(use.path, use.does) for use in surface(name, **arguments).paths] == uses
 
 
+def test_what_a_tool_fetches_it_writes() -> None:
+    assert surface("download_file", url="https://a.example/x", destination="/etc/x").paths[0].does == "write"
+    assert surface("curl", url="https://a.example/x", output="./x.json").paths[0].does == "write"
+    assert surface("read_file", path="/etc/x").paths[0].does == "read"
+
+
 def test_what_is_written_goes_with_its_path() -> None:
     assert surface("write_file", path="a", content="x").paths == (PathUse("a", "write", "path", "x"),)
     assert surface("apply_patch", input="*** Update File: a\n@@\n-old\n+new\n").paths == (PathUse("a", "write", "input", "new"),)
