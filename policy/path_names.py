@@ -101,7 +101,7 @@ STARTUP_NAMES = (
     r"^~/\.(?:bashrc|bash_profile|bash_login|bash_logout|bash_aliases|profile|zshrc|zshenv|zprofile|zlogin|zlogout|kshrc|cshrc|tcshrc|"
     r"login|logout|mkshrc)$",
     r"^~/\.(?:xinitrc|xprofile|xsession|xsessionrc|pam_environment|forward|procmailrc|inputrc)$",
-    r"^~/\.config/(?:fish/(?!completions)|autostart|systemd|environment\.d|nushell)(?:/|$)",
+    r"^~/\.config/(?:fish(?!/completions)|autostart|systemd|environment\.d|nushell)(?:/|$)",
     r"^~/\.(?:local/share/systemd|kde/autostart|config/(?:i3|sway|hypr|openbox|upstart)|oh-my-zsh/custom)(?:/|$)",
     r"^~/\.config/autostart", r"^~/\.bashrc\.d(?:/|$)",
     r"(?:^|/)\.ssh/(?:authorized_keys\d?|rc|environment|config)$", r"(?:^|/)(?:sitecustomize|usercustomize)\.py$",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from policy.shell import decoding, escapes
+from policy.shell.carried import quietly
 from policy.shell.commands import Program
 from policy.shell.machine import Machine
 from policy.shell.state import Call, Out, texts
@@ -105,6 +106,8 @@ def alias(machine: Machine, call: Call) -> Out:
         name, sign, value = text.partition("=")
         if sign and name and len(machine.aliases) < 64:
             machine.aliases[name] = value
+            # a shell that goes on after this call knows it
+            quietly(machine, call, value, "alias")
         elif sign:
             machine.unsure("size: more aliases than are kept")
     return Out("", [machine.emit(call)])
@@ -293,6 +296,6 @@ BUILTINS: dict[str, Callable[[Machine, Call], Out]] = {
     "cd": change_folder, "pushd": change_folder, "chdir": change_folder, "export": declare, "declare": declare, "typeset": declare,
     "local": declare, "readonly": declare, "unset": unset, "unalias": unset, "set": set_arguments, "shift": shift, "alias": alias,
     "eval": evaluate, "source": source, ".": source, "trap": trap, "read": read, "mapfile": read_lines, "readarray": read_lines,
-    "compgen": call_back,
+    "compgen": call_back, "complete": call_back,
     "printf": printf, "let": let, "hash": remember, "getopts": getopts, "pwd": where,
 }  # fmt: skip

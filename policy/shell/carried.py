@@ -32,7 +32,7 @@ _NOT_OPTIONS = frozenset("echo printf grep egrep fgrep git bash sh zsh dash ksh 
 _STRING = r"\"((?:[^\"\\\n]|\\.){1,400})\"|'((?:[^'\\\n]|\\.){1,400})'|`([^`\n]{1,400})`"
 _LITERAL = re.compile(_STRING)
 _RUNS = re.compile(
-    r"(?i)(?<![a-z0-9])(?:system|shell|shell-command|exec\w{0,12}|spawn\w{0,12}|popen\w?|run\w{0,12}|run-program|call-process|process|cmd|"
+    r"(?i)(?<![a-z0-9])(?:system|shell|shell-command|system2|exec\w{0,12}|spawn\w{0,12}|popen\w?|run\w{0,12}|run-program|call-process|process|cmd|"
     r"command|callcommand|readprocess|sh|syscmd|esyscmd|pcntl_exec|execute_process|start)\b(?:[\"'][)\]]{1,2})?[^\"'`\n;]{0,40}"
 )
 """A name that starts programs, in any language; what it starts stands behind it."""
@@ -55,7 +55,9 @@ _IS_COMMAND = re.compile(
     r"nc|bash|sh|zsh|python3?|find|tee) +(?:-|[/~.$*|]|[\w.-]+\.[a-z]{2,})"
 )
 """How a command text begins that stands as one word of a program that nobody described."""
-_BETWEEN = re.compile(r"[\s,()\[\]{}]{0,20}(?:\.\w{0,12}\([\s\[&]{0,8})?(?:\[\]string\{|vec!\[|&\[)?")
+_BETWEEN = re.compile(
+    r"[\s,()\[\]{}]{0,20}(?:(?:nil|t|NULL|None)\s{1,4}){0,4}(?:c\()?(?:\.\w{0,12}\([\s\[&]{0,8})?(?:\[\]string\{|vec!\[|&\[)?"
+)
 """What may stand between the words of one command: `Command::new("rm").args(["-rf"`."""
 _ESCAPES = re.compile(r"(?m)^[ \t]{0,9}(?:[~\\:]?!|shell[ \t]|sh[ \t]|system[ \t])[ \t]{0,9}([^\n]{1,400})")
 _BUILDERS = frozenset("go cargo rustc javac java kotlinc scalac swiftc dotnet mvn gradle ghc cabal stack mix zig".split())

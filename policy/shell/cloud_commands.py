@@ -91,6 +91,7 @@ def _container(args: Args, found: Found) -> None:
         place = found.place(Word(word.known.partition(":")[0]))
         if place.scope == "device" and re.search(r"/dev/(?:sd|nvme|vd|xvd|mem|kmem|mapper|dm-|hd|disk)", place.path):
             found.add("privilege", "device", place.path)
+    mounts = False
     for word in [*args.all("-v", "--volume"), *args.all("--mount")]:
         text = word.known
         if "=" in text and (source := re.search(r"(?:source|src)=([^,]+)", text)) is not None:
@@ -99,12 +100,11 @@ def _container(args: Args, found: Found) -> None:
             path, _, rest = text.partition(":")
             read_only = rest.endswith(":ro") or ":ro," in rest
         _mount(path, read_only, found)
-        image = next(iter(args.operands[1 + args.starts("container") :]), Word(""))
-        registry = re.match(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?=/)", image.known)
-        if registry is not None and path.startswith(("/", "~", ".", "$")) and not read_only and not _OF_CLOUDS.search(registry[0]):
-            scope = found.scope_of_host(Word(registry[0]))
-            if scope == "other":
-                found.add("execute", scope, image.known)
+        mounts |= path.startswith(("/", "~", ".", "$")) and not read_only
+    image = next(iter(args.operands[1 + args.starts("container") :]), Word(""))
+    registry = re.match(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?=/)", image.known)
+    if mounts and registry is not None and not _OF_CLOUDS.search(registry[0]) and found.scope_of_host(Word(registry[0])) == "other":
+        found.add("execute", "other", image.known)
 
 
 def _mount(path: str, read_only: bool, found: Found) -> None:

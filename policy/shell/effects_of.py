@@ -13,6 +13,7 @@ from policy.shell import (
     cloud_commands,
     database_commands,
     defence_commands,
+    editing,
     file_commands,
     git_commands,
     key_files,
@@ -46,6 +47,7 @@ from policy.shell.strangers import built, comes_from_elsewhere, copied, source_g
 
 HANDLERS: Mapping[str, Handler] = {
     **file_commands.HANDLERS,
+    **editing.HANDLERS,
     **git_commands.HANDLERS,
     **net_commands.HANDLERS,
     **package_commands.HANDLERS,
@@ -145,7 +147,7 @@ class _Text:
         if command.name == "kill":
             for index in {index for word in command.words for index in word.outputs}:
                 system_commands.killed(self._chain(index), found)
-        file_commands.in_place(command, found)
+        editing.in_place(command, found)
         built(command, found, self._source_scopes)
         if comes_from_elsewhere(command):
             copied(command, found)
@@ -180,6 +182,7 @@ class _Text:
         if command.name not in _UNPACKERS:
             return
         sources = [found.downloaded(place.path) for place in found.reads]
+        sources += [found.scope_of_host(Word(self.commands[i].host)) for i in feeders(command) if self.commands[i].place == "remote"]
         sources += [e.scope for i in feeders(command) if i < len(self.found) for e in self.found[i].effects if e.kind == "network"]
         scope = next((source for source in sources if source is not None), None)
         if scope is not None:
@@ -206,7 +209,12 @@ class _Text:
                 found.read(path)
 
     def _by_path(self, command: Command, found: Found) -> None:
-        """A program that is named by its path: what somebody fetched, or what lies in the project under a name that others have."""
+        """A program that is named by its path: what somebody fetched, or what lies in the project under a name that others have. So is one
+        that was put into a folder of programs."""
+        if command.words and "/" not in command.words[0].known:
+            for fetched, scope in found.fetched:
+                if fetched.endswith(f"bin/{command.words[0].known}"):
+                    found.add("execute", scope, fetched)
         if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
             return
         path = command.words[0]
@@ -318,6 +326,8 @@ class _Text:
             mine = [effect.scope for effect in found.effects if effect.kind in ("network", "execute") and effect.scope in HOSTS]
             if mine and command.name not in SHELLS:
                 scopes += mine if prints_what_it_fetches(command) else []
+            if found.fetched:
+                scopes += [scope for word in command.words[1:9] if (scope := found.downloaded(found.place(word).path)) is not None]
             for place in found.reads:
                 scopes.append(found.downloaded(place.path) or scope_of_file(place))
             stack += feeders(command)

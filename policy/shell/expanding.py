@@ -19,7 +19,7 @@ _SEQUENCE = re.compile(r"(-?\d{1,6}|[A-Za-z])\.\.(-?\d{1,6}|[A-Za-z])(?:\.\.(-?\
 _ALWAYS = {
     "IFS": " \t\n", "HOME": HOME, "SHELL": "/bin/bash", "BASH": "/bin/bash", "OSTYPE": "linux-gnu", "HOSTTYPE": "x86_64", "SHLVL": "1",
     "MACHTYPE": "x86_64-pc-linux-gnu", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PS2": "> ", "PS4": "+ ",
-    "OPTIND": "1", "0": "bash", "?": "0", "-": "hB",
+    "OPTIND": "1", "HISTFILE": f"{HOME}/.bash_history", "0": "bash", "?": "0", "-": "hB",
 }  # fmt: skip
 """What variables hold that every shell sets; a disguise takes its letters and slashes from them."""
 _FROM_OUTSIDE = frozenset("USER LOGNAME UID EUID PPID RANDOM SECONDS HOSTNAME TMPDIR EDITOR PAGER TERM LANG DISPLAY LINENO OLDPWD".split())

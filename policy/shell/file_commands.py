@@ -328,46 +328,6 @@ def _zip(command: Command, args: Args, found: Found) -> None:
         found.delete(*operands[1:], wide=True)
 
 
-def _sed(command: Command, args: Args, found: Found) -> None:
-    args = args_of(command, ("-e", "-f", "-l", "--expression", "--file"))
-    scripts = args.all("-e", "--expression")
-    operands = args.operands if scripts or args.all("-f", "--file") else args.operands[1:]
-    if any(flag == "-i" or flag.startswith("--in-place") for flag in args.flags) or any(
-        name.startswith("--in-place") for name, _ in args.values
-    ):
-        found.write(*operands)
-    found.read(*operands)
-    for script in scripts or list(args.operands[:1]):
-        for target in re.findall(r"(?:^|[;}\n/gp0-9\s])w\s+([^\s;}]+)", script.known):
-            found.write(Word(target))
-
-
-_AWK_WRITES = re.compile(r">{1,2}\s{0,9}(ENVIRON\[\"HOME\"\]\s{0,9})?\"([^\"]{1,400})\"")
-
-
-def in_place(command: Command, found: Found) -> None:
-    """Interpreters that edit the files they are given, and files that a program of `awk` writes."""
-    if command.name in ("perl", "ruby"):
-        args = args_of(command, ("-e", "-E", "-M", "-m", "-I", "-r", "-C", "-F"))
-        if args.has("-i"):
-            found.write(*args.operands)
-    elif command.name.endswith("awk"):
-        args = args_of(command, ("-i", "-v", "-F", "-f", "-e", "--include"))
-        if any(word.known == "inplace" for word in args.all("-i", "--include")):
-            found.write(*args.operands[1:])
-        for program in command.programs:
-            for home, path in _AWK_WRITES.findall(program.text.known[:16_384]):
-                found.write(Word(f"~{path}" if home else path))
-
-
-def _yq(command: Command, args: Args, found: Found) -> None:
-    args = args_of(command, ("-o", "-p", "-I", "--output-format", "--from-file"))
-    operands = args.operands[1:]
-    if args.has("-i", "--inplace", "--in-place"):
-        found.write(*operands)
-    found.read(*operands)
-
-
 def _gzip(command: Command, args: Args, found: Found) -> None:
     """They read a file and put another in its place."""
     for word in args_of(command, ("-S", "-o", "-T", "-p", "-b")).operands:
@@ -437,7 +397,7 @@ HANDLERS: dict[str, Handler] = {
     "ssh-keygen": _keygen, "ssh-add": _keygen,
     "find": _find, "gfind": _find, "rsync": _rsync, "dd": _dd, "gdd": _dd, "dcfldd": _dd, "tar": _tar, "gtar": _tar, "bsdtar": _tar,
     "zip": _zip, "unzip": _zip, "bsdunzip": _zip, "unar": _zip, "unrar": _zip, "7z": _zip, "7za": _zip, "7zz": _zip, "rar": _zip,
-    "sed": _sed, "gsed": _sed, "yq": _yq, "truncate": _truncate, "shred": _shred, "wipe": _shred, "scrub": _shred, "openssl": _openssl,
+    "truncate": _truncate, "shred": _shred, "wipe": _shred, "scrub": _shred, "openssl": _openssl,
     "gpg": _crypt, "gpg2": _crypt, "age": _crypt,
     **dict.fromkeys("gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli".split(), _gzip),
 }  # fmt: skip

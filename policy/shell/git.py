@@ -45,7 +45,8 @@ def git(machine: Machine, call: Call) -> Out:
     place = machine.emit(call)
     words = texts(rest)
     if sub == "config":
-        plain_words = [word for word in words if not word.startswith("-") and word not in ("set", "get", "add")]
+        files = after(words, "--file", "-f")
+        plain_words = [word for word in words if not word.startswith("-") and word not in ("set", "get", "add", *files)]
         if len(plain_words) > 1 and plain_words[0].lower().startswith("alias."):
             machine.git_aliases[plain_words[0][6:].lower()] = plain_words[1]
             run_values(machine, call, [plain_words[1][1:]] if plain_words[1].startswith("!") else [], "git")

@@ -222,7 +222,8 @@ def _clone(args: Args, texts: list[str], found: Found) -> None:
     )
     if target is not None and args.operands:
         found.write(target)
-        found.downloads.append((found.place(target).path, found.scope_of_host(args.operands[0])))
+        # a folder whose name nobody knows is `?`
+        found.downloads.append((found.place(target).path if target.text is not None else "?", found.scope_of_host(args.operands[0])))
     for value in args.all("-c", "--config"):
         _setting(value.known.partition("=")[0], value.known.partition("=")[2], found)
     for template in args.all("--template"):
@@ -233,15 +234,14 @@ def _fetch(args: Args, texts: list[str], found: Found) -> None:
     for word in args.operands[:1]:
         if word.known.startswith("ext::"):
             found.add("execute", "unknown", word.known)
-        elif is_remote(word):
-            found.reach(word)
+        else:
+            scope = found.reach(word) if is_remote(word) else found.downloaded(f"remote:{word.known}")
+            found.downloads += [(found.place(Word(".")).path, scope)] if scope is not None else []
 
 
 def _submodule(args: Args, texts: list[str], found: Found) -> None:
     if args.starts("add"):
-        for word in args.operands[1:2]:
-            if is_remote(word):
-                found.reach(word)
+        _clone(Args(args.flags, args.values, args.operands[1:]), texts, found)
     elif args.starts("deinit") and args.has("-f", "--force"):
         found.add("delete", "project", "submodules", wide=args.has("--all"))
 

@@ -140,6 +140,8 @@ def _wget(command: Command, args: Args, found: Found) -> None:
     for url in urls:
         found.reach(url, sends=sends or _carries(url, found))
     outputs = args.all("-O", "--output-document")
+    if args.has("-r", "--recursive", "-m", "--mirror"):
+        found.downloads += [(found.place(Word(host_of(url.known))).path, found.scope_of_host(url)) for url in urls]
     _fetched(urls, outputs, not outputs and command.name != "http", args.first("-P", "--directory-prefix"), found)
     found.write(*args.all("-o", "-a", "--output-file", "--save-cookies"))
 

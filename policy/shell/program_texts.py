@@ -22,7 +22,10 @@ _MAX_RUN = 20
 """Shell texts in one program that are read; a program with more is unsure."""
 _TOO_MUCH = "size: a program text has more in it than is looked at"
 _UNLINKS = re.compile(r"\b(\w+)\.(?:unlink|rmdir)\s*\(")
-_RUNS_NAMED = re.compile(r"(?:os\.system|os\.popen|execSync|shell_exec|subprocess\.\w+)\s*\(\s*(\w+)\s*[,)]")
+_RUNS_NAMED = re.compile(
+    r"(?:os\.system|os\.popen|execSync|shell_exec|subprocess\.\w+)\s*\(\s*(\w+)\s*[,)]|"
+    r"\bos\.execvp?e?\s*\([^,\n]{1,80},\s*(\w+)\s*[,)]|(?<![.\w])(?:system|exec|spawn)\s*\(?\s*\$(\w+)\s*[,;)\n]?"
+)
 _STRING = r"""(?:[rRbBuUfF]{0,2})(?:"((?:[^"\\\n]|\\.){0,2000})"|'((?:[^'\\\n]|\\.){0,2000})'|`((?:[^`\\]|\\.){0,2000})`)"""
 _LITERAL = re.compile(_STRING)
 _JOINED = re.compile(r"""(["'])\s*(?:\+|\.|\.\.)\s*\1""")
@@ -115,7 +118,7 @@ _ENVIRONMENT = re.compile(
     r"process\.env\b(?!\s*[\[.]))"
 )
 _KILLS = re.compile(
-    r"\bos\.kill(?:pg)?\s*\(\s*-?1\b|\bprocess\.kill\s*\(\s*-?1\b|\bwhile\s*(?:\(?\s*(?:True|1|"
+    r"\bos\.kill(?:pg)?\s*\(\s*-?1\b|\bkill\s*\(?\s*[\"']?\w{1,9}[\"']?\s*,\s*-1\b|\bprocess\.kill\s*\(\s*-?1\b|\bwhile\s*(?:\(?\s*(?:True|1|"
     r"true)\s*\)?)\s*[:{]?\s*(?:os\.)?fork\s*\(|\bos\.fork\s*\(\).{0,40}while|\bfork while\b|\bfork\s+while\b"
 )
 _ASSIGNED = re.compile(
@@ -318,14 +321,18 @@ def _programs(code: _Code) -> None:
         else:
             literal = first
             if literal is not None:
-                commands.append(re.sub(r"\\([\"'`\\])", r"\1", next((part for part in literal.groups() if part), "")))
+                said = re.sub(r"\\([\"'`\\])", r"\1", next((part for part in literal.groups() if part), ""))
+                commands.append(re.sub(r"%s|\$?\{[^{}]{0,99}\}", "~", said) if _HOME.search(argument) else said)
             elif found[0].startswith(("os.system", "subprocess", "os.popen")):
                 code.unsure.append("language: what it runs is known only when it runs")
     if (ticks := _BACKTICKS.get(code.language)) is not None:
         commands += [found[1] or found[2] or "" for found in code.some(ticks)]
     for named in code.some(_RUNS_NAMED):
-        literal = _LITERAL.match(code.variables.get(named[1], "").strip())
-        if literal is not None:
+        value = code.variables.get(named[named.lastindex or 1], "").strip()
+        literal = _LITERAL.match(value)
+        if value.startswith(("[", "(")):
+            commands.append(" ".join(_quoted(next((part for part in match if part), "")) for match in _LITERAL.findall(value)))
+        elif literal is not None:
             commands.append(next((part for part in literal.groups() if part), ""))
     if code.run is not None:
         if len(commands) > _MAX_RUN:

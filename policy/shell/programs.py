@@ -146,7 +146,7 @@ def interpreter(machine: Machine, call: Call, name: str) -> Out:
     while at < len(words):
         text = words[at].text
         option, sign, value = text.partition("=")
-        if option in _LONG_TEXTS:
+        if option in _LONG_TEXTS or (language, option) in (("lisp", "-eval"), ("node", "eval")):
             found.append(Program(language, machine.word(value if sign else call.at(at + 1)), "argument"))
             at += 1 if sign else 2
             continue

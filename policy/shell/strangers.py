@@ -16,17 +16,15 @@ _BUILDERS = frozenset(
     """make gmake just task rake gradle gradlew mvn mvnw ant sbt bazel tox invoke fab cmake ctest ninja meson pytest nox jest mocha vitest
     java ansible-playbook terraform tofu terragrunt pulumi docker podman nerdctl docker-compose podman-compose helm helmfile skaffold nix
     nix-shell nix-build dotnet npm yarn pnpm bun npx pip pip3 uv poetry pdm pipenv hatch cargo go bundle composer pre-commit deno mix stack
-    cabal swift zig flutter scons waf rails vagrant""".split()
+    kubectl oc cabal swift zig flutter scons waf rails vagrant""".split()
 )
 """Programs that run what lies in the present folder, or in those that they are given."""
 _LOADERS = re.compile(
     r"(?:psql|mysql|mariadb|sqlite3|n?vim|vi|ex|emacs|ssh|scp|sftp|curl|gdb|lldb|make|gmake|docker(?:-compose)?|ansible-playbook)"
 )
-_LOADS = ("-f", "-F", "-S", "-K", "-l", "-x", "-init", "--file", "--config", "--load", "--command", "--makefile", "--init-file")
+_LOADS = ("-f", "-u", "-F", "-S", "-K", "-l", "-x", "-init", "--file", "--config", "--load", "--command", "--makefile", "--init-file")
 """Options of these whose value is a file that is run, or says what is."""
-_SETTINGS = frozenset(
-    (("ssh", "-F"), ("scp", "-F"), ("sftp", "-F"), ("curl", "-K"), ("curl", "--config"), ("vim", "-S"), ("nvim", "-S"), ("emacs", "-l"))
-)
+_SETTINGS = frozenset("ssh -F,scp -F,sftp -F,curl -K,curl --config,vim -S,nvim -S,vim -u,nvim -u,emacs -l".split(","))
 _USUAL = re.compile(r"(?:^|[/._-])(?:\.?ssh|config|curl(?:rc)?)(?:[/._-]|\Z)|^/dev/null$|^none$")
 _BUILD_FILES = re.compile(
     r"(?i)\./(?:(?:gnu)?makefile|.*\.mk|justfile|rakefile|gemfile|dockerfile|containerfile|(?:docker-)?compose\.ya?ml|package\.json|"
@@ -63,6 +61,7 @@ _OF_GO = re.compile(
     r"tools\.ietf\.org|github\.com|gitlab\.com|bitbucket\.org|codeberg\.org)"
 )
 """Names below which well-known modules of Go lie: they are names in the usual index, as those of other languages are."""
+_MAX_WORDS = 200
 _STRANGERS = ("other", "metadata")
 
 
@@ -85,34 +84,37 @@ def copied(command: Command, found: Found) -> None:
 def built(command: Command, found: Found, origins: Callable[[Sequence[int]], list[Scope]]) -> None:
     """Add that a program runs what others have written. `origins`: whose the output of commands is, as of `<(curl ...)` among its words."""
     words = command.words[1:]
-    is_builder, is_loader = command.name in _BUILDERS, _LOADERS.fullmatch(command.name) is not None
     is_python = command.name.startswith("python") and any(word.text == "-m" for word in words[:3])
-    if is_builder or is_python:
+    if command.name in _BUILDERS or is_python:
         here = found.place(Word("."))
-        whose = [found.downloaded(found.place(Word("x")).path), *(found.downloaded(place.path) for place in _named(words, found))]
+        nowhere = command.cwd is not None and command.cwd.text is None
+        places = ["?" if nowhere else found.place(Word("x")).path, *(place.path for place in _named(words, found))]
+        whose = [found.downloaded(path) for path in places]
         near = here.path.rstrip("/") + "/"
         whose += [scope for path, scope in found.fetched if path.startswith(near) and _BUILD_FILES.fullmatch("./" + path[len(near) :])]
         _add(whose, here.path, found)
-    if is_loader:
+    if _LOADERS.fullmatch(command.name):
         pairs = [*pairwise(words), *((Word(word.known.partition("=")[0]), Word(word.known.partition("=")[2])) for word in words)]
         for option, word in pairs:
             if option.text in _LOADS and word.known:
                 _add([found.downloaded(found.place(word).path)], word.known, found)
                 is_strange = (
-                    found.place(word).scope in ("temp", "unknown") if option.text in ("-S", "-l") else not _USUAL.search(word.known)
+                    found.place(word).scope in ("temp", "unknown") if option.text in ("-S", "-l", "-u") else not _USUAL.search(word.known)
                 )
-                if (command.name, option.text) in _SETTINGS and is_strange:
+                if f"{command.name} {option.text}" in _SETTINGS and is_strange:
                     found.unsure.append("name: a file of settings that may hold commands")
-    if is_builder or is_loader:
+    if command.name in _BUILDERS or _LOADERS.fullmatch(command.name):
         fed = (command.stdin.command,) if command.stdin.kind == "command" and any(word.text == "-" for word in words) else ()
         _add([*origins([*(output for word in words for output in word.outputs), *fed])], "what a command prints", found)
-    said = " ".join([command.name, *[word.known for word in words[:3] if not word.known.startswith("-")]])
-    for text in _until_program(words) if _RUNS_CODE.match(said) else [word.known for word in words] if _NAMES_CODE.match(said) else ():
+    said = " ".join((command.name, *(word.known for word in words[:3] if not word.known.startswith("-"))))
+    texts = _until_program(words) if _RUNS_CODE.match(said) else [word.known for word in words] if _NAMES_CODE.match(said) else []
+    if len(texts) > _MAX_WORDS:
+        found.unsure.append("size: more words than are looked at")
+    for text in texts[:_MAX_WORDS]:
         if (address := _ADDRESS.match(text)) is not None:
             _add([found.scope_of_host(Word(address[1]))], text, found)
-    if said.startswith("go env"):
-        for name, _, value in (word.known.partition("=") for word in words):
-            source_given(name, Word(value), found)
+    for name, _, value in (word.known.partition("=") for word in words if said.startswith("go env")):
+        source_given(name, Word(value), found)
     if said.startswith(("go run ", "go install ")):
         for word in words[1:]:
             if (module := re.match(r"([\w-]+(?:\.[\w-]+)+)/\S*@", word.known)) is not None and not _OF_GO.fullmatch(module[1].lower()):

@@ -309,7 +309,7 @@ def _pkill(command: Command, args: Args, found: Found) -> None:
         msgspec.structs.replace(command, words=words),
         ("-u", "-U", "-g", "-G", "-P", "-s", "-t", "--signal", "--user", "--pgroup", "-F", "--ns", "-y", "-O"),
     )
-    if command.name == "killall5":
+    if command.name == "killall5" or (command.name != "killall" and args.has("-v", "--inverse")):
         found.add("process", "system", "all", wide=True)
     users = [word.known for word in args.all("-u", "-U", "--user")]
     for word in args.operands:

@@ -17,6 +17,7 @@ _OPTIONS_IN = {
     "gtar": "TAR_OPTIONS",
     "perl": "PERL5OPT",
     "ruby": "RUBYOPT",
+    "less": "LESS",
 }
 _MAX_SETTINGS = 8
 _SETTING = re.compile(r"[ \t]{0,20}-{0,2}([\w-]{1,40})(?:[ \t]{0,9}[=:][ \t]{0,9}|[ \t]{1,9}|$)\"?([^\"\n]{0,2000})")
@@ -32,6 +33,7 @@ _TOOLS = {
     "touch": "touch",
 }
 _COMPILERS = re.compile(r"(?:SHELL|CC|CXX|CPP|LD|AR|AS|RM|INSTALL|PYTHON|\w*(?:CMD|COMMAND|SHELL|EXEC))[:?+]?=(.+)", re.DOTALL)
+_CALLS = re.compile(r"\$\(shell[ \t]([^()]{1,400})")
 _PLAIN_SHELL = re.compile(r"(?:\S*/)?(?:ba|da|z|k|a)?sh(?:\.exe)?")
 
 
@@ -39,7 +41,7 @@ def told(machine: Machine, call: Call, name: str) -> Call:
     """Return the call with the options that stand in variables and files."""
     given: list[str] = []
     if (variable := _OPTIONS_IN.get(name)) is not None:
-        given = [text for text in re.split(r"\s+(?=--)", _variable(machine, call, variable)) if text.startswith("-")]
+        given = [text for text in re.split(r"\s+(?=--)", _variable(machine, call, variable)) if text.startswith(("-", "+"))]
     elif name == "git" and _variable(machine, call, "GIT_CONFIG_COUNT"):
         for number in range(_MAX_SETTINGS):
             if key := _variable(machine, call, f"GIT_CONFIG_KEY_{number}"):
@@ -84,6 +86,7 @@ def _by_file(machine: Machine, call: Call, name: str) -> Call:
 def run_make_variables(machine: Machine, call: Call) -> None:
     """`make SHELL=... CC=...`: values that recipes run, for the first of its commands."""
     for text in texts(call.fields[1:]):
+        run_values(machine, call, [inner[1] for inner in _CALLS.finditer(text)][:_MAX_SETTINGS], "make")
         if (found := _COMPILERS.fullmatch(text)) is None:
             continue
         run_values(machine, call, [found[1]] if " " in found[1] else [], "make")
