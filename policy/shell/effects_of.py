@@ -100,6 +100,8 @@ class _Text:
         self.listed_by: dict[int, list[Place] | None] = {}
         """What each command prints the names of: a `find` with many `-exec` is asked for each."""
         self.fetched: list[tuple[str, Scope]] = []
+        self.installed: dict[str, tuple[str, Scope]] = {}
+        """What was fetched into folders of programs, by its name."""
         self.sql_read = [0]
         self.code_read = 0
         self.words_left = [key_files.MAX_WORDS]
@@ -113,7 +115,9 @@ class _Text:
             self._one(command, found)
             if command.place == "image":
                 found.effects = [effect for effect in found.effects if _reaches_out(effect)]
-            self.fetched += found.downloads
+            # the same place again says nothing new
+            self.fetched += [one for one in found.downloads if one not in self.fetched[-8:]]
+            self.installed |= {one[0].rpartition("/")[2]: one for one in found.downloads if "bin/" in one[0]}
         follow(self.commands, self.found)
         effects = [effect for found in self.found for effect in found.effects]
         return Effects(
@@ -211,10 +215,8 @@ class _Text:
     def _by_path(self, command: Command, found: Found) -> None:
         """A program that is named by its path: what somebody fetched, or what lies in the project under a name that others have. So is one
         that was put into a folder of programs."""
-        if command.words and "/" not in command.words[0].known:
-            for fetched, scope in found.fetched:
-                if fetched.endswith(f"bin/{command.words[0].known}"):
-                    found.add("execute", scope, fetched)
+        if command.words and "/" not in command.words[0].known and (put := self.installed.get(command.words[0].known)) is not None:
+            found.add("execute", put[1], put[0])
         if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
             return
         path = command.words[0]

@@ -85,27 +85,50 @@ def built(command: Command, found: Found, origins: Callable[[Sequence[int]], lis
     """Add that a program runs what others have written. `origins`: whose the output of commands is, as of `<(curl ...)` among its words."""
     words = command.words[1:]
     is_python = command.name.startswith("python") and any(word.text == "-m" for word in words[:3])
-    if command.name in _BUILDERS or is_python:
-        here = found.place(Word("."))
-        nowhere = command.cwd is not None and command.cwd.text is None
-        places = ["?" if nowhere else found.place(Word("x")).path, *(place.path for place in _named(words, found))]
-        whose = [found.downloaded(path) for path in places]
-        near = here.path.rstrip("/") + "/"
-        whose += [scope for path, scope in found.fetched if path.startswith(near) and _BUILD_FILES.fullmatch("./" + path[len(near) :])]
-        _add(whose, here.path, found)
-    if _LOADERS.fullmatch(command.name):
-        pairs = [*pairwise(words), *((Word(word.known.partition("=")[0]), Word(word.known.partition("=")[2])) for word in words)]
-        for option, word in pairs:
-            if option.text in _LOADS and word.known:
-                _add([found.downloaded(found.place(word).path)], word.known, found)
-                is_strange = (
-                    found.place(word).scope in ("temp", "unknown") if option.text in ("-S", "-l", "-u") else not _USUAL.search(word.known)
-                )
-                if f"{command.name} {option.text}" in _SETTINGS and is_strange:
-                    found.unsure.append("name: a file of settings that may hold commands")
-    if command.name in _BUILDERS or _LOADERS.fullmatch(command.name):
+    is_builder, is_loader = command.name in _BUILDERS or is_python, _LOADERS.fullmatch(command.name) is not None
+    if is_builder and found.fetched:
+        _by_folder(command, found)
+    if is_loader:
+        _by_option(command, found)
+    if is_builder or is_loader:
         fed = (command.stdin.command,) if command.stdin.kind == "command" and any(word.text == "-" for word in words) else ()
-        _add([*origins([*(output for word in words for output in word.outputs), *fed])], "what a command prints", found)
+        if outputs := [*(output for word in words for output in word.outputs), *fed]:
+            _add([*origins(outputs)], "what a command prints", found)
+    _by_name(command, found)
+
+
+def _by_folder(command: Command, found: Found) -> None:
+    """The present folder, those that are named, and the files that say how to build."""
+    nowhere = command.cwd is not None and command.cwd.text is None
+    places = ["?" if nowhere else found.place(Word("x")).path, *(place.path for place in _named(command.words[1:], found))]
+    whose = [found.downloaded(path) for path in places]
+    near = found.place(Word(".")).path.rstrip("/") + "/"
+    whose += [scope for path, scope in found.fetched if path.startswith(near) and _BUILD_FILES.fullmatch("./" + path[len(near) :])]
+    _add(whose, near, found)
+
+
+def _by_option(command: Command, found: Found) -> None:
+    """A file that an option names: whose it is, and whether it holds settings that nobody reads here."""
+    words = command.words[1:]
+    for option, word in [*pairwise(words), *(_split(word) for word in words if "=" in word.known)]:
+        if option.text not in _LOADS or not word.known:
+            continue
+        if found.fetched:
+            _add([found.downloaded(found.place(word).path)], word.known, found)
+        if f"{command.name} {option.text}" in _SETTINGS:
+            of_editor = option.text in ("-S", "-l", "-u")
+            if found.place(word).scope in ("temp", "unknown") if of_editor else not _USUAL.search(word.known):
+                found.unsure.append("name: a file of settings that may hold commands")
+
+
+def _split(word: Word) -> tuple[Word, Word]:
+    option, _, value = word.known.partition("=")
+    return Word(option), Word(value)
+
+
+def _by_name(command: Command, found: Found) -> None:
+    """An address or a module that is named as the program."""
+    words = command.words[1:]
     said = " ".join((command.name, *(word.known for word in words[:3] if not word.known.startswith("-"))))
     texts = _until_program(words) if _RUNS_CODE.match(said) else [word.known for word in words] if _NAMES_CODE.match(said) else []
     if len(texts) > _MAX_WORDS:
@@ -113,12 +136,13 @@ def built(command: Command, found: Found, origins: Callable[[Sequence[int]], lis
     for text in texts[:_MAX_WORDS]:
         if (address := _ADDRESS.match(text)) is not None:
             _add([found.scope_of_host(Word(address[1]))], text, found)
-    for name, _, value in (word.known.partition("=") for word in words if said.startswith("go env")):
+    if command.name != "go":
+        return
+    for name, _, value in (word.known.partition("=") for word in words[:_MAX_WORDS] if said.startswith("go env")):
         source_given(name, Word(value), found)
-    if said.startswith(("go run ", "go install ")):
-        for word in words[1:]:
-            if (module := re.match(r"([\w-]+(?:\.[\w-]+)+)/\S*@", word.known)) is not None and not _OF_GO.fullmatch(module[1].lower()):
-                _add([found.scope_of_host(Word(module[1]))], word.known, found)
+    for word in words[1:_MAX_WORDS] if said.startswith(("go run ", "go install ")) else ():
+        if (module := re.match(r"([\w-]+(?:\.[\w-]+)+)/\S*@", word.known)) is not None and not _OF_GO.fullmatch(module[1].lower()):
+            _add([found.scope_of_host(Word(module[1]))], word.known, found)
 
 
 def _until_program(words: tuple[Word, ...]) -> list[str]:
