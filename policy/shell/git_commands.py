@@ -52,12 +52,6 @@ def _git(command: Command, args: Args, found: Found) -> None:
                 _setting(setting, chosen, found)
             elif name == "-c":
                 _leads(setting, chosen, found)
-            elif (
-                re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", setting)
-                and chosen != "/dev/null"
-                and found.place(Word(chosen)).scope in ("temp", "unknown")
-            ):
-                found.unsure.append("name: settings of git that may hold commands")
         elif name == "--exec-path" and path:
             found.add("execute", found.place(Word(path)).scope, path)
     if not words:
@@ -78,11 +72,14 @@ def _git(command: Command, args: Args, found: Found) -> None:
 
 
 def _leads(name: str, value: str, found: Found) -> None:
-    """A setting that says where a remote lies, or what stands for the beginning of its address."""
+    """A setting that says where a remote lies, what stands for the beginning of its address, or where more settings and hooks lie."""
     if (remote := re.fullmatch(r"(?i)remote\.([^\s]{1,200})\.(?:push)?url", name)) is not None and is_remote(Word(value)):
         found.downloads.append((f"remote:{remote[1]}", found.reach(Word(value))))
     elif (base := re.fullmatch(r"(?i)url\.(\S{1,500})\.(?:push)?insteadof", name)) is not None and is_remote(Word(base[1])):
         found.downloads.append(("remote:*", found.reach(Word(base[1]))))
+    elif re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", name) and value != "/dev/null":
+        if found.place(Word(value)).scope in ("temp", "unknown"):
+            found.unsure.append("name: settings of git that may hold commands")
 
 
 def _setting(name: str, value: str, found: Found) -> None:

@@ -129,7 +129,7 @@ def _split(word: Word) -> tuple[Word, Word]:
 def _by_name(command: Command, found: Found) -> None:
     """An address or a module that is named as the program."""
     words = command.words[1:]
-    said = " ".join((command.name, *(word.known for word in words[:3] if not word.known.startswith("-"))))
+    said = " ".join([command.name, *[word.known for word in words[:3] if not word.known.startswith("-")]])
     texts = _until_program(words) if _RUNS_CODE.match(said) else [word.known for word in words] if _NAMES_CODE.match(said) else []
     if len(texts) > _MAX_WORDS:
         found.unsure.append("size: more words than are looked at")
