@@ -8,11 +8,15 @@ import httpx2 as httpx
 import pytest
 
 from protocol.request import DialectName
+from tests.support.checks.deferred import answer as streamed_answer
+from tests.support.clients.answering import direct
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, Said, ask, results, tool
 from tests.support.servers.product import KEY, Product
-from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text
+from tests.support.upstreams.bodies import whole_body
+from tests.support.upstreams.cases import began, client_call, frames, text
 from tests.support.upstreams.frames import delta, end, start, stop
 from tests.support.upstreams.product import call_of, config, new_session, recorded_bytes, replayed
+from tests.support.upstreams.recordings import Recording
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
@@ -43,27 +47,10 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
 def answer(
     dialect: DialectName, said: str, name: str, value: Any, identity: str, *, streamed: bool, tokens: tuple[int, int] = (5, 3)
 ) -> Reply:
-    if not streamed:
-        if dialect == "openai":
-            call = {"id": identity, "type": "function", "function": {"name": name, "arguments": json.dumps(value)}}
-            message = {"role": "assistant", "content": said, "tool_calls": [call]}
-            usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
-            choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
-            return Reply(json.dumps({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-x", "choices": [choice],
-                                     "usage": usage}).encode())  # fmt: skip
-        content = [{"type": "text", "text": said}, {"type": "tool_use", "id": identity, "name": name, "input": value}]
-        return Reply(json.dumps({"id": "msg_1", "type": "message", "role": "assistant", "model": "x", "content": content,
-                                 "stop_reason": "tool_use", "usage": dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))}
-                                ).encode())  # fmt: skip
-    if dialect == "openai":
-        usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
-        deltas = [{"role": "assistant", "content": said}, piece(0, json.dumps(value), identity, name)]
-        return stream(chunks(*deltas, usage=usage), cutting="random", seed=len(said))
-    stops = end("tool_use")
-    stops[0]["usage"] = {"output_tokens": tokens[1]}
-    blocks = [*text(0, said), *client_call(1, identity, name, value)]
-    begin = began(usage={"input_tokens": tokens[0], "output_tokens": 1})
-    return stream(frames(begin, *blocks, *stops), cutting="random", seed=len(said))
+    body = streamed_answer(dialect, said, (identity, name, value), tokens=tokens)
+    if streamed:
+        return stream(body, cutting="random", seed=len(said))
+    return Reply(whole_body(Recording("case", dialect, body, True, {}), direct))
 
 
 def asking(product: Product, client: DialectName, mode: Mode, messages: Any, policy: str, **more: Any) -> Said:
