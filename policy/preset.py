@@ -93,6 +93,7 @@ def names() -> tuple[str, ...]:
 @cache
 def preset(name: str) -> Preset:
     """Read a preset. Raises PolicyFailed where there is none of that name."""
+    # a worker whose series has no preset does not load it
     import yaml
 
     if name not in names():

@@ -7,6 +7,7 @@ from typing import Protocol
 from policy.patterns import compile_re2
 from policy.shell.budget import Budget, OutOfWork
 from policy.shell.escapes import ansi_c
+from policy.shell.parsing import Parser
 from policy.shell.sums import NotCounted, count
 from policy.shell.tree import Arith, Array, Lit, Param, Parts, Proc, Seq, Sub
 from policy.shell.values import GLOB, HERE, HOME, MAX_VALUE, TOO_MUCH, Field, Unknowns, glob_text, is_known
@@ -390,8 +391,6 @@ class Expander:
                 return value[:1].swapcase() + value[1:]
             case "@P" if "$(" in value or "`" in value:
                 # A prompt is expanded once more.
-                from policy.shell.parsing import Parser
-
                 return self.text(Parser(value, self.budget).quoted_parts())
             case "@E" | "@P":
                 return ansi_c(value)

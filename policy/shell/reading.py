@@ -11,7 +11,7 @@ from policy.network import LISTED
 from policy.paths import place
 from policy.shell.commands import Command
 from policy.shell.effects_of import effects_of
-from policy.shell.program_texts import CodeReading, Runner, effects_of_code
+from policy.shell.program_texts import Runner
 from policy.shell.resolving import resolve
 from policy.stored import stored_in
 from protocol.folding import fold
@@ -48,11 +48,6 @@ def load() -> None:
 def read(text: str, *, home: str = "~", project: str = ".", listed: Sequence[str] = LISTED) -> Reading:
     """Return what a shell text would do. Never raises, bounded; the last texts are remembered."""
     return _reader(text)(text, home, project, tuple(listed), 0)
-
-
-def read_code(language: str, text: str, *, home: str = "~", project: str = ".", listed: Sequence[str] = LISTED) -> CodeReading:
-    """Return what a program text in `python`, `node`, `perl`, `ruby`, `php` or `lua` would do, shell texts in it included."""
-    return effects_of_code(language, text, home=home, project=project, listed=listed, run=_runner(home, project, tuple(listed), 0, []))
 
 
 def _runner(home: str, project: str, listed: tuple[str, ...], depth: int, cut: list[str]) -> Runner:

@@ -16,7 +16,7 @@ from sluice import check
 from sluice.config_file import Document
 from sluice.config_file import read as read_config
 from sluice.errors import SettingsError
-from sluice.eval import bounds, dataset, disguises, folder, judges, run
+from sluice.eval import bounds, dataset, disguises, folder, judges, live, run
 from sluice.eval import wire as wires
 from sluice.eval.play import Outcome
 from sluice.eval.summary import summarize
@@ -105,8 +105,6 @@ def _player(asked: Asked, plan: run.Plan, names: Sequence[str]) -> tuple[_Player
 
 
 def _live(asked: Asked, plan: run.Plan) -> _Player:
-    from sluice.eval import live
-
     if not asked.url or not asked.key or asked.scripts is None:
         raise SettingsError("--mode live needs --url, --key and --scripts: the folder of the gateway's SLUICE_SCRIPTS_DIR")
     if asked.presets or asked.judge != "live" or asked.record is not None or plan.client != plan.upstream:

@@ -19,6 +19,7 @@ from protocol.runtime import Runtime
 from sluice.errors import SettingsError, Unavailable
 from sluice.eval.play import Outcome, Playing
 from sluice.sessions import CALL_ID
+from sluice.trial import demo_judgement
 
 JudgeMode = Literal["live", "recorded", "off"]
 MODES: tuple[JudgeMode, ...] = ("live", "recorded", "off")
@@ -111,8 +112,6 @@ class Judges:
 
 def _demo(question: JudgeQuestion) -> Judgement:
     """The built-in judge's answer."""
-    from sluice.trial import demo_judgement
-
     judgement = demo_judgement(question)
     assert judgement is not None
     return judgement

@@ -10,7 +10,8 @@ import pytest
 
 from policy.base import ToolCall
 from policy.shell.budget import MAX_DEPTH, MAX_TEXT_BYTES
-from policy.shell.reading import _read, load, read, read_code
+from policy.shell.program_texts import effects_of_code
+from policy.shell.reading import _read, load, read
 from policy.shell.resolving import resolve
 from policy.touch import NOWHERE, Touch, _remembered, touch_of
 from tests.unit.test_repository import ROOT
@@ -234,5 +235,5 @@ def test_a_find_that_runs_many_commands_is_asked_once_what_it_finds() -> None:
 )
 def test_what_stands_behind_many_calls_of_a_program_is_not_overlooked(padding: str) -> None:
     code = "import os, shutil\n" + "".join(padding.replace("{}", str(number)) for number in range(301)) + "shutil.rmtree('/home')\n"
-    found = read_code("python", code[:15_000] + "\nshutil.rmtree('/home')\n")
+    found = effects_of_code("python", code[:15_000] + "\nshutil.rmtree('/home')\n")
     assert any(why.startswith("size:") for why in found.unsure) or any(e.kind == "delete" and e.scope == "home" for e in found.effects)

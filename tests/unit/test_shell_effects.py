@@ -6,7 +6,12 @@ import pytest
 
 from policy.effects import Effect
 from policy.shell.effects_of import is_known
-from policy.shell.reading import read, read_code
+from policy.shell.program_texts import CodeReading, effects_of_code
+from policy.shell.reading import read
+
+
+def read_code(language: str, text: str) -> CodeReading:
+    return effects_of_code(language, text, run=lambda inner: read(inner).effects)
 
 
 def effects(text: str) -> set[str]:
