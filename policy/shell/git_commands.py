@@ -57,7 +57,7 @@ def _git(command: Command, args: Args, found: Found) -> None:
     if not words:
         return
     verb = words[0].known
-    rest = args_of(Command("git", tuple(words), cwd=command.cwd), _VALUED)
+    rest = args_of(Command("git", tuple(words), cwd=command.cwd), [name for name in _VALUED if name != "-u" or verb != "push"])
     handler = _VERBS.get(verb)
     if handler is not None:
         handler(rest, [word.known for word in words[1:]], found)

@@ -117,8 +117,6 @@ def _add_listed(command: Command, found: Found) -> None:
 def add_opened(program: Program, found: Found) -> None:
     """Add the files with keys that stand in a program text: `r FILE` of sed, `:r`, `.import`, `\\copy`, any text of a language."""
     text = (program.text.text or "")[: 4 * _MAX_CHARS]
-    if program.language == "sh":
-        return
     pattern = _SED_READS if program.language == "sed" else _OPENED
     for opened in list(pattern.finditer(text))[:_MAX_OPENED]:
         _read(found.place(Word(opened[1])), found)

@@ -279,6 +279,11 @@ _LOOKUP = tuple("-c -i -W -w -s -p -t -I -q -x -b -k -f -m -n -M -Q -R -l -S -T 
 def _lookup(command: Command, args: Args, found: Found) -> None:
     """`dig`, `ping` and the like: a name that is made of data tells it to whoever answers for the domain."""
     args = args_of(command, _LOOKUP)
+    for word in args.all("-f"):
+        if command.name in ("dig", "fping"):
+            # a file of names
+            found.read(word)
+            found.sends.append(("unknown", word.known, True))
     for word in args.all("-p"):
         if command.name.startswith("ping") and (word.text is None or len(word.known) > 6):
             found.sent.append(word)
