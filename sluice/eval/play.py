@@ -152,8 +152,8 @@ def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:
 
 
 def is_away(verdict: Verdict, asked: Iterable[Asked]) -> bool:
-    """Was it withheld because no judge answered, so that it says nothing of the call?"""
-    return verdict in ("block", "unsure") and any(one.error in AWAY for one in asked)
+    """Was it withheld, or given to another model, because no judge answered, so that it says nothing of the call?"""
+    return verdict in ("block", "unsure", "defer") and any(one.error in AWAY for one in asked)
 
 
 def _measured(record: JudgementRecord | ScoreRecord | DecisionRecord) -> tuple[str, float | None]:

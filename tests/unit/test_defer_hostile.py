@@ -4,6 +4,7 @@ Answers are made at random of what an upstream may send, right or wrong, and tak
 with all facts when nothing else comes. Both ways must lead to the same outputs, a message that is whole, a record that says what went out.
 """
 
+import contextlib
 import json
 import random
 import zlib
@@ -25,8 +26,11 @@ from protocol.request import DialectName, Endpoint
 from protocol.server_tools.data import table
 from tests.support.checks.deferred import DIALECTS, FIRST, OTHER, SEARCHES, TOOLS
 from tests.support.checks.order import check_chat_frames, check_messages_frames
+from tests.support.clients.answering import direct
+from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text, whole
 from tests.support.upstreams.frames import delta, end, start, stop
+from tests.support.upstreams.recordings import Recording
 from tests.support.upstreams.turns import events
 
 WORDS = ("look", "deploy", "ask", "swap", "stop", "nobody")
@@ -153,7 +157,7 @@ class Run:
     """One call, fed with answers; facts come at once, or late."""
 
     def __init__(
-        self, client: DialectName, first: DialectName, policies: Sequence[Policy], *, durable: bool, is_late: bool, seed: int
+        self, client: DialectName, first: DialectName, policies: Sequence[Policy], *, durable: bool, streams: bool, is_late: bool, seed: int
     ) -> None:
         endpoint: Endpoint = "chat" if client == "openai" else "messages"
         info = CallInfo(
@@ -161,14 +165,14 @@ class Run:
             server_tools=tuple(table().families),
         )  # fmt: skip
         self.session = session_of(info, policies, SEARCHES)
-        self.client, self.is_late, self.seed = client, is_late, seed
+        self.client, self.streams, self.is_late, self.seed = client, streams, is_late, seed
         self.outputs, self.records = list[Output](), list[Record]()
         self.asks, self.waits = list[Any](), list[int]()
         self.uncommitted, self.early = set[int](), list[str]()
         search = [{"type": "web_search_20250305", "name": "web_search"}] if client == "anthropic" and first == "anthropic" else []
         names = [tool for name in WORDS[:-1] for tool in _tools(client, name)]
         request = {
-            "model": FIRST[first], "max_tokens": 9_000, "stream": True, "messages": [{"role": "user", "content": "go"}],
+            "model": FIRST[first], "max_tokens": 9_000, "stream": streams, "messages": [{"role": "user", "content": "go"}],
             "tools": [*names, *search],
         }  # fmt: skip
         self.session.begin(json.dumps(request).encode())
@@ -230,15 +234,38 @@ class Run:
             models.append(sent.upstream)
             body = bodies[upstream[sent.upstream]][answered % len(bodies[upstream[sent.upstream]])]
             made = events(body)
+            # of what this is made depends on the answer alone
+            fate = random.Random(zlib.crc32(f"{self.seed}:{answered}".encode()))
+            if not self.streams:
+                self._take_whole(upstream[sent.upstream], body, fate)
+                continue
+            if fate.random() < 0.06:
+                self.session.error_status(fate.choice([400, 429, 500, 529]), b"{}", "", seq=self.seq)
+                self.seq += 1
+                self.take()
+                continue
+            is_broken = fate.random() < 0.08
+            made = made[: fate.randrange(len(made) + 1)] if is_broken else made
             while made:
                 size = 1 if not self.is_late else chance.randrange(1, 9)
                 self.session.chunks(self.seq, made[:size])
                 self.seq += len(made[:size])
                 made = made[size:]
                 self.take()
-            self.session.eof(self.seq)
+            (self.session.failed("upstream_timeout", seq=self.seq) if is_broken else self.session.eof(self.seq))
             self.seq += 1
             self.take()
+
+    def _take_whole(self, dialect: DialectName, body: bytes, fate: random.Random) -> None:
+        with contextlib.suppress(Exception):
+            # one that no SDK can put together comes as it is
+            body = whole_body(Recording("case", dialect, body, True, {}), direct)
+        if fate.random() < 0.1:
+            self.session.failed("upstream_unreachable", seq=self.seq)
+        else:
+            self.session.body(self.seq, body)
+        self.seq += 1
+        self.take()
 
 
 def _tools(client: DialectName, name: str) -> list[dict[str, Any]]:
@@ -264,7 +291,7 @@ def check(run: Run) -> None:
         assert not counted or max(counted.values()) == 1, (kind, counted)
     if not any(isinstance(o, Respond) for o in run.outputs):
         data = data_of(run)
-        if run.session.state == "ENDED":
+        if run.session.state == "ENDED" and run.streams:
             (check_messages_frames if run.client == "anthropic" else check_chat_frames)(data)
         assert b"trusted" not in data
         # a model that goes on may say the same again, and a judge may find otherwise
@@ -299,11 +326,12 @@ def attacked(seed: int) -> None:
     models = Models(chance)
     bodies: dict[DialectName, list[bytes]] = {d: [models.answer(d) for _ in range(3)] for d in DIALECTS}
     upstream: dict[str, DialectName] = {f"{t}{d}": d for t in ("", "trusted-") for d in DIALECTS}
+    streams = chance.random() < 0.8
     durable, release = chance.random() < 0.5, chance.choice(["early", "whole"])
     runs = []
     for is_late in (False, True):
         policies = [Mixed(OTHER[second], release)]
-        run = Run(client, first, policies, durable=durable, is_late=is_late, seed=seed)
+        run = Run(client, first, policies, durable=durable, streams=streams, is_late=is_late, seed=seed)
         runs.append(run.play(bodies, upstream, random.Random(seed)))
         check(run)
     one, two = runs
