@@ -1,5 +1,6 @@
 """Turns that are deferred, through the whole product: what the official clients get, what upstreams are asked, what is on record."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -34,6 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url
         series = {
             f"to-{d}": [{"use": "control", "critical": critical, "on_critical": {"do": "defer", "model": TRUSTED[d]}}] for d in DIALECTS
         }
+        series["audited"] = [series["to-anthropic"][0] | {"audit": {"rate": 1.0}}]
         keys = [key | {"policies": ["default", *series]} for key in base["keys"]]
         return base | {
             "upstreams": upstreams, "models": routes, "policies": base["policies"] | series, "keys": keys,
@@ -229,3 +231,50 @@ def test_the_client_is_shown_life_while_the_other_model_answers(place: tuple[Pro
         product.url + "/v1/messages", json=request, headers={"x-api-key": KEY, "x-sluice-policy": "to-openai"}, timeout=30
     )
     assert answered.text.count("event: ping") >= 1 and '"name":"look"' in answered.text and '"bash"' not in answered.text
+
+
+def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    session = new_session()
+    replay.answer(
+        answer("openai", "I delete.", "bash", {"command": "rm -rf /data"}, f"call_{session}a", streamed=True),
+        answer("anthropic", "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True),
+    )
+    said = asking(product, "openai", "helper", "go", "audited", session=session)
+    assert said.plain_calls == [("look", {"at": "x"})]
+    call = call_of(product, session)
+    known = product.audit(f"calls/{call['call_id']}")
+    decided = [(d["attempt"], d["action"], d["audit"]) for d in known["decisions"]]
+    assert decided == [(0, "defer", "sampled"), (1, "allow", "sampled")]
+    assert [(a["attempt"], a["chosen"]) for a in known["attempts"]] == [(0, False), (1, True)]
+    reviews = [r for r in product.audit("reviews")["items"] if r["call_id"] == call["call_id"]]
+    assert sorted((r["name"], r["verdict"]) for r in reviews) == [("bash", "discarded"), ("look", "allow")], reviews
+    wait_for(lambda: not product.audit("verify", call_id=call["call_id"])["unsealed"], timeout_s=10, what="the seal")
+    verified = product.audit("verify", call_id=call["call_id"])
+    assert (verified["ok"], verified["incomplete"]) == (True, 0), verified
+
+
+def test_a_client_that_leaves_while_the_other_model_answers_ends_that_answer_too(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    session = new_session()
+    second = answer("openai", "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True)
+    body = second.body.partition(b"data: [DONE]")[0]
+    replay.answer(answer("openai", "I list.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True), stream(body, ending="hang"))
+    tools = [tool("openai", "bash", command="string"), tool("openai", "look", at="string")]
+    request = {"model": "gpt-x", "stream": True, "messages": [{"role": "user", "content": "go"}], "tools": tools}
+    headers = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "to-openai", "x-sluice-session": session}
+    with httpx.stream("POST", product.url + "/v1/chat/completions", json=request, headers=headers) as answered:
+        call_id = answered.headers["x-sluice-call-id"]
+        wait_for(lambda: recorded_bytes(product, call_id).endswith(body), timeout_s=15, what="what the other model said on record")
+        shown = b"".join(itertools.islice(answered.iter_raw(), 1))
+    call = call_of(product, session)
+    assert call["reason"] == "client_gone" and len(replay.asked) == 2 and b'"look"' not in shown
+    assert wait_for(lambda: replay.left == 1, timeout_s=5, what="upstream is left")
+    known = product.audit(f"calls/{call_id}")
+    assert [(c["name"], c["verdict"]) for c in known["tool_calls"]] == [("bash", "discarded")]
+    assert [(a["attempt"], a["chosen"]) for a in known["attempts"]] == [(0, False)]
+    assert {b["verdict"] for b in known["blocks"]} <= {"allow", "withheld", "discarded"}
+    # the text of the first went out; of the other nothing did
+    assert [b["block"] for b in known["blocks"] if b["verdict"] == "allow"] == [0]
+    wait_for(lambda: not product.audit("verify", call_id=call_id)["unsealed"], timeout_s=10, what="the seal")
+    assert product.audit("verify", call_id=call_id)["ok"]
