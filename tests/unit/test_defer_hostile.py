@@ -1,7 +1,8 @@
 """Two models that want to harm their client or its record, in a turn that may be deferred: whatever they say, the same holds.
 
-Answers are made at random of what an upstream may send, right or wrong, and taken twice: with each fact as soon as it is asked for, and
-with all facts when nothing else comes. Both ways must lead to the same outputs, a message that is whole, a record that says what went out.
+Answers are made at random of what an upstream may send, right or wrong, and taken three times: with each fact as soon as it is asked for,
+with all facts when nothing else comes, and with facts at any time, other workers taking the call over. All ways must lead to the same
+outputs, a message that is whole, and a record that says what went out.
 """
 
 import contextlib
@@ -9,8 +10,9 @@ import json
 import random
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from operator import methodcaller
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ import pytest
 from policy.base import ALLOW, AskJudge, Block, Defer, Judgement, JudgeQuestion, Policy, Replace, ToolCall, Verdict
 from policy.session.deferring import session_of
 from policy.session.effects import CallInfo, Dispatch, Output, Respond
+from policy.session.session import Session
 from policy.session.slots import FIRST_SUSPECT
 from protocol.dialects import DIALECTS as TABLE
 from protocol.events import BlockKind, BlockStart, TextDelta
@@ -157,7 +160,7 @@ class Run:
     """One call, fed with answers; facts come at once, or late."""
 
     def __init__(
-        self, client: DialectName, first: DialectName, policies: Sequence[Policy], *, durable: bool, streams: bool, is_late: bool, seed: int
+        self, client: DialectName, first: DialectName, policies: Sequence[Policy], *, durable: bool, streams: bool, way: str, seed: int
     ) -> None:
         endpoint: Endpoint = "chat" if client == "openai" else "messages"
         info = CallInfo(
@@ -165,7 +168,11 @@ class Run:
             server_tools=tuple(table().families),
         )  # fmt: skip
         self.session = session_of(info, policies, SEARCHES)
-        self.client, self.streams, self.is_late, self.seed = client, streams, is_late, seed
+        self.client, self.streams, self.way, self.seed = client, streams, way, seed
+        self.chance = random.Random(seed)
+        self.steps: list[Callable[[Session], object]] = []
+        self.known = set[tuple[int, int]]()
+        """Facts that are set: the block, the step of a question or -1 for a commit."""
         self.outputs, self.records = list[Output](), list[Record]()
         self.asks, self.waits = list[Any](), list[int]()
         self.uncommitted, self.early = set[int](), list[str]()
@@ -175,9 +182,31 @@ class Run:
             "model": FIRST[first], "max_tokens": 9_000, "stream": streams, "messages": [{"role": "user", "content": "go"}],
             "tools": [*names, *search],
         }  # fmt: skip
-        self.session.begin(json.dumps(request).encode())
+        body = json.dumps(request).encode()
         self.seq = 1
+        self.step(lambda session: session.begin(body))
+
+    def step(self, step: Callable[[Session], object], count: int = 0) -> None:
+        """Take a step, and what comes of it; then another worker may take the call over."""
+        self.steps.append(step)
+        step(self.session)
+        self.seq += count
         self.take()
+        while self.way == "taken over" and self.chance.random() < 0.3:
+            if self.chance.random() < 0.5:
+                self.fact()
+            else:
+                self.take_over()
+
+    def take_over(self) -> None:
+        """Replay the call with the facts that are set."""
+        before = self.outputs
+        self.session = self.session.anew()
+        self.outputs, self.records, self.asks, self.waits, self.uncommitted = [], [], [], [], set()
+        for step in self.steps:
+            step(self.session)
+            self.take()
+        assert self.outputs[: len(before)] == before, "a replay gives other outputs than went out"
 
     def take(self) -> None:
         taken = self.session.drain()
@@ -196,26 +225,42 @@ class Run:
         self.asks += taken.asks
         if taken.lookup:
             self.take()
-        if not self.is_late:
-            self.facts()
+        for wait in [block for block in self.waits if (block, -1) in self.known]:
+            self._commit(wait)
+        for ask in [ask for ask in self.asks if (ask.block, ask.step) in self.known]:
+            self._judge(ask)
+        while self.way == "early" and self.fact():
+            pass
 
     def _block(self, begun: BlockStart) -> int:
         return next((r.block for r in self.records if isinstance(r, ToolCallRecord) and r.block == begun.index), -1)
 
-    def facts(self) -> bool:
-        """Give all facts that are wanted."""
-        had = bool(self.asks or self.waits)
-        while self.asks or self.waits:
-            if self.asks:
-                ask = self.asks.pop()
-                value = zlib.crc32(f"{self.seed}:{ask.block}:{ask.step}".encode()) % 100 / 100
-                self.session.judgement(ask.block, ask.step, Judgement(probability=value), 1)
-            else:
-                block = self.waits.pop()
-                self.uncommitted.discard(block)
-                self.session.committed(block, zlib.crc32(f"{self.seed}:{block}".encode()) % 10 > 0, 1)
-            self.take()
-        return had
+    def fact(self) -> bool:
+        """Set one of the facts that are wanted; False where none is."""
+        wanted = [*self.asks, *self.waits]
+        if not wanted:
+            return False
+        one = self.chance.choice(wanted) if self.way == "taken over" else wanted[-1]
+        (self._commit(one) if isinstance(one, int) else self._judge(one))
+        return True
+
+    def _judge(self, ask: Any) -> None:
+        if ask not in self.asks:
+            return
+        self.asks.remove(ask)
+        self.known.add((ask.block, ask.step))
+        value = zlib.crc32(f"{self.seed}:{ask.block}:{ask.step}".encode()) % 100 / 100
+        self.session.judgement(ask.block, ask.step, Judgement(probability=value), 1)
+        self.take()
+
+    def _commit(self, block: int) -> None:
+        if block not in self.waits:
+            return
+        self.waits.remove(block)
+        self.known.add((block, -1))
+        self.uncommitted.discard(block)
+        self.session.committed(block, zlib.crc32(f"{self.seed}:{block}".encode()) % 10 > 0, 1)
+        self.take()
 
     @property
     def dispatches(self) -> int:
@@ -225,7 +270,7 @@ class Run:
         """Answer each request, until none comes."""
         answered, models = 0, []
         while True:
-            while self.facts():
+            while self.fact():
                 pass
             if answered == self.dispatches or self.session.state != "ACTIVE":
                 return self
@@ -240,32 +285,27 @@ class Run:
                 self._take_whole(upstream[sent.upstream], body, fate)
                 continue
             if fate.random() < 0.06:
-                self.session.error_status(fate.choice([400, 429, 500, 529]), b"{}", "", seq=self.seq)
-                self.seq += 1
-                self.take()
+                self.step(
+                    methodcaller("error_status", status=fate.choice([400, 429, 500, 529]), raw=b"{}", retry_after="", seq=self.seq), 1
+                )
                 continue
             is_broken = fate.random() < 0.08
             made = made[: fate.randrange(len(made) + 1)] if is_broken else made
             while made:
-                size = 1 if not self.is_late else chance.randrange(1, 9)
-                self.session.chunks(self.seq, made[:size])
-                self.seq += len(made[:size])
+                size = 1 if self.way == "early" else chance.randrange(1, 9)
+                self.step(methodcaller("chunks", seq=self.seq, raw=made[:size]), len(made[:size]))
                 made = made[size:]
-                self.take()
-            (self.session.failed("upstream_timeout", seq=self.seq) if is_broken else self.session.eof(self.seq))
-            self.seq += 1
-            self.take()
+            ended = ("failed", "upstream_timeout") if is_broken else ("eof",)
+            self.step(methodcaller(*ended, seq=self.seq), 1)
 
     def _take_whole(self, dialect: DialectName, body: bytes, fate: random.Random) -> None:
         with contextlib.suppress(Exception):
             # one that no SDK can put together comes as it is
             body = whole_body(Recording("case", dialect, body, True, {}), direct)
         if fate.random() < 0.1:
-            self.session.failed("upstream_unreachable", seq=self.seq)
+            self.step(methodcaller("failed", code="upstream_unreachable", seq=self.seq), 1)
         else:
-            self.session.body(self.seq, body)
-        self.seq += 1
-        self.take()
+            self.step(methodcaller("body", seq=self.seq, raw=body), 1)
 
 
 def _tools(client: DialectName, name: str) -> list[dict[str, Any]]:
@@ -329,18 +369,17 @@ def attacked(seed: int) -> None:
     streams = chance.random() < 0.8
     durable, release = chance.random() < 0.5, chance.choice(["early", "whole"])
     runs = []
-    for is_late in (False, True):
+    for way in ("early", "late", "taken over"):
         policies = [Mixed(OTHER[second], release)]
-        run = Run(client, first, policies, durable=durable, streams=streams, is_late=is_late, seed=seed)
+        run = Run(client, first, policies, durable=durable, streams=streams, way=way, seed=seed)
         runs.append(run.play(bodies, upstream, random.Random(seed)))
         check(run)
-    one, two = runs
-    assert one.outputs == two.outputs, "facts that come late lead elsewhere"
+    assert runs[0].outputs == runs[1].outputs == runs[2].outputs, "facts that come late lead elsewhere"
     if any(run.session._blocks.is_cut for run in runs if run.session._blocks is not None):
         # how much had come when the call was denied is chance
         return
     rows = [sorted((r.block, r.verdict, r.reason) for r in run.records if isinstance(r, ToolCallRecord | BlockRecord)) for run in runs]
-    assert rows[0] == rows[1]
+    assert rows[0] == rows[1] == rows[2]
 
 
 @pytest.mark.parametrize("part", range(8))
